@@ -1,0 +1,1 @@
+"""What happens on a device: features, spectrum, training, and the message handlers."""

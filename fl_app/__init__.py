@@ -1,0 +1,1 @@
+"""The roof: the Flower app that joins clients and strategies, its configuration and its results."""

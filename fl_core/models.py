@@ -1,0 +1,108 @@
+"""The papers' models, built from a seed. Their modules have names that say what they are."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import nn
+
+ImageShape = tuple[int, int, int]
+"""Channels, height, width."""
+
+# RCC-PFL, section V: one model per data set.
+PAPER_MODELS = {
+    "mnist-5k": "logistic-regression",
+    "mnist": "logistic-regression",
+    "fashion-mnist": "mlp",
+}
+
+
+def paper_model(dataset: str) -> str:
+    """Return the name of the model that RCC-PFL trains on `dataset`; a CNN where it says none."""
+    return PAPER_MODELS.get(dataset, "cnn")
+
+
+def logistic_regression(shape: ImageShape, num_classes: int) -> nn.Module:
+    """Return one linear layer on the pixels (RCC-PFL's model for MNIST)."""
+    return nn.Sequential(
+        OrderedDict(flatten=nn.Flatten(), output=nn.Linear(prod(shape), num_classes))
+    )
+
+
+def perceptron(shape: ImageShape, num_classes: int, hidden: int) -> nn.Module:
+    """Return a perceptron with one hidden layer and ReLU.
+
+    200 hidden units as in FLT and IFCA, 32 as in MT-HFL's Fashion-MNIST experiment.
+    """
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(prod(shape), hidden),
+            relu=nn.ReLU(),
+            output=nn.Linear(hidden, num_classes),
+        )
+    )
+
+
+def cnn(shape: ImageShape, num_classes: int) -> nn.Module:
+    """Return the CNN of RCC-PFL and MT-HFL: two 5×5 convolutions with 2×2 max-pools, 120-84-C.
+
+    The papers give no channel counts; 6 and 16 are LeNet-5's.
+
+    Raises
+    ------
+    ValueError
+        If the images are smaller than 16×16.
+    """
+    channels, height, width = shape
+    if min(height, width) < 16:
+        raise ValueError(
+            f"model is cnn, but the images are {height}×{width}: it needs at least 16×16; use mlp."
+        )
+    flat = 16 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 6, 5),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(6, 16, 5),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            hidden1=nn.Linear(flat, 120),
+            relu3=nn.ReLU(),
+            hidden2=nn.Linear(120, 84),
+            relu4=nn.ReLU(),
+            output=nn.Linear(84, num_classes),
+        )
+    )
+
+
+MODELS: dict[str, Callable[[ImageShape, int], nn.Module]] = {
+    "logistic-regression": logistic_regression,
+    "mlp": lambda shape, classes: perceptron(shape, classes, 200),
+    "mlp-32": lambda shape, classes: perceptron(shape, classes, 32),
+    "cnn": cnn,
+}
+
+
+def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn.Module:
+    """Build a model with random weights that depend on `seed` alone.
+
+    Parameters
+    ----------
+    name : str
+        A key of `MODELS`.
+    shape : tuple[int, int, int]
+        Channels, height and width of the images.
+    num_classes : int
+        Number of outputs.
+    seed : int
+        Torch's own global generator is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return MODELS[name](shape, num_classes)

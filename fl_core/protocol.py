@@ -1,0 +1,90 @@
+"""The words that clients and server exchange: message types, record names, packed models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MessageType, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+NDArrays = dict[str, NDArray[np.generic]]
+"""A model on the server: parameter and buffer names to arrays, in the model's own order."""
+
+# Message types. Flower routes `query.NAME` to the function registered with `@app.query("NAME")`.
+DESCRIBE = "describe"
+SPECTRUM = "spectrum"
+RELEVANCE = "relevance"
+TRAIN = MessageType.TRAIN
+EVALUATE = MessageType.EVALUATE
+
+
+def query(action: str) -> str:
+    """Return the message type that reaches the client's query handler `action`."""
+    return f"{MessageType.QUERY}.{action}"
+
+
+# Records of a message.
+ARRAYS = "arrays"
+CONFIG = "config"
+METRICS = "metrics"
+
+# Entries of a record.
+CLIENT_INDEX = "client-index"
+NUM_CLIENTS = "num-clients"
+NUM_EXAMPLES = "num-examples"
+EIGENVECTORS = "eigenvectors"
+RELEVANCES = "relevances"
+SERVER_ROUND = "server-round"
+SEED = "seed"
+NUM_EIGENVECTORS = "num-eigenvectors"
+LOSS = "loss"
+ACCURACY = "accuracy"
+
+
+def to_arrays(record: ArrayRecord) -> NDArrays:
+    """Return the arrays of `record` under their names (a model, seen by the server)."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
+    """Return `arrays` as Flower's ArrayRecord, names and order kept."""
+    return ArrayRecord({name: Array(np.asarray(a, order="C")) for name, a in arrays.items()})
+
+
+def pack_models(models: Sequence[ArrayRecord]) -> ArrayRecord:
+    """Put one model per cluster into one record, under `cluster/parameter` names.
+
+    Parameters
+    ----------
+    models : Sequence[ArrayRecord]
+        The model of cluster 0, of cluster 1, and so on.
+
+    Returns
+    -------
+    ArrayRecord
+        All of them, as Flower's `Strategy.start` carries them from round to round.
+    """
+    return ArrayRecord(
+        {f"{c}/{name}": array for c, model in enumerate(models) for name, array in model.items()}
+    )
+
+
+def unpack_models(packed: ArrayRecord) -> list[ArrayRecord]:
+    """Undo `pack_models`: one record per cluster, in cluster order."""
+    models: dict[int, dict[str, Array]] = {}
+    for name, array in packed.items():
+        cluster, _, parameter = name.partition("/")
+        models.setdefault(int(cluster), {})[parameter] = array
+    return [ArrayRecord(models[c]) for c in sorted(models)]
+
+
+def payload_bytes(content: RecordDict) -> int:
+    """Return the bytes of arrays and metrics in a message's content, headers left out."""
+    return sum(
+        sum(len(array.data) for array in record.values())
+        if isinstance(record, ArrayRecord)
+        else record.count_bytes()
+        for record in content.values()
+        if isinstance(record, ArrayRecord | MetricRecord)
+    )

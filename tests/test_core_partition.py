@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_core.partition import PAPER_TASKS, default_tasks, make_partition, parse_tasks
+
+LABELS = np.repeat(np.arange(10), 300)
+TEST_LABELS = np.repeat(np.arange(10), 20)
+THREE = PAPER_TASKS["mnist"][3]
+
+
+def partition(**options):
+    options = {"num_clients": 25, "tasks": THREE, **options}
+    return make_partition(
+        LABELS, TEST_LABELS, options.pop("tasks"), options.pop("num_clients"), **options
+    )
+
+
+def own_samples(part, client):
+    task = part.tasks[part.client_tasks[client]]
+    return part.train[client][np.isin(LABELS[part.train[client]], task)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["label", "quantity"]),
+    st.sampled_from([2, 3, 5]),
+    st.integers(5, 30),
+    st.floats(0.5, 10),
+)
+def test_every_image_of_a_task_belongs_to_exactly_one_of_its_clients(
+    seed, kind, num_tasks, num_clients, alpha
+):
+    part = partition(
+        tasks=PAPER_TASKS["mnist"][num_tasks],
+        num_clients=num_clients,
+        kind=kind,
+        dirichlet_alpha=alpha,
+        seed=seed,
+        min_samples=1,
+    )
+    held = np.concatenate([own_samples(part, c) for c in range(num_clients)])
+    assert np.array_equal(np.sort(held), np.arange(len(LABELS)))
+    sizes = np.bincount(part.client_tasks)
+    assert sizes.max() - sizes.min() <= 1
+    assert len(sizes) == num_tasks
+
+
+@pytest.mark.parametrize("kind", ["label", "quantity"])
+@pytest.mark.parametrize("minority", [0.0, 0.05, 0.5])
+def test_the_minority_is_the_given_share_of_other_tasks_labels(kind, minority):
+    part = partition(kind=kind, minority=minority, seed=3)
+    for client in range(25):
+        own = own_samples(part, client)
+        strangers = len(part.train[client]) - len(own)
+        assert strangers == round(minority * len(own))
+        assert len(np.unique(part.train[client])) == len(part.train[client])
+
+
+def test_the_minority_is_spread_through_the_clients_samples():
+    part = partition(minority=0.5)
+    task = part.tasks[part.client_tasks[0]]
+    foreign = np.flatnonzero(~np.isin(LABELS[part.train[0]], task))
+    assert foreign.min() < len(part.train[0]) / 4 < foreign.max()
+
+
+def test_quantity_changes_sizes_and_label_changes_the_class_mix_too():
+    def spread_of_mix(part):
+        mixes = []
+        for client in np.flatnonzero(part.client_tasks == 0):
+            counts = np.bincount(LABELS[own_samples(part, client)], minlength=10)[list(THREE[0])]
+            mixes.append(counts / counts.sum())
+        return np.std(mixes, axis=0).mean()
+
+    by_quantity, by_label = partition(kind="quantity", seed=1), partition(kind="label", seed=1)
+    assert np.std([len(t) for t in by_quantity.train]) > 20
+    assert spread_of_mix(by_label) > 3 * spread_of_mix(by_quantity)
+
+
+def test_tests_are_all_images_of_the_own_task_and_no_others():
+    part = partition()
+    for client, task in enumerate(part.client_tasks):
+        labels = TEST_LABELS[part.test[client]]
+        assert set(labels.tolist()) == set(THREE[task])
+        assert len(labels) == 20 * len(THREE[task])
+
+
+def test_the_seed_decides_everything():
+    first, same, other = partition(seed=5), partition(seed=5), partition(seed=6)
+    assert all(np.array_equal(a, b) for a, b in zip(first.train, same.train, strict=True))
+    assert np.array_equal(first.client_tasks, same.client_tasks)
+    assert not all(np.array_equal(a, b) for a, b in zip(first.train, other.train, strict=True))
+
+
+def test_clients_of_a_task_are_not_in_one_block():
+    tasks = partition(seed=0).client_tasks
+    assert np.count_nonzero(np.diff(tasks)) > 2
+
+
+def test_images_of_labels_in_no_task_are_not_used():
+    part = partition(tasks=((0, 1), (2, 3)), num_clients=4, minority=0.5)
+    assert set(LABELS[np.concatenate(part.train)].tolist()) == {0, 1, 2, 3}
+
+
+def test_one_client_and_one_task():
+    part = partition(tasks=(tuple(range(10)),), num_clients=1)
+    assert np.array_equal(np.sort(part.train[0]), np.arange(len(LABELS)))
+    assert part.unintended(0) == ()
+
+
+def test_the_floor_holds_for_every_client():
+    part = partition(kind="quantity", dirichlet_alpha=0.5, min_samples=20, seed=2)
+    assert min(len(own_samples(part, c)) for c in range(25)) >= 20
+
+
+def test_a_floor_that_cannot_be_reached_is_refused():
+    with pytest.raises(ValueError, match=r"min-samples is 400.*lower min-samples"):
+        partition(min_samples=400)
+
+
+def test_a_client_with_no_data_is_refused():
+    with pytest.raises(ValueError, match="min-samples is 1, but in 1000 draws"):
+        make_partition(np.arange(4), np.arange(4), ((0, 1), (2, 3)), 10, min_samples=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,1|1,2", "label 1 stands twice"),
+        ("0,1||2", "cannot be read"),
+        ("zero|one", "cannot be read"),
+        ("", "cannot be read"),
+    ],
+)
+def test_tasks_that_cannot_be(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_tasks(text)
+
+
+def test_tasks_are_read_as_written():
+    assert parse_tasks("0,2,4|6, 8,1|3,5,7,9") == THREE
+
+
+def test_tasks_that_name_absent_labels():
+    with pytest.raises(ValueError, match="tasks name label 12, but no training image has it"):
+        partition(tasks=((0, 1), (2, 12)))
+
+
+def test_fewer_clients_than_tasks():
+    with pytest.raises(ValueError, match="num-clients is 2, fewer than the 3 tasks"):
+        partition(num_clients=2)
+
+
+def test_default_tasks_are_the_papers_or_an_even_split():
+    assert default_tasks("cifar10", 3, 10) == ((0, 1, 8), (9, 2, 3), (4, 5, 6, 7))
+    assert default_tasks("folder", 2, 5) == ((0, 1, 2), (3, 4))
+    with pytest.raises(ValueError, match="num-tasks is 11, but mnist has 10 classes"):
+        default_tasks("mnist", 11, 10)
+
+
+@pytest.mark.parametrize("tasks", [t for sets in PAPER_TASKS.values() for t in sets.values()])
+def test_the_papers_tasks_cover_every_label_once(tasks):
+    assert sorted(label for task in tasks for label in task) == list(range(10))

@@ -1,0 +1,128 @@
+"""Local training and evaluation on tensors, with no data loader and no per-sample Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - torch's own convention
+
+OPTIMIZERS = ("adam", "sgd")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a client trains.
+
+    Attributes
+    ----------
+    optimizer : str
+        `adam` or `sgd`, started afresh each round.
+    learning_rate, momentum, weight_decay : float
+        Momentum is used by `sgd` only.
+    batch_size, local_epochs : int
+        Images per step, and passes over the client's data per round.
+    """
+
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    batch_size: int = 32
+    local_epochs: int = 2
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return a fresh optimizer over the model's parameters."""
+        if self.optimizer == "adam":
+            return torch.optim.Adam(
+                model.parameters(), self.learning_rate, weight_decay=self.weight_decay, fused=True
+            )
+        return torch.optim.SGD(
+            model.parameters(),
+            self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            fused=True,
+        )
+
+
+def as_pixels(images: torch.Tensor) -> torch.Tensor:
+    """Return uint8 images, shape (n, C, H, W), as float32 in [0, 1]."""
+    return images.to(torch.float32).div_(255)
+
+
+def train(
+    model: nn.Module,
+    pixels: torch.Tensor,
+    labels: torch.Tensor,
+    settings: TrainingSettings,
+    generator: torch.Generator,
+) -> float:
+    """Train `model` in place on one client's images and return its mean loss.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Returns one logit per class.
+    pixels : torch.Tensor, float32, shape (n, C, H, W)
+        Images in [0, 1].
+    labels : torch.Tensor, int64, shape (n,)
+        Labels as the client knows them.
+    settings : TrainingSettings
+        Optimizer, batch size and epochs.
+    generator : torch.Generator
+        Draws the order of the images in each epoch.
+
+    Returns
+    -------
+    float
+        Cross-entropy per image over the last epoch, as seen while training.
+    """
+    model.train()
+    optimizer = settings.build_optimizer(model)
+    total = torch.zeros(())
+    for _ in range(settings.local_epochs):
+        # One gather per epoch instead of one per step.
+        order = torch.randperm(len(labels), generator=generator)
+        batches = zip(
+            torch.split(pixels[order], settings.batch_size),
+            torch.split(labels[order], settings.batch_size),
+            strict=True,
+        )
+        total = torch.zeros(())
+        for batch, targets in batches:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(batch), targets)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            total += loss.detach() * len(targets)
+    return float(total) / len(labels)
+
+
+@torch.inference_mode()
+def evaluate(
+    model: nn.Module, pixels: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
+) -> tuple[float, float]:
+    """Return the model's mean cross-entropy and its accuracy, a share in [0, 1].
+
+    Parameters
+    ----------
+    model : nn.Module
+        Returns one logit per class.
+    pixels : torch.Tensor, float32, shape (n, C, H, W)
+        Images in [0, 1].
+    labels : torch.Tensor, int64, shape (n,)
+        True labels.
+    batch_size : int
+        Images per forward pass.
+    """
+    model.eval()
+    loss, correct = 0.0, 0
+    for batch, targets in zip(
+        torch.split(pixels, batch_size), torch.split(labels, batch_size), strict=True
+    ):
+        logits = model(batch)
+        loss += float(F.cross_entropy(logits, targets, reduction="sum"))
+        correct += int((logits.argmax(dim=1) == targets).sum())
+    return loss / len(labels), correct / len(labels)

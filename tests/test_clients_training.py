@@ -1,0 +1,131 @@
+import pytest
+import torch
+from torch import nn
+
+from clients.training import TrainingSettings, as_pixels, evaluate, train
+
+
+def data(n=40, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.rand(n, 1, 4, 4, generator=generator)
+    return pixels, (pixels.mean(dim=(1, 2, 3)) > 0.5).long()
+
+
+def linear(seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+
+
+def run(settings, seed=0):
+    model = linear()
+    loss = train(model, *data(), settings, torch.Generator().manual_seed(seed))
+    return model.state_dict(), loss
+
+
+def test_one_step_of_sgd_by_hand():
+    # One pixel, two classes, all weights zero: p = (1/2, 1/2), so dL/dw = (1/2 - 1)·x for the true
+    # class and 1/2·x for the other; with x = 2 and lr = 0.1, w = (+0.1, -0.1), b = (0.05, -0.05).
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2))
+    nn.init.zeros_(model[1].weight)
+    nn.init.zeros_(model[1].bias)
+    loss = train(
+        model,
+        torch.full((1, 1, 1, 1), 2.0),
+        torch.tensor([0]),
+        TrainingSettings("sgd", learning_rate=0.1, batch_size=1, local_epochs=1),
+        torch.Generator(),
+    )
+    assert loss == pytest.approx(torch.log(torch.tensor(2.0)).item())
+    assert torch.allclose(model[1].weight, torch.tensor([[0.1], [-0.1]]))
+    assert torch.allclose(model[1].bias, torch.tensor([0.05, -0.05]))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_the_same_as_a_plain_loop(optimizer):
+    settings = TrainingSettings(
+        optimizer, 0.05, momentum=0.9, weight_decay=0.01, batch_size=16, local_epochs=3
+    )
+    state, loss = run(settings)
+    reference = linear()
+    parameters = reference.parameters()
+    plain = (
+        torch.optim.Adam(parameters, 0.05, weight_decay=0.01)
+        if optimizer == "adam"
+        else torch.optim.SGD(parameters, 0.05, momentum=0.9, weight_decay=0.01)
+    )
+    (pixels, labels), generator = data(), torch.Generator().manual_seed(0)
+    losses = []
+    for _ in range(3):
+        losses = []
+        order = torch.randperm(40, generator=generator)
+        for start in range(0, 40, 16):
+            batch = order[start : start + 16]
+            plain.zero_grad()
+            each = nn.functional.cross_entropy(
+                reference(pixels[batch]), labels[batch], reduction="none"
+            )
+            each.mean().backward()
+            plain.step()
+            losses.append(each.detach())
+    assert loss == pytest.approx(torch.cat(losses).mean().item(), rel=1e-5)
+    for name, value in reference.state_dict().items():
+        assert torch.allclose(state[name], value, atol=1e-6)
+
+
+def test_the_generator_decides_and_the_global_one_is_left_alone():
+    settings = TrainingSettings()
+    torch.manual_seed(0)
+    untouched = torch.rand(2)
+    torch.manual_seed(0)
+    first, _ = run(settings)
+    assert torch.equal(torch.rand(2), untouched)
+    same, _ = run(settings)
+    other, _ = run(settings, seed=1)
+    assert all(torch.equal(first[k], same[k]) for k in first)
+    assert not all(torch.equal(first[k], other[k]) for k in first)
+
+
+def test_every_image_is_used_once_an_epoch_even_in_a_last_small_batch():
+    seen = []
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(1, 2)
+
+        def forward(self, x):
+            seen.extend(x.flatten().tolist())
+            return self.layer(x.flatten(1))
+
+    pixels = torch.arange(7.0).reshape(7, 1, 1, 1)
+    settings = TrainingSettings(batch_size=3, local_epochs=2)
+    train(Spy(), pixels, torch.zeros(7, dtype=torch.long), settings, torch.Generator())
+    assert sorted(seen[:7]) == sorted(seen[7:]) == list(range(7))
+    assert seen[:7] != seen[7:]
+
+
+def test_training_helps_and_evaluation_counts():
+    model, (pixels, labels) = linear(), data(200)
+    before, _ = evaluate(model, pixels, labels)
+    train(model, pixels, labels, TrainingSettings(learning_rate=0.1), torch.Generator())
+    loss, accuracy = evaluate(model, pixels, labels, batch_size=64)
+    assert loss < before
+    logits = model(pixels).detach()
+    assert accuracy == pytest.approx((logits.argmax(1) == labels).float().mean().item())
+    assert loss == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
+
+
+def test_batch_norm_buffers_take_part():
+    model = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(16, 2))
+    train(model, *data(), TrainingSettings(batch_size=10, local_epochs=1), torch.Generator())
+    assert model[0].num_batches_tracked == 4
+    with torch.no_grad():
+        evaluate(model, *data())
+    assert model[0].num_batches_tracked == 4
+
+
+def test_pixels():
+    images = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
+    assert torch.allclose(as_pixels(images), torch.tensor([[[[0, 0.2, 1]]]]))
+    assert images.tolist() == [[[[0, 51, 255]]]]

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster
+
+from strategies.grouping import (
+    LINKAGES,
+    agglomerate,
+    average_relevance,
+    canonical_labels,
+    choose_num_clusters,
+)
+
+
+def similarity(seed, count):
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.uniform(0, 1, (count, count)), 1)
+    return upper + upper.T + np.eye(count)
+
+
+def blocks(truth, within=0.9, across=0.4, jitter=0.02, seed=0):
+    truth = np.asarray(truth)
+    noise = np.triu(np.random.default_rng(seed).uniform(0, jitter, (len(truth),) * 2), 1)
+    return np.where(truth[:, None] == truth, within, across) + noise + noise.T
+
+
+def test_by_hand_average_linkage():
+    # Distances: (0,1) 0.1, (0,2) 0.5, (1,2) 0.7, so {0,1} at 0.1 and then 2 at (0.5 + 0.7)/2.
+    found = agglomerate(np.array([[1, 0.9, 0.5], [0.9, 1, 0.3], [0.5, 0.3, 1]]), 2)
+    assert found.labels.tolist() == [0, 0, 1]
+    assert np.allclose(found.merges[:, 2], [0.1, 0.6])
+
+
+def test_by_hand_averaging_relevances():
+    assert average_relevance(np.array([[1, 0.2], [0.6, 1]])).tolist() == [[1, 0.4], [0.4, 1]]
+
+
+def test_canonical_labels_name_clusters_by_their_first_client():
+    assert canonical_labels([3, 3, 0, 3, 9]).tolist() == [0, 0, 1, 0, 2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 20), st.data())
+def test_clusters_follow_the_clients_whatever_their_order(seed, count, data):
+    matrix = similarity(seed, count)
+    wanted = data.draw(st.integers(1, count))
+    order = np.array(data.draw(st.permutations(range(count))))
+    plain = agglomerate(matrix, wanted).labels
+    shuffled = agglomerate(matrix[np.ix_(order, order)], wanted).labels
+    assert np.array_equal(canonical_labels(plain[order]), shuffled)
+    assert len(set(plain.tolist())) == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(2, 15), st.sampled_from(LINKAGES), st.booleans(), st.data()
+)
+def test_exactly_as_many_clusters_as_asked_even_with_ties(seed, count, method, ties, data):
+    wanted = data.draw(st.integers(1, count))
+    matrix = similarity(seed, count)
+    matrix = np.round(matrix * 2) / 2 if ties else matrix
+    found = agglomerate(matrix, wanted, method)
+    assert len(set(found.labels.tolist())) == wanted
+    assert found.labels.tolist() == canonical_labels(found.labels).tolist()
+    if method not in ("centroid", "median") and not ties:  # where scipy's own cut is unambiguous
+        expected = fcluster(found.merges, wanted, "maxclust")
+        assert np.array_equal(found.labels, canonical_labels(expected))
+
+
+def test_all_alike_still_gives_the_number_asked_for():
+    assert len(set(agglomerate(np.ones((6, 6)), 4).labels.tolist())) == 4
+
+
+@pytest.mark.parametrize("method", LINKAGES)
+def test_every_linkage_finds_clear_clusters_of_unequal_interleaved_size(method):
+    truth = [0, 1, 0, 2, 0, 1, 0, 0, 2, 0, 1]
+    assert agglomerate(blocks(truth), 3, method).labels.tolist() == truth
+
+
+@pytest.mark.parametrize(
+    "truth", [[0, 1], [0, 0, 1, 1, 1], [0, 1, 0, 2, 1, 2, 0], [0, 1, 2, 3, 4] * 5, [0, 0, 0, 1]]
+)
+def test_the_widest_gap_finds_the_number_of_clusters(truth):
+    assert agglomerate(blocks(truth), None).labels.tolist() == canonical_labels(truth).tolist()
+
+
+def test_by_hand_the_widest_gap():
+    merges = np.array([[0, 1, 0.1, 2], [2, 3, 0.15, 2], [4, 5, 0.7, 4]])
+    assert choose_num_clusters(merges) == 2
+
+
+def test_similarities_beyond_one_by_rounding_are_no_distance():
+    found = agglomerate(np.array([[1, 1 + 1e-7, 0.2], [1 + 1e-7, 1, 0.2], [0.2, 0.2, 1]]), 2)
+    assert found.labels.tolist() == [0, 0, 1]
+    assert found.merges[0, 2] == 0
+
+
+def test_one_client_is_one_cluster():
+    for wanted in (1, None):
+        found = agglomerate(np.ones((1, 1)), wanted)
+        assert found.labels.tolist() == [0]
+        assert found.merges.shape == (0, 4)
+
+
+@pytest.mark.parametrize("wanted", [0, 4])
+def test_more_clusters_than_clients(wanted):
+    with pytest.raises(ValueError, match=f"num-clusters is {wanted}, but 3 clients"):
+        agglomerate(similarity(0, 3), wanted)
+
+
+def test_the_matrix_is_left_as_it_was():
+    matrix = similarity(0, 5)
+    before = matrix.copy()
+    agglomerate(matrix, 2)
+    assert np.array_equal(matrix, before)

@@ -1,0 +1,395 @@
+"""Strategies on clients whose numbers can be worked out by hand (see toy_app)."""
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+
+from fl_core import protocol
+from strategies import (
+    ClusteredStrategy,
+    GivenClusters,
+    Local,
+    Optimum,
+    Random,
+    RccPfl,
+    Single,
+)
+from tests.local_grid import LocalGrid
+from tests.toy_app import MODEL, fail, toy_app, with_arrays, with_metrics
+
+TASKS = [0, 1, 0, 2, 1, 0, 2]
+
+
+def run(strategy, grid, rounds=1, **config):
+    record = ConfigRecord({protocol.SEED: 0, **config})
+    return strategy.start(grid, MODEL, rounds, train_config=record, evaluate_config=record)
+
+
+def weights(result):
+    return [protocol.to_arrays(m)["w"][0] for m in protocol.unpack_models(result.arrays)]
+
+
+def rcc_pfl(**options):
+    return RccPfl(3, num_eigenvectors=3, **options)
+
+
+ALL = {
+    "rcc-pfl": rcc_pfl,
+    "optimum": lambda **o: Optimum(dict(enumerate(TASKS)), **o),
+    "random": lambda **o: Random([3, 2, 2], **o),
+    "single": Single,
+    "local": Local,
+}
+every_strategy = pytest.mark.parametrize("make", ALL.values(), ids=ALL.keys())
+
+
+def test_by_hand_two_clusters_two_rounds():
+    # Clients 0, 1, 2 add 1, 2, 3 a round. Cluster 0 = {0, 2}: mean +2 a round; cluster 1 = {1}: +2.
+    strategy = Optimum({0: 0, 1: 1, 2: 0})
+    result = run(strategy, LocalGrid(toy_app(), 3), rounds=2)
+    assert weights(result) == [4, 4]
+    # Weighted by 10 and 30 images, cluster 0 moves (1·10 + 3·30)/40 = 2.5 a round.
+    strategy = Optimum({0: 0, 1: 1, 2: 0}, weighted_mean=True)
+    result = run(strategy, LocalGrid(toy_app(), 3), rounds=2)
+    assert weights(result) == [5, 4]
+    assert strategy.reports[-1].accuracies == {0: 0.005, 1: 0.004, 2: 0.005}
+    assert strategy.reports[-1].accuracy == pytest.approx((0.005 + 0.004 + 0.005) / 3)
+    assert strategy.reports[-1].train_loss == pytest.approx((0 + 1 + 2) / 3)
+    assert result.evaluate_metrics_clientapp[2]["accuracy-per-client"] == [0.005, 0.004, 0.005]
+
+
+def test_single_and_local_by_hand():
+    assert weights(run(Single(), LocalGrid(toy_app(), 3))) == [2]
+    assert weights(run(Local(), LocalGrid(toy_app(), 3))) == [1, 2, 3]
+
+
+def test_integer_buffers_keep_their_type():
+    result = run(Single(), LocalGrid(toy_app(), 3), rounds=2)
+    steps = protocol.to_arrays(protocol.unpack_models(result.arrays)[0])["steps"]
+    assert steps.dtype == np.int64
+    assert steps == 2
+
+
+def test_rcc_pfl_finds_the_tasks_of_interleaved_clusters_of_unequal_size():
+    strategy = rcc_pfl()
+    run(strategy, LocalGrid(toy_app(TASKS), len(TASKS)))
+    assert strategy.clusters.of_client == dict(enumerate([0, 1, 0, 2, 1, 0, 2]))
+    assert strategy.clusters.similarity.shape == (7, 7)
+    assert np.allclose(np.diag(strategy.clusters.similarity), 1, atol=1e-3)
+
+
+def test_rcc_pfl_chooses_the_number_of_clusters():
+    strategy = RccPfl(None, num_eigenvectors=2)
+    run(strategy, LocalGrid(toy_app(TASKS), len(TASKS)))
+    assert list(strategy.clusters.of_client.values()) == [0, 1, 0, 2, 1, 0, 2]
+
+
+def shuffled(seed):
+    return lambda replies: [
+        replies[i] for i in np.random.default_rng(seed).permutation(len(replies))
+    ]
+
+
+@every_strategy
+def test_the_order_of_replies_changes_no_bit(make):
+    runs = []
+    for order in (list, shuffled(1), lambda replies: replies[::-1]):
+        strategy = make()
+        result = run(strategy, LocalGrid(toy_app(TASKS), len(TASKS), order=order), rounds=3)
+        runs.append((strategy, result))
+    (first, expected), *others = runs
+    for strategy, result in others:
+        assert strategy.clusters.of_client == first.clusters.of_client
+        if first.clusters.similarity is not None:
+            assert np.array_equal(strategy.clusters.similarity, first.clusters.similarity)
+        assert [a.data for a in result.arrays.values()] == [
+            a.data for a in expected.arrays.values()
+        ]
+        assert [r.accuracies for r in strategy.reports] == [r.accuracies for r in first.reports]
+
+
+@every_strategy
+def test_one_client(make):
+    strategy = make() if make not in (rcc_pfl, ALL["random"]) else None
+    strategy = strategy or (RccPfl(1, num_eigenvectors=3) if make is rcc_pfl else Random([1]))
+    assert weights(run(strategy, LocalGrid(toy_app(), 1), rounds=3)) == [3]
+
+
+def test_one_cluster_of_all_is_the_single_model():
+    one = run(RccPfl(1, num_eigenvectors=3), LocalGrid(toy_app(TASKS), 7), rounds=2)
+    assert weights(one) == weights(run(Single(), LocalGrid(toy_app(TASKS), 7), rounds=2))
+
+
+@every_strategy
+def test_each_node_gets_its_own_clusters_model_only(make):
+    strategy, grid = make(), LocalGrid(toy_app(TASKS), len(TASKS))
+    run(strategy, grid, rounds=2)
+    for message in (m for m in grid.sent if m.metadata.message_type == "train"):
+        assert set(message.content.array_records["arrays"]) == {"w", "steps"}
+    last = {m.metadata.dst_node_id: m for m in grid.sent if m.metadata.message_type == "evaluate"}
+    final = {}
+    for client, cluster in strategy.clusters.of_client.items():
+        arrays = protocol.to_arrays(last[grid.node_of(client)].content["arrays"])
+        assert final.setdefault(cluster, arrays["w"][0]) == arrays["w"][0]
+
+
+@every_strategy
+def test_a_client_that_fails_in_a_round_is_named_and_left_out_of_it(make, caplog):
+    calls = []
+
+    def fail_once(message, context, answer):
+        calls.append(message)
+        if len(calls) == 1:
+            raise RuntimeError("the disk is full")
+        return answer
+
+    app = toy_app(TASKS, {("train", 2): fail_once})
+    strategy = make()
+    run(strategy, LocalGrid(app, len(TASKS)), rounds=2)
+    assert "client 2 failed in round 1" in caplog.text
+    assert "the disk is full" in caplog.text
+    assert len(calls) == 2  # and is asked again in the next
+    assert set(strategy.reports[-1].accuracies) == set(range(7))
+
+
+NONSENSE = {
+    "NaN": with_arrays(lambda a: a["w"].__setitem__(0, np.nan)),
+    "infinity": with_arrays(lambda a: a["w"].__setitem__(1, np.inf)),
+    "shape": with_arrays(lambda a: a.update(w=np.zeros(3, np.float32))),
+    "parameters": with_arrays(lambda a: a.pop("steps")),
+    "num-examples": with_metrics(num_examples=0),
+    "num-examples is None": with_metrics(num_examples=None),
+    "disk is full": fail,
+}
+
+
+@pytest.mark.parametrize(("word", "spoil"), NONSENSE.items(), ids=NONSENSE.keys())
+def test_a_client_whose_model_is_no_model_is_left_out(word, spoil, caplog):
+    app = toy_app(spoil={("train", 1): spoil})
+    result = run(Single(), LocalGrid(app, 3))
+    assert weights(result) == [2]  # the mean of +1 and +3
+    assert "client 1 failed in round 1" in caplog.text
+    assert word in caplog.text
+
+
+def test_a_cluster_all_of_whose_clients_fail_keeps_its_model():
+    app = toy_app(spoil={("train", 1): fail, ("train", 2): fail})
+    result = run(Optimum({0: 0, 1: 1, 2: 1}), LocalGrid(app, 3), rounds=2)
+    assert weights(result) == [2, 0]
+
+
+def test_a_round_in_which_all_fail_is_an_error():
+    app = toy_app(spoil={("train", c): fail for c in range(3)})
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
+        run(Single(), LocalGrid(app, 3))
+
+
+def test_replies_that_are_lost_are_failures(caplog):
+    grid = LocalGrid(
+        toy_app(),
+        3,
+        order=lambda replies: [
+            r
+            for r in replies
+            if (r.metadata.message_type, r.metadata.src_node_id) != ("train", LocalGrid.node_of(1))
+        ],
+    )
+    assert weights(run(Single(), grid)) == [2]
+    assert "client 1 failed in round 1 and is left out of it: no answer in time" in caplog.text
+
+
+@pytest.mark.parametrize("spoil", [fail, with_metrics(accuracy=float("nan"))])
+def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
+    strategy = Single()
+    result = run(strategy, LocalGrid(toy_app(spoil={("evaluate", 0): spoil}), 3))
+    assert set(strategy.reports[0].accuracies) == {1, 2}
+    listed = result.evaluate_metrics_clientapp[1]["accuracy-per-client"]
+    assert np.isnan(listed[0])
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.002)
+    assert "client 0 failed" in caplog.text
+
+
+BAD_SPECTRA = {
+    "disk is full": ("query.spectrum", fail),
+    "not all finite": (
+        "query.spectrum",
+        with_arrays(lambda a: a["eigenvectors"].__setitem__((0, 0), np.nan)),
+    ),
+    "not orthonormal": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=2 * a["eigenvectors"])),
+    ),
+    "have shape (8, 4)": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=np.eye(8, 4, dtype=np.float32))),
+    ),
+    "have shape (8,)": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=np.ones(8, np.float32))),
+    ),
+    "its features have 9 dimensions, the others' 8": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=np.eye(9, 3, dtype=np.float32))),
+    ),
+    "holds no eigenvectors": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(other=a.pop("eigenvectors"))),
+    ),
+    "not all numbers in [0, 1]": (
+        "query.relevance",
+        with_metrics(relevances=[float("nan")] * 7),
+    ),
+    "does not hold 7 relevances": ("query.relevance", with_metrics(relevances=[0.5] * 6)),
+}
+
+
+@pytest.mark.parametrize("word", BAD_SPECTRA)
+def test_a_client_that_fails_in_the_pre_round_is_named_and_the_others_go_on(word, caplog):
+    kind, spoil = BAD_SPECTRA[word]
+    strategy = rcc_pfl()
+    grid = LocalGrid(toy_app(TASKS, {(kind, 4): spoil}), len(TASKS))
+    run(strategy, grid)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
+    assert list(strategy.failures) == [4]
+    assert word in strategy.failures[4]
+    assert "client 4 is left out" in caplog.text
+    assert set(strategy.reports[0].accuracies) == {0, 1, 2, 3, 5, 6}
+    assert not any(
+        m.metadata.message_type == "train" and m.metadata.dst_node_id == grid.node_of(4)
+        for m in grid.sent
+    )
+
+
+def test_when_all_fail_in_the_pre_round_the_first_reason_is_given():
+    app = toy_app(TASKS, {("query.spectrum", c): fail for c in range(7)})
+    with pytest.raises(RuntimeError, match="every client failed at spectrum: the disk is full"):
+        run(rcc_pfl(), LocalGrid(app, 7))
+
+
+def test_a_node_that_does_not_tell_its_index_is_left_out(caplog):
+    app = toy_app(spoil={("query.describe", 1): fail})
+    assert weights(run(Single(), LocalGrid(app, 3))) == [2]
+    assert f"node {LocalGrid.node_of(1)} is left out" in caplog.text
+
+
+def test_two_nodes_with_one_index():
+    app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=0)})
+    with pytest.raises(ValueError, match="both say that they are client 0"):
+        run(Single(), LocalGrid(app, 3))
+
+
+def test_no_node_at_all():
+    with pytest.raises(RuntimeError, match="no client answered: no node is connected"):
+        run(Single(), LocalGrid(toy_app(), 0))
+
+
+def test_more_clusters_than_clients_that_answered():
+    with pytest.raises(ValueError, match="num-clusters is 3, but 2 clients can be grouped"):
+        run(rcc_pfl(), LocalGrid(toy_app(), 2))
+
+
+def test_clusters_that_do_not_cover_the_clients():
+    with pytest.raises(ValueError, match="no cluster is given for client 2"):
+        run(Optimum({0: 0, 1: 0}), LocalGrid(toy_app(), 3))
+    with pytest.raises(ValueError, match="2 places for 3 clients"):
+        run(Random([1, 1]), LocalGrid(toy_app(), 3))
+
+
+def test_partial_participation_is_seeded_and_of_the_right_size():
+    def participants(seed):
+        strategy, grid = Single(fraction_train=0.4, seed=seed), LocalGrid(toy_app(), 10)
+        run(strategy, grid, rounds=6)
+        assert all(len(r.accuracies) == 10 for r in strategy.reports)
+        rounds = {}
+        for message in grid.sent:
+            if message.metadata.message_type == "train":
+                group = rounds.setdefault(message.metadata.group_id, set())
+                group.add(message.metadata.dst_node_id)
+        return list(rounds.values())
+
+    first = participants(0)
+    assert [len(nodes) for nodes in first] == [4] * 6
+    assert len({frozenset(nodes) for nodes in first}) > 3
+    assert participants(0) == first
+    assert participants(1) != first
+
+
+def test_with_the_smallest_fraction_one_client_trains():
+    strategy = Single(fraction_train=0.001)
+    grid = LocalGrid(toy_app(), 5)
+    run(strategy, grid)
+    assert sum(m.metadata.message_type == "train" for m in grid.sent) == 1
+
+
+def test_evaluation_every_so_many_rounds_and_after_the_last():
+    seen = []
+    strategy = Single(evaluate_every=2, on_round=seen.append)
+    run(strategy, LocalGrid(toy_app(), 3), rounds=5)
+    assert [bool(r.accuracies) for r in strategy.reports] == [False, True, False, True, True]
+    assert seen == strategy.reports
+
+
+def test_bytes_are_those_of_the_papers_exchange():
+    strategy = rcc_pfl()
+    run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
+    # Up: 7 clients, 8 × 3 float32 eigenvectors and 7 float64 relevances; headers are small.
+    vectors, relevances = 8 * 3 * 4, 7 * 8
+    header = 128  # of an array on the wire
+    assert strategy.pre_round_traffic.up == 7 * (
+        vectors + header + relevances + len("relevances") + 8 + len("client-index")
+    )
+    # Down: everybody's eigenvectors to everybody.
+    assert strategy.pre_round_traffic.down == 7 * 7 * (vectors + header)
+    model = sum(len(array.data) for array in MODEL.values())
+    assert strategy.train_traffic.down == 2 * 7 * model
+    assert strategy.train_traffic.up == 2 * 7 * (model + 16 + len("num-examples") + len("loss"))
+
+
+def test_the_gram_matrix_never_leaves_and_does_not_stay():
+    grid = LocalGrid(toy_app(TASKS), 7)
+    run(rcc_pfl(), grid)
+    assert all(not context.state for context in grid.contexts.values())
+
+
+def test_a_strategy_can_be_started_again():
+    strategy = rcc_pfl()
+    first = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
+    again = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
+    assert weights(first) == weights(again)
+    assert len(strategy.reports) == 2
+
+
+def test_the_initial_model_is_left_as_it_was():
+    before = [a.data for a in MODEL.values()]
+    run(Local(), LocalGrid(toy_app(), 3))
+    assert [a.data for a in MODEL.values()] == before
+
+
+def test_any_clustering_times_any_aggregation():
+    def keep_the_first(models, updates):
+        return [
+            next((u.arrays for u in updates if u.cluster == c), m) for c, m in enumerate(models)
+        ]
+
+    strategy = ClusteredStrategy(GivenClusters({0: 5, 1: 3, 2: 3}), keep_the_first)
+    assert weights(run(strategy, LocalGrid(toy_app(), 3))) == [1, 2]
+
+
+def test_the_random_clusters_are_seeded_and_of_the_given_sizes():
+    def clusters(seed):
+        strategy = Random([5, 3, 2], seed=seed)
+        run(strategy, LocalGrid(toy_app(), 10))
+        return list(strategy.clusters.of_client.values())
+
+    assert sorted(np.bincount(clusters(0))) == [2, 3, 5]
+    assert clusters(0) == clusters(0)
+    assert len({tuple(clusters(seed)) for seed in range(5)}) > 1
+
+
+def test_the_strategy_says_what_it_is_made_of(caplog):
+    caplog.set_level(logging.INFO)
+    rcc_pfl().summary()
+    assert "SpectralClustering(num_clusters=3" in caplog.text
+    assert "ClusterMean(weighted=False)" in caplog.text

@@ -1,0 +1,191 @@
+"""One run of the app: every strategy on every seed, on the same partitions, then the results."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp import Grid
+
+from clients.features import feature_dimension
+from fl_app.config import AS_TASKS, AUTO, Config
+from fl_app.progress import Progress
+from fl_app.results import Results, RunResult
+from fl_core import protocol
+from fl_core.federation import Federation, simulate_federation
+from fl_core.models import build_model
+from strategies import ClusteredStrategy, Local, Optimum, Random, RccPfl, Single
+from strategies.base import Options
+
+Builder = Callable[[Config, Federation, Options], ClusteredStrategy]
+
+# A strategy's name and how the configuration makes it: the one place where strategies are named.
+BUILDERS: dict[str, Builder] = {
+    "rcc-pfl": lambda config, federation, options: RccPfl(
+        wanted_clusters(config, federation),
+        num_eigenvectors=config.num_eigenvectors,
+        linkage=config.linkage,
+        weighted_mean=config.weighted_mean,
+        **options,
+    ),
+    "optimum": lambda config, federation, options: Optimum(
+        dict(enumerate(federation.partition.client_tasks.tolist())),
+        weighted_mean=config.weighted_mean,
+        **options,
+    ),
+    "random": lambda config, federation, options: Random(
+        np.bincount(federation.partition.client_tasks).tolist(),
+        weighted_mean=config.weighted_mean,
+        **options,
+    ),
+    "single": lambda config, federation, options: Single(
+        weighted_mean=config.weighted_mean, **options
+    ),
+    "local": lambda config, federation, options: Local(**options),
+}
+
+
+def wanted_clusters(config: Config, federation: Federation) -> int | None:
+    """Return the number of clusters to look for; None: to be chosen."""
+    if config.num_clusters == AUTO:
+        return None
+    if config.num_clusters == AS_TASKS:
+        return len(federation.partition.tasks)
+    return int(config.num_clusters)
+
+
+def run_experiment(config: Config, grid: Grid) -> None:
+    """Run `config.strategy` for `config.repeats` seeds and write the results.
+
+    What can be checked is checked before the first message; each run's results are written as soon
+    as it ends, so a later failure loses none of them.
+
+    Raises
+    ------
+    ValueError, OSError, RuntimeError
+        One sentence that says what is wrong and what to do.
+    """
+    num_clients = wait_for_nodes(grid, config.num_clients)
+    seeds = range(config.seed, config.seed + config.repeats)
+    for seed in seeds:
+        check(config, simulate_federation(config.federation_settings(num_clients, seed)))
+    results = Results(config, num_clients)
+    progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
+    progress.begin(config, num_clients, results.folder)
+    for seed in seeds:
+        federation = simulate_federation(config.federation_settings(num_clients, seed))
+        results.add_federation(seed, federation)
+        for name in config.strategy:
+            run, strategy = run_strategy(name, config, federation, seed, grid, progress)
+            results.add_run(run, strategy, federation)
+    results.finish()
+
+
+def run_strategy(
+    name: str, config: Config, federation: Federation, seed: int, grid: Grid, progress: Progress
+) -> tuple[RunResult, ClusteredStrategy]:
+    """Run one strategy on one seed."""
+    options: Options = {
+        "fraction_train": config.fraction_train,
+        "evaluate_every": config.evaluate_every,
+        "seed": seed,
+        "on_round": progress.reporter(name, seed),
+    }
+    strategy = BUILDERS[name](config, federation, options)
+    dataset = federation.dataset
+    model = build_model(config.model, dataset.image_shape, dataset.num_classes, seed)
+    sent: dict[str, Any] = {
+        protocol.SEED: seed,
+        protocol.NUM_CLIENTS: federation.partition.num_clients,
+    }
+    started = time.perf_counter()
+    with _quiet_flower():
+        result = strategy.start(
+            grid,
+            ArrayRecord(model.state_dict()),
+            config.num_server_rounds,
+            train_config=ConfigRecord(sent),
+            evaluate_config=ConfigRecord(sent),
+        )
+    total = time.perf_counter() - started
+    return RunResult.of(name, seed, strategy, federation, result.arrays, total), strategy
+
+
+def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
+    """Return the number of connected SuperNodes once it is `wanted`, or, for 0, has settled.
+
+    Flower's simulation registers its nodes while the ServerApp is starting.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's way to the nodes.
+    wanted : int
+        The number that must be connected; 0: as many as there are.
+    patience : float
+        Seconds without a change after which the number counts as settled.
+
+    Raises
+    ------
+    ValueError
+        If another number is connected: it holds the command that fixes it.
+    """
+    count, since = -1, time.monotonic()
+    while True:
+        now = len(list(grid.get_node_ids()))
+        if now == wanted > 0:
+            return now
+        if now != count:
+            count, since = now, time.monotonic()
+        if time.monotonic() - since > patience / (1 if wanted or not count else 3):
+            break
+        time.sleep(0.05)
+    if count and not wanted:
+        return count
+    need = wanted or 25
+    raise ValueError(
+        f"num-clients is {wanted or 'all'}, but {count} SuperNodes are connected. In simulation, "
+        f'run: flwr run . --stream --federation-config "num-supernodes={need} '
+        f'client-resources-num-cpus=1" (or set num-clients to {count or 2}); on devices, start '
+        f"{'more' if count < need else 'fewer'} SuperNodes."
+    )
+
+
+def check(config: Config, federation: Federation) -> None:
+    """Refuse what no strategy could work with, before anything is sent.
+
+    Raises
+    ------
+    ValueError
+        If there are more eigenvectors than features, or more clusters than clients.
+    """
+    if "rcc-pfl" not in config.strategy:
+        return
+    dimension = feature_dimension(config.features, federation.dataset.image_shape)
+    if config.num_eigenvectors > dimension:
+        raise ValueError(
+            f"num-eigenvectors is {config.num_eigenvectors}, but {config.features} features of "
+            f"these images have {dimension} dimensions: choose 1 to {dimension}."
+        )
+    wanted, clients = wanted_clusters(config, federation) or 1, federation.partition.num_clients
+    if wanted > clients:
+        raise ValueError(
+            f"num-clusters is {wanted}, but there are {clients} clients: choose 1 to {clients}."
+        )
+
+
+@contextmanager
+def _quiet_flower() -> Iterator[None]:
+    """Keep Flower's round-by-round log out of the way of ours; its warnings stay."""
+    flower = logging.getLogger("flwr")
+    level = flower.level
+    flower.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        flower.setLevel(level)

@@ -1,0 +1,80 @@
+"""Live progress: one line for each evaluated round, with the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+
+from fl_app.config import Config
+from strategies import RoundReport
+
+
+class Progress:
+    """Prints how far a run is.
+
+    Lines, not a moving bar: Flower's log stream carries lines.
+
+    Parameters
+    ----------
+    total_rounds : int
+        Rounds of all strategies and seeds together.
+    clock : callable
+        Seconds on a clock that never goes back.
+    """
+
+    def __init__(self, total_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total_rounds = total_rounds
+        self.done = 0
+        self._clock = clock
+        self._started = clock()
+
+    def begin(self, config: Config, num_clients: int, folder: Path) -> None:
+        """Say what is about to happen."""
+        noise = (
+            "clean labels"
+            if config.noise == "none" or not config.noise_rate
+            else f"{config.noise_rate:.0%} {config.noise} label noise"
+        )
+        tasks = config.tasks or f"{config.num_tasks} tasks"
+        print(
+            f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}; "
+            f"{', '.join(config.strategy)} for {config.num_server_rounds} rounds, "
+            f"{config.repeats} seed(s)\nresults go to {folder}",
+            flush=True,
+        )
+        if num_clients == 2:
+            print(
+                "Only 2 clients, Flower's default: each is a task of its own. For the papers' 25, "
+                "add --federation-config "
+                '"num-supernodes=25 client-resources-num-cpus=1"',
+                flush=True,
+            )
+
+    def reporter(self, strategy: str, seed: int) -> Callable[[RoundReport], None]:
+        """Return a callback for the rounds of one strategy and seed."""
+
+        def report(round_report: RoundReport) -> None:
+            self.done += 1
+            if round_report.accuracies:
+                print(self.line(strategy, seed, round_report), flush=True)
+
+        return report
+
+    def line(self, strategy: str, seed: int, report: RoundReport) -> str:
+        """Return the line for one round."""
+        elapsed = self._clock() - self._started
+        left = elapsed / self.done * (self.total_rounds - self.done)
+        spread = float(np.std(list(report.accuracies.values())))
+        return (
+            f"{strategy:<8}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
+            f"accuracy {report.accuracy:6.1%} ± {spread:.1%} over clients  "
+            f"{_clock_text(elapsed)} gone, {_clock_text(left)} left"
+        )
+
+
+def _clock_text(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,334 @@
+"""What a run leaves behind: summary.json, metrics.csv, models, partitions."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from fl_app.config import Config
+from fl_app.pictures import (
+    draw_accuracy_per_client,
+    draw_accuracy_per_round,
+    draw_label_counts,
+    draw_similarity,
+)
+from fl_app.tables import print_results
+from fl_core import protocol
+from fl_core.federation import Federation
+from fl_core.files import replacing
+from strategies import ClusteredStrategy, RoundReport
+
+VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """One strategy on one seed.
+
+    Attributes
+    ----------
+    strategy, seed
+        What ran.
+    tasks : list of int
+        The true task of each client.
+    clusters : list of int
+        The cluster of each client, by client index; −1: left out, it failed in the pre-round.
+    reports : list of RoundReport
+        One for each round.
+    models : list of ArrayRecord
+        The final model of each cluster.
+    bytes, seconds : dict
+        As in summary.json.
+    failures : dict of str
+        Why clients were left out, by client index.
+    """
+
+    strategy: str
+    seed: int
+    tasks: list[int]
+    clusters: list[int]
+    reports: list[RoundReport]
+    models: list[ArrayRecord]
+    bytes: dict[str, int]
+    seconds: dict[str, float]
+    failures: dict[int, str]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        seed: int,
+        strategy: ClusteredStrategy,
+        federation: Federation,
+        arrays: ArrayRecord,
+        total_seconds: float,
+    ) -> RunResult:
+        """Collect what a strategy that has ended knows."""
+        tasks = federation.partition.client_tasks.tolist()
+        found = strategy.clusters.of_client
+        pre, train, test = (
+            strategy.pre_round_traffic,
+            strategy.train_traffic,
+            strategy.evaluate_traffic,
+        )
+        spent = strategy.seconds
+        return cls(
+            strategy=name,
+            seed=seed,
+            tasks=tasks,
+            clusters=[found.get(client, -1) for client in range(len(tasks))],
+            reports=strategy.reports,
+            models=protocol.unpack_models(arrays),
+            bytes={
+                "pre-round-up": pre.up,
+                "pre-round-down": pre.down,
+                "train-up": train.up,
+                "train-down": train.down,
+                "evaluate-up": test.up,
+                "evaluate-down": test.down,
+            },
+            seconds={
+                "pre-round": spent.pre_round,
+                "train": spent.train,
+                "evaluate": spent.evaluate,
+                "total": total_seconds,
+            },
+            failures=strategy.failures,
+        )
+
+    @property
+    def accuracies(self) -> NDArray[np.float64]:
+        """Return the final test accuracy of each client, shape (K,); NaN where it has none."""
+        final = self.reports[-1].accuracies
+        return np.array([final.get(client, math.nan) for client in range(len(self.tasks))])
+
+    @property
+    def accuracy(self) -> float:
+        """Return the mean over the clients that were tested (spec section 6)."""
+        return self.reports[-1].accuracy
+
+    def agreement(self) -> tuple[float, float]:
+        """Return ARI and NMI of the clusters against the true tasks, over grouped clients."""
+        pairs = [(t, c) for t, c in zip(self.tasks, self.clusters, strict=True) if c >= 0]
+        tasks, clusters = zip(*pairs, strict=True)
+        return (
+            float(adjusted_rand_score(tasks, clusters)),
+            float(normalized_mutual_info_score(tasks, clusters)),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the run's entry in summary.json."""
+        ari, nmi = self.agreement()
+        return {
+            "strategy": self.strategy,
+            "seed": self.seed,
+            "num-clients": len(self.tasks),
+            "rounds": len(self.reports),
+            "accuracy": self.accuracy,
+            "accuracy-per-client": self.accuracies.tolist(),
+            "accuracy-variance": float(np.nanvar(self.accuracies)),
+            "clusters": self.clusters,
+            "tasks": self.tasks,
+            "ari": ari,
+            "nmi": nmi,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            "failures": {str(client): reason for client, reason in self.failures.items()},
+        }
+
+
+def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
+    """Return one row per strategy, in order of appearance: mean and std over seeds.
+
+    The standard deviation is the sample's (n − 1), as in a table of mean ± std over runs; 0 for one
+    seed.
+    """
+    by_strategy: dict[str, list[RunResult]] = {}
+    for run in runs:
+        by_strategy.setdefault(run.strategy, []).append(run)
+    rows = []
+    for name, group in by_strategy.items():
+        means = [run.accuracy for run in group]
+        rows.append(
+            {
+                "strategy": name,
+                "accuracy-mean": float(np.mean(means)),
+                "accuracy-std": float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
+                "accuracy-std-over-clients": float(
+                    np.mean([np.nanstd(run.accuracies) for run in group])
+                ),
+                "ari-mean": float(np.mean([run.agreement()[0] for run in group])),
+            }
+        )
+    return rows
+
+
+class Results:
+    """Collects runs and writes everything to the output folder, after each run.
+
+    Parameters
+    ----------
+    config : Config
+        As it was run; saved with the results.
+    num_clients : int
+        Number of clients that were connected.
+    """
+
+    def __init__(self, config: Config, num_clients: int) -> None:
+        self.config = config
+        self.num_clients = num_clients
+        self.folder = output_folder(config.output_dir)
+        self.runs: list[RunResult] = []
+        self.pictures: list[Path] = []
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def add_federation(self, seed: int, federation: Federation) -> None:
+        """Save who holds what, and draw it for the first seed."""
+        partition = federation.partition
+        arrays: dict[str, NDArray[np.int64]] = {"client-tasks": partition.client_tasks}
+        for client, indices in enumerate(partition.train):
+            arrays[f"train-{client}"] = indices
+            arrays[f"labels-{client}"] = federation.train_labels[client]
+            arrays[f"test-{client}"] = partition.test[client]
+        with replacing(self.folder / f"partition-seed-{seed}.npz") as path:
+            np.savez_compressed(path, allow_pickle=False, **arrays)
+        if seed == self.config.seed:
+            noisy = federation.label_counts(noisy=True)
+            true = federation.label_counts(noisy=False)
+            self.pictures.append(
+                draw_label_counts(
+                    self.folder / "labels-per-client.png",
+                    noisy,
+                    partition.client_tasks.tolist(),
+                    federation.dataset.class_names,
+                    true_counts=None if (noisy == true).all() else true,
+                )
+            )
+
+    def add_run(self, run: RunResult, strategy: ClusteredStrategy, federation: Federation) -> None:
+        """Write a finished run: its models, its row in every table, its similarity matrix."""
+        self.runs.append(run)
+        for cluster, model in enumerate(run.models):
+            name = f"models/{run.strategy}/seed-{run.seed}/cluster-{cluster}.safetensors"
+            with replacing(self.folder / name) as path:
+                save_file(protocol.to_arrays(model), path)
+        self._write_tables()
+        found = strategy.clusters
+        if found.similarity is not None and found.merges is not None:
+            clients = list(found.of_client)
+            name = f"similarity-{run.strategy}-seed-{run.seed}"
+            with replacing(self.folder / f"{name}.npz") as path:
+                np.savez_compressed(
+                    path,
+                    allow_pickle=False,
+                    clients=np.array(clients),
+                    similarity=found.similarity,
+                    merges=found.merges,
+                )
+            self.pictures.append(
+                draw_similarity(
+                    self.folder / f"{name}.png",
+                    found.similarity,
+                    found.merges,
+                    [found.of_client[c] for c in clients],
+                    [run.tasks[c] for c in clients],
+                    task_names=task_names(federation),
+                )
+            )
+
+    def finish(self) -> None:
+        """Draw what compares strategies, then print the table."""
+        self.pictures.append(
+            draw_accuracy_per_round(self.folder / "accuracy-per-round.png", self._curves())
+        )
+        self.pictures.append(
+            draw_accuracy_per_client(
+                self.folder / "accuracy-per-client.png",
+                {
+                    name: np.stack([r.accuracies for r in self.runs if r.strategy == name])
+                    for name in self.config.strategy
+                },
+            )
+        )
+        print_results(table_rows(self.runs), [run.as_json() for run in self.runs])
+        print(f"\nresults   {self.folder / 'summary.json'}")
+        for picture in self.pictures:
+            print(f"picture   {picture}")
+        print(f"models    {self.folder / 'models'}", flush=True)
+
+    def _curves(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        curves = {}
+        for name in self.config.strategy:
+            runs = [run for run in self.runs if run.strategy == name]
+            rounds = [r.round for r in runs[0].reports if r.accuracies]
+            values = [[r.accuracy for r in run.reports if r.round in rounds] for run in runs]
+            curves[name] = (np.array(rounds, np.int64), np.array(values, np.float64))
+        return curves
+
+    def _write_tables(self) -> None:
+        summary = {
+            "version": VERSION,
+            "config": {**self.config.as_run_config(), "num-clients": self.num_clients},
+            "runs": [run.as_json() for run in self.runs],
+            "table": table_rows(self.runs),
+        }
+        with replacing(self.folder / "summary.json") as path:
+            text = json.dumps(_without_nan(summary), indent=1, allow_nan=False)
+            path.write_text(text + "\n", encoding="utf-8")
+        with (
+            replacing(self.folder / "metrics.csv") as path,
+            path.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.writer(file)
+            writer.writerow(
+                ["strategy", "seed", "round", "accuracy", "accuracy-variance", "loss", "train-loss"]
+            )
+            writer.writerows(row for run in self.runs for row in _metric_rows(run))
+
+
+def output_folder(output_dir: str) -> Path:
+    """Return the absolute output folder: the one given, else results/DATE-TIME right here."""
+    if output_dir:
+        return Path(output_dir).expanduser().absolute()
+    return Path.cwd() / "results" / datetime.now().strftime("%Y-%m-%d-%H%M%S")
+
+
+def task_names(federation: Federation) -> list[str]:
+    """Return a short name for each task: its classes."""
+    names = federation.dataset.class_names
+    return [", ".join(names[label] for label in task) for task in federation.partition.tasks]
+
+
+def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
+    for report in run.reports:
+        variance = (
+            float(np.var(list(report.accuracies.values()))) if report.accuracies else math.nan
+        )
+        numbers = [report.accuracy, variance, report.loss, report.train_loss]
+        yield [
+            run.strategy,
+            run.seed,
+            report.round,
+            *("" if math.isnan(number) else number for number in numbers),
+        ]
+
+
+def _without_nan(value: Any) -> Any:
+    """Return `value` with None for NaN: JSON has no NaN."""
+    if isinstance(value, Mapping):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

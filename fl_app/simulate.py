@@ -1,0 +1,176 @@
+"""Run the app in simulation with a SuperLink of its own, and leave no process behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_START_SECONDS = 60
+_STOP_SECONDS = 15
+
+
+def simulate(app: Path, run_config: Mapping[str, Any], *, num_clients: int, workers: int) -> bool:
+    """Run `flwr run` on a private SuperLink, show its log, and say whether it succeeded.
+
+    Parameters
+    ----------
+    app : Path
+        The folder with pyproject.toml.
+    run_config : mapping
+        Overrides of run-config keys.
+    num_clients : int
+        Simulated SuperNodes.
+    workers : int
+        Ray actors, one CPU each.
+
+    Raises
+    ------
+    RuntimeError
+        If the SuperLink does not start or `flwr run` refuses the run.
+    """
+    with tempfile.TemporaryDirectory(prefix="clustered-fl-") as home, _superlink(Path(home)) as env:
+        overrides = Path(home) / "run-config.toml"
+        # JSON's scalars are TOML's.
+        lines = [f"{key} = {json.dumps(value)}\n" for key, value in run_config.items()]
+        overrides.write_text("".join(lines), encoding="utf-8")
+        federation = (
+            f"num-supernodes={num_clients} client-resources-num-cpus=1 init-args-num-cpus={workers}"
+        )
+        started = _flwr(
+            env,
+            *("run", str(app), "--run-config", str(overrides)),
+            *("--federation-config", federation, "--format", "json"),
+        )
+        run_id = str(started["run-id"])
+        with subprocess.Popen(
+            [_program("flwr"), "log", run_id, "--stream"],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as stream:
+            for line in stream.stdout or ():
+                if not _is_chatter(line):
+                    print(line, end="", flush=True)
+        listed = _flwr(env, "ls", "--run-id", run_id, "--format", "json")
+        return str(listed["runs"][0]["status"]) == "finished:completed"
+
+
+@contextmanager
+def _superlink(home: Path) -> Iterator[dict[str, str]]:
+    """Start a SuperLink on free ports; yield the environment in which `flwr` finds it."""
+    http_port, control_port = _free_ports(2)
+    env = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "FLWR_HOME": str(home),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http_port),
+        "FLWR_LOCAL_CONTROL_API_PORT": str(control_port),
+        # The app runs in the environment it is installed in, not in a new one for each run.
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    command = [
+        *(_program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"),
+        *("--control-api-address", f"127.0.0.1:{control_port}"),
+        *("--host", "127.0.0.1", "--port", str(http_port)),
+    ]
+    log = home / "superlink.log"
+    with log.open("w", encoding="utf-8") as file:
+        # A session of its own, so that stopping it stops all that it started.
+        process = subprocess.Popen(
+            command, env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        _wait_until_healthy(process, http_port, log)
+        yield env
+    finally:
+        _stop(process)
+
+
+def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    tail = "".join(log.read_text(encoding="utf-8").splitlines(keepends=True)[-5:])
+    raise RuntimeError(f"the SuperLink did not start; its log ends with:\n{tail}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the SuperLink and everything in its session."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, signal_number)
+        except ProcessLookupError:
+            break
+        deadline = time.monotonic() + _STOP_SECONDS
+        while time.monotonic() < deadline and _group_alive(process):
+            time.sleep(0.1)
+    process.wait()
+
+
+def _group_alive(process: subprocess.Popen[bytes]) -> bool:
+    process.poll()  # reap the leader, or it would count as alive
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _flwr(env: Mapping[str, str], *arguments: str) -> dict[str, Any]:
+    """Run a `flwr` command that answers in JSON."""
+    done = subprocess.run(
+        [_program("flwr"), *arguments], env=env, capture_output=True, text=True, check=False
+    )
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        answer = {}
+    if done.returncode or not answer.get("success"):
+        said = answer.get("error-message") or (done.stdout + done.stderr).strip()
+        raise RuntimeError(f"flwr {arguments[0]} failed: {said}")
+    return answer
+
+
+def _is_chatter(line: str) -> bool:
+    """Tell Flower's and Ray's running commentary from what a person wants to read."""
+    return (
+        line.startswith(("INFO :", "DEBUG :"))
+        or "Since flwr 1.32" in line
+        or "INFO worker.py" in line
+    )
+
+
+def _program(name: str) -> str:
+    """Return the path of a program installed beside this Python."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else name
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

@@ -1,0 +1,91 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+WIDTH = 100
+
+
+def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> None:
+    """Print the table of strategies, then the clusters found against the true tasks.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        `table` of summary.json.
+    runs : sequence of mappings
+        `runs` of summary.json.
+    """
+    # Flower's log stream carries plain lines; a width of its own keeps them whole.
+    console = Console(width=WIDTH, color_system=None, highlight=False)
+    console.print()
+    console.print(strategy_table(rows, runs))
+    for run in runs:
+        if run["strategy"] not in ("optimum", "single", "local", "random"):
+            console.print()
+            console.print(cluster_table(run))
+
+
+def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Table:
+    """Return one row per strategy: accuracy over seeds and over clients, ARI, bytes, seconds."""
+    seeds = len({run["seed"] for run in runs})
+    clients = runs[0]["num-clients"]
+    table = Table(
+        title=f"Test accuracy, mean over {clients} clients ± std over {seeds} seed(s)",
+        title_justify="left",
+    )
+    for column in (
+        "strategy",
+        "accuracy %",
+        "± clients",
+        "ARI",
+        "clusters",
+        "pre-round kB/client",
+        "training kB/client",
+        "seconds",
+    ):
+        table.add_column(column, justify="left" if column == "strategy" else "right")
+    for row in rows:
+        group = [run for run in runs if run["strategy"] == row["strategy"]]
+        table.add_row(
+            row["strategy"],
+            f"{100 * row['accuracy-mean']:.1f} ± {100 * row['accuracy-std']:.1f}",
+            f"{100 * row['accuracy-std-over-clients']:.1f}",
+            f"{row['ari-mean']:.2f}",
+            "/".join(str(n) for n in sorted({max(run["clusters"]) + 1 for run in group})),
+            _kilobytes(group, clients, "pre-round-up", "pre-round-down"),
+            _kilobytes(group, clients, "train-up", "train-down"),
+            f"{sum(run['seconds']['total'] for run in group) / len(group):.1f}",
+        )
+    return table
+
+
+def cluster_table(run: Mapping[str, Any]) -> Table:
+    """Return who is in which cluster, and how many of each true task that is."""
+    table = Table(
+        title=f"{run['strategy']}, seed {run['seed']}: clusters found (ARI {run['ari']:.2f})",
+        title_justify="left",
+    )
+    table.add_column("cluster", justify="right")
+    table.add_column("clients")
+    for task in sorted(set(run["tasks"])):
+        table.add_column(f"of task {task}", justify="right")
+    for cluster in sorted(set(run["clusters"])):
+        members = [i for i, c in enumerate(run["clusters"]) if c == cluster]
+        tasks = [run["tasks"][i] for i in members]
+        table.add_row(
+            "left out" if cluster < 0 else str(cluster),
+            " ".join(map(str, members)),
+            *(str(tasks.count(task) or "·") for task in sorted(set(run["tasks"]))),
+        )
+    return table
+
+
+def _kilobytes(group: Sequence[Mapping[str, Any]], clients: int, *keys: str) -> str:
+    total = sum(run["bytes"][key] for run in group for key in keys)
+    return f"{total / len(group) / clients / 1000:,.0f}"

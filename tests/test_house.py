@@ -1,0 +1,60 @@
+"""The house's arrows: imports go down only, and names are where the README says."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAY_IMPORT = {
+    "fl_core": {"fl_core"},
+    "clients": {"clients", "fl_core"},
+    "strategies": {"strategies", "fl_core"},
+    "fl_app": {"fl_app", "clients", "strategies", "fl_core"},
+}
+
+
+def imported_rooms(source: str) -> set[str]:
+    """Return the project's rooms that a module imports, at any depth."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add("." if node.level else node.module or "")
+    return {name.split(".")[0] or "." for name in names} & {*MAY_IMPORT, ".", "tests"}
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_imports_go_down_only(room):
+    modules = sorted((ROOT / room).rglob("*.py"))
+    assert len(modules) > 3
+    for module in modules:
+        wrong = imported_rooms(module.read_text(encoding="utf-8")) - MAY_IMPORT[room]
+        assert not wrong, f"{module.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
+def test_the_test_sees_a_forbidden_arrow():
+    assert imported_rooms("def f():\n    from strategies.base import x") == {"strategies"}
+    assert imported_rooms("import fl_app.config as c, clients") == {"fl_app", "clients"}
+    assert imported_rooms("from . import x") == {"."}
+
+
+def test_the_maths_knows_nothing_of_flower():
+    for module in (
+        "fl_core/partition.py",
+        "fl_core/noise.py",
+        "fl_core/models.py",
+        "clients/spectrum.py",
+        "clients/training.py",
+        "clients/hog.py",
+        "clients/features.py",
+        "strategies/grouping.py",
+        "strategies/aggregation.py",
+    ):
+        tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                assert not (node.module or "").startswith("flwr"), module
+            if isinstance(node, ast.Import):
+                assert not any(a.name.startswith("flwr") for a in node.names), module

@@ -106,15 +106,16 @@ def choose_num_clusters(merges: Float64) -> int:
     """Return the number of clusters at the widest gap between successive merge heights.
 
     Cutting the dendrogram anywhere in that gap gives the same clusters, so it is the choice that
-    least depends on where one cuts. The gap below the first merge counts, so that clients that are
-    all far apart stay alone; one cluster of all is never chosen.
+    least depends on where one cuts. It lies between 2 and K − 1, and is 2 for two clients: what
+    is below the first merge says how much clients of one kind differ, not how many kinds there are.
 
     Parameters
     ----------
     merges : NDArray[np.float64], shape (K − 1, 4)
         A dendrogram of K >= 2 clients.
     """
+    if len(merges) == 1:
+        return 2
     heights = np.maximum.accumulate(merges[:, 2])  # centroid linkage may turn back
-    gaps = np.diff(heights, prepend=0.0)
-    # The gap below merge m (from 0) leaves K − m clusters.
-    return len(merges) + 1 - int(gaps.argmax())
+    # The gap above merge m (from 0) leaves K − 1 − m clusters.
+    return len(merges) - int(np.diff(heights).argmax())

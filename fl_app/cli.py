@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app.config import parse_config
-from fl_app.results import output_folder
+from fl_app.config import output_folder, parse_config
 from fl_app.simulate import simulate
 
 

@@ -11,6 +11,7 @@ import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
+from torch import nn
 
 from clients.features import FeatureMap, feature_map
 from clients.handlers import answer_pre_round, evaluate_reply, partition_id, train_reply
@@ -50,8 +51,14 @@ def _open(message: Message, context: Context) -> tuple[Config, Federation, int]:
 
 def _features(message: Message, context: Context) -> NDArray[np.float32]:
     config, federation, index = _open(message, context)
-    images = federation.client(index).train_images
+    images, _ = federation.training_data(index)
     return _feature_map(config.features, config.feature_weights)(images).numpy()
+
+
+def _model(config: Config, federation: Federation) -> nn.Module:
+    """Return a model of the right architecture; its weights come with the message."""
+    dataset = federation.dataset
+    return build_model(config.model, dataset.image_shape, dataset.num_classes, seed=0)
 
 
 app = ClientApp()
@@ -62,16 +69,13 @@ answer_pre_round(app, _features)
 def train(message: Message, context: Context) -> Message:
     """Train the model of this client's cluster on this client's images."""
     config, federation, index = _open(message, context)
-    dataset, data = federation.dataset, federation.client(index)
-    model = build_model(config.model, dataset.image_shape, dataset.num_classes, seed=0)
+    images, labels = federation.training_data(index)
     settings = config.training_settings()
-    return train_reply(message, model, data.train_images, data.train_labels, settings, index)
+    return train_reply(message, _model(config, federation), images, labels, settings, index)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Test the model of this client's cluster on the clean test images of its task."""
     config, federation, index = _open(message, context)
-    dataset, data = federation.dataset, federation.client(index)
-    model = build_model(config.model, dataset.image_shape, dataset.num_classes, seed=0)
-    return evaluate_reply(message, model, data.test_images, data.test_labels)
+    return evaluate_reply(message, _model(config, federation), *federation.test_data(index))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from clients.features import FEATURES
@@ -124,6 +126,13 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
     if values["model"] == "paper":
         values["model"] = paper_model(values["dataset"])
     return Config(**values)
+
+
+def output_folder(output_dir: str) -> Path:
+    """Return the absolute output folder: the one given, else results/DATE-TIME right here."""
+    if output_dir:
+        return Path(output_dir).expanduser().absolute()
+    return Path.cwd() / "results" / datetime.now().strftime("%Y-%m-%d-%H%M%S")
 
 
 Reader = Callable[[str, Any], Any]

@@ -48,8 +48,8 @@ class Progress:
         )
         if num_clients == 2:
             print(
-                "Only 2 clients, Flower's default: each is a task of its own. For the papers' 25, "
-                "add --federation-config "
+                "These are only 2 clients, Flower's default, so clustering has little to do. For the "
+                "papers' 25, run:\nflwr run . --stream --federation-config "
                 '"num-supernodes=25 client-resources-num-cpus=1"',
                 flush=True,
             )

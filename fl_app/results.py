@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from fl_app.config import Config
+from fl_app.config import Config, output_folder
 from fl_app.pictures import (
     draw_accuracy_per_client,
     draw_accuracy_per_round,
@@ -296,13 +295,6 @@ class Results:
                 ["strategy", "seed", "round", "accuracy", "accuracy-variance", "loss", "train-loss"]
             )
             writer.writerows(row for run in self.runs for row in _metric_rows(run))
-
-
-def output_folder(output_dir: str) -> Path:
-    """Return the absolute output folder: the one given, else results/DATE-TIME right here."""
-    if output_dir:
-        return Path(output_dir).expanduser().absolute()
-    return Path.cwd() / "results" / datetime.now().strftime("%Y-%m-%d-%H%M%S")
 
 
 def task_names(federation: Federation) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from typing import Any
 
 _START_SECONDS = 60
 _STOP_SECONDS = 15
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CHATTER = ("INFO :", "DEBUG :", "Successfully installed ", "Using SuperLink", "warnings.warn(")
 
 
 def simulate(app: Path, run_config: Mapping[str, Any], *, num_clients: int, workers: int) -> bool:
@@ -152,11 +155,8 @@ def _flwr(env: Mapping[str, str], *arguments: str) -> dict[str, Any]:
 
 def _is_chatter(line: str) -> bool:
     """Tell Flower's and Ray's running commentary from what a person wants to read."""
-    return (
-        line.startswith(("INFO :", "DEBUG :"))
-        or "Since flwr 1.32" in line
-        or "INFO worker.py" in line
-    )
+    plain = _COLOUR.sub("", line).strip()
+    return plain.startswith(_CHATTER) or "Manually terminating" in plain
 
 
 def _program(name: str) -> str:

@@ -33,23 +33,6 @@ class FederationSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class ClientData:
-    """What one client holds.
-
-    Attributes
-    ----------
-    train_images, test_images : torch.Tensor, uint8, shapes (n, C, H, W) and (m, C, H, W)
-    train_labels, test_labels : torch.Tensor, int64, shapes (n,) and (m,)
-        Training labels as the client knows them, noise included; test labels are clean.
-    """
-
-    train_images: torch.Tensor
-    train_labels: torch.Tensor
-    test_images: torch.Tensor
-    test_labels: torch.Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class Federation:
     """All simulated clients' data, kept as one copy of the images and indices into it.
 
@@ -67,16 +50,15 @@ class Federation:
     partition: Partition
     train_labels: tuple[NDArray[np.int64], ...]
 
-    def client(self, index: int) -> ClientData:
-        """Return the data of client `index`."""
-        train = torch.from_numpy(self.partition.train[index])
-        test = torch.from_numpy(self.partition.test[index])
-        return ClientData(
-            self.dataset.train_images[train],
-            torch.from_numpy(self.train_labels[index]),
-            self.dataset.test_images[test],
-            self.dataset.test_labels[test],
-        )
+    def training_data(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the client's images, uint8 (n, C, H, W), and its labels, noise included."""
+        own = torch.from_numpy(self.partition.train[client])
+        return self.dataset.train_images[own], torch.from_numpy(self.train_labels[client])
+
+    def test_data(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the test images of the client's task, uint8 (m, C, H, W), and clean labels."""
+        own = torch.from_numpy(self.partition.test[client])
+        return self.dataset.test_images[own], self.dataset.test_labels[own]
 
     def label_counts(self, *, noisy: bool) -> NDArray[np.int64]:
         """Return how many images of each label each client holds, shape (K, classes)."""

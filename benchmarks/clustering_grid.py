@@ -1,0 +1,168 @@
+"""Does one-shot clustering find the true tasks? `make reproduce` prints the grid.
+
+Every cell is the adjusted Rand index of RCC-PFL's clusters against the true tasks, the lowest of
+several seeds, for 25 clients on all training images: data set × partition × number of tasks × label
+noise. The clients' functions are called directly: no model is trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
+
+from clients.features import feature_map
+from clients.spectrum import leading_spectrum, relevance
+from fl_core.datasets import cache_dir, load_dataset
+from fl_core.federation import FederationSettings, simulate_federation
+from fl_core.partition import PARTITIONS, Kind
+from strategies.grouping import agglomerate, average_relevance
+
+CLIENTS = 25
+NOISES = [
+    (noise, rate) for noise in ("class-independent", "class-dependent") for rate in (0.0, 0.25, 0.5)
+]
+
+
+class Cell(NamedTuple):
+    """One cell of the grid, for one seed."""
+
+    dataset: str
+    features: str
+    partition: Kind
+    num_tasks: int
+    noise: str
+    rate: float
+    seed: int
+
+
+class Score(NamedTuple):
+    """Agreement with the true tasks, when their number is given and when it is chosen."""
+
+    given: float
+    auto: float
+    chosen: int
+
+
+@lru_cache(maxsize=1)
+def all_features(dataset: str, features: str) -> NDArray[np.float32]:
+    """Return the features of every training image, computed once per process."""
+    images = load_dataset(dataset).train_images
+    return feature_map(features, cache_dir=cache_dir())(images).numpy()
+
+
+def score(cell: Cell, num_eigenvectors: int = 20, linkage: str = "average") -> Score:
+    """Cluster one federation and compare with its tasks.
+
+    Feature maps work image by image, so a client's features are rows of the data set's.
+    """
+    federation = simulate_federation(
+        FederationSettings(
+            dataset=cell.dataset,
+            data_dir="",
+            num_clients=CLIENTS,
+            num_tasks=cell.num_tasks,
+            tasks="",
+            partition=cell.partition,
+            dirichlet_alpha=2.0,
+            minority=0.05,
+            min_samples=20,
+            noise=cell.noise,
+            noise_rate=cell.rate,
+            seed=cell.seed,
+        )
+    )
+    rows = all_features(cell.dataset, cell.features)
+    spectra = [leading_spectrum(rows[own], num_eigenvectors) for own in federation.partition.train]
+    vectors = [spectrum.eigenvectors for spectrum in spectra]
+    relevances = [relevance(s.gram, s.eigenvalues, vectors) for s in spectra]
+    similarity = average_relevance(np.array(relevances))
+    tasks = federation.partition.client_tasks
+    given = agglomerate(similarity, cell.num_tasks, linkage).labels
+    auto = agglomerate(similarity, None, linkage).labels
+    return Score(
+        float(adjusted_rand_score(tasks, given)),
+        float(adjusted_rand_score(tasks, auto)),
+        int(auto.max()) + 1,
+    )
+
+
+def _start_worker() -> None:
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+
+
+def grid(dataset: str, features: str, seeds: int, workers: int) -> dict[Cell, Score]:
+    """Return the score of every cell of one data set and feature map."""
+    cells = [
+        Cell(dataset, features, partition, tasks, noise, rate, seed)
+        for partition, tasks, seed, (noise, rate) in product(
+            PARTITIONS, (2, 3, 5), range(seeds), NOISES
+        )
+    ]
+    all_features(dataset, features)  # before the fork: the workers share its pages
+    with multiprocessing.get_context("fork").Pool(workers, _start_worker) as pool:
+        return dict(zip(cells, pool.map(score, cells, chunksize=6), strict=True))
+
+
+def table(scores: dict[Cell, Score], title: str) -> Table:
+    """Return the lowest score over seeds, by partition and tasks × noise."""
+    shown = Table(title=title, title_justify="left")
+    for column in ("partition", "tasks", *(f"{noise} {rate:.0%}" for noise, rate in NOISES)):
+        shown.add_column(column, justify="right")
+    shown.add_column("auto: ARI (clusters)", justify="right")
+    for partition, tasks in product(PARTITIONS, (2, 3, 5)):
+        mine = {c: s for c, s in scores.items() if (c.partition, c.num_tasks) == (partition, tasks)}
+        by_noise = [
+            min(s.given for c, s in mine.items() if (c.noise, c.rate) == noise) for noise in NOISES
+        ]
+        chosen = "/".join(str(n) for n in sorted({s.chosen for s in mine.values()}))
+        auto = min(s.auto for s in mine.values())
+        shown.add_row(
+            partition, str(tasks), *(f"{s:.2f}" for s in by_noise), f"{auto:.2f} ({chosen})"
+        )
+    return shown
+
+
+def main() -> None:
+    """Print one table for each data set and feature map."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--grids",
+        default="mnist:hog,fashion-mnist:hog,cifar10:hog,cifar10:efficientnet-lite0",
+        help="DATASET:FEATURES by commas",
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", type=Path, help="append the tables to this file, too")
+    options = parser.parse_args()
+    for name in options.grids.split(","):
+        dataset, _, features = name.partition(":")
+        started = time.perf_counter()
+        scores = grid(dataset, features, options.seeds, options.workers)
+        title = (
+            f"{dataset}, {features} features: lowest ARI of {options.seeds} seeds "
+            f"({time.perf_counter() - started:.0f} s)"
+        )
+        shown = table(scores, title)
+        Console(width=150).print(shown)
+        if options.output:
+            with options.output.open("a", encoding="utf-8") as file:
+                Console(file=file, width=150).print(shown)
+
+
+if __name__ == "__main__":
+    main()

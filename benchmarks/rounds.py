@@ -1,0 +1,129 @@
+"""How close simulated rounds come to a bare PyTorch loop: `make bench`.
+
+25 clients of Fashion-MNIST, MLP 784-200-10, batch 32, 2 local epochs, Adam. The bare loop trains
+the same clients' images in as many processes as there are workers, without Flower, messages, models
+sent or averaged. Both are timed in turn, in one run, and compared as a ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch.nn import functional as F  # noqa: N812 - torch's own convention
+
+from fl_app.cli import read_defaults
+from fl_app.config import Config, parse_config
+from fl_app.simulate import simulate
+from fl_core.federation import Federation, simulate_federation
+from fl_core.models import build_model
+
+ROOT = Path(__file__).parents[1]
+CLIENTS = 25
+OPTIONS: dict[str, Any] = {
+    # `single` first: it warms the workers up, as the bare loop's first round does.
+    "strategy": "single,rcc-pfl",
+    "dataset": "fashion-mnist",
+    "num-clients": CLIENTS,
+    "num-tasks": 3,
+    "model": "mlp",
+    "batch-size": 32,
+    "local-epochs": 2,
+}
+
+_federation: Federation | None = None
+_config: Config | None = None
+
+
+def _start_worker(config: Config) -> None:
+    """Load the data once per process, as a Ray worker does."""
+    global _federation, _config  # noqa: PLW0603 - a process pool has no other place for it
+    torch.set_num_threads(1)
+    _config = config
+    _federation = simulate_federation(config.federation_settings(CLIENTS, config.seed))
+
+
+def _train_bare(client: int) -> None:
+    """Train one client the way a PyTorch tutorial does, on tensors."""
+    assert _federation is not None  # noqa: S101
+    assert _config is not None  # noqa: S101
+    images, labels = _federation.training_data(client)
+    pixels = images.float() / 255
+    model = build_model(_config.model, (1, 28, 28), 10, seed=0)
+    optimizer = torch.optim.Adam(
+        model.parameters(), _config.learning_rate, weight_decay=_config.weight_decay, fused=True
+    )
+    for _ in range(_config.local_epochs):
+        order = torch.randperm(len(labels))
+        for start in range(0, len(labels), _config.batch_size):
+            batch = order[start : start + _config.batch_size]
+            optimizer.zero_grad()
+            F.cross_entropy(model(pixels[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+
+def bare_seconds(config: Config, workers: int, rounds: int) -> float:
+    """Return the median seconds of a round of the bare loop."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(workers, _start_worker, (config,)) as pool:
+        seconds = []
+        for _ in range(rounds + 1):
+            started = time.perf_counter()
+            for _ in pool.imap(_train_bare, range(CLIENTS), chunksize=1):
+                pass
+            seconds.append(time.perf_counter() - started)
+    return median(seconds[1:])  # the first round loads the data
+
+
+def simulated_seconds(workers: int, rounds: int) -> tuple[float, float]:
+    """Return the seconds of a simulated round and of the pre-round."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = {
+            **OPTIONS,
+            "num-server-rounds": rounds,
+            "evaluate-every": rounds,
+            "output-dir": folder,
+        }
+        if not simulate(ROOT, options, num_clients=CLIENTS, workers=workers):
+            raise RuntimeError("the simulation failed; its log is above.")
+        summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
+    seconds = summary["runs"][1]["seconds"]
+    return seconds["train"] / rounds, seconds["pre-round"]
+
+
+def main() -> None:
+    """Time both in turn and print the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    config = parse_config({**read_defaults(ROOT), **OPTIONS})
+    rows = []
+    for _ in range(options.repeats):
+        bare = bare_seconds(config, options.workers, options.rounds)
+        simulated, pre_round = simulated_seconds(options.workers, options.rounds)
+        rows.append((bare, simulated, pre_round))
+    print(f"\n{platform.machine()}, {options.workers} workers, {options.rounds} rounds each")
+    print("bare loop s/round   simulated s/round   ratio   pre-round s   pre-round / round")
+    for bare, simulated, pre_round in rows:
+        print(
+            f"{bare:17.2f}   {simulated:17.2f}   {bare / simulated:5.2f}   {pre_round:11.2f}   "
+            f"{pre_round / simulated:17.2f}"
+        )
+    ratio = median(bare / simulated for bare, simulated, _ in rows)
+    share = median(pre_round / simulated for _, simulated, pre_round in rows)
+    print(f"median: {ratio:.2f} of the bare loop's speed; the pre-round costs {share:.2f} rounds")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""What the pictures share: the figure, its axes and legend, the checks and the file."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis, XAxis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import isotonic_regression
+
+from fl_app.pictures.style import (
+    GRID,
+    INK,
+    LABEL_SIZE,
+    LINE_HEIGHT,
+    MUTED,
+    SMALL_SIZE,
+    TITLE_SIZE,
+    WIDTH,
+)
+from fl_core.files import replacing
+
+
+def new_figure(title: str, height: float) -> Figure:
+    """Return a figure as wide as all others, and as high as told, in inches."""
+    figure = Figure(figsize=(WIDTH, height), dpi=150, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=TITLE_SIZE, fontweight="bold", color=INK)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write the PNG, the same bytes each time, and return its path."""
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png", metadata={"Software": None})
+    return path
+
+
+def runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return (value, start, stop) of each run of equal values."""
+    runs, start = [], 0
+    for value, members in itertools.groupby(values):
+        stop = start + sum(1 for _ in members)
+        runs.append((value, start, stop))
+        start = stop
+    return runs
+
+
+def spread(wanted: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
+    """Move positions in [0, 1] as little as possible until neighbours are a gap apart."""
+    order = np.argsort(wanted, kind="stable")
+    steps = gap * np.arange(len(wanted))
+    # With the wanted gaps taken off, "far enough apart" is "not decreasing".
+    placed = np.clip(isotonic_regression(wanted[order] - steps).x, 0, max(0, 1 - steps[-1])) + steps
+    heights = np.empty_like(wanted)
+    heights[order] = placed
+    return heights
+
+
+def index_ticks(axis: Axis, labels: Sequence[object], inches: float) -> None:
+    """Label as many of the cells along an axis as are legible, from the first one on."""
+    texts = [str(label) for label in labels]
+    room = inches / len(texts)
+    # Digits and letters are about 0.62 of the font size wide.
+    width = (0.62 * max(map(len, texts)) + 0.3) * SMALL_SIZE / 72
+    flat = isinstance(axis, XAxis) and width <= room
+    step = 1 if flat else math.ceil(0.9 * LINE_HEIGHT / room)
+    rotation = 90 if isinstance(axis, XAxis) and not flat else 0
+    axis.set_ticks(
+        range(0, len(texts), step), texts[::step], fontsize=SMALL_SIZE, rotation=rotation
+    )
+
+
+def percent_axis(axis: Axis, groups: Iterable[NDArray[Any]]) -> None:
+    """Show fractions as percent, over the range of the data and at least ten points."""
+    known = np.concatenate([np.ravel(group) for group in groups])
+    known = known[np.isfinite(known)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    widen = max(0.0, 0.1 - (high - low)) / 2
+    pad = 0.03 * max(high - low, 0.1)
+    # A little beyond 0 and 100 %, so that dots there are not cut.
+    low, high = max(low - widen - pad, -0.02), min(high + widen + pad, 1.02)
+    if isinstance(axis, XAxis):
+        axis.axes.set_xlim(low, high)
+    else:
+        axis.axes.set_ylim(low, high)
+    # At least ten points in at most eight steps of 2, 5 or 10: the ticks are whole percents.
+    axis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+    axis.grid(color=GRID, lw=0.8)
+    axis.axes.set_axisbelow(True)
+
+
+def label_axes(axes: Axes, across: str, up: str) -> None:
+    """Name both axes."""
+    axes.set_xlabel(across, fontsize=LABEL_SIZE)
+    axes.set_ylabel(up, fontsize=LABEL_SIZE)
+    axes.tick_params(labelsize=SMALL_SIZE)
+
+
+def keep_spines(axes: Axes, *sides: str) -> None:
+    """Show only these sides of the frame, and mute them."""
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in sides)
+        spine.set_color(MUTED)
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
+    """Put a legend under everything else, in as few rows as fit, and make the figure higher."""
+    labels = ["\n".join(textwrap.wrap(str(handle.get_label()), 60)) for handle in handles]
+    for rows in range(1, len(labels) + 1):
+        legend = figure.legend(
+            handles=list(handles),
+            labels=labels,
+            loc="outside lower center",
+            ncols=math.ceil(len(labels) / rows),
+            fontsize=SMALL_SIZE,
+            frameon=False,
+            handlelength=2.4,
+        )
+        size = legend.get_window_extent()
+        if size.width <= figure.bbox.width or rows == len(labels):
+            figure.set_figheight(figure.get_figheight() + size.height / figure.dpi)
+            return
+        legend.remove()
+
+
+def check_shape(name: str, values: ArrayLike, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError that names `values` if they have another shape."""
+    if np.shape(values) != shape:
+        raise ValueError(f"{name} has shape {np.shape(values)}, not {shape}")
+
+
+def check_accuracies(name: str, values: NDArray[np.float64], shape: tuple[int, ...]) -> None:
+    """Raise a ValueError if a strategy's accuracies have another shape or are not in [0, 1]."""
+    check_shape(f"accuracy of {name}", values, shape)
+    known = values[np.isfinite(values)]
+    if known.size and (known.min() < 0 or known.max() > 1):
+        raise ValueError(f"accuracy of {name} is not in [0, 1]: {known.min()} to {known.max()}")

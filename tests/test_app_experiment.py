@@ -1,0 +1,305 @@
+"""The whole app on real images, on a grid in this process: no Ray, no network."""
+
+import csv
+import json
+import math
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+
+import fl_app.client_app
+from fl_app.client_app import app
+from fl_app.config import output_folder, parse_config
+from fl_app.experiment import run_experiment, wait_for_nodes
+from fl_core.federation import simulate_federation
+from fl_core.models import build_model
+from tests.local_grid import LocalGrid
+from tests.toy_app import SpoiledApp, fail, with_arrays
+
+ROOT = Path(__file__).parents[1]
+DEFAULTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"][
+    "app"
+]["config"]
+ALL = "rcc-pfl,optimum,random,single,local"
+
+
+def run(folder, *, clients=6, spoil=None, order=list, **overrides):
+    run_config = {**DEFAULTS, "num-tasks": 3, "num-server-rounds": 2, "output-dir": str(folder)}
+    run_config |= {key.replace("_", "-"): value for key, value in overrides.items()}
+    grid = LocalGrid(SpoiledApp(app, spoil or {}), clients, run_config=run_config, order=order)
+    run_experiment(parse_config(run_config), grid)
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def without_seconds(summary):
+    runs = [{k: v for k, v in run.items() if k != "seconds"} for run in summary["runs"]]
+    config = {k: v for k, v in summary["config"].items() if k != "output-dir"}
+    return {**summary, "runs": runs, "config": config}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run of all strategies on two seeds with noisy labels."""
+    folder = tmp_path_factory.mktemp("finished")
+    summary = run(
+        folder,
+        clients=9,
+        strategy=ALL,
+        repeats=2,
+        noise="class-dependent",
+        num_server_rounds=6,
+        evaluate_every=3,
+        learning_rate=0.01,
+    )
+    return folder, summary
+
+
+def test_the_summary_has_what_tools_rely_on(finished):
+    _, summary = finished
+    assert summary["version"] == 1
+    assert set(summary["config"]) == set(DEFAULTS)
+    assert [(r["strategy"], r["seed"]) for r in summary["runs"]] == [
+        (name, seed) for seed in (0, 1) for name in ALL.split(",")
+    ]
+    for one in summary["runs"]:
+        assert one["num-clients"] == len(one["accuracy-per-client"]) == len(one["clusters"]) == 9
+        assert one["rounds"] == 6
+        assert one["accuracy"] == pytest.approx(np.mean(one["accuracy-per-client"]))
+        assert one["accuracy-variance"] == pytest.approx(np.var(one["accuracy-per-client"]))
+        assert sorted(one["tasks"]) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        assert set(one["bytes"]) >= {"pre-round-up", "pre-round-down", "train-up", "train-down"}
+        assert set(one["seconds"]) == {"pre-round", "train", "evaluate", "total"}
+        assert one["seconds"]["total"] >= one["seconds"]["train"] > 0
+        assert one["failures"] == {}
+    row = {r["strategy"]: r for r in summary["table"]}
+    means = [r["accuracy"] for r in summary["runs"] if r["strategy"] == "single"]
+    assert row["single"]["accuracy-mean"] == pytest.approx(np.mean(means))
+    assert row["single"]["accuracy-std"] == pytest.approx(np.std(means, ddof=1))
+
+
+def test_rcc_pfl_finds_the_tasks_and_so_equals_the_optimum(finished):
+    _, summary = finished
+    runs = {(r["strategy"], r["seed"]): r for r in summary["runs"]}
+    for seed in (0, 1):
+        found, best = runs["rcc-pfl", seed], runs["optimum", seed]
+        assert found["ari"] == found["nmi"] == best["ari"] == 1
+        assert found["accuracy-per-client"] == best["accuracy-per-client"]
+        assert found["clusters"] == best["clusters"]
+        assert found["accuracy"] > runs["single", seed]["accuracy"] + 0.03
+        assert found["accuracy"] > runs["random", seed]["accuracy"]
+        assert runs["single", seed]["clusters"] == [0] * 9
+        assert runs["local", seed]["clusters"] == list(range(9))
+
+
+def test_bytes_of_the_pre_round(finished):
+    _, summary = finished
+    rcc = summary["runs"][0]["bytes"]
+    one_client = 324 * 20 * 4  # d × k float32
+    assert one_client * 9 < rcc["pre-round-up"] < 1.02 * one_client * 9
+    assert one_client * 81 < rcc["pre-round-down"] < 1.02 * one_client * 81
+    model = (784 * 10 + 10) * 4
+    assert 6 * 9 * model < rcc["train-up"] < 1.02 * 6 * 9 * model
+
+
+def test_metrics_csv_has_one_row_per_strategy_seed_and_round(finished):
+    folder, summary = finished
+    with (folder / "metrics.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 5 * 2 * 6
+    assert {(r["strategy"], r["seed"], r["round"]) for r in rows} == {
+        (name, str(seed), str(number))
+        for name in ALL.split(",")
+        for seed in (0, 1)
+        for number in range(1, 7)
+    }
+    assert [r["accuracy"] != "" for r in rows[:6]] == [False, False, True] * 2
+    assert float(rows[5]["accuracy"]) == summary["runs"][0]["accuracy"]
+    assert all(float(r["train-loss"]) > 0 for r in rows)
+
+
+def test_models_are_whole_and_load_into_plain_pytorch(finished):
+    folder, _ = finished
+    files = sorted((folder / "models").rglob("*.safetensors"))
+    assert len(files) == 2 * (3 + 3 + 3 + 1 + 9)
+    state = load_file(folder / "models/rcc-pfl/seed-1/cluster-2.safetensors")
+    build_model("logistic-regression", (1, 28, 28), 10, seed=0).load_state_dict(state)
+
+
+def test_pictures_and_partitions_are_there(finished):
+    folder, summary = finished
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "summary.json",
+        "metrics.csv",
+        "models",
+        "labels-per-client.png",
+        "accuracy-per-round.png",
+        "accuracy-per-client.png",
+        *(f"partition-seed-{s}.npz" for s in (0, 1)),
+        *(f"similarity-rcc-pfl-seed-{s}.{kind}" for s in (0, 1) for kind in ("png", "npz")),
+    }
+    for picture in folder.glob("*.png"):
+        with Image.open(picture) as image:
+            assert min(image.size) > 300
+    with np.load(folder / "partition-seed-0.npz") as saved:
+        assert saved["client-tasks"].tolist() == summary["runs"][0]["tasks"]
+        assert len(saved["train-0"]) == len(saved["labels-0"])
+    with np.load(folder / "similarity-rcc-pfl-seed-0.npz") as saved:
+        assert saved["similarity"].shape == (9, 9)
+
+
+def test_the_noise_in_the_saved_labels_is_exact(finished):
+    folder, _ = finished
+    config = parse_config({**DEFAULTS, "num-tasks": 3, "noise": "class-dependent"})
+    federation = simulate_federation(config.federation_settings(9, 0))
+    truth = federation.dataset.train_labels.numpy()
+    with np.load(folder / "partition-seed-0.npz") as saved:
+        for client in range(9):
+            changed = saved[f"labels-{client}"] != truth[saved[f"train-{client}"]]
+            assert np.count_nonzero(changed) == round(0.25 * len(changed))
+
+
+def test_the_same_seed_gives_the_same_summary_whatever_the_order_of_replies(tmp_path):
+    options = {"strategy": "rcc-pfl,random,local", "fraction_train": 0.7}
+    first = run(tmp_path / "a", **options)
+    again = run(tmp_path / "b", order=lambda replies: replies[::-1], **options)
+    other = run(tmp_path / "c", seed=1, **options)
+    assert without_seconds(first) == without_seconds(again)
+    assert without_seconds(first)["runs"] != without_seconds(other)["runs"]
+
+
+def test_shuffled_labels_change_no_bit_of_the_clustering(tmp_path, monkeypatch):
+    """Every client's labels are permuted; who holds which image stays as it is."""
+    run(tmp_path / "true", strategy="rcc-pfl", num_server_rounds=1)
+
+    def shuffle(settings):
+        federation = simulate_federation(settings)
+        rng = np.random.default_rng(1)
+        labels = tuple(rng.permutation(own) for own in federation.train_labels)
+        return type(federation)(federation.dataset, federation.partition, labels)
+
+    monkeypatch.setattr(fl_app.client_app, "simulate_federation", shuffle)
+    run(tmp_path / "shuffled", strategy="rcc-pfl", num_server_rounds=1)
+    with (
+        np.load(tmp_path / "true/similarity-rcc-pfl-seed-0.npz") as true,
+        np.load(tmp_path / "shuffled/similarity-rcc-pfl-seed-0.npz") as shuffled,
+    ):
+        for name in ("clients", "similarity", "merges"):
+            assert np.array_equal(true[name], shuffled[name])
+    models = [
+        load_file(tmp_path / which / "models/rcc-pfl/seed-0/cluster-0.safetensors")
+        for which in ("true", "shuffled")
+    ]
+    assert not np.array_equal(*(m["output.weight"] for m in models))  # training did see them
+
+
+def test_a_client_that_fails_is_in_the_results_as_failed(tmp_path, caplog):
+    bad = with_arrays(lambda a: a["eigenvectors"].__setitem__(0, np.nan))
+    summary = run(tmp_path, spoil={("query.spectrum", 1): bad, ("train", 4): fail})
+    one = summary["runs"][0]
+    assert one["failures"] == {"1": "its eigenvectors are not all finite"}
+    assert one["clusters"][1] == -1
+    assert one["accuracy-per-client"][1] is None
+    assert one["ari"] == 1
+    others = [a for a in one["accuracy-per-client"] if a is not None]
+    assert one["accuracy"] == pytest.approx(np.mean(others))
+    assert "client 4 failed in round 2" in caplog.text
+
+
+def test_what_is_finished_is_not_lost_when_a_later_strategy_fails(tmp_path):
+    calls = []
+
+    def fail_later(message, context, answer):
+        calls.append(message)
+        if len(calls) > 2:
+            raise RuntimeError("the disk is full")
+        return answer
+
+    spoil = {("train", c): fail for c in range(1, 6)} | {("train", 0): fail_later}
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
+        run(tmp_path, spoil=spoil, strategy="single,local")
+    saved = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert [r["strategy"] for r in saved["runs"]] == ["single"]
+    assert (tmp_path / "models/single/seed-0/cluster-0.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"num_eigenvectors": 325}, "num-eigenvectors is 325, but hog features of these images"),
+        ({"num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
+        ({"num_clients": 25}, r'num-clients is 25, but 6 .* "num-supernodes=25 client-resources'),
+        ({"tasks": "0,1|2,11"}, "tasks name label 11, but no training image has it"),
+        ({"num_tasks": 7}, "num-clients is 6, fewer than the 7 tasks"),
+        ({"num_tasks": 11}, "num-tasks is 11, but mnist-5k has 10 classes"),
+        ({"min_samples": 1000}, "min-samples is 1000"),
+        ({"dataset": "folder", "data_dir": "/nowhere"}, "/nowhere"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_sent_or_written(tmp_path, overrides, message):
+    with pytest.raises((ValueError, OSError), match=message):
+        run(tmp_path / "out", **overrides)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_number_of_nodes_that_settles_is_taken():
+    class Growing(LocalGrid):
+        def get_node_ids(self):
+            self.calls = getattr(self, "calls", 0) + 1
+            return set(list(self.contexts)[: self.calls])
+
+    assert wait_for_nodes(Growing(app, 4), 0, patience=0.5) == 4
+    assert wait_for_nodes(Growing(app, 4), 4) == 4
+
+
+def test_auto_finds_the_number_of_clusters(tmp_path):
+    summary = run(
+        tmp_path, clients=10, strategy="rcc-pfl", num_clusters="auto", num_server_rounds=1
+    )
+    assert max(summary["runs"][0]["clusters"]) + 1 == 3
+    assert summary["runs"][0]["ari"] == 1
+
+
+@pytest.mark.parametrize("model", ["mlp", "mlp-32", "cnn"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_every_model_and_optimizer_learns(tmp_path, model, optimizer):
+    summary = run(
+        tmp_path,
+        strategy="optimum",
+        model=model,
+        optimizer=optimizer,
+        learning_rate=0.05 if optimizer == "sgd" else 0.002,
+        momentum=0.9,
+        num_server_rounds=3,
+        evaluate_every=3,
+    )
+    assert summary["runs"][0]["accuracy"] > 0.6
+
+
+def test_progress_and_tables_are_printed(tmp_path, capsys):
+    run(tmp_path, strategy="rcc-pfl,single", noise="class-independent")
+    text = capsys.readouterr().out
+    assert "mnist-5k on 6 clients, 3 tasks, 25% class-independent label noise" in text
+    assert "round   2/2" in text
+    assert "0:00:00 left" in text
+    assert "rcc-pfl, seed 0: clusters found (ARI 1.00)" in text
+    assert str(tmp_path / "similarity-rcc-pfl-seed-0.png") in text
+
+
+def test_two_clients_are_told_how_to_get_more(tmp_path, capsys):
+    summary = run(tmp_path, clients=2, num_tasks=2)
+    assert 'flwr run . --stream --federation-config "num-supernodes=25' in capsys.readouterr().out
+    assert summary["runs"][0]["ari"] == 1
+    assert not any(math.isnan(r["accuracy"]) for r in summary["runs"])
+
+
+def test_the_output_folder_is_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert output_folder("out") == tmp_path / "out"
+    assert output_folder("").parent == tmp_path / "results"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert output_folder("~/out") == tmp_path / "out"

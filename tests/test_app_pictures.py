@@ -1,0 +1,227 @@
+"""The pictures are whole, alone and the same each time, and nothing else is touched."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+from fl_app.pictures import (
+    draw_accuracy_per_client,
+    draw_accuracy_per_round,
+    draw_label_counts,
+    draw_similarity,
+)
+from fl_app.pictures.clients import clients_figure
+from fl_app.pictures.figure import spread
+from fl_app.pictures.labels import labels_figure
+from fl_app.pictures.rounds import rounds_figure
+from fl_app.pictures.similarity import similarity_figure
+from fl_app.pictures.style import strategy_styles
+
+TWELVE = (
+    *("rcc-pfl", "optimum", "random", "single", "local", "ifca", "ifca-pfl", "fedhc", "flt"),
+    *("mt-hfl", "recursive bipartition of clients as in CFL", "pca+k-means+hc"),
+)
+
+
+def similar(clients, groups):
+    """Return relevance, merges, clusters and tasks of shuffled clients."""
+    rng = np.random.default_rng(clients)
+    tasks = rng.permutation(np.arange(clients) % groups)
+    noise = rng.normal(0, 0.02, (clients, clients))
+    relevance = np.where(tasks[:, None] == tasks, 0.93, 0.45) + (noise + noise.T) / 2
+    np.fill_diagonal(relevance, 1.0)
+    if clients == 1:
+        return relevance, np.zeros((0, 4)), [0], [0]
+    merges = linkage(squareform(1 - relevance, checks=False), "average")
+    clusters = fcluster(merges, groups, "maxclust")
+    return relevance, merges, [int(c) for c in clusters], [int(t) for t in tasks]
+
+
+def curves(names, seeds, rounds):
+    rng = np.random.default_rng(seeds)
+    steps = np.arange(rounds)
+    top = rng.uniform(0.8, 0.97, (len(names), seeds, 1))
+    return {
+        name: (steps, level * (1 - np.exp(-(steps + 1) / 5)))
+        for name, level in zip(names, top, strict=True)
+    }
+
+
+def accuracies(names, seeds, clients):
+    rng = np.random.default_rng(seeds)
+    return {name: rng.uniform(0.6, 1.0, (seeds, clients)) for name in names}
+
+
+def labels(clients, classes):
+    """Return counts with noise, counts without and tasks."""
+    rng = np.random.default_rng(clients)
+    before = rng.integers(5, 200, (clients, classes))
+    after = before.copy()
+    moved = before[:, 0] // 4
+    after[:, 0] -= moved
+    after[:, -1] += moved
+    return after, before, [int(t) for t in rng.permutation(np.arange(clients) % 3)]
+
+
+def similarity_call(clients, groups, known=True):
+    relevance, merges, clusters, tasks = similar(clients, groups)
+    return lambda path: draw_similarity(path, relevance, merges, clusters, tasks if known else None)
+
+
+def counts_call(clients, classes, known, noisy):
+    after, before, tasks = labels(clients, classes)
+    names = [f"label {n}" if classes < 20 else str(n) for n in range(classes)]
+    return lambda path: draw_label_counts(
+        path, after, tasks if known else None, names, true_counts=before if noisy else None
+    )
+
+
+CALLS = {
+    "similarity": similarity_call(25, 3),
+    "similarity of one": similarity_call(1, 1),
+    "similarity of two": similarity_call(2, 2),
+    "similarity of many": similarity_call(100, 12),
+    "similarity, no tasks": similarity_call(7, 2, known=False),
+    "rounds": lambda p: draw_accuracy_per_round(p, curves(TWELVE[:5], 3, 40)),
+    "rounds of one": lambda p: draw_accuracy_per_round(p, curves(("rcc-pfl",), 1, 1)),
+    "rounds of many": lambda p: draw_accuracy_per_round(p, curves(TWELVE, 2, 100)),
+    "clients": lambda p: draw_accuracy_per_client(p, accuracies(TWELVE[:5], 3, 25)),
+    "clients of one": lambda p: draw_accuracy_per_client(p, accuracies(("flt",), 1, 1)),
+    "clients of many": lambda p: draw_accuracy_per_client(p, accuracies(TWELVE, 1, 100)),
+    "labels": counts_call(25, 10, known=True, noisy=True),
+    "labels of one": counts_call(1, 1, known=True, noisy=False),
+    "labels of many": counts_call(100, 47, known=True, noisy=True),
+    "labels, no tasks": counts_call(4, 3, known=False, noisy=False),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_png_is_whole_and_alone_and_fits_a_page(call, tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"an older picture")
+    assert call(path) == path
+    assert list(tmp_path.iterdir()) == [path]
+    with Image.open(path) as image:
+        image.load()
+        assert image.format == "PNG"
+        assert "Software" not in image.info
+        width, height = image.size
+        pixels = np.asarray(image.convert("L"))
+    assert width == 900
+    assert 200 <= height <= 1350
+    # Something cut at the edge would leave ink there.
+    assert pixels[0].min() == pixels[-1].min() == pixels[:, 0].min() == pixels[:, -1].min() == 255
+
+
+@pytest.mark.parametrize("name", ["similarity", "rounds", "clients", "labels"])
+def test_same_input_gives_same_bytes(name, tmp_path):
+    first, second = CALLS[name](tmp_path / "a.png"), CALLS[name](tmp_path / "b.png")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_failed_write_leaves_the_old_picture_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"old")
+
+    def half(self, target, **_):
+        target.write_bytes(b"half a pict")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(OSError, match="disk full"):
+        CALLS["rounds"](path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+def test_no_global_state_is_touched(tmp_path):
+    program = """
+import sys
+import pathlib
+import matplotlib, numpy
+before = str(matplotlib.rcParams.copy())
+from fl_app import pictures
+path = pathlib.Path(sys.argv[1])
+pictures.draw_similarity(path, numpy.eye(1), numpy.zeros((0, 4)), [0], [0])
+assert "matplotlib.pyplot" not in sys.modules
+assert str(matplotlib.rcParams.copy()) == before
+"""
+    command = [sys.executable, "-W", "error", "-c", program, str(tmp_path / "picture.png")]
+    subprocess.run(command, check=True)
+
+
+def test_input_is_left_as_it_was(tmp_path):
+    relevance, merges, clusters, tasks = similar(9, 3)
+    rounds = curves(("rcc-pfl", "local"), 2, 5)
+    clients = accuracies(("rcc-pfl", "local"), 2, 5)
+    after, before, owners = labels(9, 4)
+    arrays = [relevance, merges, after, before, *clients.values()]
+    arrays += [array for curve in rounds.values() for array in curve]
+    copies = [array.copy() for array in arrays]
+    for array in arrays:
+        array.flags.writeable = False
+    path = tmp_path / "picture.png"
+    draw_similarity(path, relevance, merges, clusters, tasks)
+    draw_accuracy_per_round(path, rounds)
+    draw_accuracy_per_client(path, clients)
+    draw_label_counts(path, after, owners, list("abcd"), true_counts=before)
+    for array, copy in zip(arrays, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_styles_belong_to_names():
+    alone = {name: strategy_styles([name])[name] for name in TWELVE}
+    together = strategy_styles(TWELVE)
+    assert together == strategy_styles(TWELVE[::-1])
+    assert {name: together[name] for name in TWELVE[:10]} == {
+        name: alone[name] for name in TWELVE[:10]
+    }
+    for name, style in together.items():
+        neutral = name in {"optimum", "single", "local", "random"}
+        assert (len(set(to_rgb(style.colour))) == 1) == neutral
+    unknown = strategy_styles([f"strategy {n}" for n in range(24)])
+    assert len({(style.colour, style.dashes) for style in unknown.values()}) == 24
+
+
+def test_spread_keeps_order_and_gaps():
+    wanted = np.array([0.9, 0.2, 0.91, 0.905, 0.99])
+    placed = spread(wanted, 0.05)
+    assert list(np.argsort(placed)) == list(np.argsort(wanted))
+    assert np.diff(np.sort(placed)).min() >= 0.05 - 1e-12
+    assert placed.max() <= 1
+    assert placed[1] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: rounds_figure({}), "no strategy"),
+        (lambda: clients_figure({}), "no strategy"),
+        (
+            lambda: clients_figure({"flt": np.full((1, 2), 93.0)}),
+            r"flt is not in \[0, 1\]",
+        ),
+        (
+            lambda: rounds_figure({"flt": (np.arange(3), np.ones((2, 4)))}),
+            "flt has shape",
+        ),
+        (
+            lambda: similarity_figure(np.eye(3), np.zeros((3, 4)), [0, 0, 0], None),
+            "merges has shape",
+        ),
+        (
+            lambda: labels_figure(np.ones((2, 3)), None, ["a"]),
+            "class_names has shape",
+        ),
+    ],
+)
+def test_wrong_input_is_named(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()

@@ -1,0 +1,147 @@
+"""The pictures show the numbers that they were given."""
+
+import numpy as np
+import pytest
+from matplotlib.collections import PatchCollection, PathCollection
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+from fl_app.pictures.clients import clients_figure
+from fl_app.pictures.labels import labels_figure
+from fl_app.pictures.rounds import rounds_figure
+from fl_app.pictures.similarity import colour_range, similarity_figure
+from fl_app.pictures.style import FAINT
+from tests.test_app_pictures import TWELVE, accuracies, curves, labels, similar
+
+
+def test_similarity_rows_are_the_clients_on_the_ticks():
+    relevance, merges, clusters, tasks = similar(25, 3)
+    figure = similarity_figure(relevance, merges, clusters, tasks)
+    axes = figure.axes[0]
+    order = [int(label.get_text()) for label in axes.get_yticklabels()]
+    assert order == [int(label.get_text()) for label in axes.get_xticklabels()]
+    assert sorted(order) == list(range(25))
+    assert order != list(range(25))
+    np.testing.assert_array_equal(axes.images[0].get_array(), relevance[np.ix_(order, order)])
+
+    # One frame per cluster, around the clusters' clients.
+    frames = {(p.get_y(), p.get_height()) for p in axes.patches if isinstance(p, Rectangle)}
+    blocks = [{order[n] for n in range(round(y + 0.5), round(y + 0.5 + h))} for y, h in frames]
+    wanted = [{i for i in range(25) if clusters[i] == c} for c in set(clusters)]
+    assert sorted(map(sorted, blocks)) == sorted(map(sorted, wanted))
+
+
+def test_similarity_strip_and_tree_stand_over_their_clients():
+    relevance, merges, clusters, tasks = similar(25, 3)
+    figure = similarity_figure(relevance, merges, clusters, tasks, ["a", "b", "c"])
+    matrix = figure.axes[0]
+    order = [int(label.get_text()) for label in matrix.get_xticklabels()]
+    strip, tree = (matrix.child_axes[n] for n in (0, 1))
+    np.testing.assert_array_equal(strip.images[0].get_array(), [[tasks[i] for i in order]])
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts == ["a", "b", "c", "3 clusters found", "links between clusters"]
+
+    links = tree.collections[0]
+    tops = sorted(segment[:, 1].max() for segment in links.get_segments())
+    np.testing.assert_allclose(tops, np.sort(merges[:, 2]))
+    feet = {x for s in links.get_segments() for x, y in s if y == 0}
+    assert feet == set(range(25))
+    colours = [to_hex(colour) for colour in links.get_colors()]
+    assert colours.count(FAINT) == 2
+
+
+def test_similarity_colours_cover_the_pairs_not_the_diagonal():
+    relevance, merges, clusters, tasks = similar(25, 3)
+    image = similarity_figure(relevance, merges, clusters, tasks).axes[0].images[0]
+    low, high = image.get_clim()
+    assert low == pytest.approx(0.4)
+    assert high == pytest.approx(1.0)
+    assert colour_range(np.array([[1.0, 0.45], [0.45, 1.0]])) == (0.45, 0.5)
+    assert colour_range(np.ones((1, 1))) == (0.0, 1.0)
+
+
+def test_rounds_lines_are_means_and_bands_are_extremes():
+    given = curves(TWELVE[:5], 3, 20)
+    figure = rounds_figure(given)
+    axes = figure.axes[0]
+    lines = {line.get_label(): line for line in axes.lines}
+    assert list(lines) == list(given)
+    for band, (name, (steps, values)) in zip(axes.collections, given.items(), strict=True):
+        np.testing.assert_array_equal(lines[name].get_xdata(), steps)
+        np.testing.assert_allclose(np.asarray(lines[name].get_ydata()), values.mean(axis=0))
+        edges = np.asarray(band.get_paths()[0].vertices)
+        np.testing.assert_allclose(edges[:, 1].min(), values.min())
+        np.testing.assert_allclose(edges[:, 1].max(), values.max())
+    assert "3 seeds" in axes.get_title(loc="left")
+
+
+def test_rounds_leave_out_what_is_unknown():
+    values = np.array([[0.2, 0.4, np.nan], [0.4, np.nan, np.nan]])
+    line = rounds_figure({"local": (np.arange(3), values)}).axes[0].lines[0]
+    np.testing.assert_allclose(np.asarray(line.get_ydata()), [0.3, 0.4, np.nan])
+    nothing = {"local": (np.arange(3), np.full((2, 3), np.nan))}
+    assert len(rounds_figure(nothing).axes[0].lines) == 1
+
+
+def test_rounds_show_equal_curves_both():
+    one = curves(("rcc-pfl",), 3, 30)["rcc-pfl"]
+    axes = rounds_figure({"rcc-pfl": one, "optimum": one}).axes[0]
+    below, above = sorted(axes.lines, key=lambda line: line.get_zorder())
+    assert below.get_linewidth() > 2 * above.get_linewidth()
+    assert (below.get_linestyle(), above.get_linestyle()) == ("-", "--")
+    assert below.get_markevery() != above.get_markevery()
+    assert {text.get_text() for text in axes.texts} == {"rcc-pfl", "optimum"}
+    assert len({text.xyann for text in axes.texts}) == 2
+
+
+def test_rounds_fall_back_to_a_legend():
+    figure = rounds_figure(curves(TWELVE, 2, 10))
+    assert not figure.axes[0].texts
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(TWELVE)
+    assert not rounds_figure(curves(TWELVE[:3], 2, 10)).legends
+
+
+def test_clients_have_a_dot_each_unless_they_failed():
+    given = accuracies(TWELVE[:3], 3, 25)
+    given["random"][1, :4] = np.nan
+    given["optimum"][:] = np.nan
+    axes = clients_figure(given).axes[0]
+    dots = [np.asarray(c.get_offsets()) for c in axes.collections if isinstance(c, PathCollection)]
+    assert [len(offsets) for offsets in dots] == [75, 71]
+    for row, name, offsets in zip((0, 2), ("rcc-pfl", "random"), dots, strict=True):
+        across, up = offsets.T
+        np.testing.assert_array_equal(across, given[name][np.isfinite(given[name])])
+        assert np.abs(up - row).max() < 0.5
+    texts = [text.get_text() for text in axes.texts]
+    assert "–\n75 failed" in texts
+    assert f"{100 * np.nanmean(given['random']):.1f} %\n4 failed" in texts
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(given)
+
+
+def test_labels_are_grouped_by_task_and_gains_outlined():
+    after, before, tasks = labels(12, 4)
+    figure = labels_figure(after, tasks, list("abcd"), before)
+    true, seen = figure.axes[:2]
+    order = [int(label.get_text()) for label in true.get_yticklabels()]
+    assert order == sorted(range(12), key=lambda client: (tasks[client], client))
+    np.testing.assert_array_equal(true.images[0].get_array(), before[order])
+    np.testing.assert_array_equal(seen.images[0].get_array(), after[order])
+    assert [label.get_text() for label in seen.get_xticklabels()] == list("abcd")
+    assert [text.get_text() for text in seen.texts] == ["task 0", "task 1", "task 2"]
+
+    (outlines,) = (c for c in seen.collections if isinstance(c, PatchCollection))
+    centres = {tuple(path.get_extents().get_points().mean(axis=0)) for path in outlines.get_paths()}
+    gained = {(3.0, float(row)) for row, i in enumerate(order) if after[i, 3] > before[i, 3]}
+    assert centres == gained
+    share = 100 * (after - before).clip(0).sum() / before.sum()
+    assert f"{share:.0f} % changed" in seen.get_title(loc="left")
+
+
+def test_labels_without_tasks_keep_the_clients_order():
+    counts = labels(6, 3)[0]
+    axes = labels_figure(counts, None, list("abc")).axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array(), counts)
+    assert not axes.texts
+    clean = labels_figure(counts, None, list("abc"), counts)
+    assert not clean.legends
+    assert "0 % changed" in clean.axes[1].get_title(loc="left")

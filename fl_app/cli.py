@@ -13,6 +13,8 @@ from typing import Any
 from fl_app.config import output_folder, parse_config
 from fl_app.simulate import simulate
 
+PAPER_CLIENTS = 25
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
@@ -21,14 +23,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app = options.app.absolute()
         defaults = read_defaults(app)
         overrides = dict(parse_override(text) for text in options.overrides)
-        overrides["num-clients"] = options.clients
+        overrides.setdefault("num-clients", PAPER_CLIENTS)
         # Before anything is started: a wrong value costs no waiting.
         config = parse_config({**defaults, **overrides})
         folder = output_folder(config.output_dir)
         done = simulate(
             app,
             {**overrides, "output-dir": str(folder)},
-            num_clients=options.clients,
+            num_clients=config.num_clients or PAPER_CLIENTS,
             workers=options.workers,
         )
     except (ValueError, OSError, RuntimeError) as error:
@@ -81,12 +83,11 @@ def _parser() -> argparse.ArgumentParser:
         "run",
         help="simulate the app on this machine",
         description="Simulate the app with `flwr run` on a SuperLink of its own, show its "
-        "progress, and stop everything at the end.",
+        "progress, and stop everything at the end. Without num-clients, it simulates 25.",
     )
     run.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in README.md"
     )
-    run.add_argument("--clients", type=int, default=25, help="simulated clients (default 25)")
     run.add_argument(
         "--workers",
         type=int,

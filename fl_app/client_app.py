@@ -61,8 +61,14 @@ def _model(config: Config, federation: Federation) -> nn.Module:
     return build_model(config.model, dataset.image_shape, dataset.num_classes, seed=0)
 
 
+def _index(message: Message, context: Context) -> int:
+    """Return this client's index, once its data could be read."""
+    _, _, index = _open(message, context)
+    return index
+
+
 app = ClientApp()
-answer_pre_round(app, _features)
+answer_pre_round(app, _features, _index)
 
 
 @app.train()

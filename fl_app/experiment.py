@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
@@ -21,6 +20,10 @@ from fl_core.federation import Federation, simulate_federation
 from fl_core.models import build_model
 from strategies import ClusteredStrategy, Local, Optimum, Random, RccPfl, Single
 from strategies.base import Options
+from strategies.pre_round import PreRound
+
+TIMEOUT = 3600.0
+"""Seconds to wait for the replies to one message; Flower's default."""
 
 Builder = Callable[[Config, Federation, Options], ClusteredStrategy]
 
@@ -77,6 +80,10 @@ def run_experiment(config: Config, grid: Grid) -> None:
     results = Results(config, num_clients)
     progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
     progress.begin(config, num_clients, results.folder)
+    # The first message to a worker waits for Ray, imports and data: kept out of the strategies'
+    # seconds.
+    PreRound(grid, _sent(config.seed, num_clients), TIMEOUT).call_roll()
+    progress.clients_ready()
     for seed in seeds:
         federation = simulate_federation(config.federation_settings(num_clients, seed))
         results.add_federation(seed, federation)
@@ -99,21 +106,24 @@ def run_strategy(
     strategy = BUILDERS[name](config, federation, options)
     dataset = federation.dataset
     model = build_model(config.model, dataset.image_shape, dataset.num_classes, seed)
-    sent: dict[str, Any] = {
-        protocol.SEED: seed,
-        protocol.NUM_CLIENTS: federation.partition.num_clients,
-    }
+    sent = _sent(seed, federation.partition.num_clients)
     started = time.perf_counter()
     with _quiet_flower():
         result = strategy.start(
             grid,
             ArrayRecord(model.state_dict()),
             config.num_server_rounds,
-            train_config=ConfigRecord(sent),
-            evaluate_config=ConfigRecord(sent),
+            TIMEOUT,
+            train_config=ConfigRecord({**sent}),
+            evaluate_config=ConfigRecord({**sent}),
         )
     total = time.perf_counter() - started
     return RunResult.of(name, seed, strategy, federation, result.arrays, total), strategy
+
+
+def _sent(seed: int, num_clients: int) -> dict[str, int]:
+    """Return what every message tells a client, for it to know which data it holds."""
+    return {protocol.SEED: seed, protocol.NUM_CLIENTS: num_clients}
 
 
 def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:

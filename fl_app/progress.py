@@ -30,7 +30,7 @@ class Progress:
         self.total_rounds = total_rounds
         self.done = 0
         self._clock = clock
-        self._started = clock()
+        self._started = self._rounds_started = clock()
 
     def begin(self, config: Config, num_clients: int, folder: Path) -> None:
         """Say what is about to happen."""
@@ -48,11 +48,16 @@ class Progress:
         )
         if num_clients == 2:
             print(
-                "These are only 2 clients, Flower's default, so clustering has little to do. For the "
-                "papers' 25, run:\nflwr run . --stream --federation-config "
+                "Clustering has little to do with only 2 clients, Flower's default; "
+                "for the papers' 25, run:\nflwr run . --stream --federation-config "
                 '"num-supernodes=25 client-resources-num-cpus=1"',
                 flush=True,
             )
+
+    def clients_ready(self) -> None:
+        """Say how long it took until the clients had their data; rounds are timed from here."""
+        print(f"clients are ready after {self._clock() - self._started:.0f} s", flush=True)
+        self._rounds_started = self._clock()
 
     def reporter(self, strategy: str, seed: int) -> Callable[[RoundReport], None]:
         """Return a callback for the rounds of one strategy and seed."""
@@ -66,13 +71,13 @@ class Progress:
 
     def line(self, strategy: str, seed: int, report: RoundReport) -> str:
         """Return the line for one round."""
-        elapsed = self._clock() - self._started
-        left = elapsed / self.done * (self.total_rounds - self.done)
+        now = self._clock()
+        left = (now - self._rounds_started) / self.done * (self.total_rounds - self.done)
         spread = float(np.std(list(report.accuracies.values())))
         return (
             f"{strategy:<8}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
             f"accuracy {report.accuracy:6.1%} ± {spread:.1%} over clients  "
-            f"{_clock_text(elapsed)} gone, {_clock_text(left)} left"
+            f"{_clock_text(now - self._started)} gone, {_clock_text(left)} left"
         )
 
 

@@ -1,0 +1,135 @@
+"""The app as a stranger runs it: real SuperLink, real Ray workers, real images."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from fl_app.cli import main
+from fl_app.simulate import _is_chatter, private_superlink, run_app
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.slow
+
+
+def processes_with(marker: str) -> list[str]:
+    """Return the command lines of running processes that hold `marker`, this one left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in words:
+            found.append(words.decode(errors="replace"))
+    return found
+
+
+def load_without_seconds(folder: Path) -> dict:
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    for run in summary["runs"]:
+        assert run.pop("seconds")["total"] > 0
+    assert summary["config"].pop("output-dir") == str(folder)
+    return summary
+
+
+def test_one_worker_and_two_give_the_same_results_and_leave_no_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEFT_BEHIND", marker := f"marker-{os.getpid()}")
+    options = ["strategy=rcc-pfl,random", "num-clients=8", "num-tasks=3", "noise=class-dependent"]
+    options += ["num-server-rounds=2", "fraction-train=0.6", "model=mlp"]
+    summaries = []
+    for workers in (1, 2):
+        folder = tmp_path / str(workers)
+        arguments = ["run", *options, "--workers", str(workers), "--app", str(ROOT)]
+        assert main([*arguments, f"output-dir={folder}"]) == 0
+        summaries.append(load_without_seconds(folder))
+    assert summaries[0] == summaries[1]
+    assert summaries[0]["runs"][0]["ari"] == 1
+    assert not processes_with(marker)
+
+
+def test_flwr_run_alone_works_and_a_wrong_number_of_clients_says_what_to_do(
+    tmp_path, monkeypatch, capfd
+):
+    """One SuperLink, as `flwr run .` keeps it; results go to the folder it runs in."""
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    home.mkdir()
+    with private_superlink(home) as env:
+        assert run_app(env, ROOT)
+        (folder,) = (tmp_path / "results").iterdir()
+        summary = load_summary(folder)
+        assert [(r["strategy"], r["num-clients"]) for r in summary["runs"]] == [
+            ("rcc-pfl", 2),
+            ("single", 2),
+        ]
+        assert summary["runs"][0]["ari"] == 1
+        assert summary["runs"][0]["accuracy"] > summary["runs"][1]["accuracy"]
+        text = capfd.readouterr().out
+        assert 'flwr run . --stream --federation-config "num-supernodes=25' in text
+
+        assert not run_app(env, ROOT, "--run-config", "num-clients=25")
+        text = capfd.readouterr().out
+        assert "num-clients is 25, but 2 SuperNodes are connected" in text
+        assert (
+            'flwr run . --stream --federation-config "num-supernodes=25 '
+            'client-resources-num-cpus=1"' in text
+        )
+
+
+def load_summary(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def readme_blocks(heading: str) -> dict[str, str]:
+    """Return the code blocks under a heading that begin with a file name in a comment."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    blocks = re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", section, re.DOTALL)
+    return dict(blocks)
+
+
+def test_the_readmes_own_flower_app_works(tmp_path, capfd):
+    """A strategy class in somebody else's app, exactly as the README writes it."""
+    blocks = readme_blocks("A strategy in your own Flower app")
+    assert set(blocks) == {"pyproject.toml", "my_app/client.py", "my_app/server.py"}
+    app = tmp_path / "app"
+    for name, text in blocks.items():
+        path = app / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (app / "my_app/__init__.py").touch()
+    home = tmp_path / "home"
+    home.mkdir()
+    with private_superlink(home) as env:
+        federation = "num-supernodes=4 client-resources-num-cpus=1"
+        done = run_app(env, app, "--federation-config", federation)
+    text = capfd.readouterr().out
+    assert done, text
+    assert "clusters {0: 0, 1: 1, 2: 0, 3: 1}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["noise-rate=2"], "error: noise-rate is 2, but it must be a number of at least 0 and be"),
+        (["learning-rat=1"], "error: learning-rat is not a run-config key"),
+        (["nonsense"], "error: nonsense is no KEY=VALUE"),
+        (["--app", "/nowhere"], "error: /nowhere holds no pyproject.toml"),
+    ],
+)
+def test_the_command_line_refuses_before_it_starts_anything(arguments, message, capsys):
+    assert main(["run", "--app", str(ROOT), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_flowers_commentary_is_left_out_and_its_errors_are_not():
+    assert _is_chatter("\x1b[92mINFO \x1b[0m:      Starting Flower Simulation\n")
+    assert not _is_chatter("\x1b[91mERROR \x1b[0m:     Exit Code: 700\n")
+    assert not _is_chatter("rcc-pfl   seed 0  round   1/5\n")
+    assert not _is_chatter("\n")

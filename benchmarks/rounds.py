@@ -108,6 +108,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     config = parse_config({**read_defaults(ROOT), **OPTIONS})
+    # Here, an unreadable data set is an error; in a pool's workers it would be one for ever.
+    simulate_federation(config.federation_settings(CLIENTS, config.seed))
     rows = []
     for _ in range(options.repeats):
         bare = bare_seconds(config, options.workers, options.rounds)

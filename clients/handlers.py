@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from clients.spectrum import leading_spectrum, relevance
-from clients.training import TrainingSettings, as_pixels, evaluate, train
+from clients.training import TrainingSettings, evaluate, train
 from fl_core import protocol
 
 FeaturesFn = Callable[[Message, Context], NDArray[np.float32]]
@@ -115,9 +115,7 @@ def train_reply(
     entropy = [int(str(config.get(key, 0))) for key in (protocol.SEED, protocol.SERVER_ROUND)]
     seed = np.random.SeedSequence([*entropy, client_index]).generate_state(1)[0]
     model.load_state_dict(message.content.array_records[protocol.ARRAYS].to_torch_state_dict())
-    loss = train(
-        model, as_pixels(images), labels, settings, torch.Generator().manual_seed(int(seed))
-    )
+    loss = train(model, images, labels, settings, torch.Generator().manual_seed(int(seed)))
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), protocol.LOSS: loss})
     content = RecordDict(
         {
@@ -143,7 +141,7 @@ def evaluate_reply(
     labels : torch.Tensor, int64, shape (m,)
     """
     model.load_state_dict(message.content.array_records[protocol.ARRAYS].to_torch_state_dict())
-    loss, accuracy = evaluate(model, as_pixels(images), labels)
+    loss, accuracy = evaluate(model, images, labels)
     metrics = MetricRecord(
         {
             protocol.NUM_EXAMPLES: len(labels),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from flwr.superlink.grid import InMemoryGrid
 
 from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
@@ -14,4 +15,12 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run every strategy on every seed and write the results."""
-    run_experiment(parse_config(context.run_config), grid)
+    if isinstance(grid, InMemoryGrid):
+        # In simulation, replies come sooner than the ten times a second at which Flower looks.
+        grid.pull_interval = 0.01
+    try:
+        run_experiment(parse_config(context.run_config), grid)
+    except (ValueError, OSError, RuntimeError) as error:
+        # One line that can be found again in Flower's log, which goes on with the traceback.
+        print(f"error: {error}", flush=True)
+        raise

@@ -88,9 +88,12 @@ def run_app(env: Mapping[str, str], app: Path, *options: str) -> bool:
         stderr=subprocess.STDOUT,
         text=True,
     ) as stream:
+        explained = False
         for line in stream.stdout or ():
-            if not _is_chatter(line):
+            if not explained and not _is_chatter(line):
                 print(line, end="", flush=True)
+            # What Flower prints after our own sentence is its traceback.
+            explained = explained or line.startswith("error: ")
     listed = _flwr(env, "ls", "--run-id", run_id, "--format", "json")
     return str(listed["runs"][0]["status"]) == "finished:completed"
 

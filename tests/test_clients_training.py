@@ -7,8 +7,8 @@ from clients.training import TrainingSettings, as_pixels, evaluate, train
 
 def data(n=40, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    pixels = torch.rand(n, 1, 4, 4, generator=generator)
-    return pixels, (pixels.mean(dim=(1, 2, 3)) > 0.5).long()
+    images = torch.randint(0, 256, (n, 1, 4, 4), generator=generator, dtype=torch.uint8)
+    return images, (images.float().mean(dim=(1, 2, 3)) > 127.5).long()
 
 
 def linear(seed=0):
@@ -25,19 +25,19 @@ def run(settings, seed=0):
 
 def test_one_step_of_sgd_by_hand():
     # One pixel, two classes, all weights zero: p = (1/2, 1/2), so dL/dw = (1/2 - 1)·x for the true
-    # class and 1/2·x for the other; with x = 2 and lr = 0.1, w = (+0.1, -0.1), b = (0.05, -0.05).
+    # class and 1/2·x for the other; with x = 1 and lr = 0.1, w = b = (+0.05, -0.05).
     model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2))
     nn.init.zeros_(model[1].weight)
     nn.init.zeros_(model[1].bias)
     loss = train(
         model,
-        torch.full((1, 1, 1, 1), 2.0),
+        torch.full((1, 1, 1, 1), 255, dtype=torch.uint8),
         torch.tensor([0]),
         TrainingSettings("sgd", learning_rate=0.1, batch_size=1, local_epochs=1),
         torch.Generator(),
     )
     assert loss == pytest.approx(torch.log(torch.tensor(2.0)).item())
-    assert torch.allclose(model[1].weight, torch.tensor([[0.1], [-0.1]]))
+    assert torch.allclose(model[1].weight, torch.tensor([[0.05], [-0.05]]))
     assert torch.allclose(model[1].bias, torch.tensor([0.05, -0.05]))
 
 
@@ -54,7 +54,7 @@ def test_the_same_as_a_plain_loop(optimizer):
         if optimizer == "adam"
         else torch.optim.SGD(parameters, 0.05, momentum=0.9, weight_decay=0.01)
     )
-    (pixels, labels), generator = data(), torch.Generator().manual_seed(0)
+    (images, labels), generator = data(), torch.Generator().manual_seed(0)
     losses = []
     for _ in range(3):
         losses = []
@@ -63,7 +63,7 @@ def test_the_same_as_a_plain_loop(optimizer):
             batch = order[start : start + 16]
             plain.zero_grad()
             each = nn.functional.cross_entropy(
-                reference(pixels[batch]), labels[batch], reduction="none"
+                reference(as_pixels(images)[batch]), labels[batch], reduction="none"
             )
             each.mean().backward()
             plain.step()
@@ -95,23 +95,23 @@ def test_every_image_is_used_once_an_epoch_even_in_a_last_small_batch():
             self.layer = nn.Linear(1, 2)
 
         def forward(self, x):
-            seen.extend(x.flatten().tolist())
+            seen.extend((255 * x).round().int().flatten().tolist())
             return self.layer(x.flatten(1))
 
-    pixels = torch.arange(7.0).reshape(7, 1, 1, 1)
+    images = torch.arange(7, dtype=torch.uint8).reshape(7, 1, 1, 1)
     settings = TrainingSettings(batch_size=3, local_epochs=2)
-    train(Spy(), pixels, torch.zeros(7, dtype=torch.long), settings, torch.Generator())
+    train(Spy(), images, torch.zeros(7, dtype=torch.long), settings, torch.Generator())
     assert sorted(seen[:7]) == sorted(seen[7:]) == list(range(7))
     assert seen[:7] != seen[7:]
 
 
 def test_training_helps_and_evaluation_counts():
-    model, (pixels, labels) = linear(), data(200)
-    before, _ = evaluate(model, pixels, labels)
-    train(model, pixels, labels, TrainingSettings(learning_rate=0.1), torch.Generator())
-    loss, accuracy = evaluate(model, pixels, labels, batch_size=64)
+    model, (images, labels) = linear(), data(200)
+    before, _ = evaluate(model, images, labels)
+    train(model, images, labels, TrainingSettings(learning_rate=0.1), torch.Generator())
+    loss, accuracy = evaluate(model, images, labels, batch_size=64)
     assert loss < before
-    logits = model(pixels).detach()
+    logits = model(as_pixels(images)).detach()
     assert accuracy == pytest.approx((logits.argmax(1) == labels).float().mean().item())
     assert loss == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
 

@@ -13,14 +13,11 @@ import os
 import time
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
@@ -118,12 +115,12 @@ def grid(dataset: str, features: str, seeds: int, workers: int) -> dict[Cell, Sc
         return dict(zip(cells, pool.map(score, cells, chunksize=6), strict=True))
 
 
-def table(scores: dict[Cell, Score], title: str) -> Table:
-    """Return the lowest score over seeds, by partition and tasks × noise."""
-    shown = Table(title=title, title_justify="left")
-    for column in ("partition", "tasks", *(f"{noise} {rate:.0%}" for noise, rate in NOISES)):
-        shown.add_column(column, justify="right")
-    shown.add_column("auto: ARI (clusters)", justify="right")
+def markdown(scores: dict[Cell, Score], title: str) -> str:
+    """Return a table of the lowest score over seeds, by partition and tasks × noise."""
+    heads = ["partition", "tasks"]
+    heads += [f"{noise.removeprefix('class-')} {rate:.0%}" for noise, rate in NOISES]
+    heads += ["number chosen: ARI (clusters)"]
+    lines = [f"### {title}", "", _row(heads), _row(["---"] * len(heads))]
     for partition, tasks in product(PARTITIONS, (2, 3, 5)):
         mine = {c: s for c, s in scores.items() if (c.partition, c.num_tasks) == (partition, tasks)}
         by_noise = [
@@ -131,14 +128,17 @@ def table(scores: dict[Cell, Score], title: str) -> Table:
         ]
         chosen = "/".join(str(n) for n in sorted({s.chosen for s in mine.values()}))
         auto = min(s.auto for s in mine.values())
-        shown.add_row(
-            partition, str(tasks), *(f"{s:.2f}" for s in by_noise), f"{auto:.2f} ({chosen})"
-        )
-    return shown
+        cells = [partition, str(tasks), *(f"{s:.2f}" for s in by_noise), f"{auto:.2f} ({chosen})"]
+        lines.append(_row(cells))
+    return "\n".join([*lines, ""])
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
-    """Print one table for each data set and feature map."""
+    """Print one Markdown table for each data set and feature map."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--grids",
@@ -147,7 +147,6 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, help="append the tables to this file, too")
     options = parser.parse_args()
     for name in options.grids.split(","):
         dataset, _, features = name.partition(":")
@@ -157,11 +156,7 @@ def main() -> None:
             f"{dataset}, {features} features: lowest ARI of {options.seeds} seeds "
             f"({time.perf_counter() - started:.0f} s)"
         )
-        shown = table(scores, title)
-        Console(width=150).print(shown)
-        if options.output:
-            with options.output.open("a", encoding="utf-8") as file:
-                Console(file=file, width=150).print(shown)
+        print(markdown(scores, title), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ from safetensors.torch import save_file
 from torch.nn import functional
 from torchvision.models import resnet18
 
-from clients import feature_cache, features
+from clients import encoders, feature_cache
+from clients.encoders import network_inputs
 from clients.feature_cache import FeatureCache
-from clients.features import FEATURES, feature_dimension, feature_map, network_inputs
+from clients.features import FEATURES, feature_dimension, feature_map
 from clients.hog import hog
 from tests.test_clients_hog import cifar_images, mnist_images
 
@@ -165,12 +166,12 @@ def test_without_the_extra_the_error_says_how_to_install_it(monkeypatch, package
 
 def test_network_inputs_are_normalised_and_gray_becomes_three_channels():
     images = torch.tensor([127, 255], dtype=torch.uint8)[:, None, None, None].expand(2, 1, 28, 28)
-    inputs = network_inputs(images, features.ENCODERS[LITE0])
+    inputs = network_inputs(images, encoders.ENCODERS[LITE0])
     assert inputs.shape == (2, 3, 96, 96)
     assert torch.allclose(inputs[0], torch.zeros(3, 96, 96), atol=1e-5)
     assert torch.allclose(inputs[1], torch.ones(3, 96, 96), atol=1e-5)
     colours = torch.tensor([124, 116, 104], dtype=torch.uint8)[:, None, None].expand(1, 3, 9, 9)
-    seen = network_inputs(colours, features.ENCODERS["resnet18"])
+    seen = network_inputs(colours, encoders.ENCODERS["resnet18"])
     assert seen.shape == (1, 3, 224, 224)
     assert seen.abs().max() < 0.01  # the mean colour of ImageNet, rounded
 
@@ -410,13 +411,13 @@ def test_processes_share_a_file(tmp_path):
 def test_a_cached_encoder_gives_the_same_bits_without_running(tmp_path, monkeypatch, lite0):
     images = noise(20)
     calls = []
-    encode = features._Encoder.__call__
+    encode = encoders.Encoder.__call__
 
     def counted(encoder, batch):
         calls.append(len(batch))
         return encode(encoder, batch)
 
-    monkeypatch.setattr(features._Encoder, "__call__", counted)
+    monkeypatch.setattr(encoders.Encoder, "__call__", counted)
     first = feature_map(LITE0, cache_dir=tmp_path)(images)
     assert calls == [20]
     again = feature_map(LITE0, cache_dir=tmp_path)

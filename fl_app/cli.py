@@ -18,7 +18,7 @@ PAPER_CLIENTS = 25
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     try:
         app = options.app.absolute()
         defaults = read_defaults(app)
@@ -77,24 +77,22 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="clustered-fl", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run",
-        help="simulate the app on this machine",
+    parser = argparse.ArgumentParser(
+        prog="clustered-fl",
         description="Simulate the app with `flwr run` on a SuperLink of its own, show its "
         "progress, and stop everything at the end. Without num-clients, it simulates 25.",
     )
-    run.add_argument(
+    parser.add_argument("command", choices=["run"], help="simulate the app on this machine")
+    parser.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in README.md"
     )
-    run.add_argument(
+    parser.add_argument(
         "--workers",
         type=int,
         default=os.cpu_count() or 1,
         help="Ray workers, one CPU each (default: all CPUs)",
     )
-    run.add_argument(
+    parser.add_argument(
         "--app", type=Path, default=Path(), help="the project's folder (default: this one)"
     )
     return parser

@@ -19,7 +19,7 @@ PERFECT = {tasks: Score(1.0, 1.0, tasks) for tasks in (2, 3, 5)}
     ("partition", "tasks", "seed"), list(product(["label", "quantity"], [2, 3, 5], range(3)))
 )
 def test_the_embedded_images_are_grouped_perfectly(partition, tasks, seed):
-    cell = Cell("mnist-5k", "hog", partition, tasks, "class-dependent", 0.5, seed)
+    cell = Cell("mnist-5k", "hog", 20, partition, tasks, "class-dependent", 0.5, seed)
     found = score(cell)
     assert found.given == 1
     # 4,000 images are few for choosing the number, too: see docs/results.md.
@@ -31,7 +31,7 @@ def test_the_embedded_images_are_grouped_perfectly(partition, tasks, seed):
 @pytest.mark.parametrize("dataset", ["mnist", "fashion-mnist"])
 @pytest.mark.parametrize(("partition", "tasks"), list(product(["label", "quantity"], [2, 3, 5])))
 def test_full_data_sets_are_grouped_perfectly_and_their_number_is_found(dataset, partition, tasks):
-    cell = Cell(dataset, "hog", partition, tasks, "class-independent", 0.5, 0)
+    cell = Cell(dataset, "hog", 20, partition, tasks, "class-independent", 0.5, 0)
     assert score(cell) == PERFECT[tasks]
 
 
@@ -39,12 +39,12 @@ def test_full_data_sets_are_grouped_perfectly_and_their_number_is_found(dataset,
 @pytest.mark.slow
 @pytest.mark.parametrize("tasks", [2, 3])
 def test_cifar10_is_grouped_perfectly(tasks):
-    assert score(Cell("cifar10", "hog", "label", tasks, "none", 0.0, 0)).given == 1
+    assert score(Cell("cifar10", "hog", 20, "label", tasks, "none", 0.0, 0)).given == 1
 
 
 def test_the_grid_shows_the_lowest_score():
     scores = {
-        Cell("d", "f", partition, tasks, noise, rate, seed): Score(1 - seed / 4, 0.5, 2 + seed)
+        Cell("d", "f", 20, partition, tasks, noise, rate, seed): Score(1 - seed / 4, 0.5, 2 + seed)
         for partition, tasks, seed in product(["label", "quantity"], [2, 3, 5], range(2))
         for noise in ("class-independent", "class-dependent")
         for rate in (0.0, 0.25, 0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from typing import Any
 
 from rich.console import Console
@@ -21,14 +22,18 @@ def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str,
     runs : sequence of mappings
         `runs` of summary.json.
     """
-    # Flower's log stream carries plain lines; a width of its own keeps them whole.
-    console = Console(width=WIDTH, color_system=None, highlight=False)
-    console.print()
-    console.print(strategy_table(rows, runs))
+    print(f"\n{render(strategy_table(rows, runs))}", end="")
     for run in runs:
         if run["strategy"] not in ("optimum", "single", "local", "random"):
-            console.print()
-            console.print(cluster_table(run))
+            print(f"\n{render(cluster_table(run))}", end="")
+
+
+def render(table: Table) -> str:
+    """Return a table as plain lines: Flower's log stream carries no more."""
+    console = Console(file=StringIO(), width=WIDTH, color_system=None, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
 def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Table:

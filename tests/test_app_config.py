@@ -1,3 +1,4 @@
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 from fl_app.cli import parse_override
 from fl_app.config import STRATEGIES, parse_config
 from fl_app.experiment import BUILDERS
+from fl_app.tables import render, strategy_table
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -40,6 +42,15 @@ def test_the_readme_lists_every_key_with_its_default():
     listed = dict(re.findall(r"^\| `([a-z-]+)` \| `([^`]*)` \|", readme, re.MULTILINE))
     shown = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in DEFAULTS.items()}
     assert {k: v.strip('"') for k, v in listed.items()} == shown
+
+
+def test_the_readme_shows_the_table_of_the_committed_run():
+    summary = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    table = render(strategy_table(summary["table"], summary["runs"]))
+    assert table in (ROOT / "README.md").read_text(encoding="utf-8")
+    by_name = {row["strategy"]: row["accuracy-mean"] for row in summary["table"]}
+    assert abs(by_name["rcc-pfl"] - by_name["optimum"]) < 0.01
+    assert by_name["rcc-pfl"] > by_name["single"] + 0.05
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ test: lint
 	$(BIN)/python -m pytest
 
 bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.hog
 	$(BIN)/python -m benchmarks.rounds
 
 reproduce: $(INSTALLED)

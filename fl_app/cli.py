@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ PAPER_CLIENTS = 25
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     options = _parser().parse_intermixed_args(arguments)
+    # A polite kill cleans up like Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app = options.app.absolute()
         defaults = read_defaults(app)

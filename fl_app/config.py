@@ -17,7 +17,8 @@ from fl_core.noise import NOISES
 from fl_core.partition import PARTITIONS, Kind, parse_tasks
 from strategies.grouping import LINKAGES
 
-STRATEGIES = ("rcc-pfl", "optimum", "random", "single", "local")
+BASELINES = ("optimum", "random", "single", "local")
+STRATEGIES = ("rcc-pfl", *BASELINES)
 
 ALL_CLIENTS = "all"
 AUTO = "auto"

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fl_app.config import BASELINES
+
 WIDTH = 100
 
 
@@ -24,7 +26,7 @@ def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str,
     """
     print(f"\n{render(strategy_table(rows, runs))}", end="")
     for run in runs:
-        if run["strategy"] not in ("optimum", "single", "local", "random"):
+        if run["strategy"] not in BASELINES:
             print(f"\n{render(cluster_table(run))}", end="")
 
 

@@ -3,6 +3,9 @@
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,30 @@ def test_one_worker_and_two_give_the_same_results_and_leave_no_process(tmp_path,
         summaries.append(load_without_seconds(folder))
     assert summaries[0] == summaries[1]
     assert summaries[0]["runs"][0]["ari"] == 1
+    assert not processes_with(marker)
+
+
+def test_stopping_a_run_leaves_no_process(tmp_path):
+    """Ctrl-C takes the same way."""
+    marker = f"stopped-{os.getpid()}"
+    words = ["strategy=local", "num-clients=4", "num-server-rounds=500", "--workers", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fl_app.cli", "run", *words, f"output-dir={tmp_path}"],
+        cwd=ROOT,
+        env={**os.environ, "LEFT_BEHIND": marker},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        assert running.stdout
+        for line in running.stdout:
+            if "round   2/500" in line:
+                break
+        assert any("raylet" in words for words in processes_with(marker))
+        running.send_signal(signal.SIGTERM)
+        rest = running.stdout.read()
+    assert running.returncode == 130
+    assert rest.endswith("stopped.\n")
     assert not processes_with(marker)
 
 

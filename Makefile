@@ -12,7 +12,7 @@ help:
 	@echo "make test       install, then lint, types and tests"
 	@echo "make lint       only lint and types"
 	@echo "make bench      simulated rounds against a bare PyTorch loop"
-	@echo "make reproduce  the clustering grid of docs/clustering-grid.md (needs FL_DATA_DIR)"
+	@echo "make reproduce  the clustering grid of docs/results.md (needs FL_DATA_DIR)"
 
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \

@@ -20,6 +20,7 @@ from clients.feature_cache import FeatureCache
 from clients.hog import check_images
 
 CACHE_FILE = "features.sqlite3"
+_VERSION = 1  # raise it when `network_inputs` or a network changes: remembered features go stale
 # Measured on one thread, channels last: below 16 images PyTorch takes slower convolutions, and
 # more than 16 gain nothing.
 BATCH = 16
@@ -227,7 +228,7 @@ def _fingerprint(kind: EncoderKind, state: Mapping[str, Tensor]) -> str:
     for name, tensor in sorted(state.items()):
         content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         content.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
-    return f"{kind.name} {kind.side} {kind.mean} {kind.std} {content.hexdigest()}"
+    return f"{_VERSION} {kind.name} {kind.side} {kind.mean} {kind.std} {content.hexdigest()}"
 
 
 # torchvision and the optional packages are imported only when asked for: importing them takes

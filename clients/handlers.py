@@ -113,7 +113,7 @@ def train_reply(
     """
     config = message.content.config_records[protocol.CONFIG]
     entropy = [int(str(config.get(key, 0))) for key in (protocol.SEED, protocol.SERVER_ROUND)]
-    seed = np.random.SeedSequence([*entropy, client_index]).generate_state(1)[0]
+    seed = np.random.SeedSequence([*entropy, client_index, 0x7EA1]).generate_state(1)[0]
     model.load_state_dict(message.content.array_records[protocol.ARRAYS].to_torch_state_dict())
     loss = train(model, images, labels, settings, torch.Generator().manual_seed(int(seed)))
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), protocol.LOSS: loss})

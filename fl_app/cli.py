@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,15 @@ PAPER_CLIENTS = 25
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     options = _parser().parse_intermixed_args(arguments)
-    # A polite kill cleans up like Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A polite kill and a closed terminal clean up like Ctrl-C.
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         app = options.app.absolute()
         defaults = read_defaults(app)
-        overrides = dict(parse_override(text) for text in options.overrides)
+        overrides = dict(parse_override(text, defaults) for text in options.overrides)
         overrides.setdefault("num-clients", PAPER_CLIENTS)
         # Before anything is started: a wrong value costs no waiting.
         config = parse_config({**defaults, **overrides})
@@ -42,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped.", file=sys.stderr)
         return 130
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 0 if done else 1
 
 
@@ -54,20 +60,26 @@ def read_defaults(app: Path) -> dict[str, Any]:
         If `app` holds no Flower app.
     """
     path = app / "pyproject.toml"
+    wanted = "run this in the project's folder, or name it with --app."
     if not path.is_file():
-        raise ValueError(f"{app} holds no pyproject.toml: run this in the project's folder.")
+        raise ValueError(f"{app} holds no pyproject.toml: {wanted}")
     with path.open("rb") as file:
-        config: dict[str, Any] = tomllib.load(file)["tool"]["flwr"]["app"]["config"]
+        tools = tomllib.load(file).get("tool", {})
+    config: dict[str, Any] = tools.get("flwr", {}).get("app", {}).get("config", {})
+    if not config:
+        raise ValueError(f"{path} describes no Flower app: {wanted}")
     return config
 
 
-def parse_override(text: str) -> tuple[str, Any]:
-    """Read KEY=VALUE; a value that is no TOML scalar is a string.
+def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
+    """Read KEY=VALUE; it is text where the default is, or where it is no TOML scalar.
 
     Examples
     --------
-    >>> parse_override("repeats=3"), parse_override("strategy=rcc-pfl,single")
-    (('repeats', 3), ('strategy', 'rcc-pfl,single'))
+    >>> parse_override("repeats=3", {"repeats": 1})
+    ('repeats', 3)
+    >>> parse_override("output-dir=2024.10", {"output-dir": ""})
+    ('output-dir', '2024.10')
     """
     key, separator, value = text.partition("=")
     if not separator:
@@ -76,7 +88,10 @@ def parse_override(text: str) -> tuple[str, Any]:
         read = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key, value
-    return key, read if isinstance(read, str | int | float | bool) else value
+    if isinstance(read, str):
+        return key, read
+    is_text = isinstance(defaults.get(key), str)
+    return key, value if is_text or not isinstance(read, int | float | bool) else read
 
 
 def _parser() -> argparse.ArgumentParser:

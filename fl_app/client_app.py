@@ -46,7 +46,13 @@ def _open(message: Message, context: Context) -> tuple[Config, Federation, int]:
     settings = config.federation_settings(
         int(str(sent[protocol.NUM_CLIENTS])), int(str(sent[protocol.SEED]))
     )
-    return config, simulate_federation(settings), partition_id(message, context)
+    index = partition_id(message, context)
+    if not 0 <= index < settings.num_clients:
+        raise ValueError(
+            f"this node's partition-id is {index}, but there are {settings.num_clients} clients: "
+            f"start SuperNodes with partition-id 0 to {settings.num_clients - 1}."
+        )
+    return config, simulate_federation(settings), index
 
 
 def _features(message: Message, context: Context) -> NDArray[np.float32]:

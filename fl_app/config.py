@@ -130,10 +130,21 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
 
 
 def output_folder(output_dir: str) -> Path:
-    """Return the absolute output folder: the one given, else results/DATE-TIME right here."""
-    if output_dir:
-        return Path(output_dir).expanduser().absolute()
-    return Path.cwd() / "results" / datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    """Return the absolute output folder: the one given, else results/DATE-TIME right here.
+
+    Raises
+    ------
+    ValueError
+        If it holds results already.
+    """
+    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")
+    folder = Path(output_dir or f"results/{stamp}").expanduser().absolute()
+    if (folder / "summary.json").exists():
+        raise ValueError(
+            f"output-dir is {folder}, which holds results already: name another folder, or move "
+            "them away."
+        )
+    return folder
 
 
 Reader = Callable[[str, Any], Any]

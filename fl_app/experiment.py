@@ -6,16 +6,19 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from clients.features import feature_dimension
-from fl_app.config import AS_TASKS, AUTO, Config
+from clients.features import feature_dimension, feature_map
+from fl_app.config import AS_TASKS, AUTO, BASELINES, Config, output_folder
 from fl_app.progress import Progress
 from fl_app.results import Results, RunResult
 from fl_core import protocol
+from fl_core.datasets import resolve_data_dir
 from fl_core.federation import Federation, simulate_federation
 from fl_core.models import build_model
 from strategies import ClusteredStrategy, Local, Optimum, Random, RccPfl, Single
@@ -27,7 +30,7 @@ TIMEOUT = 3600.0
 
 Builder = Callable[[Config, Federation, Options], ClusteredStrategy]
 
-# A strategy's name and how the configuration makes it: the one place where strategies are named.
+# How the configuration makes each of `fl_app.config.STRATEGIES`.
 BUILDERS: dict[str, Builder] = {
     "rcc-pfl": lambda config, federation, options: RccPfl(
         wanted_clusters(config, federation),
@@ -77,7 +80,8 @@ def run_experiment(config: Config, grid: Grid) -> None:
     seeds = range(config.seed, config.seed + config.repeats)
     for seed in seeds:
         check(config, simulate_federation(config.federation_settings(num_clients, seed)))
-    results = Results(config, num_clients)
+    first = simulate_federation(config.federation_settings(num_clients, config.seed))
+    results = Results(resolved(config, first))
     progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
     progress.begin(config, num_clients, results.folder)
     # The first message to a worker waits for Ray, imports and data: kept out of the strategies'
@@ -91,6 +95,20 @@ def run_experiment(config: Config, grid: Grid) -> None:
             run, strategy = run_strategy(name, config, federation, seed, grid, progress)
             results.add_run(run, strategy, federation)
     results.finish()
+
+
+def resolved(config: Config, federation: Federation) -> Config:
+    """Return the configuration with its references replaced by what they stand for."""
+    partition = federation.partition
+    return replace(
+        config,
+        num_clients=partition.num_clients,
+        num_tasks=len(partition.tasks),
+        tasks="|".join(",".join(map(str, task)) for task in partition.tasks),
+        num_clusters=wanted_clusters(config, federation) or AUTO,
+        data_dir=str(resolve_data_dir(config.data_dir)),
+        output_dir=str(output_folder(config.output_dir)),
+    )
 
 
 def run_strategy(
@@ -161,8 +179,8 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
     raise ValueError(
         f"num-clients is {wanted or 'all'}, but {count} SuperNodes are connected. In simulation, "
         f'run: flwr run . --stream --federation-config "num-supernodes={need} '
-        f'client-resources-num-cpus=1" (or set num-clients to {count or 2}); on devices, start '
-        f"{'more' if count < need else 'fewer'} SuperNodes."
+        f'client-resources-num-cpus=1" with your --run-config (or set num-clients to '
+        f"{count or 2}); on devices, start {'more' if count < need else 'fewer'} SuperNodes."
     )
 
 
@@ -171,12 +189,17 @@ def check(config: Config, federation: Federation) -> None:
 
     Raises
     ------
-    ValueError
-        If there are more eigenvectors than features, or more clusters than clients.
+    ValueError, OSError, ImportError
+        If the model or the features do not suit the images, weights cannot be had, or there are
+        more eigenvectors than features, or more clusters than clients.
     """
-    if "rcc-pfl" not in config.strategy:
+    dataset = federation.dataset
+    build_model(config.model, dataset.image_shape, dataset.num_classes, config.seed)
+    if set(config.strategy) <= set(BASELINES):
         return
-    dimension = feature_dimension(config.features, federation.dataset.image_shape)
+    weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
+    feature_map(config.features, weights=weights)
+    dimension = feature_dimension(config.features, dataset.image_shape)
     if config.num_eigenvectors > dimension:
         raise ValueError(
             f"num-eigenvectors is {config.num_eigenvectors}, but {config.features} features of "

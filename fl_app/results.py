@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from fl_app.config import Config, output_folder
+from fl_app.config import Config
 from fl_app.pictures import (
     draw_accuracy_per_client,
     draw_accuracy_per_round,
@@ -104,7 +104,11 @@ class RunResult:
                 "evaluate": spent.evaluate,
                 "total": total_seconds,
             },
-            failures=strategy.failures,
+            failures={
+                client: strategy.failures.get(client, "did not answer the roll call")
+                for client in range(len(tasks))
+                if client not in found
+            },
         )
 
     @property
@@ -117,6 +121,11 @@ class RunResult:
     def accuracy(self) -> float:
         """Return the mean over the clients that were tested (spec section 6)."""
         return self.reports[-1].accuracy
+
+    def spread(self) -> float:
+        """Return the standard deviation over the clients that were tested; NaN if none was."""
+        final = list(self.reports[-1].accuracies.values())
+        return float(np.std(final)) if final else math.nan
 
     def agreement(self) -> tuple[float, float]:
         """Return ARI and NMI of the clusters against the true tasks, over grouped clients."""
@@ -137,7 +146,7 @@ class RunResult:
             "rounds": len(self.reports),
             "accuracy": self.accuracy,
             "accuracy-per-client": self.accuracies.tolist(),
-            "accuracy-variance": float(np.nanvar(self.accuracies)),
+            "accuracy-variance": self.spread() ** 2,
             "clusters": self.clusters,
             "tasks": self.tasks,
             "ari": ari,
@@ -165,9 +174,7 @@ def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
                 "strategy": name,
                 "accuracy-mean": float(np.mean(means)),
                 "accuracy-std": float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
-                "accuracy-std-over-clients": float(
-                    np.mean([np.nanstd(run.accuracies) for run in group])
-                ),
+                "accuracy-std-over-clients": float(np.mean([run.spread() for run in group])),
                 "ari-mean": float(np.mean([run.agreement()[0] for run in group])),
             }
         )
@@ -180,15 +187,12 @@ class Results:
     Parameters
     ----------
     config : Config
-        As it was run; saved with the results.
-    num_clients : int
-        Number of clients that were connected.
+        As it was run, resolved; saved with the results.
     """
 
-    def __init__(self, config: Config, num_clients: int) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self.num_clients = num_clients
-        self.folder = output_folder(config.output_dir)
+        self.folder = Path(config.output_dir)
         self.runs: list[RunResult] = []
         self.pictures: list[Path] = []
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -248,20 +252,22 @@ class Results:
             )
 
     def finish(self) -> None:
-        """Draw what compares strategies, then print the table."""
-        self.pictures.append(
-            draw_accuracy_per_round(self.folder / "accuracy-per-round.png", self._curves())
-        )
-        self.pictures.append(
-            draw_accuracy_per_client(
-                self.folder / "accuracy-per-client.png",
-                {
-                    name: np.stack([r.accuracies for r in self.runs if r.strategy == name])
-                    for name in self.config.strategy
-                },
-            )
-        )
+        """Print the tables, then draw what compares strategies."""
         print_results(table_rows(self.runs), [run.as_json() for run in self.runs])
+        curves = self._curves()
+        if any(rounds.size for rounds, _ in curves.values()):
+            self.pictures.append(
+                draw_accuracy_per_round(self.folder / "accuracy-per-round.png", curves)
+            )
+            self.pictures.append(
+                draw_accuracy_per_client(
+                    self.folder / "accuracy-per-client.png",
+                    {
+                        name: np.stack([r.accuracies for r in self.runs if r.strategy == name])
+                        for name in self.config.strategy
+                    },
+                )
+            )
         print(f"\nresults   {self.folder / 'summary.json'}")
         for picture in self.pictures:
             print(f"picture   {picture}")
@@ -271,7 +277,7 @@ class Results:
         curves = {}
         for name in self.config.strategy:
             runs = [run for run in self.runs if run.strategy == name]
-            rounds = [r.round for r in runs[0].reports if r.accuracies]
+            rounds = sorted({r.round for run in runs for r in run.reports if r.accuracies})
             values = [[r.accuracy for r in run.reports if r.round in rounds] for run in runs]
             curves[name] = (np.array(rounds, np.int64), np.array(values, np.float64))
         return curves
@@ -279,7 +285,7 @@ class Results:
     def _write_tables(self) -> None:
         summary = {
             "version": VERSION,
-            "config": {**self.config.as_run_config(), "num-clients": self.num_clients},
+            "config": self.config.as_run_config(),
             "runs": [run.as_json() for run in self.runs],
             "table": table_rows(self.runs),
         }

@@ -20,7 +20,7 @@ def main(grid: Grid, context: Context) -> None:
         grid.pull_interval = 0.01
     try:
         run_experiment(parse_config(context.run_config), grid)
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
         # One line that can be found again in Flower's log, which goes on with the traceback.
         print(f"error: {error}", flush=True)
         raise

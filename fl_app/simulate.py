@@ -60,8 +60,11 @@ def simulate(app: Path, run_config: Mapping[str, Any], *, num_clients: int, work
     )
     with tempfile.TemporaryDirectory(prefix="clustered-fl-") as home:
         overrides = Path(home) / "run-config.toml"
-        # JSON's scalars are TOML's.
-        lines = [f"{key} = {json.dumps(value)}\n" for key, value in run_config.items()]
+        # JSON's scalars are TOML's, but for its escapes of what is not in Unicode's first plane.
+        lines = [
+            f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
+            for key, value in run_config.items()
+        ]
         overrides.write_text("".join(lines), encoding="utf-8")
         with private_superlink(Path(home)) as env:
             return run_app(

@@ -13,6 +13,9 @@ from fl_core.datasets import Dataset, load_dataset
 from fl_core.noise import add_label_noise
 from fl_core.partition import Kind, Partition, default_tasks, make_partition, parse_tasks
 
+# Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
+_NOISE_STREAM = 0x4015E
+
 
 @dataclass(frozen=True)
 class FederationSettings:
@@ -110,7 +113,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
             partition.unintended(client),
             settings.noise,
             settings.noise_rate,
-            np.random.default_rng([settings.seed, client]),
+            np.random.default_rng([settings.seed, client, _NOISE_STREAM]),
         )
         for client, indices in enumerate(partition.train)
     )

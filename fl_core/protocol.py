@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -77,6 +78,14 @@ def unpack_models(packed: ArrayRecord) -> list[ArrayRecord]:
         cluster, _, parameter = name.partition("/")
         models.setdefault(int(cluster), {})[parameter] = array
     return [ArrayRecord(models[c]) for c in sorted(models)]
+
+
+def number(record: MetricRecord, key: str) -> float | None:
+    """Return the finite number at `key`, or None if there is none."""
+    value = record.get(key)
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def payload_bytes(content: RecordDict) -> int:

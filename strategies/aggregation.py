@@ -19,7 +19,7 @@ class Update:
     client: int
     cluster: int
     arrays: NDArrays
-    num_examples: int
+    num_examples: float
 
 
 class Aggregation(Protocol):

@@ -199,7 +199,7 @@ class ClusteredStrategy(Strategy):
         self.reports.append(RoundReport(server_round, self._num_rounds))
         clients = list(self._nodes)
         count = max(1, round(self.fraction_train * len(clients)))
-        drawn = np.random.default_rng([self.seed, server_round]).choice(
+        drawn = np.random.default_rng([self.seed, server_round, 0xDEA1]).choice(
             clients, size=count, replace=False
         )
         return self._messages(
@@ -225,10 +225,10 @@ class ClusteredStrategy(Strategy):
             except ValueError as error:
                 self._warn(client, str(error))
                 continue
-            losses.append(content.metric_records[protocol.METRICS].get(protocol.LOSS))
+            losses.append(protocol.number(content.metric_records[protocol.METRICS], protocol.LOSS))
         if not updates:
             raise RuntimeError(f"no client sent a usable model in round {server_round}.")
-        known = [float(str(loss)) for loss in losses if loss is not None]
+        known = [loss for loss in losses if loss is not None]
         self.reports[-1].train_loss = float(np.mean(known)) if known else float("nan")
         models = self.aggregation([protocol.to_arrays(m) for m in self._models], updates)
         packed = protocol.pack_models([protocol.to_record(model) for model in models])
@@ -261,12 +261,14 @@ class ClusteredStrategy(Strategy):
         report, losses = self.reports[-1], []
         for client, content in self._collect(replies, self.evaluate_traffic).items():
             metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
-            accuracy = metrics.get(protocol.ACCURACY)
-            if not isinstance(accuracy, float | int) or not 0 <= accuracy <= 1:
-                self._warn(client, f"its accuracy is {accuracy}, not a number in [0, 1]")
+            accuracy = protocol.number(metrics, protocol.ACCURACY)
+            if accuracy is None or not 0 <= accuracy <= 1:
+                shown = metrics.get(protocol.ACCURACY)
+                self._warn(client, f"its accuracy is {shown}, not a number in [0, 1]")
                 continue
-            report.accuracies[client] = float(accuracy)
-            losses.append(float(str(metrics.get(protocol.LOSS, "nan"))))
+            report.accuracies[client] = accuracy
+            loss = protocol.number(metrics, protocol.LOSS)
+            losses.append(float("nan") if loss is None else loss)
         self.seconds.evaluate += time.perf_counter() - self._started
         if losses:
             report.loss = float(np.mean(losses))
@@ -336,13 +338,18 @@ def _read_update(client: int, cluster: int, content: RecordDict, expected: Array
     metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
     if record is None or record.keys() != expected.keys():
         raise ValueError("its model's parameters are not those it was sent")
-    examples = metrics.get(protocol.NUM_EXAMPLES)
-    if not isinstance(examples, int | float) or not examples > 0:
-        raise ValueError(f"its {protocol.NUM_EXAMPLES} is {examples}, not a positive number")
-    arrays = {name: record[name].numpy() for name in expected}
-    for name, array in arrays.items():
-        if array.shape != tuple(expected[name].shape):
-            raise ValueError(f"its {name} has shape {array.shape}, not {expected[name].shape}")
+    examples = protocol.number(metrics, protocol.NUM_EXAMPLES)
+    if examples is None or examples <= 0:
+        raise ValueError(f"its {protocol.NUM_EXAMPLES} is {metrics.get(protocol.NUM_EXAMPLES)}")
+    arrays = {}
+    for name, sent in expected.items():
+        array = record[name].numpy()
+        if array.dtype != sent.dtype or array.shape != tuple(sent.shape):
+            raise ValueError(
+                f"its {name} is {array.dtype} of shape {array.shape}, not {sent.dtype} of "
+                f"{tuple(sent.shape)}"
+            )
         if not np.isfinite(array).all():
             raise ValueError(f"its {name} holds NaN or infinity")
-    return Update(client, cluster, arrays, int(examples))
+        arrays[name] = array
+    return Update(client, cluster, arrays, examples)

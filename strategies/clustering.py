@@ -192,8 +192,8 @@ def _wrong_eigenvectors(content: RecordDict, k: int) -> str | None:
     vectors = record[protocol.EIGENVECTORS].numpy()
     if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= k or vectors.shape[1] > vectors.shape[0]:
         return f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})"
-    if not np.isfinite(vectors).all():
-        return "its eigenvectors are not all finite"
+    if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
+        return "its eigenvectors are not all finite numbers"
     products = vectors.astype(np.float64).T @ vectors
     if not np.allclose(products, np.eye(len(products)), atol=1e-3):
         return "its eigenvectors are not orthonormal"

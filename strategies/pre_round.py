@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fl_core import protocol
@@ -106,7 +106,11 @@ class PreRound:
             logger.warning("node %d is left out, it did not tell its index: %s", node, reason)
         found: dict[int, int] = {}
         for node, content in answers.items():
-            index = int(str(content.metric_records[protocol.METRICS][protocol.CLIENT_INDEX]))
+            metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+            index = metrics.get(protocol.CLIENT_INDEX)
+            if not isinstance(index, int) or index < 0:
+                logger.warning("node %d is left out, it says that it is client %s", node, index)
+                continue
             if index in found:
                 raise ValueError(
                     f"nodes {found[index]} and {node} both say that they are client {index}: give "

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import fl_app.client_app
+from fl_app.cli import parse_override
 from fl_app.client_app import app
 from fl_app.config import output_folder, parse_config
 from fl_app.experiment import run_experiment, wait_for_nodes
@@ -25,6 +27,12 @@ DEFAULTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
     "app"
 ]["config"]
 ALL = "rcc-pfl,optimum,random,single,local"
+
+
+def make_run_options():
+    """Return the options of the comparison that `make run` prints."""
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\nrun:")[1].split("\n\n")[0]
+    return dict(parse_override(word, DEFAULTS) for word in re.findall(r"[a-z-]+=\S+", recipe))
 
 
 def run(folder, *, clients=6, spoil=None, order=list, **overrides):
@@ -89,10 +97,26 @@ def test_rcc_pfl_finds_the_tasks_and_so_equals_the_optimum(finished):
         assert found["ari"] == found["nmi"] == best["ari"] == 1
         assert found["accuracy-per-client"] == best["accuracy-per-client"]
         assert found["clusters"] == best["clusters"]
-        assert found["accuracy"] > runs["single", seed]["accuracy"] + 0.03
-        assert found["accuracy"] > runs["random", seed]["accuracy"]
         assert runs["single", seed]["clusters"] == [0] * 9
         assert runs["local", seed]["clusters"] == list(range(9))
+
+
+def test_make_run_shows_what_it_promises(tmp_path):
+    """Within 1 point of the optimum and 5 above one model for all, on the first of its seeds."""
+    options = {key.replace("-", "_"): value for key, value in make_run_options().items()}
+    options |= {"strategy": "rcc-pfl,optimum,single", "repeats": 1}
+    summary = run(tmp_path, clients=25, **options)
+    found, best, single = (one["accuracy"] for one in summary["runs"])
+    assert abs(found - best) < 0.01
+    assert found > single + 0.05
+
+
+def test_the_committed_example_was_made_by_make_run():
+    committed = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    wanted = {**DEFAULTS, **make_run_options(), "num-clients": 25}
+    for key in ("tasks", "data-dir", "output-dir", "num-clusters", "model"):  # resolved
+        del wanted[key]
+    assert wanted.items() <= committed["config"].items()
 
 
 def test_bytes_of_the_pre_round(finished):
@@ -201,13 +225,69 @@ def test_a_client_that_fails_is_in_the_results_as_failed(tmp_path, caplog):
     bad = with_arrays(lambda a: a["eigenvectors"].__setitem__(0, np.nan))
     summary = run(tmp_path, spoil={("query.spectrum", 1): bad, ("train", 4): fail})
     one = summary["runs"][0]
-    assert one["failures"] == {"1": "its eigenvectors are not all finite"}
+    assert one["failures"] == {"1": "its eigenvectors are not all finite numbers"}
     assert one["clusters"][1] == -1
     assert one["accuracy-per-client"][1] is None
     assert one["ari"] == 1
     others = [a for a in one["accuracy-per-client"] if a is not None]
     assert one["accuracy"] == pytest.approx(np.mean(others))
     assert "client 4 failed in round 2" in caplog.text
+
+
+def test_a_client_that_does_not_answer_the_roll_call_is_in_the_results(tmp_path, caplog):
+    summary = run(tmp_path, spoil={("query.describe", 2): fail}, strategy="single")
+    assert summary["runs"][0]["failures"] == {"2": "did not answer the roll call"}
+    assert summary["runs"][0]["clusters"][2] == -1
+    assert "the disk is full" in caplog.text
+
+
+def test_a_run_in_which_nobody_could_be_tested_still_ends_with_its_results(tmp_path, capsys):
+    spoil = {("evaluate", client): fail for client in range(6)}
+    summary = run(tmp_path, spoil=spoil, strategy="single")
+    assert summary["runs"][0]["accuracy"] is None
+    assert summary["runs"][0]["accuracy-per-client"] == [None] * 6
+    assert "models " in capsys.readouterr().out
+
+
+def test_a_node_with_a_number_beyond_the_clients_is_left_out(tmp_path, caplog):
+    run_config = {**DEFAULTS, "output-dir": str(tmp_path / "out"), "strategy": "single"}
+    grid = LocalGrid(app, 3, run_config=run_config)
+    for number, context in enumerate(grid.contexts.values(), start=-1):
+        context.node_config["partition-id"] = number
+    run_experiment(parse_config(run_config), grid)
+    assert "this node's partition-id is -1, but there are 3 clients" in caplog.text
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    assert list(summary["runs"][0]["failures"]) == ["2"]
+
+
+def test_images_too_small_for_the_model_are_refused_before_anything_is_written(tmp_path):
+    rng = np.random.default_rng(0)
+    for kind in ("train", "test"):
+        for name in ("cat", "dog"):
+            (tmp_path / f"pets/{kind}/{name}").mkdir(parents=True)
+            for number in range(20):
+                pixels = rng.integers(0, 255, (12, 12), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / f"pets/{kind}/{name}/{number}.png")
+    options = {"dataset": "folder", "data_dir": str(tmp_path / "pets"), "clients": 2}
+    options |= {"num_tasks": 2, "min_samples": 5}
+    with pytest.raises(ValueError, match="model is cnn, but the images are 12×12"):
+        run(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    assert run(tmp_path / "out", model="mlp", **options)["runs"][0]["rounds"] == 2
+
+
+def test_results_are_never_mixed_with_older_ones(tmp_path):
+    run(tmp_path, strategy="single", num_server_rounds=1)
+    with pytest.raises(ValueError, match="which holds results already"):
+        run(tmp_path, strategy="single", num_server_rounds=1)
+
+
+def test_the_saved_configuration_is_resolved_and_can_be_run_again(finished):
+    folder, summary = finished
+    saved = summary["config"]
+    assert saved["tasks"] == "0,2,4|6,8,1|3,5,7,9"
+    assert (saved["num-clusters"], saved["num-clients"], saved["output-dir"]) == (3, 9, str(folder))
+    assert parse_config(saved).as_run_config() == saved
 
 
 def test_what_is_finished_is_not_lost_when_a_later_strategy_fails(tmp_path):
@@ -238,6 +318,8 @@ def test_what_is_finished_is_not_lost_when_a_later_strategy_fails(tmp_path):
         ({"num_tasks": 11}, "num-tasks is 11, but mnist-5k has 10 classes"),
         ({"min_samples": 1000}, "min-samples is 1000"),
         ({"dataset": "folder", "data_dir": "/nowhere"}, "/nowhere"),
+        ({"feature_weights": "/nope.pth"}, 'feature-weights is /nope.pth, but features="hog" has'),
+        ({"features": "resnet18", "feature_weights": "/nope.pth"}, "there is no such file"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_sent_or_written(tmp_path, overrides, message):

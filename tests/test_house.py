@@ -1,6 +1,7 @@
-"""The house's arrows: imports go down only, and names are where the README says."""
+"""The house's arrows: imports go down only, and files are where the README says."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def imported_rooms(source: str) -> set[str]:
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             names.add("." if node.level else node.module or "")
-    return {name.split(".")[0] or "." for name in names} & {*MAY_IMPORT, ".", "tests"}
+    return {name.split(".")[0] or "." for name in names} & {*MAY_IMPORT, ".", "tests", "benchmarks"}
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
@@ -38,6 +39,13 @@ def test_the_test_sees_a_forbidden_arrow():
     assert imported_rooms("def f():\n    from strategies.base import x") == {"strategies"}
     assert imported_rooms("import fl_app.config as c, clients") == {"fl_app", "clients"}
     assert imported_rooms("from . import x") == {"."}
+
+
+def test_the_files_that_the_readme_names_are_there():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:fl_core|clients|strategies|fl_app|docs)/[\w/.-]+)`", readme)
+    assert len(named) > 10
+    assert all((ROOT / name).exists() for name in named)
 
 
 def test_the_maths_knows_nothing_of_flower():

@@ -160,6 +160,10 @@ NONSENSE = {
     "shape": with_arrays(lambda a: a.update(w=np.zeros(3, np.float32))),
     "parameters": with_arrays(lambda a: a.pop("steps")),
     "num-examples": with_metrics(num_examples=0),
+    "num-examples is inf": with_metrics(num_examples=float("inf")),
+    "num-examples is [1.0]": with_metrics(num_examples=[1.0]),
+    "its w is int8": with_arrays(lambda a: a.update(w=np.zeros(2, np.int8))),
+    "its w is <U1": with_arrays(lambda a: a.update(w=np.array(["a", "b"]))),
     "num-examples is None": with_metrics(num_examples=None),
     "disk is full": fail,
 }
@@ -213,6 +217,10 @@ def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
 
 BAD_SPECTRA = {
     "disk is full": ("query.spectrum", fail),
+    "not all finite numbers": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=np.full((8, 3), "a"))),
+    ),
     "not all finite": (
         "query.spectrum",
         with_arrays(lambda a: a["eigenvectors"].__setitem__((0, 0), np.nan)),
@@ -272,6 +280,26 @@ def test_a_node_that_does_not_tell_its_index_is_left_out(caplog):
     app = toy_app(spoil={("query.describe", 1): fail})
     assert weights(run(Single(), LocalGrid(app, 3))) == [2]
     assert f"node {LocalGrid.node_of(1)} is left out" in caplog.text
+
+
+@pytest.mark.parametrize("index", [None, float("nan"), -1, 0.5, [1]])
+def test_a_node_whose_index_is_none_is_left_out(index, caplog):
+    app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=index)})
+    assert weights(run(Single(), LocalGrid(app, 3))) == [2]
+    assert f"node {LocalGrid.node_of(1)} is left out, it says that it is client" in caplog.text
+
+
+def test_a_loss_that_is_no_number_costs_only_the_loss():
+    spoil = {("train", 1): with_metrics(loss=[1.0]), ("evaluate", 1): with_metrics(loss=None)}
+    strategy = Single()
+    assert weights(run(strategy, LocalGrid(toy_app(spoil=spoil), 3))) == [2]
+    assert strategy.reports[0].train_loss == 1  # the mean of 0 and 2
+    assert set(strategy.reports[0].accuracies) == {0, 1, 2}
+
+
+def test_weights_below_one_count():
+    app = toy_app(spoil={("train", c): with_metrics(num_examples=0.5) for c in range(2)})
+    assert weights(run(Single(weighted_mean=True), LocalGrid(app, 2))) == [1.5]
 
 
 def test_two_nodes_with_one_index():

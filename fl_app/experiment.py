@@ -78,9 +78,13 @@ def run_experiment(config: Config, grid: Grid) -> None:
     """
     num_clients = wait_for_nodes(grid, config.num_clients)
     seeds = range(config.seed, config.seed + config.repeats)
-    for seed in seeds:
-        check(config, simulate_federation(config.federation_settings(num_clients, seed)))
-    first = simulate_federation(config.federation_settings(num_clients, config.seed))
+
+    def federation_of(seed: int) -> Federation:
+        return simulate_federation(config.federation_settings(num_clients, seed))
+
+    for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
+        first = federation_of(seed)
+    check(config, first)
     results = Results(resolved(config, first))
     progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
     progress.begin(config, num_clients, results.folder)
@@ -89,7 +93,7 @@ def run_experiment(config: Config, grid: Grid) -> None:
     PreRound(grid, _sent(config.seed, num_clients), TIMEOUT).call_roll()
     progress.clients_ready()
     for seed in seeds:
-        federation = simulate_federation(config.federation_settings(num_clients, seed))
+        federation = federation_of(seed)
         results.add_federation(seed, federation)
         for name in config.strategy:
             run, strategy = run_strategy(name, config, federation, seed, grid, progress)
@@ -185,7 +189,7 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
 
 
 def check(config: Config, federation: Federation) -> None:
-    """Refuse what no strategy could work with, before anything is sent.
+    """Refuse what no strategy could work with, on any seed, before anything is sent.
 
     Raises
     ------

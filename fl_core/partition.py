@@ -71,8 +71,7 @@ class Partition:
 
     def unintended(self, client: int) -> tuple[int, ...]:
         """Return the labels of all tasks but the client's own."""
-        own = self.client_tasks[client]
-        return tuple(label for t, task in enumerate(self.tasks) if t != own for label in task)
+        return _labels_of_others(self.tasks, self.client_tasks[client])
 
 
 def parse_tasks(text: str) -> Tasks:
@@ -180,16 +179,22 @@ def make_partition(
         )
         for member, share in zip(members, shares, strict=True):
             train[member] = share
+    strangers_of = [
+        np.flatnonzero(np.isin(train_labels, _labels_of_others(tasks, t)))
+        for t in range(len(tasks))
+    ]
     for client in range(num_clients):
-        others = [
-            label for t, task in enumerate(tasks) if t != client_tasks[client] for label in task
-        ]
-        strangers = np.flatnonzero(np.isin(train_labels, others))
+        strangers = strangers_of[client_tasks[client]]
         count = min(round(minority * len(train[client])), len(strangers))
         drawn = rng.choice(strangers, size=count, replace=False)
         train[client] = rng.permutation(np.concatenate([train[client], drawn]))
-    test = tuple(np.flatnonzero(np.isin(test_labels, tasks[t])) for t in client_tasks)
+    test_of = [np.flatnonzero(np.isin(test_labels, task)) for task in tasks]
+    test = tuple(test_of[t] for t in client_tasks)
     return Partition(tasks, client_tasks.astype(np.int64), tuple(train), test)
+
+
+def _labels_of_others(tasks: Tasks, own: int) -> tuple[int, ...]:
+    return tuple(label for t, task in enumerate(tasks) if t != own for label in task)
 
 
 def _check_labels(tasks: Tasks, labels: NDArray[np.int64], which: str) -> None:

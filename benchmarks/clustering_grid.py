@@ -25,10 +25,11 @@ from clients.features import feature_map
 from clients.spectrum import leading_spectrum, relevance
 from fl_core.datasets import cache_dir, load_dataset
 from fl_core.federation import FederationSettings, simulate_federation
-from fl_core.partition import PARTITIONS, Kind
+from fl_core.partition import Kind
 from strategies.grouping import agglomerate, average_relevance
 
 CLIENTS = 25
+KINDS: tuple[Kind, ...] = ("label", "quantity")
 NOISES = [
     (noise, rate) for noise in ("class-independent", "class-dependent") for rate in (0.0, 0.25, 0.5)
 ]
@@ -99,7 +100,7 @@ def score(cell: Cell) -> Score:
     images = tuple(indices.tobytes() for indices in partition.train)
     found = similarity(cell.dataset, cell.features, cell.num_eigenvectors, images)
     given = agglomerate(found, cell.num_tasks).labels
-    auto = agglomerate(found, None).labels
+    auto = agglomerate(found, "elbow").labels
     return Score(
         float(adjusted_rand_score(partition.client_tasks, given)),
         float(adjusted_rand_score(partition.client_tasks, auto)),
@@ -119,7 +120,7 @@ def grid(
     cells = [
         Cell(dataset, features, num_eigenvectors, partition, tasks, noise, rate, seed)
         for partition, tasks, seed, (noise, rate) in product(
-            PARTITIONS, (2, 3, 5), range(seeds), NOISES
+            KINDS, (2, 3, 5), range(seeds), NOISES
         )
     ]
     all_features(dataset, features)  # before the fork: the workers share its pages
@@ -133,7 +134,7 @@ def markdown(scores: dict[Cell, Score], title: str) -> str:
     heads += [f"{noise.removeprefix('class-')} {rate:.0%}" for noise, rate in NOISES]
     heads += ["number chosen: ARI (clusters)"]
     lines = [f"### {title}", "", _row(heads), _row(["---"] * len(heads))]
-    for partition, tasks in product(PARTITIONS, (2, 3, 5)):
+    for partition, tasks in product(KINDS, (2, 3, 5)):
         mine = {c: s for c, s in scores.items() if (c.partition, c.num_tasks) == (partition, tasks)}
         by_noise = [
             min(s.given for c, s in mine.items() if (c.noise, c.rate) == noise) for noise in NOISES

@@ -1,11 +1,13 @@
 """What a client answers: thin handlers that turn messages into the pure functions' arguments.
 
-`answer_pre_round` gives any ClientApp the two queries of one-shot spectral clustering;
-`train_reply` and `evaluate_reply` are the bodies of its train and evaluate functions.
+`answer_pre_round` gives any ClientApp the two queries of one-shot spectral clustering,
+`answer_signature` that of FLT, `answer_losses` that of IFCA; `train_reply` and `evaluate_reply` are
+the bodies of its train and evaluate functions.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -15,14 +17,21 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 from torch import nn
 
-from clients.spectrum import leading_spectrum, relevance
-from clients.training import TrainingSettings, evaluate, train
+from clients.autoencoder import encode, fit, load_autoencoder
+from clients.signature import linear_signature, signature
+from clients.spectrum import RELEVANCES, leading_spectrum
+from clients.training import TrainingSettings, as_pixels, evaluate, train
 from fl_core import protocol
 
 FeaturesFn = Callable[[Message, Context], NDArray[np.float32]]
+ImagesFn = Callable[[Message, Context], torch.Tensor]
+LossFn = Callable[[Message, Context, ArrayRecord], float]
 IndexFn = Callable[[Message, Context], int]
 
+# What waits at a client between messages.
 _STATE = "spectrum"
+_MODELS = "models"
+_FINGERPRINT = "fingerprint"
 
 
 def partition_id(message: Message, context: Context) -> int:
@@ -41,6 +50,23 @@ def partition_id(message: Message, context: Context) -> int:
     return int(context.node_config["partition-id"])
 
 
+def answer_roll_call(app: ClientApp, client_index: IndexFn = partition_id) -> None:
+    """Register the query by which the server learns a client's index.
+
+    Parameters
+    ----------
+    app : ClientApp
+        Any Flower ClientApp. It gets the query `describe`.
+    client_index : callable
+        From message and context to the client's stable index; the partition id by default.
+    """
+
+    @app.query(protocol.DESCRIBE)
+    def describe(message: Message, context: Context) -> Message:
+        index = MetricRecord({protocol.CLIENT_INDEX: client_index(message, context)})
+        return Message(RecordDict({protocol.METRICS: index}), reply_to=message)
+
+
 def answer_pre_round(
     app: ClientApp, features: FeaturesFn, client_index: IndexFn = partition_id
 ) -> None:
@@ -55,11 +81,7 @@ def answer_pre_round(
     client_index : callable
         From message and context to the client's stable index; the partition id by default.
     """
-
-    @app.query(protocol.DESCRIBE)
-    def describe(message: Message, context: Context) -> Message:
-        index = MetricRecord({protocol.CLIENT_INDEX: client_index(message, context)})
-        return Message(RecordDict({protocol.METRICS: index}), reply_to=message)
+    answer_roll_call(app, client_index)
 
     @app.query(protocol.SPECTRUM)
     def spectrum(message: Message, context: Context) -> Message:
@@ -78,13 +100,129 @@ def answer_pre_round(
         if _STATE not in context.state:
             raise ValueError("this client was asked for relevance before its spectrum.")
         own = context.state.array_records.pop(_STATE)
-        scores = relevance(
+        formula = str(message.content.config_records[protocol.CONFIG][protocol.RELEVANCE_FORMULA])
+        if formula not in RELEVANCES:
+            raise ValueError(
+                f'relevance is "{formula}", but this client knows {", ".join(RELEVANCES)}.'
+            )
+        scores = RELEVANCES[formula](
             own["gram"].numpy(),
             own["eigenvalues"].numpy(),
             [array.numpy() for array in message.content.array_records[protocol.ARRAYS].values()],
         )
         answer = MetricRecord({protocol.RELEVANCES: scores})
         return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)
+
+
+def answer_signature(
+    app: ClientApp, images: ImagesFn, client_index: IndexFn = partition_id
+) -> None:
+    """Register FLT's query with `app`: a few centroids stand for the client's images.
+
+    The message carries an encoder, or a whole autoencoder to be fine-tuned (FLT, Algorithm 2); if
+    it carries none, the centroids are those of the client's own principal components (PCA + k-means
+    + HC). What the images were is remembered, for `change_flag`.
+
+    Parameters
+    ----------
+    app : ClientApp
+        Any Flower ClientApp. It gets the query `signature`.
+    images : callable
+        From message and context to the client's images, uint8, shape (n, C, H, W).
+    client_index : callable
+        From message and context to the client's stable index; the partition id by default.
+    """
+
+    @app.query(protocol.SIGNATURE)
+    def answer(message: Message, context: Context) -> Message:
+        config = message.content.config_records[protocol.CONFIG]
+        own = images(message, context)
+        seed = _seed(message, client_index(message, context), 0x516)
+        count = int(str(config[protocol.NUM_CENTROIDS]))
+        if protocol.ARRAYS in message.content:
+            weights = message.content.array_records[protocol.ARRAYS].to_torch_state_dict()
+            autoencoder = load_autoencoder(weights, own.shape[1])
+            epochs = int(str(config.get(protocol.FINE_TUNE_EPOCHS, 0)))
+            if epochs:
+                fit(autoencoder, own, epochs, torch.Generator().manual_seed(seed))
+            centroids = signature(encode(autoencoder, own), count, seed)
+        else:
+            pixels = as_pixels(own).flatten(1).numpy()
+            components = int(str(config[protocol.NUM_COMPONENTS]))
+            centroids = linear_signature(pixels, count, components, seed)
+        context.state[_FINGERPRINT] = MetricRecord({_FINGERPRINT: _fingerprint(own)})
+        content = ArrayRecord({protocol.CENTROIDS: Array(centroids)})
+        return Message(RecordDict({protocol.ARRAYS: content}), reply_to=message)
+
+
+def _fingerprint(images: torch.Tensor) -> int:
+    return zlib.crc32(images.contiguous().numpy().data)
+
+
+def change_flag(context: Context, images: torch.Tensor) -> dict[str, int]:
+    """Return FLT's change flag δ as metrics: 1 if the images are not those of the last signature.
+
+    Empty where no signature has been asked for. Labels are not looked at.
+
+    Parameters
+    ----------
+    context : Context
+    images : torch.Tensor, uint8, shape (n, C, H, W)
+    """
+    if _FINGERPRINT not in context.state:
+        return {}
+    known = context.state.metric_records[_FINGERPRINT][_FINGERPRINT]
+    return {protocol.CHANGED: int(_fingerprint(images) != known)}
+
+
+def answer_losses(app: ClientApp, loss: LossFn) -> None:
+    """Register IFCA's query with `app`: the client's training loss on each model it is sent.
+
+    The models stay in the client's state, and the training message then names one of them:
+    `restore_model` puts it where it would have been.
+
+    Parameters
+    ----------
+    app : ClientApp
+        Any Flower ClientApp. It gets the query `losses`.
+    loss : callable
+        From message, context and one model's arrays to the client's training loss on it.
+    """
+
+    @app.query(protocol.LOSSES)
+    def losses(message: Message, context: Context) -> Message:
+        packed = message.content.array_records[protocol.ARRAYS]
+        found = [loss(message, context, model) for model in protocol.unpack_models(packed)]
+        context.state[_MODELS] = packed
+        answer = MetricRecord({protocol.LOSSES: found})
+        return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)
+
+
+def restore_model(message: Message, context: Context) -> None:
+    """Put the model that a training message only names into it; others are left as they are.
+
+    For an app that answers IFCA's query: its train function begins with this.
+
+    Raises
+    ------
+    ValueError
+        If the models that the message refers to are not here.
+    """
+    kept = message.content.config_records[protocol.CONFIG].get(protocol.KEPT_MODEL)
+    if kept is None:
+        context.state.pop(_MODELS, None)
+        return
+    if _MODELS not in context.state:
+        raise ValueError("this client was told to train a model that it was not sent.")
+    models = protocol.unpack_models(context.state.array_records.pop(_MODELS))
+    message.content[protocol.ARRAYS] = models[int(str(kept))]
+
+
+def _seed(message: Message, client_index: int, purpose: int) -> int:
+    """Return a seed that depends on run, round, client and purpose alone."""
+    config = message.content.config_records[protocol.CONFIG]
+    entropy = [int(str(config.get(key, 0))) for key in (protocol.SEED, protocol.SERVER_ROUND)]
+    return int(np.random.SeedSequence([*entropy, client_index, purpose]).generate_state(1)[0])
 
 
 def train_reply(
@@ -111,11 +249,9 @@ def train_reply(
     settings : TrainingSettings
     client_index : int
     """
-    config = message.content.config_records[protocol.CONFIG]
-    entropy = [int(str(config.get(key, 0))) for key in (protocol.SEED, protocol.SERVER_ROUND)]
-    seed = np.random.SeedSequence([*entropy, client_index, 0x7EA1]).generate_state(1)[0]
+    seed = _seed(message, client_index, 0x7EA1)
     model.load_state_dict(message.content.array_records[protocol.ARRAYS].to_torch_state_dict())
-    loss = train(model, images, labels, settings, torch.Generator().manual_seed(int(seed)))
+    loss = train(model, images, labels, settings, torch.Generator().manual_seed(seed))
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), protocol.LOSS: loss})
     content = RecordDict(
         {

@@ -8,14 +8,26 @@ from pathlib import Path
 import numpy as np
 import threadpoolctl
 import torch
-from flwr.app import Context, Message
+from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 from torch import nn
 
+from clients.attacks import flip_labels
 from clients.features import FeatureMap, feature_map
-from clients.handlers import answer_pre_round, evaluate_reply, partition_id, train_reply
+from clients.handlers import (
+    answer_losses,
+    answer_pre_round,
+    answer_signature,
+    change_flag,
+    evaluate_reply,
+    partition_id,
+    restore_model,
+    train_reply,
+)
+from clients.training import evaluate as evaluate_model
 from fl_app.config import Config, parse_config
+from fl_app.malice import attack_mod
 from fl_core import protocol
 from fl_core.datasets import cache_dir
 from fl_core.federation import Federation, simulate_federation
@@ -55,10 +67,35 @@ def _open(message: Message, context: Context) -> tuple[Config, Federation, int]:
     return config, simulate_federation(settings), index
 
 
-def _features(message: Message, context: Context) -> NDArray[np.float32]:
+def _round(message: Message) -> int:
+    return int(str(message.content.config_records[protocol.CONFIG].get(protocol.SERVER_ROUND, 0)))
+
+
+def _training_data(message: Message, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what this client holds in this round; one that flips its labels sees them flipped."""
     config, federation, index = _open(message, context)
-    images, _ = federation.training_data(index)
+    images, labels = federation.training_data(index, _round(message))
+    if config.attack == "label-flip" and index in federation.malicious:
+        labels = flip_labels(labels, federation.dataset.num_classes)
+    return images, labels
+
+
+def _images(message: Message, context: Context) -> torch.Tensor:
+    return _training_data(message, context)[0]
+
+
+def _features(message: Message, context: Context) -> NDArray[np.float32]:
+    config, _, _ = _open(message, context)
+    images = _images(message, context)
     return _feature_map(config.features, config.feature_weights)(images).numpy()
+
+
+def _loss(message: Message, context: Context, arrays: ArrayRecord) -> float:
+    """Return the mean loss of a model on this client's training images, labels as they are."""
+    config, federation, _ = _open(message, context)
+    model = _model(config, federation)
+    model.load_state_dict(arrays.to_torch_state_dict())
+    return evaluate_model(model, *_training_data(message, context))[0]
 
 
 def _model(config: Config, federation: Federation) -> nn.Module:
@@ -73,21 +110,27 @@ def _index(message: Message, context: Context) -> int:
     return index
 
 
-app = ClientApp()
+app = ClientApp(mods=[attack_mod])
 answer_pre_round(app, _features, _index)
+answer_signature(app, _images, _index)
+answer_losses(app, _loss)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the model of this client's cluster on this client's images."""
+    restore_model(message, context)
     config, federation, index = _open(message, context)
-    images, labels = federation.training_data(index)
+    images, labels = _training_data(message, context)
     settings = config.training_settings()
-    return train_reply(message, _model(config, federation), images, labels, settings, index)
+    reply = train_reply(message, _model(config, federation), images, labels, settings, index)
+    reply.content.metric_records[protocol.METRICS].update(change_flag(context, images))
+    return reply
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Test the model of this client's cluster on the clean test images of its task."""
     config, federation, index = _open(message, context)
-    return evaluate_reply(message, _model(config, federation), *federation.test_data(index))
+    test_data = federation.test_data(index, _round(message))
+    return evaluate_reply(message, _model(config, federation), *test_data)

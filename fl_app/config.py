@@ -6,34 +6,80 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from clients.attacks import ATTACKS
+from clients.autoencoder import PRETRAINING_DATASETS
 from clients.features import FEATURES
+from clients.spectrum import RELEVANCES
 from clients.training import OPTIMIZERS, TrainingSettings
 from fl_core.datasets import DATASETS
 from fl_core.federation import FederationSettings
 from fl_core.models import MODELS, paper_model
 from fl_core.noise import NOISES
 from fl_core.partition import PARTITIONS, Kind, parse_tasks
-from strategies.grouping import LINKAGES
+from strategies.grouping import COUNT_RULES, LINKAGES
 
+
+class System(NamedTuple):
+    """A strategy's two halves, and whether its paper weights clients by their samples."""
+
+    clustering: str
+    aggregation: str
+    weighted: bool
+
+
+SYSTEMS: dict[str, System] = {
+    "rcc-pfl": System("spectral", "mean", False),
+    "mt-hfl": System("spectral", "lps-gps", True),
+    "flt": System("signature", "mean", True),
+    "flt-graph": System("signature", "graph", True),
+    "fedhc": System("update", "mean", True),
+    "ifca-pfl": System("loss-inhabited", "mean", False),
+    "ifca": System("loss", "mean", False),
+    "fedsem": System("model", "mean", False),
+    "cfl": System("bipartition", "mean", False),
+    "pca-km-hc": System("linear-signature", "mean", True),
+    "optimum": System("tasks", "mean", False),
+    "random": System("random", "mean", False),
+    "single": System("single", "mean", False),
+    "local": System("own", "mean", False),
+}
 BASELINES = ("optimum", "random", "single", "local")
-STRATEGIES = ("rcc-pfl", *BASELINES)
+STRATEGIES = tuple(SYSTEMS)
+CLUSTERINGS = tuple(dict.fromkeys(system.clustering for system in SYSTEMS.values()))
+AGGREGATIONS = {"mean": False, "graph": True, "lps-gps": True}
+"""Names, and whether each weights clients by their samples unless told otherwise."""
 
+EVERY_STRATEGY = "all"
 ALL_CLIENTS = "all"
 AUTO = "auto"
 AS_TASKS = "num-tasks"
+AS_PAPER = "paper"
+NEVER = "never"
+FINE_TUNE = ("refresh", "always", "never")
+
+
+def system(strategy: str) -> System:
+    """Return the halves of a strategy: a paper's name, or `CLUSTERING+AGGREGATION`."""
+    if strategy in SYSTEMS:
+        return SYSTEMS[strategy]
+    clustering, _, aggregation = strategy.partition("+")
+    return System(clustering, aggregation, AGGREGATIONS[aggregation])
 
 
 @dataclass(frozen=True)
 class Config:
     """A checked run configuration; the fields are the run-config keys, `-` written as `_`.
 
-    `strategy` is a tuple of names; `num_clients` is 0 for "all"; `num_clusters` is a number, or
-    "auto", or "num-tasks".
+    `strategy` is a tuple of names, the pair that `clustering` and `aggregation` name included;
+    `num_clients` is 0 for "all"; `num_clusters` is a number or a word; `weighted_mean` is None for
+    "paper" and `max_changed` is None for "never".
     """
 
     strategy: tuple[str, ...]
+    clustering: str
+    aggregation: str
     repeats: int
     seed: int
     dataset: str
@@ -50,8 +96,29 @@ class Config:
     features: str
     feature_weights: str
     num_eigenvectors: int
+    relevance: str
     linkage: str
     num_clusters: int | str
+    common_layers: str
+    local_rounds: int
+    stop_reassociation: int
+    encoder: str
+    num_centroids: int
+    num_components: int
+    graph_threshold: float
+    fine_tune: str
+    fine_tune_epochs: int
+    max_changed: int | None
+    refresh_every: int
+    cfl_mean_norm: float
+    cfl_max_norm: float
+    newcomers: int
+    newcomer_round: int
+    drift_clients: int
+    drift_round: int
+    attack: str
+    malicious: float
+    attack_scale: float
     model: str
     optimizer: str
     learning_rate: float
@@ -61,7 +128,7 @@ class Config:
     local_epochs: int
     num_server_rounds: int
     fraction_train: float
-    weighted_mean: bool
+    weighted_mean: bool | None
     evaluate_every: int
     output_dir: str
 
@@ -80,6 +147,11 @@ class Config:
             noise=self.noise,
             noise_rate=self.noise_rate,
             seed=seed,
+            newcomers=self.newcomers,
+            newcomer_round=self.newcomer_round,
+            drift_clients=self.drift_clients,
+            drift_round=self.drift_round,
+            malicious=self.malicious if self.attack != "none" else 0.0,
         )
 
     def training_settings(self) -> TrainingSettings:
@@ -98,6 +170,8 @@ class Config:
         values = {f.name.replace("_", "-"): getattr(self, f.name) for f in fields(self)}
         values["strategy"] = ",".join(self.strategy)
         values["num-clients"] = self.num_clients or ALL_CLIENTS
+        values["weighted-mean"] = AS_PAPER if self.weighted_mean is None else self.weighted_mean
+        values["max-changed"] = NEVER if self.max_changed is None else self.max_changed
         return values
 
 
@@ -124,8 +198,21 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
     if missing:
         raise ValueError(f"the run-config key {missing[0]} is missing: set it in pyproject.toml.")
     values = {key.replace("-", "_"): read(key, run_config[key]) for key, read in _READERS.items()}
-    if values["model"] == "paper":
+    if values["model"] == AS_PAPER:
         values["model"] = paper_model(values["dataset"])
+    if values["clustering"] or values["aggregation"]:
+        pair = f"{values['clustering'] or 'spectral'}+{values['aggregation'] or 'mean'}"
+        values["strategy"] = tuple(dict.fromkeys([*values["strategy"], pair]))
+    if not values["strategy"]:
+        raise _complain("strategy", "", _STRATEGY_WORDS)
+    for what in ("newcomer", "drift"):
+        count = values["newcomers" if what == "newcomer" else "drift_clients"]
+        if count and values[f"{what}_round"] > values["num_server_rounds"]:
+            raise _complain(
+                f"{what}-round",
+                values[f"{what}_round"],
+                f"at most num-server-rounds, which is {values['num_server_rounds']}",
+            )
     return Config(**values)
 
 
@@ -189,7 +276,7 @@ def _number(
 def _one_of(names: Collection[str]) -> Reader:
     def read(key: str, value: Any) -> str:
         if value not in names:
-            raise _complain(key, value, f"one of {', '.join(names)}")
+            raise _complain(key, value, f"one of {', '.join(name or 'nothing' for name in names)}")
         return str(value)
 
     return read
@@ -221,13 +308,25 @@ def _client_count(key: str, value: Any) -> int:
     return 0 if isinstance(count, str) else count
 
 
+_STRATEGY_WORDS = (
+    f"one of {', '.join(STRATEGIES)}, or several separated by commas, or all; or a pair such as "
+    "spectral+lps-gps"
+)
+
+
 def _strategies(key: str, value: Any) -> tuple[str, ...]:
+    if value == EVERY_STRATEGY:
+        return STRATEGIES
+    if value == "":
+        return ()
     names = tuple(name.strip() for name in str(value).split(","))
     for name in names:
-        if name not in STRATEGIES:
-            raise _complain(
-                key, name, f"one of {', '.join(STRATEGIES)}, or several separated by commas"
-            )
+        clustering, plus, aggregation = name.partition("+")
+        if plus:
+            _one_of(CLUSTERINGS)("clustering", clustering)
+            _one_of(AGGREGATIONS)("aggregation", aggregation)
+        elif name not in STRATEGIES:
+            raise _complain(key, name, _STRATEGY_WORDS)
     if len(set(names)) < len(names):
         raise _complain(key, str(value), "without repetition (use repeats for more seeds)")
     return names
@@ -239,12 +338,43 @@ def _tasks(key: str, value: Any) -> str:
     return str(value)
 
 
+def _word_or(word: str, read_other: Reader, allowed: str) -> Reader:
+    """Read `word` as None, and anything else as `read_other` does."""
+
+    def read(key: str, value: Any) -> Any:
+        if value == word:
+            return None
+        try:
+            return read_other(key, value)
+        except ValueError:
+            raise _complain(key, value, f'{allowed}, or "{word}"') from None
+
+    return read
+
+
+def _encoder(key: str, value: Any) -> str:
+    if value in ("auto", *PRETRAINING_DATASETS) or str(value).endswith(".safetensors"):
+        return str(value)
+    raise _complain(
+        key, value, f'a .safetensors file, "auto", or one of {", ".join(PRETRAINING_DATASETS)}'
+    )
+
+
+def _layers(key: str, value: Any) -> str:
+    names = [name.strip() for name in str(value).split(",")]
+    if all(name.replace(".", "_").isidentifier() for name in names):
+        return ",".join(names)
+    raise _complain(key, value, '"paper", "conv", or names of modules separated by commas')
+
+
 def _text(key: str, value: Any) -> str:
     return str(value)
 
 
 _READERS: dict[str, Reader] = {
     "strategy": _strategies,
+    "clustering": _one_of(("", *CLUSTERINGS)),
+    "aggregation": _one_of(("", *AGGREGATIONS)),
     "repeats": _number(int, 1),
     "seed": _number(int, 0),
     "dataset": _one_of(DATASETS),
@@ -261,8 +391,29 @@ _READERS: dict[str, Reader] = {
     "features": _one_of(FEATURES),
     "feature-weights": _text,
     "num-eigenvectors": _number(int, 1),
+    "relevance": _one_of(RELEVANCES),
     "linkage": _one_of(LINKAGES),
-    "num-clusters": _word_or_count(AUTO, AS_TASKS),
+    "num-clusters": _word_or_count(AUTO, AS_TASKS, *COUNT_RULES),
+    "common-layers": _layers,
+    "local-rounds": _number(int, 1),
+    "stop-reassociation": _number(int, 0),
+    "encoder": _encoder,
+    "num-centroids": _number(int, 1),
+    "num-components": _number(int, 1),
+    "graph-threshold": _number(float, 0),
+    "fine-tune": _one_of(FINE_TUNE),
+    "fine-tune-epochs": _number(int, 1),
+    "max-changed": _word_or(NEVER, _number(int, 0), "a whole number of at least 0"),
+    "refresh-every": _number(int, 0),
+    "cfl-mean-norm": _number(float, 0, low_open=True),
+    "cfl-max-norm": _number(float, 0),
+    "newcomers": _number(int, 0),
+    "newcomer-round": _number(int, 2),
+    "drift-clients": _number(int, 0),
+    "drift-round": _number(int, 1),
+    "attack": _one_of(ATTACKS),
+    "malicious": _number(float, 0, 1, low_open=True, high_open=True),
+    "attack-scale": _number(float, -1000, 1000),
     "model": _one_of(("paper", *MODELS)),
     "optimizer": _one_of(OPTIMIZERS),
     "learning-rate": _number(float, 0, low_open=True),
@@ -272,7 +423,7 @@ _READERS: dict[str, Reader] = {
     "local-epochs": _number(int, 1),
     "num-server-rounds": _number(int, 1),
     "fraction-train": _number(float, 0, 1, low_open=True),
-    "weighted-mean": _boolean,
+    "weighted-mean": _word_or(AS_PAPER, _boolean, "true or false"),
     "evaluate-every": _number(int, 1),
     "output-dir": _text,
 }

@@ -4,65 +4,34 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
 from clients.features import feature_dimension, feature_map
-from fl_app.config import AS_TASKS, AUTO, BASELINES, Config, output_folder
+from fl_app.arrivals import ArrivingNodes
+from fl_app.config import Config, output_folder
 from fl_app.progress import Progress
 from fl_app.results import Results, RunResult
+from fl_app.systems import (
+    Setting,
+    build_strategy,
+    clusterings_of,
+    initial_model,
+    wanted_clusters,
+)
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir
 from fl_core.federation import Federation, simulate_federation
-from fl_core.models import build_model
-from strategies import ClusteredStrategy, Local, Optimum, Random, RccPfl, Single
+from strategies import ClusteredStrategy, Conversation, RoundReport
 from strategies.base import Options
-from strategies.pre_round import PreRound
 
 TIMEOUT = 3600.0
 """Seconds to wait for the replies to one message; Flower's default."""
-
-Builder = Callable[[Config, Federation, Options], ClusteredStrategy]
-
-# How the configuration makes each of `fl_app.config.STRATEGIES`.
-BUILDERS: dict[str, Builder] = {
-    "rcc-pfl": lambda config, federation, options: RccPfl(
-        wanted_clusters(config, federation),
-        num_eigenvectors=config.num_eigenvectors,
-        linkage=config.linkage,
-        weighted_mean=config.weighted_mean,
-        **options,
-    ),
-    "optimum": lambda config, federation, options: Optimum(
-        dict(enumerate(federation.partition.client_tasks.tolist())),
-        weighted_mean=config.weighted_mean,
-        **options,
-    ),
-    "random": lambda config, federation, options: Random(
-        np.bincount(federation.partition.client_tasks).tolist(),
-        weighted_mean=config.weighted_mean,
-        **options,
-    ),
-    "single": lambda config, federation, options: Single(
-        weighted_mean=config.weighted_mean, **options
-    ),
-    "local": lambda config, federation, options: Local(**options),
-}
-
-
-def wanted_clusters(config: Config, federation: Federation) -> int | None:
-    """Return the number of clusters to look for; None: to be chosen."""
-    if config.num_clusters == AUTO:
-        return None
-    if config.num_clusters == AS_TASKS:
-        return len(federation.partition.tasks)
-    return int(config.num_clusters)
 
 
 def run_experiment(config: Config, grid: Grid) -> None:
@@ -90,13 +59,16 @@ def run_experiment(config: Config, grid: Grid) -> None:
     progress.begin(config, num_clients, results.folder)
     # The first message to a worker waits for Ray, imports and data: kept out of the strategies'
     # seconds.
-    PreRound(grid, _sent(config.seed, num_clients), TIMEOUT).call_roll()
+    roll = Conversation(grid, _sent(config.seed, num_clients), TIMEOUT)
+    roll.call_roll()
     progress.clients_ready()
     for seed in seeds:
         federation = federation_of(seed)
         results.add_federation(seed, federation)
         for name in config.strategy:
-            run, strategy = run_strategy(name, config, federation, seed, grid, progress)
+            run, strategy = run_strategy(
+                name, Setting(config, federation, seed), grid, roll.nodes, progress
+            )
             results.add_run(run, strategy, federation)
     results.finish()
 
@@ -109,30 +81,51 @@ def resolved(config: Config, federation: Federation) -> Config:
         num_clients=partition.num_clients,
         num_tasks=len(partition.tasks),
         tasks="|".join(",".join(map(str, task)) for task in partition.tasks),
-        num_clusters=wanted_clusters(config, federation) or AUTO,
+        num_clusters=wanted_clusters(config, federation) or config.num_clusters,
         data_dir=str(resolve_data_dir(config.data_dir)),
         output_dir=str(output_folder(config.output_dir)),
     )
 
 
 def run_strategy(
-    name: str, config: Config, federation: Federation, seed: int, grid: Grid, progress: Progress
+    name: str,
+    setting: Setting,
+    grid: Grid,
+    nodes: Mapping[int, int],
+    progress: Progress,
 ) -> tuple[RunResult, ClusteredStrategy]:
-    """Run one strategy on one seed."""
+    """Run one strategy on one seed.
+
+    Parameters
+    ----------
+    nodes : mapping of int
+        From client index to node id, for those that appear late.
+    """
+    config, federation, seed = setting
+    arriving = ArrivingNodes(grid, [nodes[c] for c in federation.newcomers if c in nodes])
+    report = progress.reporter(name, seed)
+
+    def on_round(of_round: RoundReport) -> None:
+        # What a malicious client gets is nobody's success.
+        for client in federation.malicious:
+            of_round.accuracies.pop(client, None)
+        report(of_round)
+        if of_round.round + 1 == config.newcomer_round:
+            arriving.arrive()
+
     options: Options = {
         "fraction_train": config.fraction_train,
         "evaluate_every": config.evaluate_every,
         "seed": seed,
-        "on_round": progress.reporter(name, seed),
+        "on_round": on_round,
     }
-    strategy = BUILDERS[name](config, federation, options)
-    dataset = federation.dataset
-    model = build_model(config.model, dataset.image_shape, dataset.num_classes, seed)
+    strategy = build_strategy(name, setting, options)
+    model = initial_model(config, federation, seed)
     sent = _sent(seed, federation.partition.num_clients)
     started = time.perf_counter()
     with _quiet_flower():
         result = strategy.start(
-            grid,
+            arriving,
             ArrayRecord(model.state_dict()),
             config.num_server_rounds,
             TIMEOUT,
@@ -194,25 +187,33 @@ def check(config: Config, federation: Federation) -> None:
     Raises
     ------
     ValueError, OSError, ImportError
-        If the model or the features do not suit the images, weights cannot be had, or there are
-        more eigenvectors than features, or more clusters than clients.
+        If the model or the features do not suit the images, weights cannot be had, there are more
+        eigenvectors than features, more clusters than clients, or no number of clusters where a
+        strategy needs one.
     """
-    dataset = federation.dataset
-    build_model(config.model, dataset.image_shape, dataset.num_classes, config.seed)
-    if set(config.strategy) <= set(BASELINES):
+    initial_model(config, federation, config.seed)
+    clusterings = clusterings_of(config.strategy)
+    if "spectral" in clusterings:
+        _check_features(config, federation)
+    for name in config.strategy:
+        build_strategy(name, Setting(config, federation, config.seed), {})
+    if clusterings <= {"tasks", "random", "single", "own"}:
         return
-    weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
-    feature_map(config.features, weights=weights)
-    dimension = feature_dimension(config.features, dataset.image_shape)
-    if config.num_eigenvectors > dimension:
-        raise ValueError(
-            f"num-eigenvectors is {config.num_eigenvectors}, but {config.features} features of "
-            f"these images have {dimension} dimensions: choose 1 to {dimension}."
-        )
     wanted, clients = wanted_clusters(config, federation) or 1, federation.partition.num_clients
     if wanted > clients:
         raise ValueError(
             f"num-clusters is {wanted}, but there are {clients} clients: choose 1 to {clients}."
+        )
+
+
+def _check_features(config: Config, federation: Federation) -> None:
+    weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
+    feature_map(config.features, weights=weights)
+    dimension = feature_dimension(config.features, federation.dataset.image_shape)
+    if config.num_eigenvectors > dimension:
+        raise ValueError(
+            f"num-eigenvectors is {config.num_eigenvectors}, but {config.features} features of "
+            f"these images have {dimension} dimensions: choose 1 to {dimension}."
         )
 
 

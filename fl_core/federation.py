@@ -1,7 +1,12 @@
-"""A simulated federation: one data set, its partition and its noise, from settings and a seed."""
+"""A simulated federation: one data set, its partition and its noise, from settings and a seed.
+
+And who comes late, whose task changes on the way, and who is malicious.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,11 +20,26 @@ from fl_core.partition import Kind, Partition, default_tasks, make_partition, pa
 
 # Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
 _NOISE_STREAM = 0x4015E
+_NEWCOMER_STREAM = 0x4E3C0
+_DRIFT_STREAM = 0xD21F7
+_MALICE_STREAM = 0x3A11C
 
 
 @dataclass(frozen=True)
 class FederationSettings:
-    """What decides who holds which image under which label. Hashable: it is the cache's key."""
+    """What decides who holds which image under which label. Hashable: it is the cache's key.
+
+    The first fields are the arguments of `load_dataset`, `make_partition` and `add_label_noise`.
+
+    Attributes
+    ----------
+    newcomers, newcomer_round : int
+        How many clients are not there before that round; rounds count from 1.
+    drift_clients, drift_round : int
+        How many clients have another task from that round on.
+    malicious : float
+        Share of malicious clients, in [0, 1).
+    """
 
     dataset: str
     data_dir: str
@@ -33,6 +53,11 @@ class FederationSettings:
     noise: str
     noise_rate: float
     seed: int
+    newcomers: int = 0
+    newcomer_round: int = 0
+    drift_clients: int = 0
+    drift_round: int = 0
+    malicious: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,24 +72,61 @@ class Federation:
         Tasks, and who holds which image.
     train_labels : tuple of K NDArray[np.int64]
         Each client's training labels after noise, in the order of `partition.train`.
+    newcomers : tuple of int
+        The clients that are not there before `newcomer_round`, ascending.
+    malicious : tuple of int
+        The malicious clients, ascending. What they do is `clients.attacks`' matter.
+    drift_round : int
+        The first round after the drift.
+    after_drift : tuple of K int, or empty
+        Whose data, `partition`'s and `train_labels`', each client holds from `drift_round` on;
+        empty without drift.
     """
 
     dataset: Dataset
     partition: Partition
     train_labels: tuple[NDArray[np.int64], ...]
+    newcomers: tuple[int, ...] = ()
+    malicious: tuple[int, ...] = ()
+    drift_round: int = 0
+    after_drift: tuple[int, ...] = ()
 
-    def training_data(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the client's images, uint8 (n, C, H, W), and its labels, noise included."""
-        own = torch.from_numpy(self.partition.train[client])
-        return self.dataset.train_images[own], torch.from_numpy(self.train_labels[client])
+    @property
+    def drifters(self) -> tuple[int, ...]:
+        """Return the clients whose task changes at `drift_round`, ascending."""
+        return tuple(client for client, whose in enumerate(self.after_drift) if client != whose)
 
-    def test_data(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the test images of the client's task, uint8 (m, C, H, W), and clean labels."""
-        own = torch.from_numpy(self.partition.test[client])
+    def training_data(
+        self, client: int, server_round: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the images a client holds in a round, uint8 (n, C, H, W), and its labels.
+
+        The labels are those after noise. Round 0 is before the first.
+        """
+        whose = self._holdings(server_round)[client]
+        own = torch.from_numpy(self.partition.train[whose])
+        return self.dataset.train_images[own], torch.from_numpy(self.train_labels[whose])
+
+    def test_data(self, client: int, server_round: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the test images of a client's task in a round, uint8 (m, C, H, W), clean labels.
+
+        Round 0 is before the first.
+        """
+        own = torch.from_numpy(self.partition.test[self._holdings(server_round)[client]])
         return self.dataset.test_images[own], self.dataset.test_labels[own]
 
+    def tasks_at(self, server_round: int) -> NDArray[np.int64]:
+        """Return each client's true task in a round, shape (K,); round 0 is before the first."""
+        return self.partition.client_tasks[list(self._holdings(server_round))]
+
+    def _holdings(self, server_round: int) -> Sequence[int]:
+        """Return whose data each client holds in a round."""
+        if self.after_drift and server_round >= self.drift_round:
+            return self.after_drift
+        return range(self.partition.num_clients)
+
     def label_counts(self, *, noisy: bool) -> NDArray[np.int64]:
-        """Return how many images of each label each client holds, shape (K, classes)."""
+        """Return how many images of each label each client has at first, shape (K, classes)."""
         truth = self.dataset.train_labels.numpy()
         return np.stack(
             [
@@ -86,9 +148,16 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     Raises
     ------
     ValueError, OSError
-        As `load_dataset`, `parse_tasks` and `make_partition` say.
+        As `load_dataset`, `parse_tasks` and `make_partition` say; if the tasks' labels are the
+        same and there is noise; or if newcomers, drifting or malicious clients cannot be so many.
     """
+    _check_counts(settings)
     dataset = load_dataset(settings.dataset, settings.data_dir, seed=settings.seed)
+    if dataset.groups is not None and settings.noise != "none":
+        raise ValueError(
+            f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
+            f"the tasks of {settings.dataset} all have the same labels: set noise to none."
+        )
     labels = dataset.train_labels.numpy()
     tasks = (
         parse_tasks(settings.tasks)
@@ -96,8 +165,8 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         else default_tasks(settings.dataset, settings.num_tasks, dataset.num_classes)
     )
     partition = make_partition(
-        labels,
-        dataset.test_labels.numpy(),
+        dataset.train_groups.numpy(),
+        dataset.test_groups.numpy(),
         tasks,
         settings.num_clients,
         kind=settings.partition,
@@ -117,4 +186,102 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         )
         for client, indices in enumerate(partition.train)
     )
-    return Federation(dataset, partition, noisy)
+    client_tasks = partition.client_tasks
+    late = _spread(client_tasks, settings.newcomers, settings.seed, _NEWCOMER_STREAM)
+    return Federation(
+        dataset,
+        partition,
+        noisy,
+        newcomers=late,
+        malicious=_spread(client_tasks, _num_malicious(settings), settings.seed, _MALICE_STREAM),
+        drift_round=settings.drift_round,
+        after_drift=_exchange(client_tasks, settings.drift_clients, settings.seed, without=late),
+    )
+
+
+def _num_malicious(settings: FederationSettings) -> int:
+    return round(settings.malicious * settings.num_clients)
+
+
+def _check_counts(settings: FederationSettings) -> None:
+    """Refuse what no federation of so many clients can have, before anything is read."""
+    clients = settings.num_clients
+    for key, count, since_key, since in (
+        ("newcomers", settings.newcomers, "newcomer-round", settings.newcomer_round),
+        ("drift-clients", settings.drift_clients, "drift-round", settings.drift_round),
+    ):
+        if count < 0:
+            raise ValueError(f"{key} is {count}, but it must be 0 or more.")
+        if count and since < 1:
+            raise ValueError(
+                f"{key} is {count}, but {since_key} is {since}: rounds count from 1, so set "
+                f"{since_key} to 1 or more, or {key} to 0."
+            )
+    if settings.newcomers >= max(clients, 1):
+        raise ValueError(
+            f"newcomers is {settings.newcomers}, but there are {clients} clients and at least one "
+            f"must be there from the start: choose {clients - 1} or fewer."
+        )
+    if settings.drift_clients > clients - settings.newcomers:
+        raise ValueError(
+            f"drift-clients is {settings.drift_clients}, but of {clients} clients only "
+            f"{clients - settings.newcomers} are there from the start: choose no more than those."
+        )
+    if not 0 <= settings.malicious < 1 or _num_malicious(settings) >= max(clients, 1):
+        raise ValueError(
+            f"malicious is {settings.malicious}, but of {clients} clients at least one must be "
+            "honest: choose a share from 0 to below 1 that leaves one."
+        )
+
+
+def _in_turn(
+    client_tasks: NDArray[np.int64],
+    rng: np.random.Generator,
+    *,
+    without: Collection[int] = (),
+    spare_last: bool = False,
+) -> list[int]:
+    """Return the clients in a random order in which tasks take turns.
+
+    One client of each task comes first, then a second of each, and so on. With `spare_last`, the
+    last client of each task comes after all others: whoever takes clients from the front leaves
+    every task one as long as there is a choice.
+    """
+    shuffled = [c for c in rng.permutation(len(client_tasks)).tolist() if c not in without]
+    turn, taken = {}, Counter[int]()
+    for client in shuffled:
+        turn[client] = taken[client_tasks[client]]
+        taken[client_tasks[client]] += 1
+    if spare_last:
+        for client in shuffled:
+            if turn[client] == taken[client_tasks[client]] - 1:
+                turn[client] += len(client_tasks)
+    return sorted(shuffled, key=turn.__getitem__)
+
+
+def _spread(client_tasks: NDArray[np.int64], count: int, seed: int, stream: int) -> tuple[int, ...]:
+    """Draw `count` clients, spread over the tasks, by a stream of their own; ascending."""
+    rng = np.random.default_rng([seed, stream])
+    return tuple(sorted(_in_turn(client_tasks, rng, spare_last=True)[:count]))
+
+
+def _exchange(
+    client_tasks: NDArray[np.int64], count: int, seed: int, without: Collection[int]
+) -> tuple[int, ...]:
+    """Draw `count` clients that exchange their data, and return whose data each client gets."""
+    if not count:
+        return ()
+    rng = np.random.default_rng([seed, _DRIFT_STREAM])
+    drawn = _in_turn(client_tasks, rng, without=without)[:count]
+    drawn.sort(key=lambda client: int(client_tasks[client]))
+    task, most = Counter(client_tasks[drawn].tolist()).most_common(1)[0]
+    if 2 * most > count:
+        raise ValueError(
+            f"drift-clients is {count}, but {most} of them have task {task} and only "
+            f"{count - most} another one, so that not everyone can get data of another task: "
+            "choose an even number, fewer newcomers, or more tasks."
+        )
+    # Blocks of one task each, shifted by the longest: nobody stays in the own block.
+    whose = np.arange(len(client_tasks))
+    whose[drawn] = np.roll(drawn, -most)
+    return tuple(whose.tolist())

@@ -16,6 +16,7 @@ ImageShape = tuple[int, int, int]
 PAPER_MODELS = {
     "mnist-5k": "logistic-regression",
     "mnist": "logistic-regression",
+    "rotated-mnist": "mlp",  # IFCA's own experiment
     "fashion-mnist": "mlp",
 }
 

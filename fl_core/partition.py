@@ -1,4 +1,4 @@
-"""Which client holds which images: tasks as label sets, Dirichlet shares, a minority of strangers.
+"""Which client holds which images: tasks as label sets, shares of each, a minority of strangers.
 
 Everything here is a pure function of labels and a seed, so the server and every client compute the
 same partition without talking to each other (RCC-PFL, section V).
@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Tasks = tuple[tuple[int, ...], ...]
-Kind = Literal["label", "quantity"]
-PARTITIONS: tuple[Kind, ...] = ("label", "quantity")
+Kind = Literal["label", "quantity", "equal"]
+PARTITIONS: tuple[Kind, ...] = ("label", "quantity", "equal")
 
 _MAX_DRAWS = 1000
+_SHARED_STREAM = 0x5A4ED
 
 # RCC-PFL, Table I.
 _MNIST: dict[int, Tasks] = {
@@ -41,6 +42,9 @@ PAPER_TASKS: dict[str, dict[int, Tasks]] = {
     "fashion-mnist": _FASHION_MNIST,
     "cifar10": _CIFAR10,
 }
+# IFCA's rotated MNIST (Ghosh et al. 2020): a task is a rotation, whose ten digits are the groups
+# rotation·10 + digit (`fl_core.datasets.rotated`).
+ROTATIONS: Tasks = tuple(tuple(range(10 * turn, 10 * turn + 10)) for turn in range(4))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +54,7 @@ class Partition:
     Attributes
     ----------
     tasks : tuple of tuples of int
-        The label set of each task.
+        The label set of each task; of a data set with groups, its set of groups.
     client_tasks : NDArray[np.int64], shape (K,)
         The true task of each client.
     train : tuple of K NDArray[np.int64]
@@ -75,23 +79,28 @@ class Partition:
 
 
 def parse_tasks(text: str) -> Tasks:
-    """Read tasks such as `"0,2,4|6,8,1|3,5,7,9"`.
+    """Read tasks such as `"0,2,4|6,8,1|3,5,7,9"`; two may share labels: `"0,1,2|2,3,7"`.
 
     Raises
     ------
     ValueError
-        If a task is empty, a label is no number, or a label stands in two tasks.
+        If a task is empty, a label is no number or stands twice in a task, or two tasks have the
+        same labels.
     """
     example = 'labels by commas, tasks by bars, such as "0,2,4|6,8,1|3,5,7,9"'
     try:
         tasks = tuple(tuple(int(label) for label in part.split(",")) for part in text.split("|"))
     except ValueError:
         raise ValueError(f'tasks is "{text}" and cannot be read: write {example}.') from None
-    labels = [label for task in tasks for label in task]
-    twice = sorted({label for label in labels if labels.count(label) > 1})
+    twice = sorted({label for task in tasks for label in task if task.count(label) > 1})
     if twice:
         raise ValueError(
-            f'tasks is "{text}", where label {twice[0]} stands twice: tasks must not overlap.'
+            f'tasks is "{text}", where label {twice[0]} stands twice in a task: name it once.'
+        )
+    if len({frozenset(task) for task in tasks}) < len(tasks):
+        raise ValueError(
+            f'tasks is "{text}", where two tasks have the same labels: they are one task; leave '
+            "one of them out."
         )
     return tasks
 
@@ -99,11 +108,20 @@ def parse_tasks(text: str) -> Tasks:
 def default_tasks(dataset: str, num_tasks: int, num_classes: int) -> Tasks:
     """Return the paper's tasks for `dataset`, or an even split of the classes in their order.
 
+    Those of `rotated-mnist` are its first rotations by 0, 90, 180 and 270 degrees.
+
     Raises
     ------
     ValueError
-        If there are more tasks than classes, or fewer than one.
+        If there are more tasks than classes, or rotations, or fewer than one.
     """
+    if dataset == "rotated-mnist":
+        if not 1 <= num_tasks <= len(ROTATIONS):
+            raise ValueError(
+                f"num-tasks is {num_tasks}, but {dataset} has {len(ROTATIONS)} rotations, each of "
+                f"them a task: choose 1 to {len(ROTATIONS)}."
+            )
+        return ROTATIONS[:num_tasks]
     if not 1 <= num_tasks <= num_classes:
         raise ValueError(
             f"num-tasks is {num_tasks}, but {dataset} has {num_classes} classes: choose 1 to "
@@ -130,37 +148,41 @@ def make_partition(
     min_samples: int = 20,
     seed: int = 0,
 ) -> Partition:
-    """Spread the training images over the clients (RCC-PFL, section V; spec section 6).
+    """Spread the training images over the clients (RCC-PFL, section V).
 
     Clients are split as equally as possible over the tasks, in a random order. Each task's images
-    go to its clients by Dirichlet shares, every image to exactly one client. Then each client also
-    gets `minority` times its size from the other tasks' labels; only these may be held twice.
+    go to its clients, every image to exactly one of them; the images of a label that several tasks
+    share are first split evenly between these (FLT, scenario 2). Then each client also gets
+    `minority` times its size from the other tasks' labels; only these may be held twice.
 
     Parameters
     ----------
     train_labels, test_labels : NDArray[np.int64], shapes (n,) and (m,)
-        True labels.
+        True labels, or the groups of a data set that has such; `label` and `class` stand for
+        these all through.
     tasks : tuple of tuples of int
-        Disjoint label sets; images of other labels are not used.
+        Label sets; images of labels in none of them are not used.
     num_clients : int
         K, at least the number of tasks.
-    kind : {"label", "quantity"}
+    kind : {"label", "quantity", "equal"}
         `quantity`: one Dirichlet draw per task, so that sizes differ and the class mix does not;
-        `label`: one draw per class, so that both differ.
+        `label`: one draw per class, so that both differ; `equal`: no Dirichlet draw, a task's
+        images are shuffled and dealt out, so that sizes differ by one image at most (FLT,
+        scenario 1; IFCA's rotated MNIST).
     dirichlet_alpha : float
-        Dirichlet concentration, > 0.
+        Dirichlet concentration, > 0; not used by `equal`.
     minority : float
         Share of extra images from other tasks, >= 0.
     min_samples : int
-        Shares are drawn again until every client has this many images of its own task.
+        Dirichlet shares are drawn again until every client has this many images of its own task.
     seed : int
         The partition's seed.
 
     Raises
     ------
     ValueError
-        If a label is absent from the data, there are fewer clients than tasks, or no draw reaches
-        `min_samples`.
+        If a label is absent from the data, there are fewer clients than tasks, or no draw, or no
+        equal share, reaches `min_samples`.
     """
     _check_labels(tasks, train_labels, "training")
     _check_labels(tasks, test_labels, "test")
@@ -172,11 +194,16 @@ def make_partition(
     rng = np.random.default_rng([seed, 0x5EED])
     client_tasks = rng.permutation(np.arange(num_clients) % len(tasks))
     train: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * num_clients
-    for t, task in enumerate(tasks):
+    for t, (task, groups) in enumerate(
+        zip(tasks, _by_label(train_labels, tasks, seed), strict=True)
+    ):
         members = np.flatnonzero(client_tasks == t)
-        shares = _draw_shares(
-            train_labels, task, len(members), kind, dirichlet_alpha, min_samples, rng
-        )
+        if kind == "equal":
+            shares = _deal(groups, task, len(members), min_samples, rng)
+        else:
+            shares = _draw_shares(
+                groups, task, len(members), kind, dirichlet_alpha, min_samples, rng
+            )
         for member, share in zip(members, shares, strict=True):
             train[member] = share
     strangers_of = [
@@ -194,7 +221,8 @@ def make_partition(
 
 
 def _labels_of_others(tasks: Tasks, own: int) -> tuple[int, ...]:
-    return tuple(label for t, task in enumerate(tasks) if t != own for label in task)
+    others = (label for task in tasks for label in task if label not in tasks[own])
+    return tuple(dict.fromkeys(others))  # each once, in the tasks' order
 
 
 def _check_labels(tasks: Tasks, labels: NDArray[np.int64], which: str) -> None:
@@ -206,8 +234,38 @@ def _check_labels(tasks: Tasks, labels: NDArray[np.int64], which: str) -> None:
         )
 
 
+def _by_label(labels: NDArray[np.int64], tasks: Tasks, seed: int) -> list[list[NDArray[np.int64]]]:
+    """Return each task's images, by label; tasks that share a label get an even part of it each."""
+    parts: dict[int, list[NDArray[np.int64]]] = {}
+    for label in {label for task in tasks for label in task}:
+        images, sharing = np.flatnonzero(labels == label), sum(label in task for task in tasks)
+        if sharing > 1:
+            images = np.random.default_rng([seed, label, _SHARED_STREAM]).permutation(images)
+        parts[label] = [np.sort(part) for part in np.array_split(images, sharing)]
+    return [[parts[label].pop(0) for label in task] for task in tasks]
+
+
+def _deal(
+    groups: Sequence[NDArray[np.int64]],
+    task: Sequence[int],
+    num_clients: int,
+    min_samples: int,
+    rng: np.random.Generator,
+) -> list[NDArray[np.int64]]:
+    """Shuffle one task's images and deal them out; the first clients get one more where needed."""
+    images = np.concatenate(groups)
+    fewest = len(images) // num_clients
+    if fewest < max(min_samples, 1):
+        raise ValueError(
+            f"min-samples is {min_samples}, but the {len(images)} images of task {list(task)}, "
+            f"dealt out evenly to {num_clients} clients, are {fewest} for some of them: use fewer "
+            "clients, or lower min-samples."
+        )
+    return np.array_split(rng.permutation(images), num_clients)
+
+
 def _draw_shares(
-    labels: NDArray[np.int64],
+    by_label: Sequence[NDArray[np.int64]],
     task: Sequence[int],
     num_clients: int,
     kind: Kind,
@@ -216,10 +274,7 @@ def _draw_shares(
     rng: np.random.Generator,
 ) -> list[NDArray[np.int64]]:
     """Split one task's images over its clients, again until each has `min_samples`."""
-    if kind == "quantity":
-        groups = [np.flatnonzero(np.isin(labels, task))]
-    else:
-        groups = [np.flatnonzero(labels == label) for label in task]
+    groups = [np.sort(np.concatenate(by_label))] if kind == "quantity" else list(by_label)
     available = sum(len(group) for group in groups)
     for _ in range(_MAX_DRAWS):
         parts: list[list[NDArray[np.int64]]] = [[] for _ in range(num_clients)]

@@ -16,6 +16,8 @@ NDArrays = dict[str, NDArray[np.generic]]
 DESCRIBE = "describe"
 SPECTRUM = "spectrum"
 RELEVANCE = "relevance"
+SIGNATURE = "signature"
+LOSSES = "losses"
 TRAIN = MessageType.TRAIN
 EVALUATE = MessageType.EVALUATE
 
@@ -41,6 +43,13 @@ SEED = "seed"
 NUM_EIGENVECTORS = "num-eigenvectors"
 LOSS = "loss"
 ACCURACY = "accuracy"
+RELEVANCE_FORMULA = "relevance-formula"
+CENTROIDS = "centroids"
+NUM_CENTROIDS = "num-centroids"
+NUM_COMPONENTS = "num-components"
+FINE_TUNE_EPOCHS = "fine-tune-epochs"
+CHANGED = "changed"
+KEPT_MODEL = "kept-model"
 
 
 def to_arrays(record: ArrayRecord) -> NDArrays:
@@ -86,6 +95,12 @@ def number(record: MetricRecord, key: str) -> float | None:
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     return None
+
+
+def numbers(content: RecordDict, key: str) -> list[float]:
+    """Return the list of numbers at `key` of a message's metrics; empty if there is none."""
+    values = content.metric_records.get(METRICS, MetricRecord()).get(key)
+    return [float(value) for value in values] if isinstance(values, list) else []
 
 
 def payload_bytes(content: RecordDict) -> int:

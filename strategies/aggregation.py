@@ -1,62 +1,193 @@
-"""How the models of clients become the models of clusters."""
+"""How the models of clients become the models of clusters: pure functions over arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.protocol import NDArrays
+from strategies.rounds import Round, Update
 
 
-@dataclass(frozen=True, eq=False)
-class Update:
-    """What one client returned after local training."""
+class Aggregation(ABC):
+    """From the current models and the clients' updates to the next models.
 
-    client: int
-    cluster: int
-    arrays: NDArrays
-    num_examples: float
+    Attributes
+    ----------
+    per_client : bool
+        False: there is one model for each cluster; True: one for each client.
+    """
 
+    per_client: ClassVar[bool] = False
 
-class Aggregation(Protocol):
-    """From the clusters' current models and the clients' updates to the clusters' next models."""
+    @abstractmethod
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return as many models as `state.models`; nothing in `state` is changed."""
 
-    def __call__(self, models: Sequence[NDArrays], updates: Sequence[Update]) -> list[NDArrays]:
-        """Return one model per cluster; `models` and `updates` are left as they are."""
-        ...
+    def bytes_between_servers(self, state: Round) -> int:
+        """Return the bytes that servers send up to a global one after this round."""
+        return 0
 
 
 @dataclass(frozen=True)
-class ClusterMean:
+class ClusterMean(Aggregation):
     """FedAvg inside each cluster (RCC-PFL, Algorithm 1, line 9).
 
     Attributes
     ----------
     weighted : bool
-        False: the plain mean over the cluster's clients, as in the paper; True: weighted by their
+        False: the plain mean over the cluster's clients, as in RCC-PFL; True: weighted by their
         numbers of samples. A cluster of which no client answered keeps its model.
     """
 
     weighted: bool = False
 
-    def __call__(self, models: Sequence[NDArrays], updates: Sequence[Update]) -> list[NDArrays]:
-        """Return each cluster's mean, whatever the order of `updates`."""
-        members: list[list[Update]] = [[] for _ in models]
-        for update in sorted(updates, key=lambda u: u.client):
-            members[update.cluster].append(update)
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return each cluster's mean, whatever the order of the updates."""
         return [
-            mean_model(
-                [u.arrays for u in group],
-                [u.num_examples if self.weighted else 1 for u in group],
-            )
-            if group
-            else dict(model)
-            for model, group in zip(models, members, strict=True)
+            _mean_of_updates((u for u in state.updates if u.cluster == cluster), self.weighted)
+            or dict(model)
+            for cluster, model in enumerate(state.models)
         ]
+
+
+@dataclass(frozen=True)
+class GraphMean(Aggregation):
+    """FLT's Case I (Algorithm 3, line 17): every client has its own model.
+
+    The next model of a client that took part is the mean of the models that its neighbours trained,
+    its own included, with weights normalised over these neighbours. A client that did not take part
+    keeps its last model. In a clustering without a graph, the clients of a cluster are neighbours.
+
+    Attributes
+    ----------
+    weighted : bool
+        True: by the numbers of samples, the paper's p_j; False: the plain mean.
+    """
+
+    per_client: ClassVar[bool] = True
+    weighted: bool = True
+
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return each client's model, in the order of `state.clusters.of_client`."""
+        trained = {update.client for update in state.updates}
+        # Clients with the same neighbours get the same mean: it is worked out once.
+        means: dict[frozenset[int], NDArrays] = {}
+        models = []
+        for client, model in zip(state.clusters.of_client, state.models, strict=True):
+            if client not in trained:
+                models.append(dict(model))
+                continue
+            near = state.clusters.neighbours_of(client) & trained
+            if near not in means:
+                means[near] = _mean_of_updates(
+                    (u for u in state.updates if u.client in near), self.weighted
+                )
+            models.append(means[near])
+        return models
+
+
+@dataclass(frozen=True)
+class LpsGps(Aggregation):
+    """MT-HFL's hierarchy (Algorithm 1): a local server per cluster, a global one above them.
+
+    Each cluster's local parameter server (LPS) runs FedAvg. Every `local_rounds` rounds, the LPSs
+    send their common layers to the global parameter server (GPS), which averages them, weighted by
+    the number of samples of each LPS's clients, and sends them back; the other layers stay.
+
+    Attributes
+    ----------
+    common_layers : tuple of str
+        Names of modules: `conv1` stands for all parameters and buffers below it.
+    local_rounds : int
+        Rounds of FedAvg at the LPSs for each exchange with the GPS.
+    weighted : bool
+        Whether the LPSs weight clients by their number of samples, as FedAvg does.
+    """
+
+    common_layers: tuple[str, ...]
+    local_rounds: int = 1
+    weighted: bool = True
+
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return each LPS's model.
+
+        Raises
+        ------
+        ValueError
+            If the model has no such layer.
+        """
+        names = self._common(state.models[0])
+        models = ClusterMean(self.weighted)(state)
+        samples = [
+            sum(state.num_examples.get(client, 0) for client in state.clusters.members(cluster))
+            for cluster in range(len(models))
+        ]
+        if not names or state.number % self.local_rounds or not sum(samples):
+            return models
+        shared = mean_model([{n: model[n] for n in names} for model in models], samples)
+        return [{**model, **shared} for model in models]
+
+    def bytes_between_servers(self, state: Round) -> int:
+        """Return the bytes that all inhabited LPSs send to the GPS; it sends as many back."""
+        if state.number % self.local_rounds:
+            return 0
+        model = state.models[0]
+        size = sum(model[name].nbytes for name in self._common(model))
+        return size * len(set(state.clusters.of_client.values()))
+
+    def _common(self, model: NDArrays) -> list[str]:
+        for layer in self.common_layers:
+            if not any(_is_below(name, layer) for name in model):
+                layers = dict.fromkeys(name.rpartition(".")[0] or name for name in model)
+                raise ValueError(
+                    f'common-layers names "{layer}", but the model\'s layers are '
+                    f"{', '.join(layers)}."
+                )
+        return [n for n in model if any(_is_below(n, layer) for layer in self.common_layers)]
+
+
+def _is_below(parameter: str, layer: str) -> bool:
+    return parameter == layer or parameter.startswith(f"{layer}.")
+
+
+def cluster_models(state: Round) -> list[NDArrays]:
+    """Return one model for each cluster: what its clients hold, or the mean of it.
+
+    Where every client has its own model, a cluster without clients gets the first one.
+    """
+    if not state.per_client:
+        return list(state.models)
+    held = dict(zip(state.clusters.of_client, state.models, strict=True))
+    members = [state.clusters.members(cluster) for cluster in range(state.clusters.count)]
+    return carry_over(held, members, state.models[0])
+
+
+def carry_over(
+    held: Mapping[int, NDArrays], members: Sequence[Iterable[int]], otherwise: NDArrays
+) -> list[NDArrays]:
+    """Return the models with which new clusters start: each the mean of what its members hold.
+
+    Parameters
+    ----------
+    held : mapping of dicts
+        From client to the model it holds; newcomers hold none.
+    members : sequence of iterables of int
+        The clients of each new cluster.
+    otherwise : dict of arrays
+        For clusters of which no member holds a model.
+    """
+    models = []
+    for clients in members:
+        own = [held[client] for client in clients if client in held]
+        same = all(model is own[0] for model in own)
+        models.append((own[0] if own else otherwise) if same else mean_model(own, [1] * len(own)))
+    return models
 
 
 def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays:
@@ -80,6 +211,14 @@ def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays
     if not total > 0:
         raise ValueError(f"a mean needs a positive sum of weights, but theirs is {total:g}.")
     return {name: _mean([model[name] for model in models], weights, total) for name in models[0]}
+
+
+def _mean_of_updates(updates: Iterable[Update], weighted: bool) -> NDArrays:
+    """Return the mean of what clients trained, by client index; empty if none did."""
+    group = sorted(updates, key=lambda u: u.client)
+    if not group:
+        return {}
+    return mean_model([u.arrays for u in group], [u.num_examples if weighted else 1 for u in group])
 
 
 def _mean(

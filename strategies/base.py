@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 import numpy as np
@@ -14,9 +14,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fl_core import protocol
-from strategies.aggregation import Aggregation, ClusterMean, Update
-from strategies.clustering import Clustering, Clusters
-from strategies.pre_round import PreRound, Traffic, sort_replies
+from fl_core.protocol import NDArrays
+from strategies.aggregation import Aggregation, ClusterMean, carry_over
+from strategies.clustering import Clustering
+from strategies.conversation import Conversation, Traffic, sort_replies
+from strategies.rounds import Clusters, Round, Update
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,8 @@ class RoundReport:
         Test accuracy by client index; empty in rounds without evaluation.
     loss : float
         Mean test loss over these clients; NaN without evaluation.
+    clusters : dict of int
+        The cluster of each client after the round's training.
     """
 
     round: int
@@ -44,6 +48,7 @@ class RoundReport:
     train_loss: float = float("nan")
     accuracies: dict[int, float] = field(default_factory=dict)
     loss: float = float("nan")
+    clusters: dict[int, int] = field(default_factory=dict)
 
     @property
     def accuracy(self) -> float:
@@ -70,22 +75,25 @@ class Options(TypedDict, total=False):
 
 
 class ClusteredStrategy(Strategy):
-    """Train one model per cluster: any clustering times any aggregation.
+    """Train one model per cluster, or per client: any clustering times any aggregation.
 
-    Works in any Flower app whose ClientApp answers the pre-round's queries
-    (`clients.answer_pre_round`) and trains and evaluates the usual way: an ArrayRecord `arrays` and
-    a MetricRecord `metrics` with `num-examples`, and `accuracy` when it evaluates.
+    Works in any Flower app whose ClientApp answers the queries of the clustering
+    (`clients.handlers`) and trains and evaluates the usual way: an ArrayRecord `arrays` and a
+    MetricRecord `metrics` with `num-examples`, and `accuracy` when it evaluates.
+
+    Nodes that connect later are asked for their index at the beginning of a round and placed into
+    a cluster, as the clustering does it.
 
     Parameters
     ----------
     clustering : Clustering
-        Asked once, before the first round.
+        Asked before the first round, and around each training.
     aggregation : Aggregation
-        From clients' models to clusters' models.
+        From clients' models to the next models.
     fraction_train : float
         Share of the clients that train in a round, in (0, 1]; at least one does.
     evaluate_every : int
-        Clients test their cluster's model every so many rounds, and after the last.
+        Clients test their model every so many rounds, and after the last.
     seed : int
         Draws the participants of each round.
     on_round : callable, optional
@@ -94,13 +102,18 @@ class ClusteredStrategy(Strategy):
     Attributes
     ----------
     clusters : Clusters
-        Known after the pre-round.
+        Known after the pre-round; as of the last round.
+    model_of_client : dict of int
+        From client to the number under which the result holds its model: its cluster, or, where
+        the aggregation gives every client its own, its place.
     reports : list of RoundReport
         One for each round so far.
     failures : dict of str
         Clients that failed in the pre-round, and why: they take no part.
     pre_round_traffic, train_traffic, evaluate_traffic : Traffic
-        Payload bytes of all clients together.
+        Payload bytes of all clients together: for finding clusters, training and evaluation.
+    server_traffic : Traffic
+        Payload bytes between servers (MT-HFL's LPSs and GPS), all LPSs together.
     seconds : Seconds
         Wall-clock time of pre-round, training and evaluation.
     """
@@ -130,11 +143,15 @@ class ClusteredStrategy(Strategy):
         self.pre_round_traffic = Traffic()
         self.train_traffic = Traffic()
         self.evaluate_traffic = Traffic()
+        self.server_traffic = Traffic()
         self.seconds = Seconds()
         self.clusters = Clusters({})
-        self._nodes: dict[int, int] = {}
+        self.model_of_client: dict[int, int] = {}
+        self._models: list[NDArrays] = []
+        self._records: dict[int, ArrayRecord] = {}
+        self._num_examples: dict[int, float] = {}
         self._asked: dict[int, int] = {}
-        self._models: list[ArrayRecord] = []
+        self._sent: dict[int, NDArrays] = {}
         self._num_rounds = 0
         self._started = 0.0
 
@@ -157,14 +174,14 @@ class ClusteredStrategy(Strategy):
         Parameters
         ----------
         initial_arrays : ArrayRecord
-            One model: every cluster starts from it.
+            One model: every cluster starts from it, unless the clustering draws models of its own.
         grid, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
-            As in Flower. The pre-round's queries carry `train_config`, too.
+            As in Flower. Queries carry the scalars of `train_config`, too.
 
         Returns
         -------
         Result
-            `arrays` holds every cluster's model under `cluster/parameter` names
+            `arrays` holds every model under `number/parameter` names, see `model_of_client`
             (`fl_core.protocol.unpack_models`).
 
         Raises
@@ -174,37 +191,107 @@ class ClusteredStrategy(Strategy):
         """
         self._forget()
         self._num_rounds = num_rounds
-        self._find_clusters(grid, train_config or ConfigRecord(), timeout)
-        packed = protocol.pack_models([initial_arrays] * self.clusters.count)
+        self._find_clusters(grid, train_config or ConfigRecord(), timeout, initial_arrays)
         return super().start(
-            grid, packed, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+            grid, self._packed(), num_rounds, timeout, train_config, evaluate_config, evaluate_fn
         )
 
-    def _find_clusters(self, grid: Grid, config: ConfigRecord, timeout: float) -> None:
+    def _find_clusters(
+        self, grid: Grid, config: ConfigRecord, timeout: float, initial: ArrayRecord
+    ) -> None:
         started = time.perf_counter()
         scalars = {k: v for k, v in config.items() if isinstance(v, int | float | str)}
-        pre_round = PreRound(grid, scalars, timeout)
-        pre_round.call_roll()
-        self.clusters = self.clustering.find(pre_round)
-        self._nodes = pre_round.nodes
-        self.failures = pre_round.failures
-        self.pre_round_traffic = pre_round.traffic
+        self._conversation = Conversation(
+            grid,
+            scalars,
+            timeout,
+            failures=self.failures,
+            traffic=self.pre_round_traffic,
+            training_traffic=self.train_traffic,
+        )
+        self._conversation.call_roll()
+        self.clusters = self.clustering.find(self._conversation)
+        self._initial = protocol.to_arrays(initial)
+        models = self.clustering.first_models(self._initial, self.clusters.count)
+        self.model_of_client = self._numbers(self.clusters)
+        if self.aggregation.per_client:
+            models = [models[cluster] for cluster in self.clusters.of_client.values()]
+        self._hold(models)
         self.seconds.pre_round = time.perf_counter() - started
+
+    def _numbers(self, clusters: Clusters) -> dict[int, int]:
+        """Return which of the models each client holds."""
+        if self.aggregation.per_client:
+            return {client: number for number, client in enumerate(clusters.of_client)}
+        return dict(clusters.of_client)
+
+    def _hold(self, models: list[NDArrays]) -> None:
+        """Keep models and, of each different one, the record that is sent."""
+        known = {id(model): self._records[i] for i, model in enumerate(self._models)}
+        for model in models:
+            if id(model) not in known:
+                known[id(model)] = protocol.to_record(model)
+        self._models = models
+        self._records = {i: known[id(model)] for i, model in enumerate(models)}
+
+    def _packed(self) -> ArrayRecord:
+        return protocol.pack_models(list(self._records.values()))
+
+    def _regroup(self, clusters: Clusters) -> None:
+        """Go over to other clusters, and give each the model it starts with."""
+        clusters = clusters.with_everybody(list(self._conversation.nodes))
+        if clusters is self.clusters:
+            return
+        held = {client: self._models[i] for client, i in self.model_of_client.items()}
+        self.clusters, self.model_of_client = clusters, self._numbers(clusters)
+        if self.aggregation.per_client:
+            members = [
+                [client] if client in held else clusters.members(cluster)
+                for client, cluster in clusters.of_client.items()
+            ]
+            self._hold(carry_over(held, members, self._initial))
+        elif self.clustering.keeps_models:
+            missing = clusters.count - len(self._models)
+            self._hold([*self._models, *[self._initial] * missing])
+        else:
+            members = [clusters.members(cluster) for cluster in range(clusters.count)]
+            self._hold(carry_over(held, members, self._initial))
+
+    def _state(self, participants: Iterable[int] = (), updates: Iterable[Update] = ()) -> Round:
+        return Round(
+            number=self._conversation.server_round,
+            clusters=self.clusters,
+            models=self._models,
+            updates=tuple(updates),
+            num_examples=self._num_examples,
+            participants=tuple(participants),
+            per_client=self.aggregation.per_client,
+        )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send this round's participants the model of their own cluster."""
+        """Let newcomers in, then send this round's participants their own model only."""
         self._started = time.perf_counter()
         self.reports.append(RoundReport(server_round, self._num_rounds))
-        clients = list(self._nodes)
+        conversation = self._conversation
+        conversation.server_round = server_round
+        if newcomers := conversation.admit_newcomers():
+            self._regroup(self.clustering.place(newcomers, self.clusters, conversation))
+        clients = list(conversation.nodes)
         count = max(1, round(self.fraction_train * len(clients)))
         drawn = np.random.default_rng([self.seed, server_round, 0xDEA1]).choice(
             clients, size=count, replace=False
         )
-        return self._messages(
-            protocol.TRAIN, server_round, arrays, config, sorted(drawn.tolist()), self.train_traffic
+        participants = sorted(drawn.tolist())
+        state = self._state(participants)
+        self._regroup(self.clustering.before_training(state, conversation))
+        participants = [client for client in participants if client in conversation.nodes]
+        messages = self._messages(
+            protocol.TRAIN, server_round, config, participants, self.train_traffic
         )
+        conversation.models_at.clear()
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -221,7 +308,7 @@ class ClusteredStrategy(Strategy):
         for client, content in answers.items():
             cluster = self.clusters.of_client[client]
             try:
-                updates.append(_read_update(client, cluster, content, self._models[cluster]))
+                updates.append(_read_update(client, cluster, content, self._sent[client]))
             except ValueError as error:
                 self._warn(client, str(error))
                 continue
@@ -230,28 +317,38 @@ class ClusteredStrategy(Strategy):
             raise RuntimeError(f"no client sent a usable model in round {server_round}.")
         known = [loss for loss in losses if loss is not None]
         self.reports[-1].train_loss = float(np.mean(known)) if known else float("nan")
-        models = self.aggregation([protocol.to_arrays(m) for m in self._models], updates)
-        packed = protocol.pack_models([protocol.to_record(model) for model in models])
+        self._combine(updates)
+        self.reports[-1].clusters = dict(self.clusters.of_client)
         self.seconds.train += time.perf_counter() - self._started
-        return packed, MetricRecord(
+        return self._packed(), MetricRecord(
             {protocol.LOSS: self.reports[-1].train_loss, "num-clients": len(updates)}
         )
+
+    def _combine(self, updates: list[Update]) -> None:
+        """Let the clustering look at the updates, then aggregate them."""
+        self._num_examples.update({u.client: u.num_examples for u in updates})
+        participants = [u.client for u in updates]
+        self._regroup(self.clustering.after_training(self._state(participants, updates)))
+        of_client = self.clusters.of_client
+        state = self._state(
+            participants, [replace(u, cluster=of_client[u.client]) for u in updates]
+        )
+        self._hold(self.aggregation(state))
+        sent = self.aggregation.bytes_between_servers(state)
+        self.server_traffic.up += sent
+        self.server_traffic.down += sent
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send every client the model of its own cluster, in the rounds that are evaluated."""
+        """Send every client its own model, in the rounds that are evaluated."""
         self._started = time.perf_counter()
         self._asked = {}
         if server_round % self.evaluate_every and server_round != self._num_rounds:
             return []
+        clients = list(self._conversation.nodes)
         return self._messages(
-            protocol.EVALUATE,
-            server_round,
-            arrays,
-            config,
-            list(self._nodes),
-            self.evaluate_traffic,
+            protocol.EVALUATE, server_round, config, clients, self.evaluate_traffic
         )
 
     def aggregate_evaluate(
@@ -280,7 +377,8 @@ class ClusteredStrategy(Strategy):
                 protocol.LOSS: report.loss,
                 protocol.ACCURACY: report.accuracy,
                 ACCURACY_PER_CLIENT: [
-                    report.accuracies.get(client, float("nan")) for client in self._nodes
+                    report.accuracies.get(client, float("nan"))
+                    for client in self._conversation.nodes
                 ],
             }
         )
@@ -289,32 +387,39 @@ class ClusteredStrategy(Strategy):
         self,
         message_type: str,
         server_round: int,
-        arrays: ArrayRecord,
         config: ConfigRecord,
         clients: list[int],
         traffic: Traffic,
     ) -> list[Message]:
-        self._models = protocol.unpack_models(arrays)
-        self._asked = {self._nodes[client]: client for client in clients}
-        messages = [
-            Message(
-                RecordDict(
-                    {
-                        protocol.ARRAYS: self._models[self.clusters.of_client[client]],
-                        # One record a message: what is shared between messages is shared state.
-                        protocol.CONFIG: ConfigRecord(
-                            {**config, protocol.SERVER_ROUND: server_round}
-                        ),
-                    }
-                ),
-                dst_node_id=self._nodes[client],
-                message_type=message_type,
-                group_id=str(server_round),
+        nodes = self._conversation.nodes
+        self._asked = {nodes[client]: client for client in clients}
+        self._sent = {client: self._models[self.model_of_client[client]] for client in clients}
+        messages = []
+        for client in clients:
+            # One config record a message: what is shared between messages is shared state.
+            own_config = {**config, protocol.SERVER_ROUND: server_round}
+            content = RecordDict()
+            kept = self._place_of_kept_model(client) if message_type == protocol.TRAIN else None
+            if kept is None:
+                content[protocol.ARRAYS] = self._records[self.model_of_client[client]]
+            else:
+                own_config[protocol.KEPT_MODEL] = kept
+            content[protocol.CONFIG] = ConfigRecord(own_config)
+            messages.append(
+                Message(
+                    content,
+                    dst_node_id=nodes[client],
+                    message_type=message_type,
+                    group_id=str(server_round),
+                )
             )
-            for client in clients
-        ]
         traffic.down += sum(protocol.payload_bytes(m.content) for m in messages)
         return messages
+
+    def _place_of_kept_model(self, client: int) -> int | None:
+        """Return where among the models that a client was sent in this round its own is."""
+        models = self._conversation.models_at.get(client, ())
+        return next((i for i, m in enumerate(models) if m is self._sent[client]), None)
 
     def _collect(self, replies: Iterable[Message], traffic: Traffic) -> dict[int, RecordDict]:
         answers, failures = sort_replies(self._asked, replies)
@@ -332,24 +437,25 @@ class ClusteredStrategy(Strategy):
         )
 
 
-def _read_update(client: int, cluster: int, content: RecordDict, expected: ArrayRecord) -> Update:
+def _read_update(client: int, cluster: int, content: RecordDict, received: NDArrays) -> Update:
     """Return a client's update, or raise ValueError with what is wrong with it."""
     record = content.array_records.get(protocol.ARRAYS)
     metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
-    if record is None or record.keys() != expected.keys():
+    if record is None or record.keys() != received.keys():
         raise ValueError("its model's parameters are not those it was sent")
     examples = protocol.number(metrics, protocol.NUM_EXAMPLES)
     if examples is None or examples <= 0:
         raise ValueError(f"its {protocol.NUM_EXAMPLES} is {metrics.get(protocol.NUM_EXAMPLES)}")
     arrays = {}
-    for name, sent in expected.items():
+    for name, sent in received.items():
         array = record[name].numpy()
-        if array.dtype != sent.dtype or array.shape != tuple(sent.shape):
+        if array.dtype != sent.dtype or array.shape != sent.shape:
             raise ValueError(
                 f"its {name} is {array.dtype} of shape {array.shape}, not {sent.dtype} of "
-                f"{tuple(sent.shape)}"
+                f"{sent.shape}"
             )
         if not np.isfinite(array).all():
             raise ValueError(f"its {name} holds NaN or infinity")
         arrays[name] = array
-    return Update(client, cluster, arrays, examples)
+    changed = metrics.get(protocol.CHANGED) == 1
+    return Update(client, cluster, arrays, examples, received, changed)

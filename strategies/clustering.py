@@ -1,118 +1,80 @@
-"""Clusterings: each finds out which client belongs to which cluster before training."""
+"""Clusterings: each finds out which client belongs to which cluster, before training or during it.
+
+Those that need no more than a line are here; the papers' are in the files named after them.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
-from numpy.typing import NDArray
 
-from fl_core import protocol
-from strategies.grouping import agglomerate, average_relevance, canonical_labels
-from strategies.pre_round import PreRound
-
-
-@dataclass(frozen=True, eq=False)
-class Clusters:
-    """Who trains with whom.
-
-    Attributes
-    ----------
-    of_client : dict of int
-        From client index, ascending, to cluster, canonical.
-    similarity : NDArray[np.float64], shape (K, K), optional
-        In the order of `of_client`, where the clustering has one.
-    merges : NDArray[np.float64], shape (K − 1, 4), optional
-        Its dendrogram.
-    """
-
-    of_client: dict[int, int]
-    similarity: NDArray[np.float64] | None = None
-    merges: NDArray[np.float64] | None = None
-
-    @property
-    def count(self) -> int:
-        """Return the number of clusters."""
-        return max(self.of_client.values()) + 1
+from fl_core.protocol import NDArrays
+from strategies.conversation import Conversation
+from strategies.grouping import canonical_labels
+from strategies.rounds import Clusters, Round
 
 
-class Clustering(Protocol):
-    """A way to group clients."""
+class Clustering(ABC):
+    """A way to group clients.
 
-    def find(self, pre_round: PreRound) -> Clusters:
-        """Return the clusters of the clients in `pre_round.nodes`, asking them as needed."""
-        ...
-
-
-@dataclass(frozen=True)
-class SpectralClustering:
-    """One-shot clustering by the relevance of eigenvectors (RCC-PFL Procedure 1, MT-HFL Alg. 2).
+    Only `find` must be written. One that groups again in every round does so before the clients
+    train, asking them (`before_training`), or after it, by what they sent (`after_training`).
 
     Attributes
     ----------
-    num_clusters : int or None
-        M; None: chosen at the widest gap of the dendrogram.
-    num_eigenvectors : int
-        k, how many leading eigenvectors each client uploads.
-    linkage : str
-        Any of scipy's linkage methods.
+    keeps_models : bool
+        What happens when clusters change. True: cluster c remains cluster c with its model, and
+        clients that join it take that model over (IFCA); False: clusters are new sets of clients,
+        and each starts from the mean of what its clients hold (FedHC).
     """
 
-    num_clusters: int | None = None
-    num_eigenvectors: int = 20
-    linkage: str = "average"
+    keeps_models: ClassVar[bool] = False
 
-    def find(self, pre_round: PreRound) -> Clusters:
-        """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate.
+    @abstractmethod
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return the clusters of `conversation.nodes` before round 1, asking clients as needed."""
 
-        Raises
-        ------
-        ValueError
-            If there are more clusters than clients that answered.
-        RuntimeError
-            If no client answers.
-        """
-        k = self.num_eigenvectors
-        spectra = {
-            client: content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS]
-            for client, content in pre_round.ask(
-                protocol.SPECTRUM,
-                options={protocol.NUM_EIGENVECTORS: k},
-                check=lambda content: _wrong_eigenvectors(content, k),
-            ).items()
-        }
-        spectra = _same_dimension(spectra, pre_round)
-        everybody = ArrayRecord({str(client): array for client, array in spectra.items()})
-        answers = pre_round.ask(
-            protocol.RELEVANCE,
-            RecordDict({protocol.ARRAYS: everybody}),
-            check=lambda content: _wrong_relevances(content, len(spectra)),
-        )
-        # A client that fails now leaves its column behind.
-        columns = [i for i, client in enumerate(spectra) if client in answers]
-        rows = [content.metric_records[protocol.METRICS] for content in answers.values()]
-        relevances = np.array([row[protocol.RELEVANCES] for row in rows], np.float64)[:, columns]
-        similarity = average_relevance(relevances)
-        grouping = agglomerate(similarity, self.num_clusters, self.linkage)
-        found = dict(zip(answers, grouping.labels.tolist(), strict=True))
-        return Clusters(found, similarity, grouping.merges)
+    def first_models(self, initial: NDArrays, count: int) -> list[NDArrays]:
+        """Return the models with which `count` clusters start: one and the same for all."""
+        return [initial] * count
+
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Return the clusters in which the round's participants train."""
+        return state.clusters
+
+    def after_training(self, state: Round) -> Clusters:
+        """Return the clusters in which the participants' updates are combined."""
+        return state.clusters
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Return clusters in which newcomers have a place: by default, in the largest one."""
+        return clusters.with_everybody(newcomers)
 
 
-@dataclass(frozen=True)
-class GivenClusters:
-    """Clusters known beforehand (RCC-PFL's optimum clustering, one global model).
+@dataclass
+class GivenClusters(Clustering):
+    """Clusters known beforehand (RCC-PFL's optimum clustering).
 
     Attributes
     ----------
     labels : mapping from client index to any cluster number
+    later : mapping from round to such mappings
+        Labels that hold from that round on.
     """
 
+    keeps_models: ClassVar[bool] = True
     labels: Mapping[int, int]
+    later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    _now: Mapping[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _names: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def find(self, pre_round: PreRound) -> Clusters:
+    def find(self, conversation: Conversation) -> Clusters:
         """Look every client up.
 
         Raises
@@ -120,17 +82,36 @@ class GivenClusters:
         ValueError
             If a connected client has no cluster.
         """
-        unknown = [client for client in pre_round.nodes if client not in self.labels]
+        self._now, self._names = self.labels, {}
+        return self._look_up(list(conversation.nodes))
+
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Look everybody up again in a round in which labels change."""
+        if state.number not in self.later:
+            return state.clusters
+        self._now = self.later[state.number]
+        return self._look_up(list(state.clusters.of_client))
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Look newcomers up; one of them may be the first of its cluster."""
+        return self._look_up(sorted({*clusters.of_client, *newcomers}))
+
+    def _look_up(self, clients: Sequence[int]) -> Clusters:
+        unknown = [client for client in clients if client not in self._now]
         if unknown:
             raise ValueError(
                 f"no cluster is given for client {unknown[0]}: clusters are given for clients "
-                f"{sorted(self.labels)}."
+                f"{sorted(self._now)}."
             )
-        return _canonical(pre_round, [self.labels[client] for client in pre_round.nodes])
+        names = self._names
+        found = {c: names.setdefault(self._now[c], len(names)) for c in clients}
+        return Clusters(found, len(names))
 
 
 @dataclass(frozen=True)
-class RandomClusters:
+class RandomClusters(Clustering):
     """Clusters of given sizes, filled at random.
 
     Attributes
@@ -143,7 +124,7 @@ class RandomClusters:
     sizes: Sequence[int]
     seed: int
 
-    def find(self, pre_round: PreRound) -> Clusters:
+    def find(self, conversation: Conversation) -> Clusters:
         """Deal the places in the clusters out by client index.
 
         Raises
@@ -151,74 +132,49 @@ class RandomClusters:
         ValueError
             If there are fewer places than clients.
         """
+        return self._deal(list(conversation.nodes))
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Give newcomers the places that were theirs all the time."""
+        return self._deal(sorted({*clusters.of_client, *newcomers}))
+
+    def _deal(self, clients: Sequence[int]) -> Clusters:
         places = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        needed = max(pre_round.nodes) + 1
+        needed = max(clients) + 1
         if len(places) < needed:
             raise ValueError(
                 f"the random clusters have {len(places)} places for {needed} clients: let their "
                 "sizes add up to the number of clients."
             )
         dealt = np.random.default_rng([self.seed, 0xD1CE]).permutation(places)
-        return _canonical(pre_round, [int(dealt[client]) for client in pre_round.nodes])
+        return _canonical(clients, [int(dealt[client]) for client in clients])
 
 
 @dataclass(frozen=True)
-class SingleCluster:
+class SingleCluster(Clustering):
     """Everybody together: one global model."""
 
-    def find(self, pre_round: PreRound) -> Clusters:
+    def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster of all clients."""
-        return Clusters(dict.fromkeys(pre_round.nodes, 0))
+        return Clusters(dict.fromkeys(conversation.nodes, 0))
 
 
 @dataclass(frozen=True)
-class OwnCluster:
+class OwnCluster(Clustering):
     """Everybody alone: no federation."""
 
-    def find(self, pre_round: PreRound) -> Clusters:
+    def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster for each client."""
-        return Clusters({client: i for i, client in enumerate(pre_round.nodes)})
+        return Clusters({client: i for i, client in enumerate(conversation.nodes)})
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Give each newcomer a cluster of its own."""
+        return clusters.with_clients({c: clusters.count + i for i, c in enumerate(newcomers)})
 
 
-def _canonical(pre_round: PreRound, labels: Sequence[int]) -> Clusters:
-    return Clusters(dict(zip(pre_round.nodes, canonical_labels(labels).tolist(), strict=True)))
-
-
-def _wrong_eigenvectors(content: RecordDict, k: int) -> str | None:
-    """Say what is wrong with a client's eigenvectors, if anything is."""
-    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
-    if protocol.EIGENVECTORS not in record:
-        return "its answer holds no eigenvectors"
-    vectors = record[protocol.EIGENVECTORS].numpy()
-    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= k or vectors.shape[1] > vectors.shape[0]:
-        return f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})"
-    if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
-        return "its eigenvectors are not all finite numbers"
-    products = vectors.astype(np.float64).T @ vectors
-    if not np.allclose(products, np.eye(len(products)), atol=1e-3):
-        return "its eigenvectors are not orthonormal"
-    return None
-
-
-def _same_dimension(spectra: dict[int, Array], pre_round: PreRound) -> dict[int, Array]:
-    """Leave out, and name, the clients whose feature dimension is not the most common one."""
-    dimensions = [array.shape[0] for array in spectra.values()]
-    common = max(sorted(set(dimensions)), key=dimensions.count)
-    for client, array in spectra.items():
-        if array.shape[0] != common:
-            pre_round.leave_out(
-                client,
-                protocol.SPECTRUM,
-                f"its features have {array.shape[0]} dimensions, the others' {common}",
-            )
-    return {client: array for client, array in spectra.items() if array.shape[0] == common}
-
-
-def _wrong_relevances(content: RecordDict, count: int) -> str | None:
-    """Say what is wrong with a client's relevances, if anything is."""
-    scores = content.metric_records.get(protocol.METRICS, MetricRecord()).get(protocol.RELEVANCES)
-    if not isinstance(scores, list) or len(scores) != count:
-        return f"its answer does not hold {count} relevances"
-    if not all(0 <= score <= 1 + 1e-6 for score in scores):  # NaN fails as well
-        return "its relevances are not all numbers in [0, 1]"
-    return None
+def _canonical(clients: Sequence[int], labels: Sequence[int]) -> Clusters:
+    return Clusters(dict(zip(clients, canonical_labels(labels).tolist(), strict=True)))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import DisjointSet, linkage
 from scipy.spatial.distance import squareform
+from sklearn.metrics import silhouette_score
 
 LINKAGES = ("average", "complete", "single", "ward", "weighted", "centroid", "median")
+COUNT_RULES = ("elbow", "silhouette")
+NumClusters = int | Literal["elbow", "silhouette"]
+"""A number of clusters, or the rule by which it is chosen."""
 
 Float64 = NDArray[np.float64]
 
@@ -48,15 +53,38 @@ def average_relevance(relevances: Float64) -> Float64:
     return (relevances + relevances.T) / 2
 
 
-def agglomerate(similarity: Float64, num_clusters: int | None, method: str = "average") -> Grouping:
+def agglomerate(
+    similarity: Float64, num_clusters: NumClusters, method: str = "average"
+) -> Grouping:
     """Group clients by agglomerative clustering on the distance 1 − R (RCC-PFL, Procedure 1).
 
     Parameters
     ----------
     similarity : NDArray[np.float64], shape (K, K)
         R, symmetric, at most 1. The diagonal is not used.
-    num_clusters : int or None
-        M, exactly this many clusters, ties or not; None: see `choose_num_clusters`.
+    num_clusters, method
+        As in `agglomerate_distances`.
+
+    Raises
+    ------
+    ValueError
+        If there are more clusters than clients, or fewer than one.
+    """
+    return agglomerate_distances(np.clip(1 - similarity, 0, None), num_clusters, method)
+
+
+def agglomerate_distances(
+    distances: Float64, num_clusters: NumClusters, method: str = "average"
+) -> Grouping:
+    """Group clients by agglomerative clustering.
+
+    Parameters
+    ----------
+    distances : NDArray[np.float64], shape (K, K)
+        Symmetric, not negative. The diagonal is not used.
+    num_clusters : int, "elbow" or "silhouette"
+        M, exactly this many clusters, ties or not; or see `choose_num_clusters` and
+        `best_silhouette`.
     method : str
         One of `LINKAGES`.
 
@@ -65,19 +93,22 @@ def agglomerate(similarity: Float64, num_clusters: int | None, method: str = "av
     ValueError
         If there are more clusters than clients, or fewer than one.
     """
-    count = len(similarity)
-    if num_clusters is not None and not 1 <= num_clusters <= count:
+    count = len(distances)
+    if isinstance(num_clusters, int) and not 1 <= num_clusters <= count:
         raise ValueError(
             f"num-clusters is {num_clusters}, but {count} clients can be grouped: choose 1 to "
             f'{count}, or "auto".'
         )
     if count == 1:
         return Grouping(np.zeros(1, np.int64), np.empty((0, 4)))
-    distance = np.clip(1 - similarity, 0, None)
-    np.fill_diagonal(distance, 0)
-    merges = linkage(squareform(distance, checks=False), method)
-    wanted = choose_num_clusters(merges) if num_clusters is None else num_clusters
-    return Grouping(cut_dendrogram(merges, wanted), merges)
+    distances = distances.copy()
+    np.fill_diagonal(distances, 0)
+    merges = linkage(squareform(distances, checks=False), method)
+    if num_clusters == "elbow":
+        num_clusters = choose_num_clusters(merges)
+    elif num_clusters == "silhouette":
+        num_clusters = best_silhouette(distances, merges)
+    return Grouping(cut_dendrogram(merges, num_clusters), merges)
 
 
 def cut_dendrogram(merges: Float64, num_clusters: int) -> NDArray[np.int64]:
@@ -119,3 +150,25 @@ def choose_num_clusters(merges: Float64) -> int:
     heights = np.maximum.accumulate(merges[:, 2])  # centroid linkage may turn back
     # The gap above merge m (from 0) leaves K − 1 − m clusters.
     return len(merges) - int(np.diff(heights).argmax())
+
+
+def best_silhouette(distances: Float64, merges: Float64) -> int:
+    """Return the number of clusters, 2 to K − 1, with the highest mean silhouette.
+
+    Of equal ones, the lowest; 2 for two clients, whose silhouette is not defined.
+
+    Parameters
+    ----------
+    distances : NDArray[np.float64], shape (K, K)
+        With a zero diagonal.
+    merges : NDArray[np.float64], shape (K − 1, 4)
+        A dendrogram of K >= 2 clients.
+    """
+    numbers = range(2, len(distances))
+    if not numbers:
+        return 2
+    scores = [
+        silhouette_score(distances, cut_dendrogram(merges, number), metric="precomputed")
+        for number in numbers
+    ]
+    return numbers[int(np.argmax(scores))]

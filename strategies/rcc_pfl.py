@@ -6,7 +6,8 @@ from typing import Unpack
 
 from strategies.aggregation import ClusterMean
 from strategies.base import ClusteredStrategy, Options
-from strategies.clustering import SpectralClustering
+from strategies.grouping import NumClusters
+from strategies.spectral import SpectralClustering
 
 
 class RccPfl(ClusteredStrategy):
@@ -14,8 +15,8 @@ class RccPfl(ClusteredStrategy):
 
     Parameters
     ----------
-    num_clusters : int or None
-        M; None: chosen at the widest gap of the dendrogram.
+    num_clusters : int, "elbow" or "silhouette"
+        M, or how it is chosen from the dendrogram.
     num_eigenvectors : int
         k, the leading eigenvectors that each client uploads.
     linkage : str
@@ -28,7 +29,7 @@ class RccPfl(ClusteredStrategy):
 
     def __init__(
         self,
-        num_clusters: int | None = None,
+        num_clusters: NumClusters = "elbow",
         *,
         num_eigenvectors: int = 20,
         linkage: str = "average",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import parse_override
-from fl_app.config import STRATEGIES, parse_config
-from fl_app.experiment import BUILDERS
+from fl_app.config import AGGREGATIONS, CLUSTERINGS, STRATEGIES, parse_config
+from fl_app import systems
 from fl_app.tables import render, strategy_table
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +29,9 @@ def test_the_defaults_are_valid():
 
 
 def test_every_strategy_that_can_be_named_can_be_built():
-    assert tuple(BUILDERS) == STRATEGIES
+    assert tuple(systems.CLUSTERINGS) == CLUSTERINGS
+    assert tuple(systems.AGGREGATIONS) == tuple(AGGREGATIONS)
+    assert config(strategy="all").strategy == STRATEGIES
 
 
 def test_what_is_saved_can_be_run_again():
@@ -71,7 +73,7 @@ def test_the_readme_shows_the_table_of_the_committed_run():
         ("seed", -1, "seed is -1"),
         ("num-clients", 0, 'num-clients is 0, but it must be a whole number of at least 1, or "al'),
         ("num-clusters", "many", 'or "auto" or "num-tasks"'),
-        ("tasks", "0,1|1", "label 1 stands twice"),
+        ("tasks", "0,1|1,1", "label 1 stands twice"),
         ("partition", "even", 'partition is "even", but it must be one of label, quantity'),
         ("dirichlet-alpha", 0, "dirichlet-alpha is 0, but it must be a number above 0"),
         ("dirichlet-alpha", float("inf"), "dirichlet-alpha is inf"),

@@ -3,7 +3,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.spectrum import gram_matrix, leading_spectrum, relevance
+from clients.spectrum import (
+    RELEVANCES,
+    USUAL_EIGENVECTORS,
+    captured_energy,
+    gram_matrix,
+    leading_spectrum,
+    missed_energy_relevance,
+    relevance,
+)
 
 
 def features(seed, n=50, d=12):
@@ -118,3 +126,141 @@ def test_what_has_no_spectrum(data, k, message):
 def test_no_variance_along_a_vector_is_no_relevance():
     own = leading_spectrum(np.array([[1, 0, 0]], np.float32), 1)
     assert relevance(own.gram, own.eigenvalues, [np.array([[0], [1], [0]], np.float32)]) == [0]
+
+
+def federation(seed, count=6, k=4):
+    """Spectra of clients with differing numbers of images."""
+    return [leading_spectrum(features(seed + i, n=20 + 5 * i), k) for i in range(count)]
+
+
+def scores_of_all(clients, function=missed_energy_relevance):
+    vectors = [c.eigenvectors for c in clients]
+    return np.array([function(c.gram, c.eigenvalues, vectors) for c in clients])
+
+
+def test_by_hand_missed_energy():
+    # G = diag(6, 3, 1) and k = 1: the axes capture 6/6, 3/6 and 1/6, so they miss 0, 1/2, 5/6.
+    gram, own = np.diag([6, 3, 1]).astype(np.float32), np.array([6.0])
+    first, second, third = (np.eye(3, dtype=np.float32)[:, [axis]] for axis in range(3))
+    axes = [first, second, third]
+    assert captured_energy(gram, own, axes) == pytest.approx([1, 1 / 2, 1 / 6])
+    # Of two others one lies a standard deviation below the mean of log m, the other above.
+    assert missed_energy_relevance(gram, own, axes) == pytest.approx([1, 2 / 3, 1 / 3])
+    # Of the logarithms log 1/2, log 1/2, log 5/6, the mean is log 5/6 − 2a/3 with a = log 5/3 and
+    # the standard deviation a √2/3: z = 1/√2, 1/√2, −√2.
+    found = missed_energy_relevance(gram, own, [second, first, second, third])
+    near, far = 0.5 + np.sqrt(0.5) / 6, 0.5 - np.sqrt(2) / 6
+    assert found == pytest.approx([near, 1, near, far])
+
+
+def test_captured_energy_term_by_term():
+    own, other = (leading_spectrum(features(s), 4) for s in (0, 1))
+    projected = other.eigenvectors.T @ own.gram.astype(np.float64) @ other.eigenvectors
+    expected = np.trace(projected) / own.eigenvalues.sum()
+    found = captured_energy(own.gram, own.eigenvalues, [own.eigenvectors, other.eigenvectors])
+    assert found == pytest.approx([1, expected], rel=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 8), st.data())
+def test_invariants_of_missed_energy(seed, k, count, data):
+    clients = federation(seed, count, k)
+    own, *_ = clients
+    vectors = [c.eigenvectors for c in clients]
+    energies = captured_energy(own.gram, own.eigenvalues, vectors)
+    assert (energies >= 0).all()
+    assert (energies <= 1 + 1e-6).all()
+    scores = missed_energy_relevance(own.gram, own.eigenvalues, vectors)
+    assert scores[0] == 1
+    assert all(0 <= score <= 1 for score in scores)
+    # Who captures more is at least as relevant.
+    assert (np.diff(np.array(scores)[np.argsort(energies)]) >= -1e-9).all()
+    # Whatever the clients' order.
+    order = data.draw(st.permutations(range(count)))
+    shuffled = missed_energy_relevance(own.gram, own.eigenvalues, [vectors[j] for j in order])
+    assert shuffled == pytest.approx([scores[j] for j in order], abs=1e-3)
+    # Only the span of the eigenvectors counts: neither their signs nor their order.
+    mirrored = missed_energy_relevance(
+        own.gram, own.eigenvalues, [-vectors[0], *(v[:, ::-1] for v in vectors[1:])]
+    )
+    assert mirrored == pytest.approx(scores, abs=1e-2)
+    # This client's pixels scaled: a camera's exposure means nothing, unlike in the paper's formula.
+    scaled = missed_energy_relevance(own.gram * 4, own.eigenvalues * 4, vectors)
+    assert scaled == pytest.approx(scores, abs=1e-9)
+
+
+def test_all_dimensions_miss_nothing():
+    assert np.array_equal(scores_of_all(federation(0, k=12)), np.ones((6, 6)))
+
+
+def test_a_client_alone_and_two_clients():
+    one, two = federation(0, count=2)
+    assert scores_of_all([one]).tolist() == [[1]]
+    # There is nobody to compare the only other one with.
+    assert scores_of_all([one, two]).tolist() == [[1, 0.5], [0.5, 1]]
+
+
+def test_clients_with_the_same_images_are_as_relevant_as_oneself_and_do_not_move_the_scale():
+    clients = federation(0)
+    scores = scores_of_all(clients)
+    twins = scores_of_all([clients[0], *clients])
+    assert (twins[:2, :2] == 1).all()
+    assert np.allclose(twins[0, 2:], scores[0, 1:])
+
+
+def test_others_who_are_all_alike_are_halfway():
+    own, other = federation(0, count=2)
+    vectors = [own.eigenvectors, other.eigenvectors, -other.eigenvectors, other.eigenvectors]
+    assert missed_energy_relevance(own.gram, own.eigenvalues, vectors) == pytest.approx(
+        [1, 0.5, 0.5, 0.5], abs=1e-3
+    )
+
+
+def test_clients_with_fewer_images_than_eigenvectors_are_compared_all_the_same():
+    few = leading_spectrum(features(9, n=2), 4)
+    scores = scores_of_all([few, *federation(0)])
+    assert few.eigenvectors.shape == (12, 2)
+    assert (np.diag(scores) == 1).all()
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def kinds_with_a_common_part(seed=0, images=(8, 16, 32, 64, 128, 256), strength=12.0):
+    """Spectra of clients of two kinds, in turn, whose images mostly look alike.
+
+    Every image has the same strong part; each kind varies in its own eight of 40 directions.
+    """
+    rng = np.random.default_rng(seed)
+    scale = np.full((2, 40), 0.3)
+    scale[0, 1:9] = scale[1, 9:17] = 1.5
+    clients = []
+    for i, count in enumerate(images):
+        data = rng.normal(size=(count, 40)) * scale[i % 2]
+        data[:, 0] += strength
+        clients.append(leading_spectrum(data.astype(np.float32), 5))
+    return clients, np.arange(len(images)) % 2
+
+
+def test_what_all_images_share_hides_the_kinds_from_the_energy_but_not_from_its_comparison():
+    clients, kinds = kinds_with_a_common_part()
+    same = kinds[:, None] == kinds
+    off_diagonal = ~np.eye(len(kinds), dtype=bool)
+    energy, missed = scores_of_all(clients, captured_energy), scores_of_all(clients)
+    # Almost all energy is in what all share, whatever the kind.
+    assert energy.min() > 0.8
+    assert energy[same & off_diagonal].min() - energy[~same].max() < 0.1
+    assert missed[same & off_diagonal].mean() - missed[~same].mean() > 0.2
+
+
+def test_every_relevance_has_a_usual_number_of_eigenvectors_and_the_paper_is_untouched():
+    assert RELEVANCES["paper"] is relevance
+    assert RELEVANCES["missed-energy"] is missed_energy_relevance
+    assert list(RELEVANCES) == list(USUAL_EIGENVECTORS)
+    clients = federation(0)
+    for function in RELEVANCES.values():
+        scores = scores_of_all(clients, function)
+        assert scores.shape == (6, 6)
+        assert np.allclose(np.diag(scores), 1, atol=1e-3)
+        assert isinstance(
+            function(clients[0].gram, clients[0].eigenvalues, [c.eigenvectors for c in clients])[0],
+            float,
+        )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import relevance_search
 from benchmarks.clustering_grid import Cell, Score, markdown, score
 
 needs_data = pytest.mark.skipif(
@@ -21,6 +22,23 @@ PERFECT = {tasks: Score(1.0, 1.0, tasks) for tasks in (2, 3, 5)}
 def test_the_embedded_images_are_grouped_perfectly(partition, tasks, seed):
     cell = Cell("mnist-5k", "hog", 20, partition, tasks, "class-dependent", 0.5, seed)
     assert score(cell) == PERFECT[tasks]
+
+
+def test_missed_energy_groups_clients_of_a_handful_of_images_where_the_papers_formula_fails():
+    cell = relevance_search.Cell("mnist-5k", "quantity", 2, seed=8, min_samples=1)
+    found = relevance_search.agreements(cell, relevance_search.FORMULAS)
+    assert found["paper"] < 0.9
+    assert found[relevance_search.MISSED_ENERGY] == 1
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_missed_energy_groups_five_tasks_of_cifar10_where_the_papers_formula_fails(seed):
+    cell = relevance_search.Cell("cifar10", "label", 5, seed)
+    found = relevance_search.agreements(cell, relevance_search.FORMULAS)
+    assert found["paper"] < 1
+    assert found[relevance_search.MISSED_ENERGY] == 1
 
 
 @needs_data

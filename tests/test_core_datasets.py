@@ -25,9 +25,11 @@ from fl_core.datasets import (
     CIFAR10_TAR,
     DATASETS,
     Dataset,
+    Groups,
     cache_dir,
     load_dataset,
     resolve_data_dir,
+    rotated,
 )
 from fl_core.image_folder import read_image_folder
 
@@ -102,6 +104,35 @@ def test_what_is_no_data_set_is_refused(images, labels, message):
     good = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
     with pytest.raises(ValueError, match=message):
         Dataset("x", good, torch.tensor([0, 1]), images, torch.tensor(labels).long(), ("a", "b"))
+
+
+def test_groups_are_the_labels_unless_given():
+    images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
+    plain = Dataset("x", images, labels, images, labels, ("a", "b"))
+    assert plain.train_groups is plain.train_labels
+    assert plain.test_groups is plain.test_labels
+    assert plain.group_names == ("a", "b")
+    groups = Groups(torch.tensor([2, 0]), torch.tensor([1, 1]), ("x", "y", "z"))
+    grouped = Dataset("x", images, labels, images, labels, ("a", "b"), groups)
+    assert grouped.train_groups.tolist() == [2, 0]
+    assert grouped.test_groups.tolist() == [1, 1]
+    assert grouped.group_names == ("x", "y", "z")
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (torch.tensor([0.0, 1.0]), r"test groups torch.float32 \(2,\): int64 \(2,\) is wanted"),
+        (torch.tensor([0]), r"test groups torch.int64 \(1,\): int64 \(2,\) is wanted"),
+        (torch.tensor([0, 3]), "test groups from 0 to 3, but 3 names"),
+    ],
+)
+def test_what_are_no_groups_is_refused(groups, message):
+    images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=message):
+        Dataset(
+            "x", images, labels, images, labels, ("a", "b"), Groups(labels, groups, tuple("xyz"))
+        )
 
 
 # mnist-5k
@@ -199,6 +230,56 @@ def test_mnist_files_become_tensors(tmp_path, name, folder, first_class):
     assert load_dataset(name, str(tmp_path), seed=7, download=False) is data
 
 
+def test_images_are_rotated_counterclockwise():
+    images = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
+    label = torch.tensor([1])
+    turned = rotated(Dataset("x", images, label, images, label, ("a", "b")), "turned")
+    by_hand = [[[1, 2], [3, 4]], [[2, 4], [1, 3]], [[4, 3], [2, 1]], [[3, 1], [4, 2]]]
+    assert turned.train_images[:, 0].tolist() == turned.test_images[:, 0].tolist() == by_hand
+    assert turned.train_labels.tolist() == [1, 1, 1, 1]
+    assert turned.train_groups.tolist() == turned.test_groups.tolist() == [1, 3, 5, 7]
+    assert turned.group_names[5] == "b at 180°"
+    assert (turned.name, turned.num_classes) == ("turned", 2)
+    oblong = torch.zeros(1, 1, 4, 6, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=r"images of 4×6, .* only square"):
+        rotated(Dataset("x", oblong, label, oblong, label, ("a", "b")), "turned")
+
+
+def test_rotated_mnist_is_mnist_four_times(tmp_path):
+    write_mnist(tmp_path / "MNIST" / "raw")
+    upright = load_dataset("mnist", str(tmp_path), download=False)
+    data = load_dataset("rotated-mnist", str(tmp_path), seed=3, download=False)
+    assert data.image_shape == (1, 28, 28)
+    assert data.num_classes == 10
+    assert len(data.group_names) == 40
+    assert data.train_images.is_contiguous()
+    for turn in range(4):
+        own = slice(20 * turn, 20 * turn + 20)
+        back = torch.rot90(data.train_images[own], -turn, (2, 3))
+        assert torch.equal(back, upright.train_images)
+        assert torch.equal(data.train_labels[own], upright.train_labels)
+        assert torch.equal(data.train_groups[own], 10 * turn + upright.train_labels)
+        assert torch.equal(
+            torch.rot90(data.test_images[10 * turn : 10 * turn + 10], -turn, (2, 3)),
+            upright.test_images,
+        )
+    assert load_dataset("rotated-mnist", str(tmp_path), seed=7, download=False) is data
+
+
+def test_without_mnist_there_is_no_rotated_mnist(tmp_path):
+    with pytest.raises(OSError, match=r"^dataset mnist cannot be read from .*no network"):
+        load_dataset("rotated-mnist", str(tmp_path))
+
+
+@needs("MNIST/raw/train-images-idx3-ubyte")
+def test_the_real_rotated_mnist():
+    data = load_dataset("rotated-mnist", REAL, download=False)
+    assert data.train_images.shape == (240_000, 1, 28, 28)
+    assert data.test_images.shape == (40_000, 1, 28, 28)
+    assert torch.equal(data.train_groups % 10, data.train_labels)
+    assert torch.equal(torch.rot90(data.train_images[180_000], -3, (1, 2)), data.train_images[0])
+
+
 def test_emnist_is_turned_upright(tmp_path):
     upright = pixels(47, 28, 28)
     for name in idx_names(("emnist-balanced-train", "emnist-balanced-test")):
@@ -232,7 +313,7 @@ def test_cifar100_has_its_fine_labels(monkeypatch, tmp_path):
     assert data.test_labels.tolist() == list(range(10))
 
 
-@pytest.mark.parametrize("name", sorted({*DATASETS} - {"mnist-5k", "folder"}))
+@pytest.mark.parametrize("name", sorted({*DATASETS} - {"mnist-5k", "rotated-mnist", "folder"}))
 def test_without_files_and_network_one_sentence_says_what_to_do(tmp_path, name):
     with pytest.raises(OSError, match="no network") as caught:
         load_dataset(name, str(tmp_path / "data"))

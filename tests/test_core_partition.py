@@ -3,11 +3,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.partition import PAPER_TASKS, default_tasks, make_partition, parse_tasks
+from fl_core.partition import (
+    PAPER_TASKS,
+    PARTITIONS,
+    ROTATIONS,
+    default_tasks,
+    make_partition,
+    parse_tasks,
+)
 
 LABELS = np.repeat(np.arange(10), 300)
 TEST_LABELS = np.repeat(np.arange(10), 20)
 THREE = PAPER_TASKS["mnist"][3]
+RING = ((0, 1, 2), (2, 3, 4), (4, 5, 6), (6, 7, 8), (8, 9, 0))
 
 
 def partition(**options):
@@ -25,7 +33,7 @@ def own_samples(part, client):
 @settings(max_examples=30, deadline=None)
 @given(
     st.integers(0, 10**6),
-    st.sampled_from(["label", "quantity"]),
+    st.sampled_from(PARTITIONS),
     st.sampled_from([2, 3, 5]),
     st.integers(5, 30),
     st.floats(0.5, 10),
@@ -48,7 +56,7 @@ def test_every_image_of_a_task_belongs_to_exactly_one_of_its_clients(
     assert len(sizes) == num_tasks
 
 
-@pytest.mark.parametrize("kind", ["label", "quantity"])
+@pytest.mark.parametrize("kind", PARTITIONS)
 @pytest.mark.parametrize("minority", [0.0, 0.05, 0.5])
 def test_the_minority_is_the_given_share_of_other_tasks_labels(kind, minority):
     part = partition(kind=kind, minority=minority, seed=3)
@@ -77,6 +85,72 @@ def test_quantity_changes_sizes_and_label_changes_the_class_mix_too():
     by_quantity, by_label = partition(kind="quantity", seed=1), partition(kind="label", seed=1)
     assert np.std([len(t) for t in by_quantity.train]) > 20
     assert spread_of_mix(by_label) > 3 * spread_of_mix(by_quantity)
+
+
+def test_equal_deals_a_task_out_to_within_one_image():
+    part = partition(kind="equal", minority=0.0, num_clients=14)
+    sizes = [
+        sorted(len(part.train[c]) for c in np.flatnonzero(part.client_tasks == t))
+        for t in (0, 1, 2)
+    ]
+    assert sizes == [[180] * 5, [180] * 5, [300] * 4]  # 900 / 5, 900 / 5 and 1,200 / 4
+    part = partition(kind="equal", minority=0.0, tasks=((0,), (1,)), num_clients=14)
+    sizes = [
+        sorted(len(part.train[c]) for c in np.flatnonzero(part.client_tasks == t)) for t in (0, 1)
+    ]
+    assert sizes == [[42, 43, 43, 43, 43, 43, 43]] * 2  # 300 = 7 · 42 + 6
+
+
+def test_equal_shuffles_and_does_not_care_for_alpha():
+    part = partition(kind="equal", minority=0.0, seed=4)
+    other = partition(kind="equal", minority=0.0, seed=4, dirichlet_alpha=0.01)
+    assert all(np.array_equal(a, b) for a, b in zip(part.train, other.train, strict=True))
+    counts = [np.bincount(LABELS[indices], minlength=10) for indices in part.train]
+    # Every client has a part of each class of its task, about an equal one.
+    for client, task in enumerate(part.client_tasks):
+        own = counts[client][list(THREE[task])]
+        assert own.min() > 0.5 * own.mean()
+
+
+def test_an_equal_share_below_the_floor_is_refused():
+    with pytest.raises(
+        ValueError, match=r"min-samples is 101, .* are 100 for some .*fewer clients"
+    ):
+        partition(kind="equal", min_samples=101, num_clients=27)
+    assert partition(kind="equal", min_samples=100, num_clients=27).num_clients == 27
+    with pytest.raises(ValueError, match="are 0 for some of them"):
+        make_partition(np.arange(4), np.arange(4), ((0, 1), (2, 3)), 6, kind="equal", min_samples=1)
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_a_shared_class_is_split_evenly_between_its_tasks(kind):
+    part = partition(tasks=RING, num_clients=10, kind=kind, minority=0.1, seed=1, min_samples=5)
+    own = [own_samples(part, c) for c in range(10)]
+    assert np.array_equal(np.sort(np.concatenate(own)), np.arange(len(LABELS)))
+    for t, task in enumerate(RING):
+        held = np.concatenate([own[c] for c in np.flatnonzero(part.client_tasks == t)])
+        counts = np.bincount(LABELS[held], minlength=10)
+        assert counts[list(task)].tolist() == [150, 300, 150]
+        assert counts.sum() == 600
+    for c, t in enumerate(part.client_tasks):
+        assert set(part.unintended(c)) == set(range(10)) - set(RING[t])
+        assert len(part.unintended(c)) == 7
+        assert set(TEST_LABELS[part.test[c]].tolist()) == set(RING[t])
+        assert len(part.test[c]) == 60
+        assert len(part.train[c]) - len(own[c]) == round(0.1 * len(own[c]))
+
+
+def test_the_split_of_a_shared_class_depends_on_the_seed_and_is_mixed():
+    def of_first_task(seed):
+        part = partition(tasks=((0, 1), (1, 2)), num_clients=2, minority=0.0, seed=seed)
+        (client,) = np.flatnonzero(part.client_tasks == 0)
+        return np.sort(part.train[client][LABELS[part.train[client]] == 1]) - 300
+
+    first, second = of_first_task(0), of_first_task(1)
+    assert np.array_equal(first, of_first_task(0))
+    assert not np.array_equal(first, second)
+    assert first.min() < 75
+    assert first.max() > 225
 
 
 def test_tests_are_all_images_of_the_own_task_and_no_others():
@@ -128,7 +202,8 @@ def test_a_client_with_no_data_is_refused():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0,1|1,2", "label 1 stands twice"),
+        ("0,1|2,1,2", "label 2 stands twice in a task"),
+        ("0,1|2|1,0", "two tasks have the same labels"),
         ("0,1||2", "cannot be read"),
         ("zero|one", "cannot be read"),
         ("", "cannot be read"),
@@ -141,6 +216,7 @@ def test_tasks_that_cannot_be(text, message):
 
 def test_tasks_are_read_as_written():
     assert parse_tasks("0,2,4|6, 8,1|3,5,7,9") == THREE
+    assert parse_tasks("0,1,2|2,3,7") == ((0, 1, 2), (2, 3, 7))  # FLT, scenario 2
 
 
 def test_tasks_that_name_absent_labels():
@@ -158,6 +234,14 @@ def test_default_tasks_are_the_papers_or_an_even_split():
     assert default_tasks("folder", 2, 5) == ((0, 1, 2), (3, 4))
     with pytest.raises(ValueError, match="num-tasks is 11, but mnist has 10 classes"):
         default_tasks("mnist", 11, 10)
+
+
+def test_the_tasks_of_rotated_mnist_are_its_first_rotations():
+    assert default_tasks("rotated-mnist", 4, 10) == ROTATIONS
+    assert default_tasks("rotated-mnist", 2, 10) == (tuple(range(10)), tuple(range(10, 20)))
+    for count in (0, 5):
+        with pytest.raises(ValueError, match=f"num-tasks is {count}, but .* 4 rotations.* 1 to 4"):
+            default_tasks("rotated-mnist", count, 10)
 
 
 @pytest.mark.parametrize("tasks", [t for sets in PAPER_TASKS.values() for t in sets.values()])

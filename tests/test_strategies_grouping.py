@@ -82,7 +82,7 @@ def test_every_linkage_finds_clear_clusters_of_unequal_interleaved_size(method):
     "truth", [[0, 1], [0, 0, 1, 1, 1], [0, 1, 0, 2, 1, 2, 0], [0, 1, 2, 3, 4] * 5, [0, 0, 0, 1]]
 )
 def test_the_widest_gap_finds_the_number_of_clusters(truth):
-    assert agglomerate(blocks(truth), None).labels.tolist() == canonical_labels(truth).tolist()
+    assert agglomerate(blocks(truth), "elbow").labels.tolist() == canonical_labels(truth).tolist()
 
 
 def test_by_hand_the_widest_gap():
@@ -97,7 +97,7 @@ def test_similarities_beyond_one_by_rounding_are_no_distance():
 
 
 def test_one_client_is_one_cluster():
-    for wanted in (1, None):
+    for wanted in (1, "elbow"):
         found = agglomerate(np.ones((1, 1)), wanted)
         assert found.labels.tolist() == [0]
         assert found.merges.shape == (0, 4)

@@ -81,7 +81,7 @@ def test_rcc_pfl_finds_the_tasks_of_interleaved_clusters_of_unequal_size():
 
 
 def test_rcc_pfl_chooses_the_number_of_clusters():
-    strategy = RccPfl(None, num_eigenvectors=2)
+    strategy = RccPfl("elbow", num_eigenvectors=2)
     run(strategy, LocalGrid(toy_app(TASKS), len(TASKS)))
     assert list(strategy.clusters.of_client.values()) == [0, 1, 0, 2, 1, 0, 2]
 

@@ -1,7 +1,9 @@
 """A ClientApp whose numbers can be checked by hand.
 
 Training adds client index + 1 to every weight; a client holds 10 × (index + 1) images; its accuracy
-is the first weight divided by 1000. Features of clients with `task_of[client]` alike are alike.
+is the first weight divided by 1000. Features of clients with `task_of[client]` alike are alike; so
+are their centroids, 10 × task away from zero, and their loss on a model is how far its first weight
+is from 10 × task.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from clients.handlers import answer_pre_round, partition_id
+from clients.handlers import answer_losses, answer_pre_round, partition_id, restore_model
 from fl_core import protocol
 
 Spoil = Callable[[Message, Context, Message], Message]
@@ -40,8 +42,21 @@ def toy_app(
 
     answer_pre_round(app, features)
 
+    @app.query(protocol.SIGNATURE)
+    def signature(message: Message, context: Context) -> Message:
+        task = task_of[partition_id(message, context)]
+        spread = np.random.default_rng([partition_id(message, context), 5]).normal(size=(2, 3))
+        centroids = (10 * task + 0.01 * spread).astype(np.float32)
+        return reply(message, arrays=ArrayRecord({protocol.CENTROIDS: Array(centroids)}))
+
+    def loss(message: Message, context: Context, arrays: ArrayRecord) -> float:
+        return abs(float(arrays["w"].numpy()[0]) - 10 * task_of[partition_id(message, context)])
+
+    answer_losses(app, loss)
+
     @app.train()
     def train(message: Message, context: Context) -> Message:
+        restore_model(message, context)
         client = partition_id(message, context)
         arrays = protocol.to_arrays(message.content[protocol.ARRAYS])
         changed = {"w": arrays["w"] + np.float32(client + 1), "steps": arrays["steps"] + 1}

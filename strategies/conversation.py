@@ -1,10 +1,10 @@
-"""The server's half of the pre-round: one query to every client, every reply or a name."""
+"""How the server asks clients: one query to each, and every reply or a name."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
@@ -64,8 +64,8 @@ def sort_replies(
 
 
 @dataclass(eq=False)
-class PreRound:
-    """A conversation with all clients before training.
+class Conversation:
+    """The server's way to ask clients, before training and between rounds.
 
     Attributes
     ----------
@@ -79,8 +79,13 @@ class PreRound:
         From client index to node id, ascending: the clients still in.
     failures : dict of str
         From client index to why it is out.
-    traffic : Traffic
-        Bytes so far.
+    traffic, training_traffic : Traffic
+        Bytes of queries so far: those that find clusters, and those that are part of a round's
+        training (IFCA's models).
+    server_round : int
+        Told to the clients; 0 before training.
+    models_at : dict of sequences
+        From client to the models that it was sent in this round and keeps until it has trained.
     """
 
     grid: Grid
@@ -89,6 +94,10 @@ class PreRound:
     nodes: dict[int, int] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
+    training_traffic: Traffic = field(default_factory=Traffic)
+    server_round: int = 0
+    models_at: dict[int, Sequence[protocol.NDArrays]] = field(default_factory=dict)
+    _connected: set[int] = field(default_factory=set)
 
     def call_roll(self) -> None:
         """Ask every connected node for its client index.
@@ -100,8 +109,40 @@ class PreRound:
         RuntimeError
             If no node answers.
         """
-        nodes = {node: node for node in self.grid.get_node_ids()}
-        answers, failures = self._exchange(protocol.DESCRIBE, RecordDict(), nodes)
+        found, failures = self._new_clients()
+        if not found:
+            raise RuntimeError("no client answered: " + _first_reason(failures))
+        self.nodes = found
+
+    def admit_newcomers(self) -> list[int]:
+        """Ask nodes that were not connected before for their index, and return those let in.
+
+        A client that was left out and has reconnected is a newcomer, too. An index that another
+        node has is refused, unless that node is gone.
+        """
+        found, _ = self._new_clients()
+        newcomers = []
+        for client, node in found.items():
+            if client not in self.nodes:
+                newcomers.append(client)
+            elif self.nodes[client] in self._connected:
+                logger.warning(
+                    "node %d is left out, it says that it is client %d, which node %d is already",
+                    *(node, client, self.nodes[client]),
+                )
+                continue
+            self.failures.pop(client, None)
+            self.nodes[client] = node
+        self.nodes = dict(sorted(self.nodes.items()))
+        return newcomers
+
+    def _new_clients(self) -> tuple[dict[int, int], dict[int, str]]:
+        connected = set(self.grid.get_node_ids())
+        new, self._connected = connected - self._connected, connected
+        if not new:
+            return {}, {}
+        nodes = {node: node for node in sorted(new)}
+        answers, failures = self._exchange(protocol.DESCRIBE, RecordDict(), nodes, {}, self.traffic)
         for node, reason in failures.items():
             logger.warning("node %d is left out, it did not tell its index: %s", node, reason)
         found: dict[int, int] = {}
@@ -117,9 +158,7 @@ class PreRound:
                     "each SuperNode a partition-id of its own."
                 )
             found[index] = node
-        if not found:
-            raise RuntimeError("no client answered: " + _first_reason(failures))
-        self.nodes = dict(sorted(found.items()))
+        return dict(sorted(found.items())), failures
 
     def ask(
         self,
@@ -127,8 +166,14 @@ class PreRound:
         content: RecordDict | None = None,
         options: Mapping[str, int | float | str] | None = None,
         check: Callable[[RecordDict], str | None] = lambda _: None,
+        *,
+        clients: Collection[int] | None = None,
+        for_training: bool = False,
     ) -> dict[int, RecordDict]:
-        """Send one query to every client still in; those that fail are named and left out.
+        """Send one query; those that fail are named.
+
+        In the pre-round and when it joins, a client that fails is left out for good: nothing is
+        known about it. Later, in a round that asks all clients again, it stays in as it was.
 
         Parameters
         ----------
@@ -140,6 +185,10 @@ class PreRound:
             More entries of the config record.
         check : callable
             Says what is wrong with an answer, or None.
+        clients : collection of int, optional
+            Who is asked; all clients still in by default.
+        for_training : bool
+            Count the bytes as the round's training; the asked stay in even if they fail.
 
         Returns
         -------
@@ -149,17 +198,29 @@ class PreRound:
         Raises
         ------
         RuntimeError
-            If no client answers.
+            If no client answers in the pre-round.
         """
-        asked = {node: client for client, node in self.nodes.items()}
-        answers, failures = self._exchange(action, content or RecordDict(), asked, options or {})
+        everybody = clients is None
+        traffic = self.training_traffic if for_training else self.traffic
+        chosen = self.nodes if clients is None else sorted(clients)
+        asked = {self.nodes[client]: client for client in chosen}
+        answers, failures = self._exchange(
+            action, content or RecordDict(), asked, options or {}, traffic
+        )
         for client, answer in list(answers.items()):
             if wrong := check(answer):
                 failures[client] = wrong
                 del answers[client]
+        stay = for_training or (everybody and self.server_round > 0)
         for client, reason in sorted(failures.items()):
-            self.leave_out(client, action, reason)
-        if not answers:
+            if stay:
+                logger.warning(
+                    "client %d failed at %s in round %d: %s",
+                    *(client, action, self.server_round, reason),
+                )
+            else:
+                self.leave_out(client, action, reason)
+        if everybody and not answers and not stay:
             raise RuntimeError(f"every client failed at {action}: " + _first_reason(failures))
         return answers
 
@@ -174,24 +235,24 @@ class PreRound:
         action: str,
         content: RecordDict,
         asked: Mapping[int, int],
-        options: Mapping[str, int | float | str] | None = None,
+        options: Mapping[str, int | float | str],
+        traffic: Traffic,
     ) -> tuple[dict[int, RecordDict], dict[int, str]]:
+        config = {**self.config, protocol.SERVER_ROUND: self.server_round, **options}
         messages = [
             Message(
-                RecordDict(
-                    {**content, protocol.CONFIG: ConfigRecord({**self.config, **(options or {})})}
-                ),
+                RecordDict({**content, protocol.CONFIG: ConfigRecord(dict(config))}),
                 dst_node_id=node,
                 message_type=protocol.query(action),
-                group_id="pre-round",
+                group_id=str(self.server_round) if self.server_round else "pre-round",
             )
             for node in asked
         ]
-        self.traffic.down += sum(protocol.payload_bytes(m.content) for m in messages)
+        traffic.down += sum(protocol.payload_bytes(m.content) for m in messages)
         replies = self.grid.send_and_receive(messages, timeout=self.timeout)
         answers, failures = sort_replies(asked, replies)
         contents = {client: reply.content for client, reply in answers.items()}
-        self.traffic.up += sum(protocol.payload_bytes(c) for c in contents.values())
+        traffic.up += sum(protocol.payload_bytes(c) for c in contents.values())
         return contents, failures
 
 

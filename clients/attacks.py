@@ -1,0 +1,165 @@
+"""What a malicious client sends instead of the truth: pure functions over arrays.
+
+FedHC's abstract claims that it "enhances robustness against malicious clients by isolating them
+within smaller clusters, limiting their influence on the global model", but the paper names no
+attack and measures none. These are the usual ones: `sign-flip`, `scaled-update` and `label-flip`
+spoil the rounds, `random-signature` spoils the pre-round that one-shot clustering rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+ATTACKS = ("none", "sign-flip", "scaled-update", "label-flip", "random-signature")
+
+Labels = TypeVar("Labels", torch.Tensor, NDArray[np.int64])
+
+
+def spoil_update(
+    attack: str,
+    received: Mapping[str, NDArray[np.generic]],
+    trained: Mapping[str, NDArray[np.generic]],
+    scale: float,
+) -> dict[str, NDArray[np.generic]]:
+    """Return the model that a malicious client sends after its training.
+
+    `sign-flip`: received − (trained − received), the update backwards (after Li et al., RSA, 2019);
+    `scaled-update`: received + scale·(trained − received), the update blown up (Bagdasaryan et
+    al., How to backdoor federated learning, 2020). The other attacks leave the model as it was
+    trained. FedHC compares the updates' directions: a flipped sign is as far away as can be, but a
+    scaled update (scale > 0) points where it pointed, so the claim cannot hold for that one.
+
+    Parameters
+    ----------
+    attack : str
+        One of `ATTACKS`.
+    received, trained : mapping of str to NDArray
+        The model before and after training: the same names, shapes and types.
+    scale : float
+        Used by `scaled-update` only.
+
+    Returns
+    -------
+    dict of str to NDArray
+        New arrays for parameters and buffers of floats, computed in float64 and returned in their
+        own type; integers, such as BatchNorm's counters, as trained. In `trained`'s order.
+
+    Raises
+    ------
+    ValueError
+        If the attack is unknown, or the two models are not alike.
+    """
+    if attack not in ATTACKS:
+        raise ValueError(f'attack is "{attack}", but it must be one of {", ".join(ATTACKS)}.')
+    if received.keys() != trained.keys():
+        odd = sorted(received.keys() ^ trained.keys())
+        raise ValueError(f"only one of the received and the trained model has {', '.join(odd)}.")
+    factors = {"sign-flip": -1.0, "scaled-update": scale}
+    if attack not in factors:
+        return dict(trained)
+    return {
+        name: _moved(name, received[name], after, factors[attack])
+        for name, after in trained.items()
+    }
+
+
+def _moved(
+    name: str, before: NDArray[np.generic], after: NDArray[np.generic], factor: float
+) -> NDArray[np.generic]:
+    """Return before + factor·(after − before) in `after`'s type; integers as they are."""
+    if before.shape != after.shape:
+        raise ValueError(
+            f"{name} was received with shape {before.shape} and trained to {after.shape}: they "
+            "must be alike."
+        )
+    if not np.issubdtype(after.dtype, np.floating):
+        return after
+    start = before.astype(np.float64)
+    moved: NDArray[np.generic] = (start + factor * (after.astype(np.float64) - start)).astype(
+        after.dtype
+    )
+    return moved
+
+
+def flip_labels(labels: Labels, num_classes: int) -> Labels:
+    """Return labels with y become C − 1 − y, as in Fang et al. (USENIX Security 2020).
+
+    The client trains on them as if they were right; flipped twice they are what they were.
+
+    Parameters
+    ----------
+    labels : torch.Tensor or NDArray, int64, shape (n,)
+        Left as they are.
+    num_classes : int
+        C.
+
+    Raises
+    ------
+    ValueError
+        If a label is not within 0 to C − 1.
+    """
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        raise ValueError(
+            f"labels run from {int(labels.min())} to {int(labels.max())}, but they must be within "
+            f"0 to {num_classes - 1} for {num_classes} classes."
+        )
+    return num_classes - 1 - labels
+
+
+def random_basis(shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return k orthonormal columns that span a uniformly drawn subspace, float32 (d, k).
+
+    They stand for eigenvectors (RCC-PFL, Procedure 1): well-formed, and saying nothing about the
+    client's data.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        d and k, k at most d.
+    rng : np.random.Generator
+        The only source of randomness.
+
+    Raises
+    ------
+    ValueError
+        If there are more columns than dimensions, or none.
+    """
+    dimension, count = shape
+    if not 1 <= count <= dimension:
+        raise ValueError(
+            f"{count} orthonormal columns of {dimension} dimensions are wanted: choose 1 to "
+            f"{dimension}."
+        )
+    # A Gaussian has no preferred direction, so neither has the space that its columns span.
+    basis, _ = np.linalg.qr(rng.standard_normal(shape))
+    return np.ascontiguousarray(basis, dtype=np.float32)
+
+
+def random_centroids(
+    shape: tuple[int, ...], like: NDArray[np.floating], rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Return Gaussian centroids of the true ones' overall mean and standard deviation, float32.
+
+    They stand for FLT's centroids (Algorithm 2): of plausible size, which no check of ranges
+    finds, but their place says nothing, since mean and deviation run over all entries at once.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the answer; k and e in FLT.
+    like : NDArray[np.floating]
+        The true centroids, of any shape, at least one entry.
+    rng : np.random.Generator
+        The only source of randomness.
+    """
+    return rng.normal(like.mean(), like.std(), shape).astype(np.float32)
+
+
+def random_scores(count: int, rng: np.random.Generator) -> list[float]:
+    """Return `count` uniform numbers in [0, 1), in the place of relevances r(i, j)."""
+    return [float(score) for score in rng.random(count)]

@@ -1,0 +1,119 @@
+"""The client's half of FLT's one-shot clustering: a few centroids stand for all of its images.
+
+FLT Algorithm 2 (FCR), lines 8 and 9, and the linear method that FLT compares with. Labels never
+enter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+_KMEANS_STARTS = 4  # the best of so many; k-means may end in a poor local minimum
+
+
+def signature(embeddings: Float32, num_centroids: int, seed: int) -> Float32:
+    """Return the k-means centroids of a client's embeddings (FLT, Algorithm 2, line 9).
+
+    Parameters
+    ----------
+    embeddings : NDArray[np.float32], shape (n, e)
+        One row per image.
+    num_centroids : int
+        k, 1 or more. FLT takes 5 for every client: how many classes it has is not known.
+    seed : int
+        Of k-means' random starts.
+
+    Returns
+    -------
+    NDArray[np.float32], shape (k', e)
+        k' is k, or the number of distinct rows where there are fewer. In lexicographic order, so
+        that neither the seed's numbering nor the order of the images shows.
+
+    Raises
+    ------
+    ValueError
+        If there is no row, an entry is not finite, or k is below 1.
+
+    Examples
+    --------
+    >>> signature(np.array([[9, 0], [1, 0], [3, 0]], np.float32), 2, seed=0).tolist()
+    [[2.0, 0.0], [9.0, 0.0]]
+    """
+    _check(embeddings, num_centroids)
+    return _centroids(embeddings, num_centroids, seed)
+
+
+def linear_signature(
+    features: Float32, num_centroids: int, num_components: int, seed: int
+) -> Float32:
+    """Return k-means centroids in the client's own principal coordinates.
+
+    FLT's competitor "PCA + kM + HC". Each client has axes of its own, so centroids of two clients
+    compare only in so far as their axes agree: that weakness is the method's.
+
+    Parameters
+    ----------
+    features : NDArray[np.float32], shape (n, d)
+        Flattened images or other features, one row per image.
+    num_centroids : int
+        k, 1 or more.
+    num_components : int
+        Width of the result. A client that has fewer axes (at most d, and the number of its images)
+        has zeros in the others, where its images do not vary.
+    seed : int
+        Of k-means' random starts.
+
+    Returns
+    -------
+    NDArray[np.float32], shape (k', num_components)
+        As `signature` orders them. The sign of each axis is fixed so that its largest entry is
+        positive.
+
+    Raises
+    ------
+    ValueError
+        If there is no row, an entry is not finite, or a number is below 1.
+    """
+    _check(features, num_centroids)
+    if num_components < 1:
+        raise ValueError(
+            f"the number of principal components is {num_components}, but it must be 1 or more."
+        )
+    kept = min(num_components, *features.shape)
+    coordinates = np.zeros((len(features), num_components), np.float32)
+    if len(np.unique(features, axis=0)) > 1:  # PCA divides by the variance, which else is zero
+        # The covariance solver is exact and has no random start; in float64 since it squares.
+        pca = PCA(kept, svd_solver="covariance_eigh").fit(features.astype(np.float64))
+        axes = pca.components_
+        signs = np.sign(axes[np.arange(kept), np.abs(axes).argmax(axis=1)])
+        coordinates[:, :kept] = (features - pca.mean_) @ (axes * signs[:, None]).T
+    return _centroids(coordinates, num_centroids, seed)
+
+
+def _check(rows: Float32, num_centroids: int) -> None:
+    if num_centroids < 1:
+        raise ValueError(
+            f"the number of centroids is {num_centroids}, but it must be 1 or more: FLT takes 5."
+        )
+    if not len(rows):
+        raise ValueError("the client has no images, so it has no signature: give it at least one.")
+    if not np.isfinite(rows).all():
+        raise ValueError("the client's embeddings are not all finite: check its images.")
+
+
+def _centroids(rows: Float32, num_centroids: int, seed: int) -> Float32:
+    distinct = np.unique(rows, axis=0)  # sorted, which makes the result independent of row order
+    if len(distinct) <= num_centroids:
+        return distinct
+    ordered = rows[np.lexsort(rows.T[::-1])]
+    # float64: sums over thousands of rows then do not depend on how threads share them out.
+    found = KMeans(num_centroids, n_init=_KMEANS_STARTS, random_state=seed).fit(
+        ordered.astype(np.float64)
+    )
+    return np.unique(found.cluster_centers_.astype(np.float32), axis=0)

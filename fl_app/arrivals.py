@@ -1,0 +1,69 @@
+"""A grid in which some nodes appear only later: how a simulation shows newcomers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+
+class ArrivingNodes(Grid):
+    """Flower's grid without the nodes that have not arrived yet.
+
+    Flower's simulation connects all nodes at the start; on devices, this is not needed.
+
+    Parameters
+    ----------
+    grid : Grid
+        The real one.
+    late : collection of int
+        Ids of the nodes that are not shown until `arrive` is called.
+    """
+
+    def __init__(self, grid: Grid, late: Collection[int]) -> None:
+        self._grid = grid
+        self._late = set(late)
+
+    def arrive(self) -> None:
+        """Show all nodes from now on."""
+        self._late = set()
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the nodes that have arrived."""
+        return [node for node in self._grid.get_node_ids() if node not in self._late]
+
+    def set_run(self, run: Run) -> None:
+        """Pass on."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """Pass on."""
+        return self._grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Pass on."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Pass on."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pass on."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Pass on."""
+        return self._grid.send_and_receive(messages, timeout=timeout)

@@ -1,0 +1,83 @@
+"""The Flower mod that makes simulated malicious clients attack (`attack`, `malicious`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+
+from clients.attacks import random_basis, random_centroids, random_scores, spoil_update
+from clients.handlers import partition_id
+from fl_app.config import Config, parse_config
+from fl_core import protocol
+from fl_core.federation import simulate_federation
+
+_STREAM = 0xBAD
+
+
+def attack_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer as the app does, and then, at a malicious client, send something else.
+
+    `label-flip` is no matter of answers: the client trains on other labels.
+    """
+    config = parse_config(context.run_config)
+    if config.attack in ("none", "label-flip") or not _malicious(message, context, config):
+        return call_next(message, context)
+    answer = call_next(message, context)
+    spoil_answer(
+        config.attack, config.attack_scale, message, answer, partition_id(message, context)
+    )
+    return answer
+
+
+def spoil_answer(attack: str, scale: float, message: Message, answer: Message, client: int) -> None:
+    """Replace what `attack` replaces in an answer; the rest stays.
+
+    Parameters
+    ----------
+    attack : str
+        One of `clients.attacks.ATTACKS`.
+    scale : float
+        Of `scaled-update`.
+    message, answer : Message
+        What the client was asked, its model restored if it was kept, and what it answered.
+    client : int
+        With the message's seed and round, it decides what is drawn.
+    """
+    kind, content = answer.metadata.message_type, answer.content
+    config = message.content.config_records[protocol.CONFIG]
+    entropy = [int(str(config.get(key, 0))) for key in (protocol.SEED, protocol.SERVER_ROUND)]
+    rng = np.random.default_rng([*entropy, client, _STREAM])
+    if attack == "random-signature":
+        if kind == protocol.query(protocol.SPECTRUM):
+            shape = _answered(content, protocol.EIGENVECTORS).shape
+            _replace(content, protocol.EIGENVECTORS, random_basis((shape[0], shape[1]), rng))
+        elif kind == protocol.query(protocol.SIGNATURE):
+            true = _answered(content, protocol.CENTROIDS).astype(np.float32)
+            _replace(content, protocol.CENTROIDS, random_centroids(true.shape, true, rng))
+        elif kind == protocol.query(protocol.RELEVANCE):
+            count = len(protocol.numbers(content, protocol.RELEVANCES))
+            content.metric_records[protocol.METRICS][protocol.RELEVANCES] = random_scores(
+                count, rng
+            )
+    elif kind == protocol.TRAIN:
+        received = protocol.to_arrays(message.content.array_records[protocol.ARRAYS])
+        trained = protocol.to_arrays(content.array_records[protocol.ARRAYS])
+        content[protocol.ARRAYS] = protocol.to_record(
+            spoil_update(attack, received, trained, scale)
+        )
+
+
+def _malicious(message: Message, context: Context, config: Config) -> bool:
+    sent = message.content.config_records[protocol.CONFIG]
+    clients, seed = (int(str(sent[key])) for key in (protocol.NUM_CLIENTS, protocol.SEED))
+    federation = simulate_federation(config.federation_settings(clients, seed))
+    return partition_id(message, context) in federation.malicious
+
+
+def _answered(content: RecordDict, name: str) -> np.ndarray:
+    return content.array_records[protocol.ARRAYS][name].numpy()
+
+
+def _replace(content: RecordDict, name: str, array: np.ndarray) -> None:
+    content[protocol.ARRAYS] = ArrayRecord({name: Array(array)})

@@ -1,0 +1,225 @@
+"""From names in the configuration to strategies: every clustering times every aggregation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord
+from torch import nn
+
+from clients.autoencoder import pretrained_autoencoder
+from fl_app.config import AS_PAPER, AS_TASKS, AUTO, Config, system
+from fl_core import protocol
+from fl_core.federation import Federation
+from fl_core.models import build_model
+from strategies import (
+    Aggregation,
+    ClusteredStrategy,
+    Clustering,
+    ClusterMean,
+    GivenClusters,
+    GraphMean,
+    LinearSignatureClustering,
+    LossClustering,
+    LpsGps,
+    ModelClustering,
+    OwnCluster,
+    RandomClusters,
+    RecursiveBipartition,
+    SignatureClustering,
+    SingleCluster,
+    SpectralClustering,
+    UpdateClustering,
+)
+from strategies.base import Options
+from strategies.grouping import NumClusters
+
+logger = logging.getLogger(__name__)
+
+_DRAW_STREAM = 0x1FCA
+
+
+class Setting(NamedTuple):
+    """What a clustering or an aggregation is built from."""
+
+    config: Config
+    federation: Federation
+    seed: int
+
+
+def build_strategy(name: str, setting: Setting, options: Options) -> ClusteredStrategy:
+    """Return the strategy of a name in `Config.strategy`.
+
+    Raises
+    ------
+    ValueError, OSError
+        If an encoder cannot be had, or the model has no such common layers.
+    """
+    clustering, aggregation, weighted = system(name)
+    if setting.config.weighted_mean is not None:
+        weighted = setting.config.weighted_mean
+    return ClusteredStrategy(
+        CLUSTERINGS[clustering](setting), AGGREGATIONS[aggregation](setting, weighted), **options
+    )
+
+
+def wanted_clusters(config: Config, federation: Federation) -> int | None:
+    """Return the number of clusters to look for; None: to be chosen."""
+    if config.num_clusters == AS_TASKS:
+        return len(federation.partition.tasks)
+    return config.num_clusters if isinstance(config.num_clusters, int) else None
+
+
+def initial_model(config: Config, federation: Federation, seed: int) -> nn.Module:
+    """Return the configured model with random weights."""
+    dataset = federation.dataset
+    return build_model(config.model, dataset.image_shape, dataset.num_classes, seed)
+
+
+def common_layers(config: Config, model: nn.Module) -> tuple[str, ...]:
+    """Return the names of the modules that MT-HFL's clusters share.
+
+    `paper`: the convolutions, or, in a perceptron, the first layer (MT-HFL, section IV); a model of
+    one layer has nothing to share, as the last layer is each task's own.
+
+    Raises
+    ------
+    ValueError
+        If the model has no such module, or no convolution.
+    """
+    layers = [n for n, m in model.named_modules() if list(m.parameters(recurse=False))]
+    convolutions = tuple(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
+    if config.common_layers == AS_PAPER:
+        return convolutions or tuple(layers[:1] if len(layers) > 1 else ())
+    if config.common_layers == "conv":
+        if not convolutions:
+            raise ValueError(
+                f'common-layers is "conv", but {config.model} has no convolution: its layers are '
+                f"{', '.join(layers)}."
+            )
+        return convolutions
+    names = tuple(config.common_layers.split(","))
+    for name in names:
+        if name not in layers:
+            raise ValueError(
+                f'common-layers names "{name}", but the layers of {config.model} are '
+                f"{', '.join(layers)}."
+            )
+    return names
+
+
+def _number(setting: Setting, chosen: NumClusters = "elbow") -> NumClusters:
+    """Return the number of clusters or the rule that chooses it; `chosen`: what `auto` means."""
+    wanted = wanted_clusters(setting.config, setting.federation)
+    if wanted is not None:
+        return wanted
+    return (
+        "silhouette"
+        if setting.config.num_clusters == "silhouette"
+        else (chosen if setting.config.num_clusters == AUTO else "elbow")
+    )
+
+
+def _fixed_number(setting: Setting, clustering: str) -> int:
+    wanted = wanted_clusters(setting.config, setting.federation)
+    if wanted is None:
+        raise ValueError(
+            f'num-clusters is "{setting.config.num_clusters}", but {clustering} cannot choose a '
+            "number of clusters: give it one, or num-tasks."
+        )
+    return wanted
+
+
+def _losses(setting: Setting, *, enforce: bool) -> Clustering:
+    config, federation, seed = setting
+
+    def draw_model(number: int) -> protocol.NDArrays:
+        stream = np.random.SeedSequence([seed, number, _DRAW_STREAM])
+        model = initial_model(config, federation, int(stream.generate_state(1)[0]))
+        return protocol.to_arrays(ArrayRecord(model.state_dict()))
+
+    return LossClustering(
+        _fixed_number(setting, "ifca-pfl" if enforce else "ifca"),
+        draw_model,
+        enforce=enforce,
+        stop_after=config.stop_reassociation,
+    )
+
+
+@lru_cache(maxsize=2)
+def _encoder(source: str, channels: int, data_dir: str) -> protocol.NDArrays:
+    autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir)
+    return protocol.to_arrays(ArrayRecord(autoencoder.state_dict()))
+
+
+def _signatures(setting: Setting) -> Clustering:
+    config, federation, seed = setting
+    return SignatureClustering(
+        _encoder(config.encoder, federation.dataset.image_shape[0], config.data_dir),
+        _number(setting),
+        config.num_centroids,
+        config.graph_threshold,
+        config.fine_tune_epochs if config.fine_tune != "never" else 0,
+        config.fine_tune == "always",
+        config.max_changed,
+        config.refresh_every,
+        seed,
+    )
+
+
+def _tasks(setting: Setting) -> Clustering:
+    config, federation, _ = setting
+    first, last = (federation.tasks_at(r).tolist() for r in (0, config.num_server_rounds))
+    later = {federation.drift_round: dict(enumerate(last))} if first != last else {}
+    return GivenClusters(dict(enumerate(first)), later)
+
+
+# Every name of `fl_app.config.CLUSTERINGS`.
+CLUSTERINGS: dict[str, Callable[[Setting], Clustering]] = {
+    "spectral": lambda setting: SpectralClustering(
+        _number(setting),
+        setting.config.num_eigenvectors,
+        setting.config.linkage,
+        setting.config.relevance,
+    ),
+    "signature": _signatures,
+    "update": lambda setting: UpdateClustering(_number(setting, "silhouette")),
+    "loss-inhabited": lambda setting: _losses(setting, enforce=True),
+    "loss": lambda setting: _losses(setting, enforce=False),
+    "model": lambda setting: ModelClustering(_fixed_number(setting, "fedsem"), setting.seed),
+    "bipartition": lambda setting: RecursiveBipartition(
+        setting.config.cfl_mean_norm, setting.config.cfl_max_norm
+    ),
+    "linear-signature": lambda setting: LinearSignatureClustering(
+        _number(setting),
+        setting.config.num_centroids,
+        setting.config.num_components,
+        setting.config.linkage,
+    ),
+    "tasks": _tasks,
+    "random": lambda setting: RandomClusters(
+        np.bincount(setting.federation.partition.client_tasks).tolist(), setting.seed
+    ),
+    "single": lambda setting: SingleCluster(),
+    "own": lambda setting: OwnCluster(),
+}
+
+# Every name of `fl_app.config.AGGREGATIONS`.
+AGGREGATIONS: dict[str, Callable[[Setting, bool], Aggregation]] = {
+    "mean": lambda setting, weighted: ClusterMean(weighted),
+    "graph": lambda setting, weighted: GraphMean(weighted),
+    "lps-gps": lambda setting, weighted: LpsGps(
+        common_layers(setting.config, initial_model(setting.config, setting.federation, 0)),
+        setting.config.local_rounds,
+        weighted,
+    ),
+}
+
+
+def clusterings_of(names: Sequence[str]) -> set[str]:
+    """Return the clusterings that strategies use."""
+    return {system(name).clustering for name in names}

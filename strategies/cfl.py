@@ -1,0 +1,99 @@
+"""CFL: a cluster is split in two when its mean update vanishes but its clients' do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Unpack
+
+import numpy as np
+
+from strategies.aggregation import ClusterMean
+from strategies.base import ClusteredStrategy, Options
+from strategies.clustering import Clustering
+from strategies.conversation import Conversation
+from strategies.grouping import agglomerate, canonical_labels
+from strategies.rounds import Clusters, Round, Update
+from strategies.updates import cosine_similarities, update_vector
+
+
+@dataclass
+class RecursiveBipartition(Clustering):
+    """Sattler et al.'s clustered federated learning (2021, Algorithms 1 and 2).
+
+    A cluster is split when ‖mean of updates‖ < ε₁, which says that it is near a stationary point of
+    their common objective, while max ‖update‖ > ε₂, which says that it is one for not all of its
+    clients. The two parts are those with the lowest maximal cosine similarity across, which
+    single linkage finds. The paper advises thresholds in proportion to the longest mean update
+    seen, and that is how they are given here, so that they fit any model and learning rate.
+
+    Attributes
+    ----------
+    mean_norm : float
+        ε₁, as a share of the longest mean update that any cluster has made so far.
+    max_norm : float
+        ε₂, as a share of the same.
+    """
+
+    mean_norm: float = 0.4
+    max_norm: float = 0.6
+    _longest: float = field(default=0.0, init=False, repr=False, compare=False)
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return one cluster of all: nobody has trained."""
+        self._longest = 0.0
+        return Clusters(dict.fromkeys(conversation.nodes, 0))
+
+    def after_training(self, state: Round) -> Clusters:
+        """Split the clusters that ask for it; clients without an update follow the larger part."""
+        labels = dict(state.clusters.of_client)
+        fresh = state.clusters.count
+        for cluster in range(state.clusters.count):
+            updates = [update for update in state.updates if update.cluster == cluster]
+            part = self._smaller_part(updates)
+            if part:
+                labels.update(dict.fromkeys(part, fresh))
+                fresh += 1
+        if fresh == state.clusters.count:
+            return state.clusters
+        names = canonical_labels(list(labels.values())).tolist()
+        return Clusters(dict(zip(labels, names, strict=True)))
+
+    def _smaller_part(self, updates: list[Update]) -> list[int]:
+        """Return the clients that leave, if the cluster is to be split."""
+        if len(updates) < 2:
+            return []
+        vectors = np.stack([update_vector(update) for update in updates])
+        mean = float(np.linalg.norm(vectors.mean(axis=0)))
+        longest = float(np.linalg.norm(vectors, axis=1).max())
+        self._longest = max(self._longest, mean)
+        if mean >= self.mean_norm * self._longest or longest <= self.max_norm * self._longest:
+            return []
+        labels = agglomerate(cosine_similarities(vectors), 2, "single").labels
+        smaller = int(np.bincount(labels).argmin())
+        return [u.client for u, label in zip(updates, labels, strict=True) if label == smaller]
+
+
+class Cfl(ClusteredStrategy):
+    """CFL: recursive bipartition, the plain mean per cluster.
+
+    Parameters
+    ----------
+    mean_norm, max_norm : float
+        ε₁ and ε₂, as shares of the longest mean update so far.
+    weighted_mean : bool
+        Weight clients by their number of samples.
+    **options
+        See `ClusteredStrategy`.
+    """
+
+    def __init__(
+        self,
+        mean_norm: float = 0.4,
+        max_norm: float = 0.6,
+        *,
+        weighted_mean: bool = False,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            RecursiveBipartition(mean_norm, max_norm), ClusterMean(weighted_mean), **options
+        )

@@ -1,0 +1,86 @@
+"""FedSEM: in every round, each client joins the cluster whose model is nearest to its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
+
+from strategies.aggregation import ClusterMean, cluster_models
+from strategies.base import ClusteredStrategy, Options
+from strategies.clustering import Clustering
+from strategies.conversation import Conversation
+from strategies.grouping import canonical_labels
+from strategies.rounds import Clusters, Round
+from strategies.updates import flatten
+
+
+@dataclass
+class ModelClustering(Clustering):
+    """k-means over the parameters of client models, one step a round (Xie et al., FedSEM).
+
+    The first round's models are grouped by k-means++; from then on, each participant is assigned to
+    the nearest cluster model (the E-step), and the aggregation moves that model (the M-step).
+
+    Attributes
+    ----------
+    num_clusters : int
+        Fewer as long as fewer clients, or fewer different models, have been seen.
+    seed : int
+        Of k-means++.
+    """
+
+    keeps_models: ClassVar[bool] = True
+    num_clusters: int
+    seed: int = 0
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return one inhabited cluster of all: nobody has trained."""
+        return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
+
+    def after_training(self, state: Round) -> Clusters:
+        """Assign this round's participants; others stay where they are."""
+        trained = np.stack([flatten(update.arrays) for update in state.updates])
+        if state.number == 1:
+            labels = self._first_labels(trained)
+            largest = int(np.bincount(labels).argmax())
+            before = dict.fromkeys(state.clusters.of_client, largest)
+        else:
+            centres = np.stack([flatten(model) for model in cluster_models(state)])
+            inhabited = sorted(set(state.clusters.of_client.values()))
+            nearest = cdist(trained, centres[inhabited]).argmin(axis=1)
+            labels = np.array(inhabited)[nearest]
+            before = state.clusters.of_client
+        found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
+        return Clusters({**before, **found}, self.num_clusters)
+
+    def _first_labels(self, trained: NDArray[np.float64]) -> NDArray[np.int64]:
+        number = min(self.num_clusters, len(np.unique(trained, axis=0)))
+        kmeans = KMeans(number, n_init=10, random_state=self.seed)
+        return canonical_labels(kmeans.fit_predict(trained))
+
+
+class FedSem(ClusteredStrategy):
+    """FedSEM: clusters of client models, the plain mean per cluster.
+
+    Parameters
+    ----------
+    num_clusters : int
+    weighted_mean : bool
+        Weight clients by their number of samples.
+    **options
+        See `ClusteredStrategy`; `seed` starts k-means, too.
+    """
+
+    def __init__(
+        self, num_clusters: int, *, weighted_mean: bool = False, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(
+            ModelClustering(num_clusters, options.get("seed", 0)),
+            ClusterMean(weighted_mean),
+            **options,
+        )

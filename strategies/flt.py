@@ -1,0 +1,239 @@
+"""FLT: clients are related by what an encoder sees in their data (Algorithms 2 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Unpack
+
+import numpy as np
+from flwr.app import ArrayRecord, RecordDict
+from numpy.typing import NDArray
+
+from fl_core import protocol
+from fl_core.protocol import NDArrays
+from strategies.aggregation import ClusterMean, GraphMean
+from strategies.base import ClusteredStrategy, Options
+from strategies.clustering import Clustering
+from strategies.conversation import Conversation
+from strategies.grouping import NumClusters
+from strategies.rounds import Clusters, Round
+from strategies.signatures import (
+    closest_distances,
+    cluster_means,
+    embed_signatures,
+    group_graph,
+    nearest_cluster,
+    relatedness_graph,
+)
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass
+class SignatureClustering(Clustering):
+    """Clients encode their images and send k centroids; the server relates them on a manifold.
+
+    Dynamic: clients that train say whether their data have changed since they were last asked
+    (δ); once more than `max_changed` have said so, or every `refresh_every` rounds, all clients
+    are asked again, newcomers with them. Until then, a newcomer joins the cluster whose mean
+    embedding is nearest to its own.
+
+    Attributes
+    ----------
+    encoder : dict of arrays
+        Of an autoencoder, under the names that the clients' code gives them; those that begin with
+        `encoder.` are sent, and the others, too, when clients fine-tune.
+    num_clusters : int, "elbow" or "silhouette"
+        C; "elbow": from Ward's dendrogram of the graph's rows.
+    num_centroids : int
+        k.
+    threshold : float
+        γ: clients whose closest centroids are within it are neighbours.
+    fine_tune_epochs : int
+        J, epochs by which clients fit the autoencoder to their images before they encode them when
+        they are asked again.
+    fine_tune_first : bool
+        Whether they do so in the pre-round, too: for an encoder trained on other data (Enc2).
+    max_changed : int or None
+        λ; None: flags are not looked at.
+    refresh_every : int
+        τ, in rounds; 0: never.
+    seed : int
+        Of UMAP.
+    """
+
+    encoder: NDArrays = field(compare=False, repr=False)
+    num_clusters: NumClusters = "elbow"
+    num_centroids: int = 5
+    threshold: float = 1.0
+    fine_tune_epochs: int = 5
+    fine_tune_first: bool = False
+    max_changed: int | None = 0
+    refresh_every: int = 0
+    seed: int = 0
+    _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    _changed: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
+    _fine_tuned: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Form the clients' relatedness (FCR, Algorithm 2).
+
+        Raises
+        ------
+        ValueError
+            If there are more clusters than clients that answered.
+        RuntimeError
+            If no client answers.
+        """
+        self._changed = set()
+        self._fine_tuned = self.fine_tune_first
+        return self._relate(self._ask(conversation, None))
+
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Ask everybody again if it is time to (Algorithm 3, lines 21 to 28)."""
+        if state.number == 1:
+            return state.clusters
+        flagged = self.max_changed is not None and len(self._changed) > self.max_changed
+        due = self.refresh_every > 0 and (state.number - 1) % self.refresh_every == 0
+        if not (flagged or due):
+            return state.clusters
+        self._changed, self._fine_tuned = set(), True
+        signatures = self._ask(conversation, None)
+        return self._relate(signatures) if signatures else state.clusters
+
+    def after_training(self, state: Round) -> Clusters:
+        """Note the change flags; the clusters stay until the next round."""
+        self._changed |= {update.client for update in state.updates if update.changed}
+        return state.clusters
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Ask newcomers alone, and place each at the nearest mean embedding (section III-B4)."""
+        signatures = self._ask(conversation, newcomers)
+        return clusters.with_clients(
+            {client: nearest_cluster(own, self._means) for client, own in signatures.items()}
+        )
+
+    def _ask(self, conversation: Conversation, clients: Sequence[int] | None) -> dict[int, Float32]:
+        epochs = self.fine_tune_epochs if self._fine_tuned else 0
+        sent = {n: a for n, a in self.encoder.items() if epochs or n.startswith("encoder.")}
+        return ask_signatures(
+            conversation,
+            RecordDict({protocol.ARRAYS: protocol.to_record(sent)}),
+            {protocol.NUM_CENTROIDS: self.num_centroids, protocol.FINE_TUNE_EPOCHS: epochs},
+            clients,
+        )
+
+    def _relate(self, signatures: Mapping[int, Float32]) -> Clusters:
+        rows = list(signatures.values())
+        distances = closest_distances(embed_signatures(rows, self.seed))
+        graph = relatedness_graph(distances, self.threshold)
+        grouping = group_graph(graph, self.num_clusters)
+        self._means = cluster_means(rows, grouping.labels)
+        clients = np.array(list(signatures))
+        return Clusters(
+            dict(zip(signatures, grouping.labels.tolist(), strict=True)),
+            neighbours={
+                client: frozenset(clients[row].tolist())
+                for client, row in zip(signatures, graph, strict=True)
+            },
+            similarity=1 / (1 + distances),
+            merges=grouping.merges,
+        )
+
+
+def ask_signatures(
+    conversation: Conversation,
+    content: RecordDict,
+    options: Mapping[str, int | float | str],
+    clients: Sequence[int] | None,
+) -> dict[int, Float32]:
+    """Ask clients for centroids; those whose width is not the most common one are left out.
+
+    Returns
+    -------
+    dict of NDArray[np.float32], shapes (1 to k, e)
+        By client index, ascending.
+    """
+    most = int(options[protocol.NUM_CENTROIDS])
+    answers = conversation.ask(
+        protocol.SIGNATURE,
+        content,
+        options=options,
+        check=lambda answer: _wrong_centroids(answer, most),
+        clients=clients,
+    )
+    found = {client: _centroids(answer).astype(np.float32) for client, answer in answers.items()}
+    widths = [own.shape[1] for own in found.values()]
+    common = max(sorted(set(widths)), key=widths.count) if widths else 0
+    for client in [client for client, own in found.items() if own.shape[1] != common]:
+        width = found.pop(client).shape[1]
+        reason = f"its centroids have {width} numbers, the others' {common}"
+        conversation.leave_out(client, protocol.SIGNATURE, reason)
+    return found
+
+
+class Flt(ClusteredStrategy):
+    """FLT (Jamali-Rad et al.): one-shot relatedness by signatures.
+
+    Case II: FedAvg in disjoint clusters; Case I (`graph=True`): each client's model is the mean
+    over its neighbours in the graph.
+
+    Parameters
+    ----------
+    encoder : dict of arrays
+        See `SignatureClustering`, as for all parameters but these:
+    graph : bool
+        Case I instead of Case II.
+    weighted_mean : bool
+        Weight clients by their number of samples, as the paper does.
+    **options
+        See `ClusteredStrategy`; `seed` is UMAP's, too.
+    """
+
+    def __init__(
+        self,
+        encoder: NDArrays,
+        num_clusters: NumClusters = "elbow",
+        *,
+        graph: bool = False,
+        num_centroids: int = 5,
+        threshold: float = 1.0,
+        fine_tune_epochs: int = 5,
+        fine_tune_first: bool = False,
+        max_changed: int | None = 0,
+        refresh_every: int = 0,
+        weighted_mean: bool = True,
+        **options: Unpack[Options],
+    ) -> None:
+        clustering = SignatureClustering(
+            encoder,
+            num_clusters,
+            num_centroids,
+            threshold,
+            fine_tune_epochs,
+            fine_tune_first,
+            max_changed,
+            refresh_every,
+            options.get("seed", 0),
+        )
+        aggregation = GraphMean(weighted_mean) if graph else ClusterMean(weighted_mean)
+        super().__init__(clustering, aggregation, **options)
+
+
+def _centroids(content: RecordDict) -> NDArray[np.generic]:
+    return content.array_records[protocol.ARRAYS][protocol.CENTROIDS].numpy()
+
+
+def _wrong_centroids(content: RecordDict, most: int) -> str | None:
+    """Say what is wrong with a client's centroids, if anything is."""
+    if protocol.CENTROIDS not in content.array_records.get(protocol.ARRAYS, ArrayRecord()):
+        return "its answer holds no centroids"
+    rows = _centroids(content)
+    if rows.ndim != 2 or not 1 <= rows.shape[0] <= most or not rows.shape[1]:
+        return f"its centroids have shape {rows.shape}, not (1 to {most}, e)"
+    if rows.dtype.kind != "f" or not np.isfinite(rows).all():
+        return "its centroids are not all finite numbers"
+    return None

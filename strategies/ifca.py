@@ -1,0 +1,255 @@
+"""IFCA and IFCA-PFL: each client trains, of all cluster models, the one with its lowest loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
+
+import numpy as np
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from fl_core import protocol
+from fl_core.protocol import NDArrays
+from strategies.aggregation import ClusterMean, cluster_models
+from strategies.base import ClusteredStrategy, Options
+from strategies.clustering import Clustering
+from strategies.conversation import Conversation
+from strategies.rounds import Clusters, Round
+
+Float64 = NDArray[np.float64]
+DrawModel = Callable[[int], NDArrays]
+
+MAX_DRAWS = 100
+
+
+def lowest_loss(losses: Float64) -> NDArray[np.int64]:
+    """Return each client's cluster: argmin over the models, the first of equals, shape (K,).
+
+    Parameters
+    ----------
+    losses : NDArray[np.float64], shape (K, M)
+        Each client's training loss on each cluster's model.
+    """
+    return np.asarray(losses.argmin(axis=1), np.int64)
+
+
+def inhabit_all(
+    losses: Float64, labels: NDArray[np.int64], elsewhere: Collection[int] = ()
+) -> NDArray[np.int64]:
+    """Move clients into empty clusters (IFCA-PFL, Procedure 2, line 18; spec section 4).
+
+    For each empty cluster, in order, the client with the lowest loss on that cluster's model moves
+    there, of those whose own cluster keeps at least one other client.
+
+    Parameters
+    ----------
+    losses : NDArray[np.float64], shape (K, M)
+    labels : NDArray[np.int64], shape (K,)
+        Each client's cluster, by `lowest_loss`. Not changed.
+    elsewhere : collection of int
+        Clusters of clients that were not asked in this round: one entry each. They stay.
+
+    Returns
+    -------
+    NDArray[np.int64], shape (K,)
+        With no empty cluster, as far as there are clients to move.
+    """
+    labels = labels.copy()
+    sizes = np.bincount([*labels, *elsewhere], minlength=losses.shape[1])
+    for empty in np.flatnonzero(sizes == 0):
+        movable = np.flatnonzero(sizes[labels] > 1)
+        if not len(movable):
+            break
+        moved = movable[losses[movable, empty].argmin()]
+        sizes[labels[moved]] -= 1
+        sizes[empty] += 1
+        labels[moved] = empty
+    return labels
+
+
+@dataclass
+class LossClustering(Clustering):
+    """Clients are sent all models, and say their training loss on each (IFCA-PFL, Procedure 2).
+
+    They are asked before training and then, once a round, those that take part. The models stay at
+    the client until it has trained one of them, so that M models go down, not M + 1.
+
+    Attributes
+    ----------
+    num_clusters : int
+        M.
+    draw_model : callable
+        From 0, 1, 2, … to a freshly initialised model, a different one for each number: models that
+        are copies of one have the same losses, and all clients choose the first.
+    enforce : bool
+        True: IFCA-PFL: models are drawn again until every cluster is chosen by a client, and later
+        no cluster stays empty; False: IFCA: an empty cluster keeps its model.
+    stop_after : int
+        Clients are no longer asked once no one has changed cluster for so many rounds in a row;
+        0: they are always asked.
+    """
+
+    keeps_models: ClassVar[bool] = True
+    num_clusters: int
+    draw_model: DrawModel = field(compare=False)
+    enforce: bool = True
+    stop_after: int = 0
+    _models: list[NDArrays] = field(default_factory=list, init=False, repr=False, compare=False)
+    _unchanged: int = field(default=0, init=False, repr=False, compare=False)
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Draw M models, and again until every cluster is inhabited (Algorithm 2, line 2).
+
+        Raises
+        ------
+        ValueError
+            If there are more clusters than clients and all must be inhabited.
+        RuntimeError
+            If some cluster was empty in each of `MAX_DRAWS` draws.
+        """
+        self._unchanged = 0
+        clients = len(conversation.nodes)
+        if self.enforce and self.num_clusters > clients:
+            raise ValueError(
+                f"num-clusters is {self.num_clusters}, but {clients} clients can be grouped: "
+                f"choose 1 to {clients}, or the strategy ifca, which allows empty clusters."
+            )
+        for draw in range(MAX_DRAWS if self.enforce else 1):
+            numbers = range(draw * self.num_clusters, (draw + 1) * self.num_clusters)
+            self._models = [self.draw_model(number) for number in numbers]
+            losses = self._ask(conversation, self._models, list(conversation.nodes))
+            for client in set(conversation.nodes) - set(losses):
+                conversation.leave_out(client, protocol.LOSSES, "it sent no losses")
+            if not losses:
+                raise RuntimeError(f"every client failed at {protocol.LOSSES}.")
+            labels = lowest_loss(np.array(list(losses.values())))
+            if not self.enforce or len(set(labels.tolist())) == self.num_clusters:
+                found = dict(zip(losses, labels.tolist(), strict=True))
+                return Clusters(found, self.num_clusters)
+        raise RuntimeError(
+            f"in {MAX_DRAWS} draws of {self.num_clusters} initial models there was always one that "
+            "no client preferred: lower num-clusters, or take the strategy ifca, which allows "
+            "empty clusters."
+        )
+
+    def first_models(self, initial: NDArrays, count: int) -> list[NDArrays]:
+        """Return the models that were drawn."""
+        return self._models
+
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Ask the participants again; one that fails keeps its cluster."""
+        if state.number == 1 or (self.stop_after and self._unchanged >= self.stop_after):
+            return state.clusters
+        models = cluster_models(state)
+        inhabited = set(state.clusters.of_client.values())
+        self._models = [
+            model if cluster in inhabited else self._models[cluster]
+            for cluster, model in enumerate(models)
+        ]
+        losses = self._ask(conversation, self._models, state.participants)
+        return self._associate(losses, state.clusters)
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Ask newcomers for their losses on the models as they were last asked about."""
+        losses = self._ask(conversation, self._models, newcomers)
+        return clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
+
+    def _associate(self, losses: dict[int, list[float]], clusters: Clusters) -> Clusters:
+        if not losses:
+            return clusters
+        table = np.array(list(losses.values()))
+        labels = lowest_loss(table)
+        if self.enforce:
+            others = [c for client, c in clusters.of_client.items() if client not in losses]
+            labels = inhabit_all(table, labels, others)
+        found = dict(zip(losses, labels.tolist(), strict=True))
+        of_client = {**clusters.of_client, **found}
+        self._unchanged = self._unchanged + 1 if of_client == clusters.of_client else 0
+        return Clusters(of_client, self.num_clusters)
+
+    def _ask(
+        self, conversation: Conversation, models: Sequence[NDArrays], clients: Sequence[int]
+    ) -> dict[int, list[float]]:
+        """Return the losses, M of them, of each client that answers."""
+        packed = protocol.pack_models([protocol.to_record(model) for model in models])
+        answers = conversation.ask(
+            protocol.LOSSES,
+            RecordDict({protocol.ARRAYS: packed}),
+            check=lambda content: _wrong_losses(content, len(models)),
+            clients=clients,
+            for_training=True,
+        )
+        conversation.models_at.update(dict.fromkeys(answers, models))
+        return {
+            client: protocol.numbers(content, protocol.LOSSES)
+            for client, content in answers.items()
+        }
+
+
+class IfcaPfl(ClusteredStrategy):
+    """IFCA-PFL (Ali and Arafa, Algorithm 2): IFCA in which no cluster may be empty.
+
+    Parameters
+    ----------
+    num_clusters : int
+        M.
+    draw_model : callable
+        From 0, 1, 2, … to a freshly initialised model (arrays by parameter name), a different one
+        for each number.
+    stop_after : int
+        Clients are no longer asked once no one has changed cluster for so many rounds in a row;
+        0: they are always asked.
+    weighted_mean : bool
+        Weight clients by their number of samples.
+    **options
+        See `ClusteredStrategy`.
+    """
+
+    def __init__(
+        self,
+        num_clusters: int,
+        draw_model: DrawModel,
+        *,
+        stop_after: int = 0,
+        weighted_mean: bool = False,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            LossClustering(num_clusters, draw_model, enforce=True, stop_after=stop_after),
+            ClusterMean(weighted_mean),
+            **options,
+        )
+
+
+class Ifca(ClusteredStrategy):
+    """IFCA (Ghosh et al., 2020), model averaging: an empty cluster keeps its model.
+
+    Parameters are those of `IfcaPfl`.
+    """
+
+    def __init__(
+        self,
+        num_clusters: int,
+        draw_model: DrawModel,
+        *,
+        stop_after: int = 0,
+        weighted_mean: bool = False,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            LossClustering(num_clusters, draw_model, enforce=False, stop_after=stop_after),
+            ClusterMean(weighted_mean),
+            **options,
+        )
+
+
+def _wrong_losses(content: RecordDict, count: int) -> str | None:
+    """Say what is wrong with a client's losses, if anything is."""
+    losses = protocol.numbers(content, protocol.LOSSES)
+    if len(losses) != count:
+        return f"its answer does not hold {count} losses"
+    return None if np.isfinite(losses).all() else "its losses are not all finite numbers"

@@ -1,0 +1,163 @@
+"""One-shot clustering by the relevance of eigenvectors (RCC-PFL Proc. 1, MT-HFL Algorithm 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from fl_core import protocol
+from strategies.clustering import Clustering
+from strategies.conversation import Conversation
+from strategies.grouping import NumClusters, agglomerate, average_relevance
+from strategies.rounds import Clusters
+
+
+@dataclass
+class SpectralClustering(Clustering):
+    """Clients upload eigenvectors and say how relevant everybody's are to them.
+
+    Attributes
+    ----------
+    num_clusters : int, "elbow" or "silhouette"
+        M, or how it is chosen from the dendrogram.
+    num_eigenvectors : int
+        k, how many leading eigenvectors each client uploads.
+    linkage : str
+        Any of scipy's linkage methods.
+    relevance : str
+        The formula by which clients compare: a name that their ClientApp knows
+        (`clients.spectrum.RELEVANCES`).
+    """
+
+    num_clusters: NumClusters = "elbow"
+    num_eigenvectors: int = 20
+    linkage: str = "average"
+    relevance: str = "paper"
+    _spectra: dict[int, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate.
+
+        Raises
+        ------
+        ValueError
+            If there are more clusters than clients that answered.
+        RuntimeError
+            If no client answers.
+        """
+        spectra = _same_dimension(self._ask_spectra(conversation, None), conversation)
+        answers = self._ask_relevances(conversation, spectra, None)
+        self._spectra = {client: spectra[client] for client in answers}
+        # A client that fails now leaves its column behind.
+        columns = [i for i, client in enumerate(spectra) if client in answers]
+        relevances = np.array(list(answers.values()), np.float64)[:, columns]
+        similarity = average_relevance(relevances)
+        grouping = agglomerate(similarity, self.num_clusters, self.linkage)
+        found = dict(zip(answers, grouping.labels.tolist(), strict=True))
+        return Clusters(found, similarity=similarity, merges=grouping.merges)
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Ask newcomers alone, and place each where the eigenvectors are most relevant to it.
+
+        A cluster's relevance to a newcomer is the mean over its clients; of equal ones, the first.
+        """
+        known = self._spectra
+        dimension = next(iter(known.values())).shape[0]
+        fresh = self._ask_spectra(conversation, newcomers)
+        for client, array in list(fresh.items()):
+            if array.shape[0] != dimension:
+                reason = f"its features have {array.shape[0]} dimensions, the others' {dimension}"
+                conversation.leave_out(client, protocol.SPECTRUM, reason)
+                del fresh[client]
+        answers = self._ask_relevances(conversation, known, fresh)
+        members = np.array([clusters.of_client[client] for client in known])
+        placed = {}
+        for client, scores in answers.items():
+            means = [
+                np.mean(np.array(scores)[members == c]) if (members == c).any() else -1.0
+                for c in range(clusters.count)
+            ]
+            placed[client] = int(np.argmax(means))
+        self._spectra = {**known, **{client: fresh[client] for client in answers}}
+        return clusters.with_clients(placed)
+
+    def _ask_spectra(
+        self, conversation: Conversation, clients: Sequence[int] | None
+    ) -> dict[int, Array]:
+        k = self.num_eigenvectors
+        answers = conversation.ask(
+            protocol.SPECTRUM,
+            options={protocol.NUM_EIGENVECTORS: k},
+            check=lambda content: _wrong_eigenvectors(content, k),
+            clients=clients,
+        )
+        return {
+            client: content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS]
+            for client, content in answers.items()
+        }
+
+    def _ask_relevances(
+        self,
+        conversation: Conversation,
+        spectra: Mapping[int, Array],
+        clients: Mapping[int, Array] | None,
+    ) -> dict[int, list[float]]:
+        """Return how relevant each of `spectra` is to those asked, in the order of `spectra`."""
+        everybody = ArrayRecord({str(client): array for client, array in spectra.items()})
+        answers = conversation.ask(
+            protocol.RELEVANCE,
+            RecordDict({protocol.ARRAYS: everybody}),
+            options={protocol.RELEVANCE_FORMULA: self.relevance},
+            check=lambda content: _wrong_relevances(content, len(spectra)),
+            clients=clients if clients is None else list(clients),
+        )
+        return {client: _relevances(content) for client, content in answers.items()}
+
+
+def _wrong_eigenvectors(content: RecordDict, k: int) -> str | None:
+    """Say what is wrong with a client's eigenvectors, if anything is."""
+    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
+    if protocol.EIGENVECTORS not in record:
+        return "its answer holds no eigenvectors"
+    vectors = record[protocol.EIGENVECTORS].numpy()
+    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= k or vectors.shape[1] > vectors.shape[0]:
+        return f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})"
+    if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
+        return "its eigenvectors are not all finite numbers"
+    products = vectors.astype(np.float64).T @ vectors
+    if not np.allclose(products, np.eye(len(products)), atol=1e-3):
+        return "its eigenvectors are not orthonormal"
+    return None
+
+
+def _same_dimension(spectra: dict[int, Array], conversation: Conversation) -> dict[int, Array]:
+    """Leave out, and name, the clients whose feature dimension is not the most common one."""
+    dimensions = [array.shape[0] for array in spectra.values()]
+    common = max(sorted(set(dimensions)), key=dimensions.count)
+    for client, array in spectra.items():
+        if array.shape[0] != common:
+            conversation.leave_out(
+                client,
+                protocol.SPECTRUM,
+                f"its features have {array.shape[0]} dimensions, the others' {common}",
+            )
+    return {client: array for client, array in spectra.items() if array.shape[0] == common}
+
+
+def _relevances(content: RecordDict) -> list[float]:
+    return protocol.numbers(content, protocol.RELEVANCES)
+
+
+def _wrong_relevances(content: RecordDict, count: int) -> str | None:
+    """Say what is wrong with a client's relevances, if anything is."""
+    scores = _relevances(content)
+    if len(scores) != count:
+        return f"its answer does not hold {count} relevances"
+    if not all(0 <= score <= 1 + 1e-6 for score in scores):  # NaN fails as well
+        return "its relevances are not all numbers in [0, 1]"
+    return None

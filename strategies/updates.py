@@ -1,0 +1,36 @@
+"""Models and updates as vectors, for the clusterings that compare them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_core.protocol import NDArrays
+from strategies.rounds import Update
+
+Float64 = NDArray[np.float64]
+
+
+def flatten(model: NDArrays) -> Float64:
+    """Return all floating-point arrays of a model as one vector, float64; integers say nothing."""
+    floats = [a.ravel() for a in model.values() if np.issubdtype(a.dtype, np.floating)]
+    return np.concatenate(floats).astype(np.float64)
+
+
+def update_vector(update: Update) -> Float64:
+    """Return g = w_received − w_trained, what a client's training took off its model (FedHC)."""
+    return flatten(update.received) - flatten(update.arrays)
+
+
+def directions(vectors: Float64) -> Float64:
+    """Return rows scaled to unit length, shape (n, p); a zero row stays zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    units: Float64 = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return units
+
+
+def cosine_similarities(vectors: Float64) -> Float64:
+    """Return cos(v_i, v_j), shape (n, n), in [−1, 1]; 0 for a zero vector."""
+    units = directions(vectors)
+    similarities: Float64 = np.clip(units @ units.T, -1, 1)
+    return similarities

@@ -23,7 +23,7 @@ Relevance = Callable[[Float32, Float64, Sequence[Float32]], list[float]]
 # A missed energy below this is rounding: the largest miss of a client's own eigenvectors, which
 # miss nothing, was 5e-8 on real images, and the smallest of another client's 3e-4.
 _NOTHING_MISSED = 1e-6
-# A standard deviation of log m below this is rounding too; on real images it is about one.
+# A standard deviation of log m below this is rounding too; on real images it was 0.1 to 3.
 _NO_SPREAD = 1e-3
 # Beyond so many standard deviations a client counts as the farthest or the nearest there is.
 _FARTHEST = 3.0
@@ -163,6 +163,7 @@ def missed_energy_relevance(
 
     The logarithm makes factors count: within one task m_j varies with the number of images, and a
     client of few images would otherwise widen the scale until the tasks are close together on it.
+    Not for federations where several tasks have one client each: see docs/relevance.md.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class RecursiveBipartition(Clustering):
     """
 
     mean_norm: float = 0.4
-    max_norm: float = 0.6
+    max_norm: float = 2.0
     _longest: float = field(default=0.0, init=False, repr=False, compare=False)
 
     def find(self, conversation: Conversation) -> Clusters:
@@ -89,7 +89,7 @@ class Cfl(ClusteredStrategy):
     def __init__(
         self,
         mean_norm: float = 0.4,
-        max_norm: float = 0.6,
+        max_norm: float = 2.0,
         *,
         weighted_mean: bool = False,
         **options: Unpack[Options],

@@ -125,7 +125,7 @@ class Conversation:
         for client, node in found.items():
             if client not in self.nodes:
                 newcomers.append(client)
-            elif self.nodes[client] in self._connected:
+            elif self.nodes[client] != node and self.nodes[client] in self._connected:
                 logger.warning(
                     "node %d is left out, it says that it is client %d, which node %d is already",
                     *(node, client, self.nodes[client]),
@@ -188,7 +188,7 @@ class Conversation:
         clients : collection of int, optional
             Who is asked; all clients still in by default.
         for_training : bool
-            Count the bytes as the round's training; the asked stay in even if they fail.
+            Count the bytes as the round's training, in which the asked stay in even if they fail.
 
         Returns
         -------
@@ -211,7 +211,7 @@ class Conversation:
             if wrong := check(answer):
                 failures[client] = wrong
                 del answers[client]
-        stay = for_training or (everybody and self.server_round > 0)
+        stay = self.server_round > 0 and (for_training or everybody)
         for client, reason in sorted(failures.items()):
             if stay:
                 logger.warning(

@@ -59,9 +59,11 @@ class ModelClustering(Clustering):
         return Clusters({**before, **found}, self.num_clusters)
 
     def _first_labels(self, trained: NDArray[np.float64]) -> NDArray[np.int64]:
+        # n models span n dimensions at most: in these, distances are the same and k-means is fast.
+        left, scale, _ = np.linalg.svd(trained, full_matrices=False)
         number = min(self.num_clusters, len(np.unique(trained, axis=0)))
         kmeans = KMeans(number, n_init=10, random_state=self.seed)
-        return canonical_labels(kmeans.fit_predict(trained))
+        return canonical_labels(kmeans.fit_predict(left * scale))
 
 
 class FedSem(ClusteredStrategy):

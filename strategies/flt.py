@@ -19,6 +19,7 @@ from strategies.conversation import Conversation
 from strategies.grouping import NumClusters
 from strategies.rounds import Clusters, Round
 from strategies.signatures import (
+    THRESHOLD,
     closest_distances,
     cluster_means,
     embed_signatures,
@@ -66,7 +67,7 @@ class SignatureClustering(Clustering):
     encoder: NDArrays = field(compare=False, repr=False)
     num_clusters: NumClusters = "elbow"
     num_centroids: int = 5
-    threshold: float = 1.0
+    threshold: float = THRESHOLD
     fine_tune_epochs: int = 5
     fine_tune_first: bool = False
     max_changed: int | None = 0
@@ -112,9 +113,15 @@ class SignatureClustering(Clustering):
     ) -> Clusters:
         """Ask newcomers alone, and place each at the nearest mean embedding (section III-B4)."""
         signatures = self._ask(conversation, newcomers)
-        return clusters.with_clients(
-            {client: nearest_cluster(own, self._means) for client, own in signatures.items()}
-        )
+        width = self._means.shape[1]
+        placed = {}
+        for client, own in signatures.items():
+            if own.shape[1] == width:
+                placed[client] = nearest_cluster(own, self._means)
+            else:
+                reason = f"its centroids have {own.shape[1]} numbers, the others' {width}"
+                conversation.leave_out(client, protocol.SIGNATURE, reason)
+        return clusters.with_clients(placed)
 
     def _ask(self, conversation: Conversation, clients: Sequence[int] | None) -> dict[int, Float32]:
         epochs = self.fine_tune_epochs if self._fine_tuned else 0
@@ -200,7 +207,7 @@ class Flt(ClusteredStrategy):
         *,
         graph: bool = False,
         num_centroids: int = 5,
-        threshold: float = 1.0,
+        threshold: float = THRESHOLD,
         fine_tune_epochs: int = 5,
         fine_tune_first: bool = False,
         max_changed: int | None = 0,

@@ -107,23 +107,19 @@ class LossClustering(Clustering):
         ValueError
             If there are more clusters than clients and all must be inhabited.
         RuntimeError
-            If some cluster was empty in each of `MAX_DRAWS` draws.
+            If no client answers, or some cluster was empty in each of `MAX_DRAWS` draws.
         """
         self._unchanged = 0
-        clients = len(conversation.nodes)
-        if self.enforce and self.num_clusters > clients:
-            raise ValueError(
-                f"num-clusters is {self.num_clusters}, but {clients} clients can be grouped: "
-                f"choose 1 to {clients}, or the strategy ifca, which allows empty clusters."
-            )
         for draw in range(MAX_DRAWS if self.enforce else 1):
             numbers = range(draw * self.num_clusters, (draw + 1) * self.num_clusters)
             self._models = [self.draw_model(number) for number in numbers]
-            losses = self._ask(conversation, self._models, list(conversation.nodes))
-            for client in set(conversation.nodes) - set(losses):
-                conversation.leave_out(client, protocol.LOSSES, "it sent no losses")
-            if not losses:
-                raise RuntimeError(f"every client failed at {protocol.LOSSES}.")
+            losses = self._ask(conversation, self._models, None)
+            clients = len(losses)
+            if self.enforce and self.num_clusters > clients:
+                raise ValueError(
+                    f"num-clusters is {self.num_clusters}, but {clients} clients can be grouped: "
+                    f"choose 1 to {clients}, or the strategy ifca, which allows empty clusters."
+                )
             labels = lowest_loss(np.array(list(losses.values())))
             if not self.enforce or len(set(labels.tolist())) == self.num_clusters:
                 found = dict(zip(losses, labels.tolist(), strict=True))
@@ -145,7 +141,7 @@ class LossClustering(Clustering):
         models = cluster_models(state)
         inhabited = set(state.clusters.of_client.values())
         self._models = [
-            model if cluster in inhabited else self._models[cluster]
+            model if cluster in inhabited or not state.per_client else self._models[cluster]
             for cluster, model in enumerate(models)
         ]
         losses = self._ask(conversation, self._models, state.participants)
@@ -155,7 +151,7 @@ class LossClustering(Clustering):
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
         """Ask newcomers for their losses on the models as they were last asked about."""
-        losses = self._ask(conversation, self._models, newcomers)
+        losses = self._ask(conversation, self._models, newcomers, for_training=False)
         return clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
 
     def _associate(self, losses: dict[int, list[float]], clusters: Clusters) -> Clusters:
@@ -172,7 +168,12 @@ class LossClustering(Clustering):
         return Clusters(of_client, self.num_clusters)
 
     def _ask(
-        self, conversation: Conversation, models: Sequence[NDArrays], clients: Sequence[int]
+        self,
+        conversation: Conversation,
+        models: Sequence[NDArrays],
+        clients: Sequence[int] | None,
+        *,
+        for_training: bool = True,
     ) -> dict[int, list[float]]:
         """Return the losses, M of them, of each client that answers."""
         packed = protocol.pack_models([protocol.to_record(model) for model in models])
@@ -181,7 +182,7 @@ class LossClustering(Clustering):
             RecordDict({protocol.ARRAYS: packed}),
             check=lambda content: _wrong_losses(content, len(models)),
             clients=clients,
-            for_training=True,
+            for_training=for_training,
         )
         conversation.models_at.update(dict.fromkeys(answers, models))
         return {

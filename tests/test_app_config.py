@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fl_app import systems
 from fl_app.cli import parse_override
 from fl_app.config import AGGREGATIONS, CLUSTERINGS, STRATEGIES, parse_config
-from fl_app import systems
 from fl_app.tables import render, strategy_table
 
 ROOT = Path(__file__).parents[1]

@@ -55,7 +55,8 @@ def test_the_order_of_replies_changes_no_bit(order, weighted):
     ]
     models = [{"w": np.zeros(50, np.float32)}] * 2
     mean = ClusterMean(weighted)
-    expected, shuffled = combine(mean, models, updates), combine(mean, models, [updates[i] for i in order])
+    expected = combine(mean, models, updates)
+    shuffled = combine(mean, models, [updates[i] for i in order])
     for a, b in zip(expected, shuffled, strict=True):
         assert np.array_equal(a["w"], b["w"])
 

@@ -4,45 +4,54 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
 
 from fl_core import protocol
 from strategies import (
     ClusteredStrategy,
+    ClusterMean,
     GivenClusters,
+    GraphMean,
+    LinearSignatureClustering,
     Local,
+    LossClustering,
+    LpsGps,
+    ModelClustering,
     Optimum,
+    OwnCluster,
     Random,
+    RandomClusters,
     RccPfl,
+    RecursiveBipartition,
+    SignatureClustering,
     Single,
+    SingleCluster,
+    SpectralClustering,
+    UpdateClustering,
 )
 from tests.local_grid import LocalGrid
-from tests.toy_app import MODEL, fail, toy_app, with_arrays, with_metrics
+from tests.toy_app import (
+    ENCODER,
+    MODEL,
+    STRATEGIES,
+    TASKS,
+    draw_model,
+    fail,
+    in_rounds,
+    run,
+    toy_app,
+    toy_plane,
+    weights,
+    with_arrays,
+    with_metrics,
+)
 
-TASKS = [0, 1, 0, 2, 1, 0, 2]
+rcc_pfl = STRATEGIES["rcc-pfl"]
+every_strategy = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES.keys())
 
 
-def run(strategy, grid, rounds=1, **config):
-    record = ConfigRecord({protocol.SEED: 0, **config})
-    return strategy.start(grid, MODEL, rounds, train_config=record, evaluate_config=record)
-
-
-def weights(result):
-    return [protocol.to_arrays(m)["w"][0] for m in protocol.unpack_models(result.arrays)]
-
-
-def rcc_pfl(**options):
-    return RccPfl(3, num_eigenvectors=3, **options)
-
-
-ALL = {
-    "rcc-pfl": rcc_pfl,
-    "optimum": lambda **o: Optimum(dict(enumerate(TASKS)), **o),
-    "random": lambda **o: Random([3, 2, 2], **o),
-    "single": Single,
-    "local": Local,
-}
-every_strategy = pytest.mark.parametrize("make", ALL.values(), ids=ALL.keys())
+@pytest.fixture(autouse=True)
+def plane_without_umap(monkeypatch):
+    monkeypatch.setattr("strategies.flt.embed_signatures", toy_plane)
 
 
 def test_by_hand_two_clusters_two_rounds():
@@ -65,11 +74,16 @@ def test_single_and_local_by_hand():
     assert weights(run(Local(), LocalGrid(toy_app(), 3))) == [1, 2, 3]
 
 
-def test_integer_buffers_keep_their_type():
-    result = run(Single(), LocalGrid(toy_app(), 3), rounds=2)
-    steps = protocol.to_arrays(protocol.unpack_models(result.arrays)[0])["steps"]
-    assert steps.dtype == np.int64
-    assert steps == 2
+@every_strategy
+def test_integer_buffers_keep_their_type(make):
+    # Whoever trains, and in whatever cluster: after two rounds everybody's count is 2.
+    strategy = make()
+    models = protocol.unpack_models(run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2).arrays)
+    for number in strategy.model_of_client.values():
+        steps = protocol.to_arrays(models[number])["steps"]
+        assert steps.dtype == np.int64
+        assert steps.shape == ()
+        assert steps == 2
 
 
 def test_rcc_pfl_finds_the_tasks_of_interleaved_clusters_of_unequal_size():
@@ -92,34 +106,66 @@ def shuffled(seed):
     ]
 
 
+class OtherNodeIds(LocalGrid):
+    """Ascending ids go with neither ascending nor descending client indices."""
+
+    @staticmethod
+    def node_of(client):
+        return 100 + 5 * client % 7
+
+
+def assert_same_bits(strategy, result, first, expected):
+    assert strategy.clusters.of_client == first.clusters.of_client
+    if first.clusters.similarity is not None:
+        assert np.array_equal(strategy.clusters.similarity, first.clusters.similarity)
+    assert [a.data for a in result.arrays.values()] == [a.data for a in expected.arrays.values()]
+    assert [r.accuracies for r in strategy.reports] == [r.accuracies for r in first.reports]
+    assert [r.clusters for r in strategy.reports] == [r.clusters for r in first.reports]
+
+
 @every_strategy
-def test_the_order_of_replies_changes_no_bit(make):
+def test_the_order_of_replies_and_of_nodes_changes_no_bit(make):
+    grids = [
+        LocalGrid(toy_app(TASKS), 7),
+        LocalGrid(toy_app(TASKS), 7, order=shuffled(1)),
+        LocalGrid(toy_app(TASKS), 7, order=lambda replies: replies[::-1]),
+        OtherNodeIds(toy_app(TASKS), 7),
+    ]
     runs = []
-    for order in (list, shuffled(1), lambda replies: replies[::-1]):
+    for grid in grids:
         strategy = make()
-        result = run(strategy, LocalGrid(toy_app(TASKS), len(TASKS), order=order), rounds=3)
-        runs.append((strategy, result))
-    (first, expected), *others = runs
-    for strategy, result in others:
-        assert strategy.clusters.of_client == first.clusters.of_client
-        if first.clusters.similarity is not None:
-            assert np.array_equal(strategy.clusters.similarity, first.clusters.similarity)
-        assert [a.data for a in result.arrays.values()] == [
-            a.data for a in expected.arrays.values()
-        ]
-        assert [r.accuracies for r in strategy.reports] == [r.accuracies for r in first.reports]
+        runs.append((strategy, run(strategy, grid, rounds=3)))
+    for other in runs[1:]:
+        assert_same_bits(*other, *runs[0])
 
 
 @every_strategy
 def test_one_client(make):
-    strategy = make() if make not in (rcc_pfl, ALL["random"]) else None
-    strategy = strategy or (RccPfl(1, num_eigenvectors=3) if make is rcc_pfl else Random([1]))
-    assert weights(run(strategy, LocalGrid(toy_app(), 1), rounds=3)) == [3]
+    assert weights(run(make(1), LocalGrid(toy_app(), 1), rounds=3)) == [3]
 
 
-def test_one_cluster_of_all_is_the_single_model():
-    one = run(RccPfl(1, num_eigenvectors=3), LocalGrid(toy_app(TASKS), 7), rounds=2)
-    assert weights(one) == weights(run(Single(), LocalGrid(toy_app(TASKS), 7), rounds=2))
+@pytest.mark.parametrize("rule", ["elbow", "silhouette"])
+@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph", "fedhc", "pca-km-hc"])
+def test_one_client_and_two_where_the_number_of_clusters_is_chosen(name, rule):
+    assert weights(run(STRATEGIES[name](rule), LocalGrid(toy_app(), 1), rounds=3)) == [3]
+    strategy = STRATEGIES[name](rule)
+    run(strategy, LocalGrid(toy_app([0, 1]), 2), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 1}
+
+
+@every_strategy
+def test_one_cluster_of_all_is_the_single_model(make):
+    # Everybody adds index + 1: the mean of 1 … 7 is 4, weighted by 10 … 70 images (1·1 + 2·2 + …
+    # + 7·7)/28 = 5; alone, everybody keeps its own.
+    strategy = make(1)
+    found = weights(run(strategy, LocalGrid(toy_app(), 7), rounds=2))
+    if make is STRATEGIES["local"]:
+        assert found == [2, 4, 6, 8, 10, 12, 14]
+    else:
+        weighted = strategy.aggregation.weighted
+        assert found == pytest.approx([10 if weighted else 8] * len(found))
+        single = weights(run(Single(weighted_mean=weighted), LocalGrid(toy_app(), 7), rounds=2))
+        assert set(found) == set(single)
 
 
 @every_strategy
@@ -152,6 +198,7 @@ def test_a_client_that_fails_in_a_round_is_named_and_left_out_of_it(make, caplog
     assert "the disk is full" in caplog.text
     assert len(calls) == 2  # and is asked again in the next
     assert set(strategy.reports[-1].accuracies) == set(range(7))
+    assert not strategy.failures
 
 
 NONSENSE = {
@@ -184,10 +231,28 @@ def test_a_cluster_all_of_whose_clients_fail_keeps_its_model():
     assert weights(result) == [2, 0]
 
 
-def test_a_round_in_which_all_fail_is_an_error():
-    app = toy_app(spoil={("train", c): fail for c in range(3)})
-    with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
-        run(Single(), LocalGrid(app, 3))
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "single"])
+def test_a_cluster_that_fails_as_a_whole_in_a_round_keeps_its_model(name):
+    clean = STRATEGIES[name]()
+    run(clean, LocalGrid(toy_app(TASKS), 7))
+    cluster = [c for c in range(7) if clean.clusters.of_client[c] == clean.clusters.of_client[1]]
+    assert 1 <= len(cluster) < 7
+    strategy = STRATEGIES[name]()
+    app = toy_app(TASKS, {("train", client): in_rounds(2) for client in cluster})
+    run(strategy, LocalGrid(app, 7), rounds=3)
+    first, second, third = (report.accuracies for report in strategy.reports)
+    for client in range(7):
+        assert (second[client] == first[client]) == (client in cluster)
+        assert third[client] != second[client]
+
+
+@every_strategy
+def test_a_round_in_which_all_fail_is_an_error(make):
+    app = toy_app(TASKS, {("train", c): in_rounds(2) for c in range(7)})
+    strategy = make()
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 2"):
+        run(strategy, LocalGrid(app, 7), rounds=3)
+    assert set(strategy.reports[0].accuracies) == set(range(7))
 
 
 def test_replies_that_are_lost_are_failures(caplog):
@@ -270,16 +335,50 @@ def test_a_client_that_fails_in_the_pre_round_is_named_and_the_others_go_on(word
     )
 
 
-def test_when_all_fail_in_the_pre_round_the_first_reason_is_given():
-    app = toy_app(TASKS, {("query.spectrum", c): fail for c in range(7)})
-    with pytest.raises(RuntimeError, match="every client failed at spectrum: the disk is full"):
-        run(rcc_pfl(), LocalGrid(app, 7))
+QUERIES = {
+    "rcc-pfl": ("spectrum", "relevance"),
+    "mt-hfl": ("spectrum", "relevance"),
+    "flt": ("signature",),
+    "flt-graph": ("signature",),
+    "ifca-pfl": ("losses",),
+    "ifca": ("losses",),
+    "pca-km-hc": ("signature",),
+}
+every_query = pytest.mark.parametrize(
+    ("name", "query"), [(name, query) for name, queries in QUERIES.items() for query in queries]
+)
 
 
-def test_a_node_that_does_not_tell_its_index_is_left_out(caplog):
-    app = toy_app(spoil={("query.describe", 1): fail})
-    assert weights(run(Single(), LocalGrid(app, 3))) == [2]
-    assert f"node {LocalGrid.node_of(1)} is left out" in caplog.text
+@every_query
+def test_a_client_that_fails_before_the_first_round_takes_no_part(name, query, caplog):
+    strategy = STRATEGIES[name]()
+    grid = LocalGrid(toy_app(TASKS, {(f"query.{query}", 4): fail}), 7)
+    run(strategy, grid, rounds=2)
+    assert strategy.reports[0].clusters == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
+    assert strategy.failures == {4: "the disk is full"}
+    assert f"client 4 is left out, its {query} failed: the disk is full" in caplog.text
+    assert set(strategy.reports[-1].accuracies) == {0, 1, 2, 3, 5, 6}
+    assert not any(
+        m.metadata.message_type in ("train", "evaluate")
+        and m.metadata.dst_node_id == grid.node_of(4)
+        for m in grid.sent
+    )
+
+
+@every_query
+def test_when_all_fail_in_the_pre_round_the_first_reason_is_given(name, query):
+    app = toy_app(TASKS, {(f"query.{query}", c): fail for c in range(7)})
+    with pytest.raises(RuntimeError, match=f"every client failed at {query}: the disk is full"):
+        run(STRATEGIES[name](), LocalGrid(app, 7))
+
+
+@every_strategy
+def test_a_node_that_does_not_tell_its_index_is_left_out(make, caplog):
+    strategy = make()
+    run(strategy, LocalGrid(toy_app(TASKS, {("query.describe", 4): fail}), 7), rounds=2)
+    assert list(strategy.clusters.of_client) == [0, 1, 2, 3, 5, 6]
+    assert set(strategy.reports[-1].accuracies) == {0, 1, 2, 3, 5, 6}
+    assert f"node {LocalGrid.node_of(4)} is left out" in caplog.text
 
 
 @pytest.mark.parametrize("index", [None, float("nan"), -1, 0.5, [1]])
@@ -313,9 +412,19 @@ def test_no_node_at_all():
         run(Single(), LocalGrid(toy_app(), 0))
 
 
-def test_more_clusters_than_clients_that_answered():
-    with pytest.raises(ValueError, match="num-clusters is 3, but 2 clients can be grouped"):
-        run(rcc_pfl(), LocalGrid(toy_app(), 2))
+@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph", "ifca-pfl", "pca-km-hc"])
+def test_more_clusters_than_clients_that_answered(name):
+    failing = toy_app([0, 1, 2], {(f"query.{QUERIES[name][-1]}", 1): fail})
+    for grid in (LocalGrid(toy_app(), 2), LocalGrid(failing, 3)):
+        with pytest.raises(ValueError, match="num-clusters is 3, but 2 clients can be grouped"):
+            run(STRATEGIES[name](), grid)
+
+
+@pytest.mark.parametrize("name", ["fedhc", "ifca", "fedsem"])
+def test_more_clusters_than_clients_where_clusters_may_be_fewer(name):
+    strategy = STRATEGIES[name]()
+    run(strategy, LocalGrid(toy_app([0, 1]), 2), rounds=3)
+    assert set(strategy.clusters.of_client) == set(strategy.reports[-1].accuracies) == {0, 1}
 
 
 def test_clusters_that_do_not_cover_the_clients():
@@ -342,6 +451,16 @@ def test_partial_participation_is_seeded_and_of_the_right_size():
     assert len({frozenset(nodes) for nodes in first}) > 3
     assert participants(0) == first
     assert participants(1) != first
+
+
+@every_strategy
+def test_in_partial_participation_all_are_tested_and_the_drawn_ones_train(make):
+    strategy, grid = make(fraction_train=0.4), LocalGrid(toy_app(TASKS), 7)
+    run(strategy, grid, rounds=4)
+    trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
+    assert [trained.count(str(number)) for number in (1, 2, 3, 4)] == [3, 3, 3, 3]  # 0.4 · 7 = 2.8
+    for report in strategy.reports:
+        assert set(report.accuracies) == set(report.clusters) == set(range(7))
 
 
 def test_with_the_smallest_fraction_one_client_trains():
@@ -381,12 +500,15 @@ def test_the_gram_matrix_never_leaves_and_does_not_stay():
     assert all(not context.state for context in grid.contexts.values())
 
 
-def test_a_strategy_can_be_started_again():
-    strategy = rcc_pfl()
-    first = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
+@every_strategy
+def test_a_strategy_can_be_started_again(make):
+    strategy, fresh = make(fraction_train=0.6), make(fraction_train=0.6)
+    run(strategy, LocalGrid(toy_app(TASKS[::-1]), 7), rounds=3)  # other tasks, to be forgotten
     again = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
-    assert weights(first) == weights(again)
+    assert_same_bits(strategy, again, fresh, run(fresh, LocalGrid(toy_app(TASKS), 7), rounds=2))
     assert len(strategy.reports) == 2
+    assert strategy.train_traffic == fresh.train_traffic
+    assert strategy.pre_round_traffic == fresh.pre_round_traffic
 
 
 def test_the_initial_model_is_left_as_it_was():
@@ -395,14 +517,45 @@ def test_the_initial_model_is_left_as_it_was():
     assert [a.data for a in MODEL.values()] == before
 
 
-def test_any_clustering_times_any_aggregation():
-    def keep_the_first(models, updates):
-        return [
-            next((u.arrays for u in updates if u.cluster == c), m) for c, m in enumerate(models)
-        ]
+# Every clustering and the number of clusters it ends with. By bipartition, 7 clients are 3 and 4,
+# then 1 and 2, 2 and 2, then each alone.
+CLUSTERINGS = {
+    "spectral": (lambda: SpectralClustering(3, 3), 3),
+    "signature": (lambda: SignatureClustering(ENCODER, 3), 3),
+    "update": (lambda: UpdateClustering(3), 3),
+    "loss-inhabited": (lambda: LossClustering(3, draw_model, enforce=True), 3),
+    "loss": (lambda: LossClustering(3, draw_model, enforce=False), 3),
+    "model": (lambda: ModelClustering(3), 3),
+    "bipartition": (lambda: RecursiveBipartition(2, 0.1), 7),
+    "linear-signature": (lambda: LinearSignatureClustering(3), 3),
+    "given": (lambda: GivenClusters(dict(enumerate(TASKS))), 3),
+    "given-later": (
+        lambda: GivenClusters(dict(enumerate(TASKS)), {2: dict(enumerate(TASKS[::-1]))}),
+        3,
+    ),
+    "random": (lambda: RandomClusters([3, 2, 2], 0), 3),
+    "single": (SingleCluster, 1),
+    "own": (OwnCluster, 7),
+}
+AGGREGATIONS = {"mean": ClusterMean(), "graph": GraphMean(), "lps-gps": LpsGps(("w",), 2)}
 
-    strategy = ClusteredStrategy(GivenClusters({0: 5, 1: 3, 2: 3}), keep_the_first)
-    assert weights(run(strategy, LocalGrid(toy_app(), 3))) == [1, 2]
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS.values(), ids=AGGREGATIONS.keys())
+@pytest.mark.parametrize(("clustering", "count"), CLUSTERINGS.values(), ids=CLUSTERINGS.keys())
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_any_clustering_times_any_aggregation(clustering, count, aggregation, fraction):
+    strategy = ClusteredStrategy(clustering(), aggregation, fraction_train=fraction)
+    result = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=3)
+    models = [protocol.to_arrays(m) for m in protocol.unpack_models(result.arrays)]
+    if fraction == 1:
+        assert strategy.clusters.count == count
+    assert len(models) == (7 if aggregation.per_client else strategy.clusters.count)
+    assert all(np.isfinite(array).all() for model in models for array in model.values())
+    assert set(strategy.model_of_client) == set(strategy.clusters.of_client) == set(range(7))
+    assert [set(report.accuracies) for report in strategy.reports] == [set(range(7))] * 3
+    for client, number in strategy.model_of_client.items():
+        assert strategy.reports[-1].accuracies[client] == models[number]["w"][0] / 1000
+        assert fraction < 1 or models[number]["w"][0] >= 3  # everybody has gained 1 a round or more
 
 
 def test_the_random_clusters_are_seeded_and_of_the_given_sizes():

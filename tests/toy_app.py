@@ -1,24 +1,120 @@
-"""A ClientApp whose numbers can be checked by hand.
+"""A ClientApp whose numbers can be checked by hand, and every strategy made to fit it.
 
-Training adds client index + 1 to every weight; a client holds 10 × (index + 1) images; its accuracy
-is the first weight divided by 1000. Features of clients with `task_of[client]` alike are alike; so
-are their centroids, 10 × task away from zero, and their loss on a model is how far its first weight
-is from 10 × task.
+Training adds (client index + 1) × (1, task) to the weights, two to a layer, and 1 to integers; a
+client holds 10 × (index + 1) images; its accuracy is the first weight divided by 1000. Features of
+clients with `task_of[client]` alike are alike; so are their centroids, 10 × task away from zero,
+and their loss on a model is how far its first weight is from 10 × task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 
 from clients.handlers import answer_losses, answer_pre_round, partition_id, restore_model
 from fl_core import protocol
+from strategies import (
+    Cfl,
+    ClusteredStrategy,
+    FedHC,
+    FedSem,
+    Flt,
+    Ifca,
+    IfcaPfl,
+    Local,
+    MtHfl,
+    Optimum,
+    PcaKmHc,
+    Random,
+    RccPfl,
+    Single,
+)
+
+TASKS = [0, 1, 0, 2, 1, 0, 2]
 
 Spoil = Callable[[Message, Context, Message], Message]
+Step = Callable[[int, int], Sequence[float]]
 MODEL = protocol.to_record({"w": np.zeros(2, np.float32), "steps": np.array(0, np.int64)})
+ENCODER = {"encoder.w": np.zeros(3, np.float32), "decoder.w": np.zeros(4, np.float32)}
+
+
+def toy_step(client: int, task: int) -> Sequence[float]:
+    return (client + 1, (client + 1) * task)
+
+
+def draw_model(number: int) -> protocol.NDArrays:
+    """Clients of task t are nearest to model t."""
+    return {"w": np.array([10 * number, 0], np.float32), "steps": np.array(0, np.int64)}
+
+
+def toy_plane(signatures: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+    """Stands in for UMAP, which takes seconds to import and has no numbers to work by hand."""
+    return [own[:, :2].astype(np.float64) for own in signatures]
+
+
+def _random(m: int = 3, **options: Any) -> Random:
+    return Random([3, 2, 2] if m == 3 else [7], **options)
+
+
+def _optimum(m: int = 3, **options: Any) -> Optimum:
+    return Optimum({client: task if m == 3 else 0 for client, task in enumerate(TASKS)}, **options)
+
+
+# Each takes the number of clusters that it is to find, as far as it has one: 3 or 1. CFL is made to
+# split every cluster in every round, or none.
+STRATEGIES: dict[str, Callable[..., ClusteredStrategy]] = {
+    "rcc-pfl": lambda m=3, **o: RccPfl(m, num_eigenvectors=3, **o),
+    "mt-hfl": lambda m=3, **o: MtHfl(m, common_layers=["steps"], num_eigenvectors=3, **o),
+    "flt": lambda m=3, **o: Flt(ENCODER, m, **o),
+    "flt-graph": lambda m=3, **o: Flt(ENCODER, m, graph=True, **o),
+    "fedhc": lambda m=3, **o: FedHC(m, **o),
+    "ifca-pfl": lambda m=3, **o: IfcaPfl(m, draw_model, **o),
+    "ifca": lambda m=3, **o: Ifca(m, draw_model, **o),
+    "fedsem": lambda m=3, **o: FedSem(m, **o),
+    "cfl": lambda m=3, **o: Cfl(*((2, 0.1) if m == 3 else (0.4, 0.6)), **o),
+    "pca-km-hc": lambda m=3, **o: PcaKmHc(m, **o),
+    "optimum": _optimum,
+    "random": _random,
+    "single": lambda m=1, **o: Single(**o),
+    "local": lambda m=1, **o: Local(**o),
+}
+
+
+def run(
+    strategy: ClusteredStrategy,
+    grid: Grid,
+    rounds: int = 1,
+    initial: ArrayRecord = MODEL,
+    **config: Any,
+) -> Result:
+    record = ConfigRecord({protocol.SEED: 0, **config})
+    return strategy.start(grid, initial, rounds, train_config=record, evaluate_config=record)
+
+
+def weights(result: Result) -> list[float]:
+    """Return the first weight of each model."""
+    return [protocol.to_arrays(m)["w"][0] for m in protocol.unpack_models(result.arrays)]
+
+
+def groups(of_client: Mapping[int, int]) -> list[list[int]]:
+    """Return the clients of each inhabited cluster."""
+    return sorted(
+        [c for c, own in of_client.items() if own == cluster] for cluster in set(of_client.values())
+    )
 
 
 def toy_features(task: int, client: int) -> np.ndarray:
@@ -30,9 +126,14 @@ def toy_features(task: int, client: int) -> np.ndarray:
 
 
 def toy_app(
-    task_of: Sequence[int] = (0,) * 100, spoil: Mapping[tuple[str, int], Spoil] | None = None
+    task_of: Sequence[int] = (0,) * 100,
+    spoil: Mapping[tuple[str, int], Spoil] | None = None,
+    step: Step = toy_step,
 ) -> ClientApp:
-    """`spoil` maps (message type, client) to what becomes of that client's answer."""
+    """`spoil` maps (message type, client) to what becomes of that client's answer.
+
+    `step` says by how much a client of a task moves the two weights of every layer.
+    """
     app = ClientApp(mods=[])
     spoil = spoil or {}
 
@@ -59,14 +160,18 @@ def toy_app(
         restore_model(message, context)
         client = partition_id(message, context)
         arrays = protocol.to_arrays(message.content[protocol.ARRAYS])
-        changed = {"w": arrays["w"] + np.float32(client + 1), "steps": arrays["steps"] + 1}
+        moved = np.array(step(client, task_of[client]), np.float32)
+        changed = {
+            name: array + (moved if array.dtype.kind == "f" else array.dtype.type(1))
+            for name, array in arrays.items()
+        }
         metrics = {protocol.NUM_EXAMPLES: 10 * (client + 1), protocol.LOSS: float(client)}
         return reply(message, arrays=protocol.to_record(changed), metrics=MetricRecord(metrics))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         arrays = protocol.to_arrays(message.content[protocol.ARRAYS])
-        accuracy = float(arrays["w"][0]) / 1000
+        accuracy = float(next(iter(arrays.values()))[0]) / 1000
         return reply(message, metrics=MetricRecord({"accuracy": accuracy, "loss": 1.0}))
 
     return SpoiledApp(app, spoil)
@@ -92,6 +197,16 @@ def reply(message: Message, **records: ArrayRecord | MetricRecord) -> Message:
 
 def fail(message: Message, context: Context, answer: Message) -> Message:
     raise RuntimeError("the disk is full")
+
+
+def in_rounds(*rounds: int, spoil: Spoil = fail) -> Spoil:
+    """Spoil answers in these rounds only; 0 is the pre-round."""
+
+    def sometimes(message: Message, context: Context, answer: Message) -> Message:
+        now = message.content.config_records[protocol.CONFIG][protocol.SERVER_ROUND]
+        return spoil(message, context, answer) if now in rounds else answer
+
+    return sometimes
 
 
 def with_arrays(change: Callable[[dict[str, np.ndarray]], None]) -> Spoil:

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 from clients.attacks import ATTACKS
 from clients.autoencoder import PRETRAINING_DATASETS
 from clients.features import FEATURES
-from clients.spectrum import RELEVANCES
+from clients.spectrum import RELEVANCES, USUAL_EIGENVECTORS
 from clients.training import OPTIMIZERS, TrainingSettings
 from fl_core.datasets import DATASETS
 from fl_core.federation import FederationSettings
 from fl_core.models import MODELS, paper_model
 from fl_core.noise import NOISES
 from fl_core.partition import PARTITIONS, Kind, parse_tasks
+from strategies.fedhc import DISTANCES, Distance
 from strategies.grouping import COUNT_RULES, LINKAGES
 
 
@@ -99,6 +100,7 @@ class Config:
     relevance: str
     linkage: str
     num_clusters: int | str
+    update_distance: Distance
     common_layers: str
     local_rounds: int
     stop_reassociation: int
@@ -198,6 +200,8 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
     if missing:
         raise ValueError(f"the run-config key {missing[0]} is missing: set it in pyproject.toml.")
     values = {key.replace("-", "_"): read(key, run_config[key]) for key, read in _READERS.items()}
+    if values["num_eigenvectors"] == AUTO:
+        values["num_eigenvectors"] = USUAL_EIGENVECTORS[values["relevance"]]
     if values["model"] == AS_PAPER:
         values["model"] = paper_model(values["dataset"])
     if values["clustering"] or values["aggregation"]:
@@ -390,10 +394,11 @@ _READERS: dict[str, Reader] = {
     "noise-rate": _number(float, 0, 1, high_open=True),
     "features": _one_of(FEATURES),
     "feature-weights": _text,
-    "num-eigenvectors": _number(int, 1),
+    "num-eigenvectors": _word_or_count(AUTO),
     "relevance": _one_of(RELEVANCES),
     "linkage": _one_of(LINKAGES),
     "num-clusters": _word_or_count(AUTO, AS_TASKS, *COUNT_RULES),
+    "update-distance": _one_of(DISTANCES),
     "common-layers": _layers,
     "local-rounds": _number(int, 1),
     "stop-reassociation": _number(int, 0),

@@ -187,7 +187,9 @@ CLUSTERINGS: dict[str, Callable[[Setting], Clustering]] = {
         setting.config.relevance,
     ),
     "signature": _signatures,
-    "update": lambda setting: UpdateClustering(_number(setting, "silhouette")),
+    "update": lambda setting: UpdateClustering(
+        _number(setting, "silhouette"), setting.config.update_distance
+    ),
     "loss-inhabited": lambda setting: _losses(setting, enforce=True),
     "loss": lambda setting: _losses(setting, enforce=False),
     "model": lambda setting: ModelClustering(_fixed_number(setting, "fedsem"), setting.seed),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import Literal, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
 
 from strategies.aggregation import ClusterMean
 from strategies.base import ClusteredStrategy, Options
@@ -15,6 +16,9 @@ from strategies.conversation import Conversation
 from strategies.grouping import NumClusters, agglomerate_distances
 from strategies.rounds import Clusters, Round
 from strategies.updates import cosine_similarities, update_vector
+
+Distance = Literal["cosine", "euclidean"]
+DISTANCES: tuple[Distance, ...] = get_args(Distance)
 
 
 @dataclass
@@ -29,9 +33,13 @@ class UpdateClustering(Clustering):
     ----------
     num_clusters : int, "elbow" or "silhouette"
         A number, at most as many as there are directions; or how it is chosen in every round.
+    distance : {"cosine", "euclidean"}
+        What is compared: directions, as in the paper; or the updates themselves, as in the earlier
+        FL+HC (Briggs et al., 2020), which also tells a blown-up update from an honest one.
     """
 
     num_clusters: NumClusters = "silhouette"
+    distance: Distance = "cosine"
     _vectors: dict[int, NDArray[np.float64]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -45,10 +53,15 @@ class UpdateClustering(Clustering):
         """Group the directions of this round's updates and the last ones of other clients."""
         self._vectors |= {update.client: update_vector(update) for update in state.updates}
         clients = sorted(self._vectors)
-        similarity = cosine_similarities(np.stack([self._vectors[client] for client in clients]))
+        vectors = np.stack([self._vectors[client] for client in clients])
+        similarity = cosine_similarities(vectors)
+        if self.distance == "euclidean":
+            distances = squareform(pdist(vectors))
+        else:
+            distances = np.sqrt(2 * (1 - similarity))
         number = self.num_clusters
         grouping = agglomerate_distances(
-            np.sqrt(2 * (1 - similarity)),
+            distances,
             min(number, len(clients)) if isinstance(number, int) else number,
             "ward",
         )
@@ -68,11 +81,18 @@ class FedHC(ClusteredStrategy):
     ----------
     num_clusters : int, "elbow" or "silhouette"
         A number, or how it is chosen in every round.
+    distance : {"cosine", "euclidean"}
+        See `UpdateClustering`.
     **options
         See `ClusteredStrategy`.
     """
 
     def __init__(
-        self, num_clusters: NumClusters = "silhouette", **options: Unpack[Options]
+        self,
+        num_clusters: NumClusters = "silhouette",
+        *,
+        distance: Distance = "cosine",
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(UpdateClustering(num_clusters), ClusterMean(weighted=True), **options)
+        clustering = UpdateClustering(num_clusters, distance)
+        super().__init__(clustering, ClusterMean(weighted=True), **options)

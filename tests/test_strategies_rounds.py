@@ -537,12 +537,16 @@ CLUSTERINGS = {
     "single": (SingleCluster, 1),
     "own": (OwnCluster, 7),
 }
-AGGREGATIONS = {"mean": ClusterMean(), "graph": GraphMean(), "lps-gps": LpsGps(("w",), 2)}
+AGGREGATIONS = {
+    "mean": (ClusterMean(), 1),
+    "graph": (GraphMean(), 1),
+    "lps-gps": (LpsGps(("w",), 2), 1),
+    "graph-half": (GraphMean(), 0.5),
+}
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS.values(), ids=AGGREGATIONS.keys())
-@pytest.mark.parametrize(("clustering", "count"), CLUSTERINGS.values(), ids=CLUSTERINGS.keys())
-@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize(("aggregation", "fraction"), AGGREGATIONS.values(), ids=AGGREGATIONS)
+@pytest.mark.parametrize(("clustering", "count"), CLUSTERINGS.values(), ids=CLUSTERINGS)
 def test_any_clustering_times_any_aggregation(clustering, count, aggregation, fraction):
     strategy = ClusteredStrategy(clustering(), aggregation, fraction_train=fraction)
     result = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=3)

@@ -1,0 +1,152 @@
+"""FedHC: clients whose updates point the same way are averaged together."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import linkage
+
+from strategies import Clusters, FedHC, Round, Update, UpdateClustering
+from strategies.updates import cosine_similarities, directions, flatten, update_vector
+from tests.local_grid import LocalGrid
+from tests.toy_app import fail, groups, in_rounds, run, toy_app, weights, with_arrays
+
+
+def model(values):
+    return {"w": np.array(values, np.float32), "steps": np.array(5)}
+
+
+def updates(*steps, clients=None):
+    """Updates of clients that were all sent (1, 1)."""
+    sent = model((1, 1))
+    return tuple(
+        Update(client, 0, model(np.add((1, 1), step)), 1, sent)
+        for client, step in zip(clients or range(len(steps)), steps, strict=True)
+    )
+
+
+def grouped(clustering, found, everybody=None):
+    clients = everybody or [update.client for update in found]
+    return clustering.after_training(Round(1, Clusters(dict.fromkeys(clients, 0)), (), found))
+
+
+def angles(*degrees, length=1.0):
+    return [(length * np.cos(np.radians(a)), length * np.sin(np.radians(a))) for a in degrees]
+
+
+def test_by_hand_an_update_is_what_training_took_off_the_received_model():
+    (update,) = updates((3, -4))
+    assert update_vector(update).tolist() == [-3, 4]
+    assert flatten(update.received).tolist() == [1, 1]  # integers say nothing
+
+
+def test_by_hand_directions_and_cosines():
+    vectors = np.array([[3.0, 4], [6, 8], [-4, 3], [0, 0]])
+    assert directions(vectors).tolist() == [[0.6, 0.8], [0.6, 0.8], [-0.8, 0.6], [0, 0]]
+    expected = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert np.allclose(cosine_similarities(vectors), expected)
+
+
+def test_by_hand_ward():
+    # Clients 0 and 2 point the same way, client 1 the other: unit vectors u, −u, u. Ward joins u
+    # and u at 0, then two at u with one at −u at √(2·2·1/(2 + 1))·‖u − (−u)‖ = √(4/3)·2.
+    found = grouped(UpdateClustering(2), updates((1, 2), (-2, -4), (3, 6)))
+    assert found.of_client == {0: 0, 1: 1, 2: 0}
+    assert np.allclose(found.merges[:, 2], [0, np.sqrt(4 / 3) * 2], atol=1e-6)
+    assert np.allclose(found.similarity, [[1, -1, 1], [-1, 1, -1], [1, -1, 1]])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 9))
+def test_ward_is_that_of_unit_vectors_and_lengths_say_nothing(seed, count):
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(size=(count, 2))
+    found = grouped(UpdateClustering(2), updates(*steps))
+    units = steps / np.linalg.norm(steps, axis=1, keepdims=True)
+    assert np.allclose(found.merges[:, 2], linkage(units, "ward")[:, 2], atol=1e-3)
+    longer = grouped(UpdateClustering(2), updates(*steps * rng.uniform(1, 9, (count, 1))))
+    assert np.allclose(longer.similarity, found.similarity, atol=1e-4)
+
+
+@pytest.mark.parametrize("rule", ["silhouette", "elbow", 3])
+def test_three_directions_are_three_clusters_of_interleaved_clients(rule):
+    steps = angles(0, 120, 2, 240, 119, 358, 241, 3)
+    assert groups(grouped(UpdateClustering(rule), updates(*steps)).of_client) == [
+        [0, 2, 5, 7],
+        [1, 4],
+        [3, 6],
+    ]
+
+
+@pytest.mark.parametrize("rule", ["silhouette", "elbow", 2])
+def test_sign_flipped_and_scaled_updates_end_up_in_a_cluster_of_their_own(rule):
+    honest = angles(10, 20, 15, 12)
+    flipped = angles(190, 195, length=10)
+    found = grouped(UpdateClustering(rule), updates(*honest[:2], *flipped, *honest[2:]))
+    assert groups(found.of_client) == [[0, 1, 4, 5], [2, 3]]
+
+
+@pytest.mark.parametrize("rule", ["silhouette", "elbow", 3])
+def test_updates_that_are_all_alike_or_zero_are_no_error(rule):
+    for steps in ([(1, 1)] * 4, [(0, 0)] * 4, [(1, 1), (0, 0)]):
+        found = grouped(UpdateClustering(rule), updates(*steps))
+        assert list(found.of_client) == list(range(len(steps)))
+
+
+def test_a_client_that_does_not_take_part_keeps_its_last_direction():
+    clustering = UpdateClustering(2)
+    first = grouped(clustering, updates(*angles(0, 90, 91), clients=[0, 2, 3]), [0, 1, 2, 3])
+    assert first.of_client == {0: 0, 1: 1, 2: 1, 3: 1}  # client 1 never has: the largest cluster
+    assert first.compared == (0, 2, 3)
+    # Client 3 has turned round: with clients 0 and 2 as they were, at 0° and 90°, it is alone.
+    second = grouped(clustering, updates(*angles(225), clients=[3]), [0, 1, 2, 3])
+    assert groups(second.of_client) == [[0, 1, 2], [3]]
+
+
+def test_by_hand_means_are_weighted_by_samples():
+    # Clients 0 and 1 (10 and 20 images) go right, client 2 goes up: (1·10 + 4·20)/30 = 3.
+    steps = {0: (1, 0), 1: (4, 0), 2: (2, 9)}
+    strategy = FedHC(2)
+    result = run(strategy, LocalGrid(toy_app(step=lambda c, t: steps[c]), 3))
+    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
+    assert weights(result) == [3, 2]
+
+
+def test_by_hand_clients_that_meet_in_a_cluster_leave_with_one_model():
+    # Round 1: {0, 1} are at (4, 0), {2} at (0, 4). In round 2, client 1 turns up, to (4, 2), and is
+    # with client 2, which is at (0, 8): (20·(4, 2) + 30·(0, 8))/50 = (1.6, 5.6).
+    steps = {0: (4, 0), 1: (4, 0), 2: (0, 4)}
+    turn = in_rounds(2, spoil=with_arrays(lambda a: a.update(w=np.array([4, 2], np.float32))))
+    strategy = FedHC(2)
+    app = toy_app(spoil={("train", 1): turn}, step=lambda c, t: steps[c])
+    result = run(strategy, LocalGrid(app, 3), rounds=2)
+    assert [groups(report.clusters) for report in strategy.reports] == [
+        [[0, 1], [2]],
+        [[0], [1, 2]],
+    ]
+    assert weights(result) == pytest.approx([8, 1.6])
+    assert result.arrays["1/w"].numpy() == pytest.approx([1.6, 5.6])
+
+
+def test_by_hand_a_new_cluster_in_which_nobody_trained_starts_from_what_its_clients_held():
+    # Round 1, at 0°, 45° and 63°: {0} at (4, 0); {1, 2} at (20·(4, 4) + 30·(2, 4))/50 = (2.8, 4).
+    # Round 2: only client 2 trains, down to (2.8, 0), so that 0° and 45° are together; they leave
+    # with the mean of (4, 0) and (2.8, 4).
+    steps = {0: (4, 0), 1: (4, 4), 2: (2, 4)}
+    down = in_rounds(2, spoil=with_arrays(lambda a: a["w"].__setitem__(slice(None), (2.8, 0))))
+    spoil = {("train", 0): in_rounds(2), ("train", 1): in_rounds(2), ("train", 2): down}
+    strategy = FedHC(2)
+    result = run(strategy, LocalGrid(toy_app(spoil=spoil, step=lambda c, t: steps[c]), 3), 2)
+    assert [groups(report.clusters) for report in strategy.reports] == [
+        [[0], [1, 2]],
+        [[0, 1], [2]],
+    ]
+    assert result.arrays["0/w"].numpy() == pytest.approx([3.4, 2])
+    assert result.arrays["1/w"].numpy() == pytest.approx([2.8, 0])
+
+
+def test_a_fixed_number_waits_until_there_are_as_many_directions():
+    strategy = FedHC(3)
+    app = toy_app([0, 1, 2], {("train", c): in_rounds(1, spoil=fail) for c in (1, 2)})
+    run(strategy, LocalGrid(app, 3), rounds=2)
+    assert [len(groups(report.clusters)) for report in strategy.reports] == [1, 3]

@@ -1,0 +1,78 @@
+"""FedSEM: k-means over client models, then one step of it in every round."""
+
+import numpy as np
+import pytest
+
+from strategies import Clusters, FedSem, ModelClustering, Round, Update
+from tests.local_grid import LocalGrid
+from tests.toy_app import fail, groups, in_rounds, run, toy_app, weights, with_arrays
+
+STEPS = {0: (1, 0), 1: (10, 0), 2: (2, 0)}
+
+
+def jump(number, value):
+    """In a round, a client's training ends at `value`."""
+    return in_rounds(number, spoil=with_arrays(lambda a: a["w"].__setitem__(0, value)))
+
+
+def semantic(strategy, rounds, spoil=None):
+    app = toy_app(spoil=spoil, step=lambda client, task: STEPS[client])
+    return weights(run(strategy, LocalGrid(app, 3), rounds))
+
+
+def test_by_hand_kmeans_and_then_the_nearest_model():
+    # Models 1, 10, 2 fall into {1, 2} and {10}: means 1.5 and 10. Then clients 0 and 2 train to 2.5
+    # and 3.5, nearest to 1.5, and client 1 to 20, nearest to 10: means 3 and 20.
+    strategy = FedSem(2)
+    assert semantic(strategy, 1) == [1.5, 10]
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
+    assert semantic(strategy, 2) == [3, 20]
+
+
+def test_models_that_start_as_copies_part_in_the_first_round():
+    # The fault would be to choose the nearest of identical models: everybody in cluster 0.
+    strategy = FedSem(3)
+    assert semantic(strategy, 1) == [1, 10, 2]
+    assert len(set(strategy.clusters.of_client.values())) == 3
+
+
+def test_by_hand_a_client_goes_where_its_model_is_nearest_and_an_empty_cluster_keeps_its_model():
+    # In round 2, client 1 ends at 5: 3.5 from cluster 0's model and 5 from its own, so it moves:
+    # (2.5 + 5 + 3.5)/3 = 11/3, and the other model stays at 10.
+    strategy = FedSem(2)
+    assert semantic(strategy, 2, {("train", 1): jump(2, 5)}) == pytest.approx([11 / 3, 10])
+    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 0}
+    assert strategy.clusters.count == 2
+
+
+def test_weighted_means_are_an_option():
+    # Clients 0 and 2 hold 10 and 30 images: (1·10 + 2·30)/40 = 1.75.
+    assert semantic(FedSem(2, weighted_mean=True), 1) == [1.75, 10]
+
+
+def test_clients_that_do_not_take_part_stay_where_they_are():
+    # Client 1 fails from round 2 on. In the first round, who fails joins the largest cluster.
+    strategy = FedSem(2)
+    assert semantic(strategy, 3, {("train", 1): in_rounds(2, 3)}) == [1.5 * 3, 10]
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
+    strategy = FedSem(2)
+    app = toy_app([0] * 5, {("train", 4): fail}, step=lambda c, t: ((1, 9, 2, 8.5, 1)[c], 0))
+    run(strategy, LocalGrid(app, 5))
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
+
+
+def test_all_models_alike_are_one_cluster():
+    strategy = FedSem(3)
+    run(strategy, LocalGrid(toy_app(step=lambda client, task: (1, 0)), 4), rounds=2)
+    assert groups(strategy.clusters.of_client) == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clear_groups_of_interleaved_clients_are_found_in_many_dimensions(seed):
+    truth = np.array([0, 1, 0, 2, 0, 1, 0, 0, 2, 0, 1])
+    rng = np.random.default_rng(seed)
+    trained = rng.normal(size=(3, 50))[truth] * 5 + rng.normal(size=(len(truth), 50)) * 0.1
+    updates = [Update(i, 0, {"w": row}, 1) for i, row in enumerate(trained)]
+    state = Round(1, Clusters(dict.fromkeys(range(11), 0), 3), (), updates)
+    found = ModelClustering(3, seed).after_training(state)
+    assert list(found.of_client.values()) == truth.tolist()

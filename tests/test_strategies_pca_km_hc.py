@@ -1,0 +1,74 @@
+"""PCA + k-means + HC: centroids in each client's own principal coordinates, and no encoder."""
+
+import numpy as np
+import pytest
+
+from strategies import PcaKmHc
+from tests.local_grid import LocalGrid
+from tests.toy_app import TASKS, groups, run, toy_app, weights, with_arrays
+
+
+def sends(*rows):
+    """A client sends these centroids."""
+    return with_arrays(lambda a: a.update(centroids=np.array(rows, np.float32)))
+
+
+def app_with(signatures, **others):
+    spoil = {("query.signature", client): sends(*rows) for client, rows in signatures.items()}
+    return toy_app(spoil=spoil, **others)
+
+
+def test_by_hand_the_distance_is_that_of_the_closest_centroids():
+    # Client 0: (0,0), (9,9); client 1: (20,0); client 2: (9,8), 1 from client 0; and
+    # |(20,0) − (9,8)| = √185, |(20,0) − (9,9)| = √202.
+    app = app_with({0: [(0, 0), (9, 9)], 1: [(20, 0)], 2: [(9, 8)]})
+    strategy = PcaKmHc(2)
+    result = run(strategy, LocalGrid(app, 3))
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
+    distances = np.array(
+        [[0, np.sqrt(202), 1], [np.sqrt(202), 0, np.sqrt(185)], [1, np.sqrt(185), 0]]
+    )
+    assert np.allclose(strategy.clusters.similarity, 1 / (1 + distances))
+    # Average linkage: 1, and then (√202 + √185)/2.
+    assert np.allclose(strategy.clusters.merges[:, 2], [1, (np.sqrt(202) + np.sqrt(185)) / 2])
+    assert weights(result) == [2.5, 2]  # by samples: (1·10 + 3·30)/40
+
+
+def test_the_linkage_is_an_option():
+    # On a line: 0, 2, 5, 9, so that gaps are 2, 3, 4. Single linkage chains 0, 2, 5; complete
+    # linkage joins 5 and 9 (at 4) before 5 and {0, 2} (at 5).
+    app = app_with({client: [(place, 0)] for client, place in enumerate((0, 2, 5, 9))})
+    found = {}
+    for linkage in ("single", "complete"):
+        strategy = PcaKmHc(2, linkage=linkage)
+        run(strategy, LocalGrid(app, 4))
+        found[linkage] = groups(strategy.clusters.of_client)
+    assert found == {"single": [[0, 1, 2], [3]], "complete": [[0, 1], [2, 3]]}
+
+
+@pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
+def test_interleaved_tasks_are_found(number):
+    strategy = PcaKmHc(number)
+    run(strategy, LocalGrid(toy_app(TASKS), 7))
+    assert list(strategy.clusters.of_client.values()) == TASKS
+
+
+def test_clients_are_sent_no_encoder_and_asked_once():
+    grid = LocalGrid(toy_app(TASKS), 7)
+    strategy = PcaKmHc(3, num_centroids=4, num_components=6)
+    run(strategy, grid, rounds=3)
+    asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]
+    assert len(asked) == 7
+    for message in asked:
+        assert set(message.content) == {"config"}
+        assert message.content["config"]["num-centroids"] == 4
+        assert message.content["config"]["num-components"] == 6
+    assert strategy.pre_round_traffic.down == 0
+
+
+def test_centroids_of_another_width_are_left_out_by_name():
+    app = app_with({1: [(1, 2, 3, 4)]})  # the toy's own have three numbers
+    strategy = PcaKmHc(2)
+    run(strategy, LocalGrid(app, 4))
+    assert strategy.failures == {1: "its centroids have 4 numbers, the others' 3"}
+    assert list(strategy.clusters.of_client) == [0, 2, 3]

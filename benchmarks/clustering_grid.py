@@ -119,9 +119,7 @@ def grid(
     """Return the score of every cell of one data set and feature map."""
     cells = [
         Cell(dataset, features, num_eigenvectors, partition, tasks, noise, rate, seed)
-        for partition, tasks, seed, (noise, rate) in product(
-            KINDS, (2, 3, 5), range(seeds), NOISES
-        )
+        for partition, tasks, seed, (noise, rate) in product(KINDS, (2, 3, 5), range(seeds), NOISES)
     ]
     all_features(dataset, features)  # before the fork: the workers share its pages
     with multiprocessing.get_context("fork").Pool(workers, _start_worker) as pool:

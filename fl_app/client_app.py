@@ -34,13 +34,19 @@ from fl_core.federation import Federation, simulate_federation
 from fl_core.models import build_model
 
 
-@lru_cache(maxsize=1)
 def _one_thread() -> None:
     """Give each simulated client one thread, whatever Ray grants: they share a machine.
 
-    Sums are then added up in the same order on any number of workers.
+    Sums are then added up in the same order on any number of workers. Asked for every time, since
+    libraries that are loaded later (numba) raise the number again.
     """
-    torch.set_num_threads(1)
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+    _limit_threads_of_libraries()
+
+
+@lru_cache(maxsize=1)
+def _limit_threads_of_libraries() -> None:
     threadpoolctl.threadpool_limits(1)
 
 

@@ -31,6 +31,7 @@ class Progress:
         self.done = 0
         self._clock = clock
         self._started = self._rounds_started = clock()
+        self._width = 8
 
     def begin(self, config: Config, num_clients: int, folder: Path) -> None:
         """Say what is about to happen."""
@@ -39,9 +40,20 @@ class Progress:
             if config.noise == "none" or not config.noise_rate
             else f"{config.noise_rate:.0%} {config.noise} label noise"
         )
+        self._width = max(map(len, config.strategy))
         tasks = config.tasks or f"{config.num_tasks} tasks"
+        events = "".join(
+            f", {count} {what}"
+            for count, what in (
+                (config.newcomers, f"newcomers in round {config.newcomer_round}"),
+                (config.drift_clients, f"change task in round {config.drift_round}"),
+            )
+            if count
+        )
+        if config.attack != "none":
+            events += f", {config.malicious:.0%} malicious ({config.attack})"
         print(
-            f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}; "
+            f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}{events}; "
             f"{', '.join(config.strategy)} for {config.num_server_rounds} rounds, "
             f"{config.repeats} seed(s)\nresults go to {folder}",
             flush=True,
@@ -75,7 +87,7 @@ class Progress:
         left = (now - self._rounds_started) / self.done * (self.total_rounds - self.done)
         spread = float(np.std(list(report.accuracies.values())))
         return (
-            f"{strategy:<8}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
+            f"{strategy:<{self._width}}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
             f"accuracy {report.accuracy:6.1%} ± {spread:.1%} over clients  "
             f"{_clock_text(now - self._started)} gone, {_clock_text(left)} left"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from typing import Any
 
@@ -25,6 +25,8 @@ def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str,
         `runs` of summary.json.
     """
     print(f"\n{render(strategy_table(rows, runs))}", end="")
+    for table in event_tables(runs):
+        print(f"\n{render(table)}", end="")
     for run in runs:
         if run["strategy"] not in BASELINES:
             print(f"\n{render(cluster_table(run))}", end="")
@@ -73,6 +75,66 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
             _kilobytes(group, clients, "train-up", "train-down"),
             f"{sum(run['seconds']['total'] for run in group) / len(group):.1f}",
         )
+    return table
+
+
+def event_tables(runs: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Return what malicious clients, newcomers and drift did to each strategy, where there are any.
+
+    Parameters
+    ----------
+    runs : sequence of mappings
+        `runs` of summary.json.
+    """
+    tables = []
+    if "malicious" in runs[0]:
+        tables.append(
+            _per_strategy(
+                runs,
+                f"Malicious clients: {len(runs[0]['malicious'])} of {runs[0]['num-clients']}; "
+                "accuracy and ARI above are the others'",
+                {"in clusters of their own %": lambda run: run["malicious-isolated"]},
+            )
+        )
+    for name, title in (
+        ("newcomers", "Accuracy % of newcomers after round"),
+        ("drifters", "Accuracy % of clients whose task changes, after round"),
+    ):
+        if name in runs[0]:
+            tables.append(_per_strategy(runs, title, _accuracy_columns(runs, name)))
+    return tables
+
+
+def _accuracy_columns(
+    runs: Sequence[Mapping[str, Any]], who: str
+) -> dict[str, Callable[[Mapping[str, Any]], float | None]]:
+    """Return one column for each evaluated round."""
+    key = f"{who}-accuracy-per-round"
+
+    def column(number: str) -> Callable[[Mapping[str, Any]], float | None]:
+        return lambda run: run[key].get(number)
+
+    rounds = sorted({int(number) for run in runs for number in run[key]})
+    return {str(number): column(str(number)) for number in rounds}
+
+
+def _per_strategy(
+    runs: Sequence[Mapping[str, Any]],
+    title: str,
+    columns: Mapping[str, Callable[[Mapping[str, Any]], float | None]],
+) -> Table:
+    """Return one row per strategy: shares as percentages, means over seeds."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("strategy")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for name in dict.fromkeys(run["strategy"] for run in runs):
+        group = [run for run in runs if run["strategy"] == name]
+        cells = []
+        for value_of in columns.values():
+            values = [value for run in group if (value := value_of(run)) is not None]
+            cells.append(f"{100 * sum(values) / len(values):.0f}" if values else "")
+        table.add_row(name, *cells)
     return table
 
 

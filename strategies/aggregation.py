@@ -81,7 +81,7 @@ class GraphMean(Aggregation):
         models = []
         for client, model in zip(state.clusters.of_client, state.models, strict=True):
             if client not in trained:
-                models.append(dict(model))
+                models.append(model)
                 continue
             near = state.clusters.neighbours_of(client) & trained
             if near not in means:

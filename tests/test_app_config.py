@@ -34,9 +34,87 @@ def test_every_strategy_that_can_be_named_can_be_built():
     assert config(strategy="all").strategy == STRATEGIES
 
 
-def test_what_is_saved_can_be_run_again():
-    found = config(strategy="optimum, local", num_clients=7, num_clusters="auto", noise_rate=0.5)
-    assert parse_config(found.as_run_config()) == found
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"strategy": "spectral+lps-gps , cfl"}, ("spectral+lps-gps", "cfl")),
+        ({"strategy": "", "clustering": "update"}, ("update+mean",)),
+        ({"strategy": "", "aggregation": "graph"}, ("spectral+graph",)),
+        ({"clustering": "loss", "aggregation": "lps-gps"}, ("rcc-pfl", "single", "loss+lps-gps")),
+        ({"strategy": "own+graph", "clustering": "own", "aggregation": "graph"}, ("own+graph",)),
+    ],
+)
+def test_a_pair_is_named_as_a_strategy_or_runs_beside_them(keys, expected):
+    assert config(**keys).strategy == expected
+
+
+def test_a_pair_weights_clients_as_its_aggregations_paper_does():
+    weighted = {name: systems.system(name).weighted for name in ("own+mean", "single+graph")}
+    assert weighted == {"own+mean": False, "single+graph": True}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"strategy": "spectral+"}, r'aggregation is "", but it must be one of mean, graph, lps'),
+        ({"strategy": "+mean"}, r'clustering is "", but it must be one of spectral, signature, '),
+        ({"strategy": "mean+spectral"}, r'clustering is "mean", but it must be one of spectral'),
+        ({"strategy": "rcc-pfl+mean"}, r'clustering is "rcc-pfl"'),
+        ({"strategy": "all,local"}, r'strategy is "all", but it must be one of rcc-pfl'),
+        ({"strategy": "own+mean,own+mean"}, "without repetition"),
+        ({"newcomers": 1, "newcomer_round": 11}, "newcomer-round is 11, .* which is 10"),
+        ({"drift_clients": 2, "num_server_rounds": 4}, "drift-round is 5, .* which is 4"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys, message):
+    with pytest.raises(ValueError, match=message):
+        config(**keys)
+
+
+def test_the_round_of_an_event_that_does_not_happen_is_not_looked_at():
+    found = config(num_server_rounds=2)
+    assert found.newcomer_round > found.num_server_rounds
+    assert found.drift_round > found.num_server_rounds
+
+
+def test_auto_eigenvectors_are_the_usual_ones_of_the_relevance():
+    assert config().num_eigenvectors == 20
+    assert config(relevance="missed-energy").num_eigenvectors == 5
+    assert config(relevance="missed-energy", num_eigenvectors="9").num_eigenvectors == 9
+
+
+def test_paper_and_never_stand_for_no_value():
+    assert [config(weighted_mean=w).weighted_mean for w in ("paper", "true", False)] == [
+        None,
+        True,
+        False,
+    ]
+    assert [config(max_changed=m).max_changed for m in ("never", 0, "3")] == [None, 0, 3]
+
+
+def test_without_an_attack_nobody_is_malicious():
+    assert config(malicious=0.4).federation_settings(10, 0).malicious == 0
+    assert config(malicious=0.4, attack="sign-flip").federation_settings(10, 0).malicious == 0.4
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"strategy": "optimum, local", "num_clients": 7, "num_clusters": "auto"},
+        {"strategy": "all", "clustering": "update", "aggregation": "lps-gps"},
+        {"strategy": "", "aggregation": "graph"},
+        {"weighted_mean": "true", "max_changed": "never", "num_clusters": "elbow"},
+        {"weighted_mean": False, "max_changed": 2, "num_clusters": "silhouette"},
+        {"common_layers": "conv1, conv2", "encoder": "fashion-mnist", "relevance": "missed-energy"},
+        {"encoder": "/a/b.safetensors", "attack": "scaled-update", "attack_scale": -10},
+    ],
+)
+def test_what_is_saved_can_be_run_again(keys):
+    found = config(**keys)
+    saved = found.as_run_config()
+    assert set(saved) == set(DEFAULTS)
+    assert parse_config(saved) == found
+    assert parse_config(saved).as_run_config() == saved
 
 
 def test_the_readme_lists_every_key_with_its_default():
@@ -58,7 +136,7 @@ def test_the_readme_shows_the_table_of_the_committed_run():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("strategy", "rcc-pfl,fedavg", r'strategy is "fedavg", but it must be one of rcc-pfl, opt'),
+        ("strategy", "rcc-pfl,fedavg", r'strategy is "fedavg", but it must be one of rcc-pfl, mt-'),
         ("strategy", "", r'strategy is "", but it must be one of'),
         ("strategy", "local,local", "without repetition"),
         ("dataset", "imagenet", r'dataset is "imagenet", but it must be one of mnist-5k, mnist,'),
@@ -72,14 +150,17 @@ def test_the_readme_shows_the_table_of_the_committed_run():
         ("repeats", True, "repeats is True"),
         ("seed", -1, "seed is -1"),
         ("num-clients", 0, 'num-clients is 0, but it must be a whole number of at least 1, or "al'),
-        ("num-clusters", "many", 'or "auto" or "num-tasks"'),
+        ("num-clusters", 0, "num-clusters is 0, but it must be a whole number of at least 1, or"),
+        ("num-clusters", "many", 'or "auto" or "num-tasks" or "elbow" or "silhouette"'),
         ("tasks", "0,1|1,1", "label 1 stands twice"),
-        ("partition", "even", 'partition is "even", but it must be one of label, quantity'),
+        ("partition", "even", 'partition is "even", but it must be one of label, quantity, equal'),
         ("dirichlet-alpha", 0, "dirichlet-alpha is 0, but it must be a number above 0"),
         ("dirichlet-alpha", float("inf"), "dirichlet-alpha is inf"),
         ("minority", 1.1, "minority is 1.1"),
         ("features", "vgg", 'features is "vgg", but it must be one of hog, raw, resnet18'),
         ("num-eigenvectors", 0, "num-eigenvectors is 0"),
+        ("num-eigenvectors", "all", 'num-eigenvectors is "all", .* at least 1, or "auto"'),
+        ("relevance", "best", 'relevance is "best", but it must be one of paper, missed-energy'),
         ("linkage", "weakest", 'linkage is "weakest", but it must be one of average'),
         ("model", "gpt", 'model is "gpt", but it must be one of paper, logistic-regression'),
         ("optimizer", "lion", 'optimizer is "lion", but it must be one of adam, sgd'),
@@ -88,8 +169,34 @@ def test_the_readme_shows_the_table_of_the_committed_run():
         ("batch-size", 0, "batch-size is 0"),
         ("fraction-train", 0, "fraction-train is 0, but it must be a number above 0 and at most 1"),
         ("fraction-train", 1.5, "fraction-train is 1.5"),
-        ("weighted-mean", "yes", 'weighted-mean is "yes", but it must be true or false'),
+        ("weighted-mean", "yes", 'weighted-mean is "yes", but it must be true or false, or "paper"'),
         ("evaluate-every", 0, "evaluate-every is 0"),
+        ("clustering", "rcc-pfl", 'clustering is "rcc-pfl", but .* one of nothing, spectral, sig'),
+        ("aggregation", "median", 'aggregation is "median", but .* one of nothing, mean, graph, '),
+        ("update-distance", "angle", 'update-distance is "angle", .* one of cosine, euclidean'),
+        ("common-layers", "", 'common-layers is "", but it must be "paper", "conv", or names of'),
+        ("common-layers", "conv1,,conv2", 'common-layers is "conv1,,conv2"'),
+        ("local-rounds", 0, "local-rounds is 0"),
+        ("stop-reassociation", -1, "stop-reassociation is -1"),
+        ("encoder", "resnet18", 'encoder is "resnet18", .* a .safetensors file, "auto", or one of'),
+        ("encoder", "folder", 'encoder is "folder"'),
+        ("num-centroids", 0, "num-centroids is 0"),
+        ("num-components", 0, "num-components is 0"),
+        ("graph-threshold", -0.1, "graph-threshold is -0.1"),
+        ("fine-tune", "once", 'fine-tune is "once", but it must be one of refresh, always, never'),
+        ("fine-tune-epochs", 0, "fine-tune-epochs is 0"),
+        ("max-changed", -1, 'max-changed is -1, .* whole number of at least 0, or "never"'),
+        ("refresh-every", 1.5, "refresh-every is 1.5"),
+        ("cfl-mean-norm", 0, "cfl-mean-norm is 0, but it must be a number above 0"),
+        ("cfl-max-norm", -1, "cfl-max-norm is -1"),
+        ("newcomers", -1, "newcomers is -1"),
+        ("newcomer-round", 1, "newcomer-round is 1, but it must be a whole number of at least 2"),
+        ("drift-clients", -1, "drift-clients is -1"),
+        ("drift-round", 0, "drift-round is 0"),
+        ("attack", "bribe", 'attack is "bribe", but it must be one of none, sign-flip, scaled-up'),
+        ("malicious", 0, "malicious is 0, but it must be a number above 0 and below 1"),
+        ("malicious", 1, "malicious is 1"),
+        ("attack-scale", 1e4, "attack-scale is 10000.0"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(key, value, message):
@@ -98,7 +205,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(key, value, message):
 
 
 def test_unknown_and_missing_keys():
-    with pytest.raises(ValueError, match="learning-rat is not a run-config key: the keys are batc"):
+    with pytest.raises(ValueError, match="learning-rat is not a run-config key: the keys are aggr"):
         parse_config({**DEFAULTS, "learning-rat": 1})
     with pytest.raises(ValueError, match="the run-config key seed is missing"):
         parse_config({key: value for key, value in DEFAULTS.items() if key != "seed"})
@@ -124,7 +231,7 @@ def test_numbers_may_come_as_text_or_as_the_other_kind():
         ("strategy=rcc-pfl,single", ("strategy", "rcc-pfl,single")),
         ("tasks=0,1|2,3", ("tasks", "0,1|2,3")),
         ('tasks="0,1|2,3"', ("tasks", "0,1|2,3")),
-        ("weighted-mean=true", ("weighted-mean", True)),
+        ("weighted-mean=true", ("weighted-mean", "true")),
         ("learning-rate=5e-5", ("learning-rate", 5e-5)),
         ("data-dir=/a/b=c", ("data-dir", "/a/b=c")),
         ("output-dir=2026-11-21", ("output-dir", "2026-11-21")),

@@ -5,11 +5,15 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster
 
 from strategies.grouping import (
+    COUNT_RULES,
     LINKAGES,
     agglomerate,
+    agglomerate_distances,
     average_relevance,
+    best_silhouette,
     canonical_labels,
     choose_num_clusters,
+    cut_dendrogram,
 )
 
 
@@ -81,13 +85,69 @@ def test_every_linkage_finds_clear_clusters_of_unequal_interleaved_size(method):
 @pytest.mark.parametrize(
     "truth", [[0, 1], [0, 0, 1, 1, 1], [0, 1, 0, 2, 1, 2, 0], [0, 1, 2, 3, 4] * 5, [0, 0, 0, 1]]
 )
-def test_the_widest_gap_finds_the_number_of_clusters(truth):
-    assert agglomerate(blocks(truth), "elbow").labels.tolist() == canonical_labels(truth).tolist()
+@pytest.mark.parametrize("rule", COUNT_RULES)
+def test_the_rules_find_the_number_of_clusters(truth, rule):
+    assert agglomerate(blocks(truth), rule).labels.tolist() == canonical_labels(truth).tolist()
+
+
+def test_clusters_are_read_off_in_client_order_not_in_leaf_order():
+    # The fault: labels in the dendrogram's leaf order (0, 3, 1, 2, 4 here) taken for the clients'.
+    truth = np.array([0, 1, 1, 0, 1])
+    assert agglomerate(blocks(truth), 2).labels.tolist() == truth.tolist()
+    merges = np.array([[0, 3, 0.1, 2], [1, 2, 0.1, 2], [4, 6, 0.1, 3], [5, 7, 0.6, 5]])
+    assert cut_dendrogram(merges, 2).tolist() == truth.tolist()
+    assert cut_dendrogram(merges, 1).tolist() == [0] * 5
+    assert cut_dendrogram(merges, 5).tolist() == [0, 1, 2, 3, 4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=14), st.sampled_from(LINKAGES))
+def test_interleaved_clusters_of_any_sizes_are_found(truth, method):
+    found = agglomerate(blocks(truth), len(set(truth)), method)
+    assert found.labels.tolist() == canonical_labels(truth).tolist()
 
 
 def test_by_hand_the_widest_gap():
     merges = np.array([[0, 1, 0.1, 2], [2, 3, 0.15, 2], [4, 5, 0.7, 4]])
     assert choose_num_clusters(merges) == 2
+
+
+def test_by_hand_the_best_silhouette():
+    # Two pairs, 1 within and 9 across: two clusters have (9 − 1)/9 for each client; three leave one
+    # pair, (2·8/9 + 0 + 0)/4.
+    distances = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 1], [9, 9, 1, 0.0]])
+    assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 2
+    # Clients 0 and 1 in one place, all else 6 apart. Three clusters: (1 + 1 + 0 + 0)/4. Two, with
+    # client 2 in the pair: (6 − 3)/6 for the pair, nothing for the others: half of that.
+    distances = np.full((4, 4), 6.0) - 6 * np.eye(4)
+    distances[0, 1] = distances[1, 0] = 0
+    assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 3
+    # All alike: every number scores 0, and the lowest is taken.
+    distances = 1 - np.eye(5)
+    assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 9))
+def test_no_number_of_clusters_has_a_better_silhouette(seed, count):
+    distances = 1 - similarity(seed, count)
+    merges = agglomerate_distances(distances, 2).merges
+
+    def silhouette(labels):
+        total = 0
+        for i, own in enumerate(labels):
+            mates = [j for j in range(count) if labels[j] == own and j != i]
+            if not mates:
+                continue  # 0 for a client alone
+            within = distances[i, mates].mean()
+            across = min(distances[i, labels == c].mean() for c in set(labels.tolist()) - {own})
+            total += (across - within) / max(across, within)
+        return total / count
+
+    scores = [silhouette(cut_dendrogram(merges, number)) for number in range(2, count)]
+    best = best_silhouette(distances, merges)
+    assert 2 <= best <= count - 1
+    assert scores[best - 2] == pytest.approx(max(scores))
 
 
 def test_similarities_beyond_one_by_rounding_are_no_distance():
@@ -97,7 +157,7 @@ def test_similarities_beyond_one_by_rounding_are_no_distance():
 
 
 def test_one_client_is_one_cluster():
-    for wanted in (1, "elbow"):
+    for wanted in (1, *COUNT_RULES):
         found = agglomerate(np.ones((1, 1)), wanted)
         assert found.labels.tolist() == [0]
         assert found.merges.shape == (0, 4)
@@ -111,6 +171,7 @@ def test_more_clusters_than_clients(wanted):
 
 def test_the_matrix_is_left_as_it_was():
     matrix = similarity(0, 5)
-    before = matrix.copy()
-    agglomerate(matrix, 2)
-    assert np.array_equal(matrix, before)
+    matrix.flags.writeable = False  # changing it would raise
+    for wanted in (2, *COUNT_RULES):
+        agglomerate(matrix, wanted)
+        agglomerate_distances(matrix, wanted)

@@ -123,7 +123,7 @@ def test_models_that_start_as_copies_are_noticed_not_trained(monkeypatch):
     # The fault: all copies lose alike, every client takes the first, and the others never train.
     monkeypatch.setattr("strategies.ifca.MAX_DRAWS", 5)
     grid = LocalGrid(toy_app([0, 1, 1]), 3)
-    with pytest.raises(RuntimeError, match=r"in 5 draws of 2 initial models .* no client preferred"):
+    with pytest.raises(RuntimeError, match=r"in 5 draws of 2 initial models .* no client pref"):
         run(IfcaPfl(2, lambda number: draw_model(0)), grid)
     assert sum(m.metadata.message_type == "query.losses" for m in grid.sent) == 5 * 3
 

@@ -1,0 +1,276 @@
+"""Clients that appear, vanish and come back between rounds."""
+
+import numpy as np
+import pytest
+
+from strategies import FedHC, Flt, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
+from tests.local_grid import LocalGrid
+from tests.toy_app import (
+    ENCODER,
+    STRATEGIES,
+    TASKS,
+    draw_model,
+    fail,
+    groups,
+    in_rounds,
+    run,
+    toy_app,
+    toy_plane,
+    weights,
+    with_arrays,
+    with_metrics,
+)
+
+every_strategy = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES.keys())
+
+
+@pytest.fixture(autouse=True)
+def plane_without_umap(monkeypatch):
+    monkeypatch.setattr("strategies.flt.embed_signatures", toy_plane)
+
+
+class Visits(LocalGrid):
+    """A grid whose nodes come and go. `away`: from client to the rounds in which it is not there.
+
+    Round 0 is the pre-round. Who is away answers nothing.
+    """
+
+    def __init__(self, app, num_clients, away):
+        super().__init__(app, num_clients)
+        self.away = {self.node_of(client): set(rounds) for client, rounds in away.items()}
+        self.round = -1
+
+    def get_node_ids(self):
+        """Return who is there: the strategy looks once in every round."""
+        self.round += 1
+        return {node for node in self.contexts if self.round not in self.away.get(node, ())}
+
+    def send_and_receive(self, messages, *, timeout=None):
+        there = [m for m in messages if self.round not in self.away.get(m.metadata.dst_node_id, ())]
+        return super().send_and_receive(there, timeout=timeout)
+
+    def rounds_of(self, client, kind="train"):
+        return [
+            int(m.metadata.group_id)
+            for m in self.sent
+            if (m.metadata.dst_node_id, m.metadata.message_type) == (self.node_of(client), kind)
+        ]
+
+
+@every_strategy
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_newcomer_is_placed_trains_and_is_tested(make, number):
+    grid = Visits(toy_app(TASKS), 7, {6: range(number)})
+    strategy = make()
+    run(strategy, grid, rounds=3)
+    assert grid.round == 3
+    assert grid.rounds_of(6) == grid.rounds_of(6, "evaluate") == list(range(number, 4))
+    for report in strategy.reports:
+        present = set(range(7 if report.round >= number else 6))
+        assert set(report.clusters) == set(report.accuracies) == present
+    assert strategy.reports[-1].accuracies[6] > 0
+    assert not strategy.failures
+
+
+TOGETHER = [[0, 2, 5], [1, 4], [3, 6]]
+
+
+@pytest.mark.parametrize(
+    "name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph", "fedhc", "ifca-pfl", "ifca", "optimum"]
+)
+def test_newcomers_land_where_their_like_are(name):
+    # Clients 2 and 6 come in round 2; with the others there are clusters {0, 5}, {1, 4}, {3}.
+    strategy = STRATEGIES[name]()
+    run(strategy, Visits(toy_app(TASKS), 7, {2: {0, 1}, 6: {0, 1}}), rounds=2)
+    assert groups(strategy.reports[0].clusters) == [[0, 5], [1, 4], [3]]
+    assert groups(strategy.reports[1].clusters) == TOGETHER
+
+
+@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph"])
+def test_newcomers_are_asked_alone(name):
+    grid = Visits(toy_app(TASKS), 7, {6: {0, 1}})
+    run(STRATEGIES[name](), grid, rounds=2)
+    later = [
+        m.metadata.dst_node_id
+        for m in grid.sent
+        if m.metadata.message_type.startswith("query.") and m.metadata.group_id == "2"
+    ]
+    assert later
+    assert set(later) == {grid.node_of(6)}
+
+
+def test_by_hand_a_newcomer_starts_from_its_clusters_model():
+    # Cluster {0} is at 1 after round 1, and client 2 starts there: (1 + 1 + 1 + 3)/2 = 3.
+    strategy = Optimum({0: 0, 1: 1, 2: 0})
+    assert weights(run(strategy, Visits(toy_app(), 3, {2: {0, 1}}), rounds=2)) == [3, 4]
+
+
+def test_by_hand_a_newcomer_that_is_the_first_of_its_cluster_starts_from_the_initial_model():
+    strategy = Optimum({0: 0, 1: 0, 2: 1})
+    assert weights(run(strategy, Visits(toy_app(), 3, {2: {0, 1}}), rounds=2)) == [3, 3]
+    strategy = Local()
+    assert weights(run(strategy, Visits(toy_app(), 3, {1: {0, 1}}), rounds=2)) == [2, 6, 2]
+    assert strategy.clusters.of_client == {0: 0, 1: 2, 2: 1}
+
+
+def test_by_hand_in_a_graph_a_newcomer_starts_from_its_clusters_mean_and_is_linked_with_it():
+    # {0, 1} (10 and 20 images) are at 5/3 after round 1; client 2, of their task, starts there.
+    # Round 2: 5/3 + (1·10 + 2·20 + 3·30)/60 = 5/3 + 7/3 = 4 for all three; client 3 is alone.
+    strategy = Flt(ENCODER, 2, graph=True)
+    result = run(strategy, Visits(toy_app([0, 0, 0, 1]), 4, {2: {0, 1}}), rounds=2)
+    assert weights(result) == pytest.approx([4, 4, 4, 8])
+    assert strategy.clusters.neighbours == {
+        0: {0, 1, 2},
+        1: {0, 1, 2},
+        2: {0, 1, 2},
+        3: {3},
+    }
+
+
+def test_a_newcomer_of_low_index_is_listed_first():
+    grid = Visits(toy_app(), 3, {0: {0, 1}})
+    result = run(Local(), grid, rounds=2)
+    # Client 0 has trained once (+1), clients 1 and 2 twice (+2 and +3 a round).
+    listed = result.evaluate_metrics_clientapp[2]["accuracy-per-client"]
+    assert listed == [0.001, 0.004, 0.006]
+
+
+def test_random_places_are_the_same_whenever_one_comes():
+    at_once, late = Random([3, 2, 2]), Random([3, 2, 2])
+    run(at_once, LocalGrid(toy_app(), 7), rounds=3)
+    run(late, Visits(toy_app(), 7, {0: {0, 1}, 4: {0, 1, 2}}), rounds=3)
+    assert groups(late.clusters.of_client) == groups(at_once.clusters.of_client)
+
+
+@pytest.mark.parametrize("make", [lambda: FedHC(2), Single], ids=["fedhc", "single"])
+def test_nobody_knows_where_a_newcomer_belongs_that_has_not_trained(make):
+    # It fails in its first round, and is in the largest cluster until it trains.
+    app = toy_app([0, 1, 0, 1], {("train", 3): in_rounds(2)})
+    strategy = make()
+    run(strategy, Visits(app, 4, {3: {0, 1}}), rounds=3)
+    assert strategy.reports[1].clusters[3] == 0
+    assert strategy.reports[2].clusters[3] == strategy.reports[2].clusters[1]
+
+
+@every_strategy
+def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
+    grid = Visits(toy_app(TASKS), 7, {4: {2}})
+    strategy = make()
+    run(strategy, grid, rounds=3)
+    assert "client 4 failed in round 2 and is left out of it: no answer in time" in caplog.text
+    assert "already" not in caplog.text  # its own index is not taken
+    assert grid.rounds_of(4) == grid.rounds_of(4, "evaluate") == [1, 3]
+    assert [4 in report.accuracies for report in strategy.reports] == [True, False, True]
+    assert set(strategy.clusters.of_client) == set(range(7))
+    assert not strategy.failures
+
+
+QUERIES = [
+    ("rcc-pfl", "spectrum"),
+    ("rcc-pfl", "relevance"),
+    ("mt-hfl", "relevance"),
+    ("flt", "signature"),
+    ("flt-graph", "signature"),
+    ("ifca-pfl", "losses"),
+    ("ifca", "losses"),
+]
+
+
+@pytest.mark.parametrize(("name", "query"), QUERIES)
+def test_a_newcomer_that_fails_its_query_is_named_and_left_out(name, query, caplog):
+    grid = Visits(toy_app(TASKS, {(f"query.{query}", 6): fail}), 7, {6: {0, 1}})
+    strategy = STRATEGIES[name]()
+    run(strategy, grid, rounds=3)
+    assert strategy.failures == {6: "the disk is full"}
+    assert f"client 6 is left out, its {query} failed: the disk is full" in caplog.text
+    assert set(strategy.clusters.of_client) == set(strategy.reports[-1].accuracies) == set(range(6))
+    assert not grid.rounds_of(6)
+    assert len(strategy.reports) == 3
+
+
+@every_strategy
+def test_a_newcomer_that_does_not_tell_its_index_is_named_and_left_out(make, caplog):
+    grid = Visits(toy_app(TASKS, {("query.describe", 6): fail}), 7, {6: {0, 1}})
+    strategy = make()
+    run(strategy, grid, rounds=2)
+    assert f"node {grid.node_of(6)} is left out, it did not tell its index" in caplog.text
+    assert set(strategy.reports[-1].accuracies) == set(range(6))
+
+
+WIDER = {
+    "eigenvectors": with_arrays(lambda a: a.update(eigenvectors=np.eye(9, 3, dtype=np.float32))),
+    "centroids": with_arrays(lambda a: a.update(centroids=np.ones((2, 4), np.float32))),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "what", "reason"),
+    [
+        ("rcc-pfl", "spectrum", "eigenvectors", "its features have 9 dimensions, the others' 8"),
+        ("flt", "signature", "centroids", "its centroids have 4 numbers, the others' 3"),
+        ("flt-graph", "signature", "centroids", "its centroids have 4 numbers, the others' 3"),
+    ],
+)
+def test_a_newcomer_of_another_width_is_named_and_left_out(name, query, what, reason):
+    strategy = STRATEGIES[name]()
+    app = toy_app(TASKS, {(f"query.{query}", 6): WIDER[what]})
+    run(strategy, Visits(app, 7, {6: {0, 1}}), rounds=3)
+    assert strategy.failures == {6: reason}
+    assert set(strategy.reports[-1].accuracies) == set(range(6))
+
+
+@pytest.mark.parametrize(("name", "query"), QUERIES)
+def test_a_client_left_out_in_the_pre_round_is_let_in_when_it_reconnects(name, query):
+    app = toy_app(TASKS, {(f"query.{query}", 6): in_rounds(0)})
+    grid = Visits(app, 7, {6: {1}})
+    strategy = STRATEGIES[name]()
+    run(strategy, grid, rounds=3)
+    assert grid.rounds_of(6) == [2, 3]
+    assert not strategy.failures
+    assert [6 in report.accuracies for report in strategy.reports] == [False, True, True]
+    assert groups(strategy.reports[1].clusters) == TOGETHER
+
+
+@pytest.mark.parametrize("name", ["rcc-pfl", "fedsem", "optimum"])
+def test_a_client_may_come_back_as_another_node(name, caplog):
+    # Node 6 is client 0's new one: it comes when the old one has gone.
+    app = toy_app(TASKS, {("query.describe", 6): with_metrics(client_index=0)})
+    grid = Visits(app, 7, {0: {2, 3}, 6: {0, 1}})
+    strategy = STRATEGIES[name]()
+    run(strategy, grid, rounds=3)
+    assert grid.rounds_of(0) == [1]
+    assert grid.rounds_of(6) == [2, 3]
+    assert set(strategy.reports[-1].accuracies) == set(range(6))
+    assert "left out" not in caplog.text
+
+
+def test_an_index_that_another_node_has_is_refused(caplog):
+    app = toy_app(TASKS, {("query.describe", 6): with_metrics(client_index=0)})
+    grid = Visits(app, 7, {6: {0, 1}})
+    strategy = Single()
+    run(strategy, grid, rounds=2)
+    node, other = grid.node_of(6), grid.node_of(0)
+    assert (
+        f"node {node} is left out, it says that it is client 0, which node {other} is"
+        in caplog.text
+    )
+    assert grid.rounds_of(0) == [1, 2]
+    assert not grid.rounds_of(6)
+
+
+def test_two_newcomers_to_ifca_are_asked_about_the_models_as_they_were_last():
+    # Models are at 0 and 10 in round 1, and the newcomers' targets are 0 and 10.
+    strategy = IfcaPfl(2, draw_model)
+    run(strategy, Visits(toy_app([0, 1, 1, 0]), 4, {2: {0, 1}, 3: {0, 1}}), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 1, 3: 0}
+
+
+@pytest.mark.parametrize("make", [RccPfl, lambda m, **o: MtHfl(m, common_layers=["w"], **o)])
+def test_newcomers_become_known_to_later_newcomers(make):
+    # Clients 0 and 1 are there; clients 2 and then 3 come one after the other.
+    strategy = make(2, num_eigenvectors=3)
+    grid = Visits(toy_app([0, 1, 0, 1]), 4, {2: {0, 1}, 3: {0, 1, 2}})
+    run(strategy, grid, rounds=3)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1}
+    asked = [m for m in grid.sent if m.metadata.message_type == "query.relevance"]
+    assert [len(m.content["arrays"]) for m in asked] == [2, 2, 2, 3]

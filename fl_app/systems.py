@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -37,8 +39,6 @@ from strategies import (
 )
 from strategies.base import Options
 from strategies.grouping import NumClusters
-
-logger = logging.getLogger(__name__)
 
 _DRAW_STREAM = 0x1FCA
 
@@ -150,9 +150,23 @@ def _losses(setting: Setting, *, enforce: bool) -> Clustering:
     )
 
 
+@contextmanager
+def _printed(source: logging.Logger) -> Iterator[None]:
+    """Print what a logger says: pre-training takes minutes, and people want to see it move."""
+    handler, level = logging.StreamHandler(sys.stdout), source.level
+    source.addHandler(handler)
+    source.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        source.setLevel(level)
+        source.removeHandler(handler)
+
+
 @lru_cache(maxsize=2)
 def _encoder(source: str, channels: int, data_dir: str) -> protocol.NDArrays:
-    autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir)
+    with _printed(logging.getLogger("clients.autoencoder")):
+        autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir)
     return protocol.to_arrays(ArrayRecord(autoencoder.state_dict()))
 
 

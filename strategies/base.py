@@ -152,6 +152,7 @@ class ClusteredStrategy(Strategy):
         self._num_examples: dict[int, float] = {}
         self._asked: dict[int, int] = {}
         self._sent: dict[int, NDArrays] = {}
+        self._participants: tuple[int, ...] = ()
         self._num_rounds = 0
         self._started = 0.0
 
@@ -287,6 +288,7 @@ class ClusteredStrategy(Strategy):
         state = self._state(participants)
         self._regroup(self.clustering.before_training(state, conversation))
         participants = [client for client in participants if client in conversation.nodes]
+        self._participants = tuple(participants)
         messages = self._messages(
             protocol.TRAIN, server_round, config, participants, self.train_traffic
         )
@@ -346,6 +348,10 @@ class ClusteredStrategy(Strategy):
         self._asked = {}
         if server_round % self.evaluate_every and server_round != self._num_rounds:
             return []
+        if server_round == self._num_rounds:
+            state = self._state(self._participants)
+            self._regroup(self.clustering.after_last_round(state, self._conversation))
+            self.reports[-1].clusters = dict(self.clusters.of_client)
         clients = list(self._conversation.nodes)
         return self._messages(
             protocol.EVALUATE, server_round, config, clients, self.evaluate_traffic

@@ -50,6 +50,10 @@ class Clustering(ABC):
         """Return the clusters in which the participants' updates are combined."""
         return state.clusters
 
+    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
+        """Return the clusters of the result; `state.participants` are the last round's."""
+        return state.clusters
+
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:

@@ -136,16 +136,16 @@ class LossClustering(Clustering):
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Ask the participants again; one that fails keeps its cluster."""
-        if state.number == 1 or (self.stop_after and self._unchanged >= self.stop_after):
+        if state.number == 1 or self._settled():
             return state.clusters
-        models = cluster_models(state)
-        inhabited = set(state.clusters.of_client.values())
-        self._models = [
-            model if cluster in inhabited or not state.per_client else self._models[cluster]
-            for cluster, model in enumerate(models)
-        ]
-        losses = self._ask(conversation, self._models, state.participants)
-        return self._associate(losses, state.clusters)
+        return self._associate(state, state.participants, conversation)
+
+    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
+        """Ask those that did not take part in the last round, whose choice may be an old one."""
+        others = [client for client in conversation.nodes if client not in state.participants]
+        if not others or self._settled():
+            return state.clusters
+        return self._associate(state, others, conversation)
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
@@ -154,7 +154,20 @@ class LossClustering(Clustering):
         losses = self._ask(conversation, self._models, newcomers, for_training=False)
         return clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
 
-    def _associate(self, losses: dict[int, list[float]], clusters: Clusters) -> Clusters:
+    def _settled(self) -> bool:
+        return 0 < self.stop_after <= self._unchanged
+
+    def _associate(
+        self, state: Round, clients: Sequence[int], conversation: Conversation
+    ) -> Clusters:
+        """Let clients choose among the clusters' models as they are now."""
+        clusters = state.clusters
+        inhabited = set(clusters.of_client.values())
+        self._models = [
+            model if cluster in inhabited or not state.per_client else self._models[cluster]
+            for cluster, model in enumerate(cluster_models(state))
+        ]
+        losses = self._ask(conversation, self._models, clients)
         if not losses:
             return clusters
         table = np.array(list(losses.values()))

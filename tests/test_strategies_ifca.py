@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_core import protocol
-from strategies import ClusteredStrategy, Ifca, IfcaPfl, LossClustering, LpsGps
+from strategies import ClusteredStrategy, GraphMean, Ifca, IfcaPfl, LossClustering, LpsGps
 from strategies.ifca import inhabit_all, lowest_loss
 from tests.local_grid import LocalGrid
 from tests.toy_app import MODEL, draw_model, fail, in_rounds, run, toy_app, weights, with_metrics
@@ -165,14 +165,22 @@ def test_bytes_are_m_models_down_and_one_up():
     assert strategy.pre_round_traffic.up == 3 * (8 + len("client-index"))  # the roll call
 
 
-def test_only_participants_are_asked_after_the_pre_round():
+def test_only_participants_are_asked_between_the_pre_round_and_the_end():
     grid = Notes(toy_app([0, 1, 1, 0]), 4)
     run(Ifca(2, draw_model, fraction_train=0.5), grid, rounds=4)
-    for number in (2, 3, 4):
+    for number in (2, 3):
         asked = {c for kind, when, c, *_ in grid.notes if (kind, when) == ("query.losses", number)}
         assert asked == set(grid.trained(number))
         assert len(asked) == 2
         assert "whole" not in grid.trained(number).values()
+
+
+def test_after_the_last_round_the_others_choose_again_too():
+    grid = Notes(toy_app([0, 1, 1, 0]), 4)
+    run(Ifca(2, draw_model, fraction_train=0.5), grid, rounds=4)
+    asked = [c for kind, when, c, *_ in grid.notes if (kind, when) == ("query.losses", 4)]
+    assert sorted(asked) == [0, 1, 2, 3]
+    assert set(asked[:2]) == set(grid.trained(4))
 
 
 def test_clients_are_no_longer_asked_once_nobody_has_moved_for_some_rounds():
@@ -194,6 +202,16 @@ def test_a_move_starts_the_count_of_quiet_rounds_again():
     assert grid.rounds_of("query.losses") == [0, 2, 3, 4, 5, 6, 7]
     # Nobody lived in cluster 0 until round 4, and its model was yet at the client.
     assert grid.trained(4) == {0: 0}
+
+
+def test_a_client_that_failed_in_training_is_not_taken_to_have_its_models_still():
+    # Each client has a model of its own; that of client 1, which fails in round 2, stays as it was.
+    grid = Notes(toy_app([0, 1], {("train", 1): in_rounds(2)}, step=lambda c, t: (0.1, 0)), 2)
+    clustering = LossClustering(2, draw_model, enforce=False, stop_after=1)
+    result = run(ClusteredStrategy(clustering, GraphMean()), grid, rounds=3)
+    assert grid.trained(2) == {0: 0, 1: 1}
+    assert grid.trained(3) == {0: "whole", 1: "whole"}
+    assert weights(result) == pytest.approx([0.3, 10.2])
 
 
 def test_clients_are_asked_about_the_models_of_empty_clusters_as_they_are():

@@ -310,6 +310,7 @@ class Results:
                     [found.of_client[c] for c in clients],
                     [run.tasks[c] for c in clients],
                     task_names=task_names(federation),
+                    measure=found.measure,
                 )
             )
 

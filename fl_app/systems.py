@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from flwr.app import ArrayRecord
 from torch import nn
 
@@ -163,9 +164,20 @@ def _printed(source: logging.Logger) -> Iterator[None]:
         source.removeHandler(handler)
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Train on one thread: the layers are small, and threads that wait for each other cost more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 @lru_cache(maxsize=2)
 def _encoder(source: str, channels: int, data_dir: str) -> protocol.NDArrays:
-    with _printed(logging.getLogger("clients.autoencoder")):
+    with _printed(logging.getLogger("clients.autoencoder")), _one_thread():
         autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir)
     return protocol.to_arrays(ArrayRecord(autoencoder.state_dict()))
 

@@ -70,6 +70,7 @@ class UpdateClustering(Clustering):
             similarity=similarity,
             merges=grouping.merges,
             compared=tuple(clients),
+            measure="cosine of updates",
         )
         return found.with_everybody(list(state.clusters.of_client))
 

@@ -147,6 +147,7 @@ class SignatureClustering(Clustering):
                 for client, row in zip(signatures, graph, strict=True)
             },
             similarity=1 / (1 + distances),
+            measure="closeness 1/(1 + A)",
             merges=grouping.merges,
         )
 

@@ -60,6 +60,7 @@ class LinearSignatureClustering(Clustering):
         return Clusters(
             dict(zip(signatures, grouping.labels.tolist(), strict=True)),
             similarity=1 / (1 + distances),
+            measure="closeness 1/(1 + distance)",
             merges=grouping.merges,
         )
 

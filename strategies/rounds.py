@@ -33,6 +33,8 @@ class Clusters:
         Their dendrogram, as scipy writes it.
     compared : tuple of n int
         Clients in the order of `similarity`. Empty: those of `of_client`.
+    measure : str
+        What `similarity` is, in words.
     """
 
     of_client: dict[int, int]
@@ -41,6 +43,7 @@ class Clusters:
     similarity: NDArray[np.float64] | None = None
     merges: NDArray[np.float64] | None = None
     compared: tuple[int, ...] = ()
+    measure: str = "relevance"
 
     def __post_init__(self) -> None:
         if not self.compared:

@@ -139,7 +139,16 @@ def test_random_places_are_the_same_whenever_one_comes():
     at_once, late = Random([3, 2, 2]), Random([3, 2, 2])
     run(at_once, LocalGrid(toy_app(), 7), rounds=3)
     run(late, Visits(toy_app(), 7, {0: {0, 1}, 4: {0, 1, 2}}), rounds=3)
-    assert groups(late.clusters.of_client) == groups(at_once.clusters.of_client)
+    everybody = groups(at_once.clusters.of_client)
+    assert groups(late.clusters.of_client) == everybody
+    without = [[client for client in group if client not in (0, 4)] for group in everybody]
+    assert groups(late.reports[0].clusters) == sorted(filter(None, without))
+
+
+def test_newcomers_without_federation_are_each_alone():
+    strategy = Local()
+    assert weights(run(strategy, Visits(toy_app(), 4, {1: {0, 1}, 3: {0, 1}}), 2)) == [2, 6, 2, 4]
+    assert strategy.clusters.of_client == {0: 0, 1: 2, 2: 1, 3: 3}
 
 
 @pytest.mark.parametrize("make", [lambda: FedHC(2), Single], ids=["fedhc", "single"])

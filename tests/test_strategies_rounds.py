@@ -69,6 +69,13 @@ def test_by_hand_two_clusters_two_rounds():
     assert result.evaluate_metrics_clientapp[2]["accuracy-per-client"] == [0.005, 0.004, 0.005]
 
 
+def test_by_hand_clusters_that_are_given_anew_in_a_later_round():
+    # {0, 1} and {2} are at 1.5 and 3; then client 0 goes over: 1.5 + 2, and 3 + (1 + 3)/2.
+    clustering = GivenClusters({0: 0, 1: 0, 2: 1}, {2: {0: 1, 1: 0, 2: 1}})
+    result = run(ClusteredStrategy(clustering), LocalGrid(toy_app(), 3), rounds=2)
+    assert weights(result) == [3.5, 5]
+
+
 def test_single_and_local_by_hand():
     assert weights(run(Single(), LocalGrid(toy_app(), 3))) == [2]
     assert weights(run(Local(), LocalGrid(toy_app(), 3))) == [1, 2, 3]

@@ -41,6 +41,7 @@ def draw_similarity(
     tasks: Sequence[int] | None,
     *,
     task_names: Sequence[str] | None = None,
+    measure: str = "relevance",
 ) -> Path:
     """Draw the relevance between all clients, with the tree and the clusters made from it.
 
@@ -52,7 +53,7 @@ def draw_similarity(
     path : Path
         The PNG to write.
     similarity : NDArray[np.float64], shape (K, K)
-        Relevance of each pair of clients, in [0, 1].
+        Of each pair of clients.
     merges : NDArray[np.float64], shape (K − 1, 4)
         SciPy linkage matrix of the clients.
     clusters : sequence of K int
@@ -61,13 +62,16 @@ def draw_similarity(
         The true task of each client, or None when it is not known.
     task_names : sequence of str, optional
         What to call the tasks; task t is `task_names[t]`. By default "task 0", "task 1" ...
+    measure : str
+        What `similarity` is.
 
     Returns
     -------
     Path
         The PNG that was written.
     """
-    return save(similarity_figure(similarity, merges, clusters, tasks, task_names), path)
+    figure = similarity_figure(similarity, merges, clusters, tasks, task_names, measure)
+    return save(figure, path)
 
 
 def similarity_figure(
@@ -76,6 +80,7 @@ def similarity_figure(
     clusters: Sequence[int],
     tasks: Sequence[int] | None,
     task_names: Sequence[str] | None = None,
+    measure: str = "relevance",
 ) -> Figure:
     """Return the figure that `draw_similarity` saves."""
     clients = len(similarity)
@@ -85,7 +90,8 @@ def similarity_figure(
     order, tree = _leaf_order(merges, clusters)
 
     height = 5.2 + (1.0 if tree else 0.0) + (0.0 if tasks is None else 0.2)
-    figure = new_figure("Relevance between clients, ordered by the merge tree", height)
+    title = f"{measure[0].upper()}{measure[1:]} between clients, ordered by the merge tree"
+    figure = new_figure(title, height)
     axes = figure.add_subplot()
     low, high = colour_range(similarity)
     image = axes.imshow(similarity[np.ix_(order, order)], cmap="YlGnBu", vmin=low, vmax=high)
@@ -105,7 +111,7 @@ def similarity_figure(
         _draw_tree(axes.inset_axes((0, bottom, 1, 0.2), sharex=axes), tree)
         if FAINT in tree["color_list"]:
             handles.append(Line2D([], [], color=FAINT, lw=1.6, label="links between clusters"))
-    _draw_bar(figure, axes, image, similarity)
+    _draw_bar(figure, axes, image, similarity, measure)
     legend_below(figure, handles)
     return figure
 
@@ -144,7 +150,7 @@ def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _draw_bar(
-    figure: Figure, axes: Axes, image: AxesImage, similarity: NDArray[np.float64]
+    figure: Figure, axes: Axes, image: AxesImage, similarity: NDArray[np.float64], measure: str
 ) -> None:
     low, high = image.get_clim()
     # Pointed ends tell that some cells, such as the diagonal, lie beyond the range.
@@ -152,7 +158,7 @@ def _draw_bar(
     extend = ("neither", "min", "max", "both")[below + 2 * above]
     bar = figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.04, 1)), extend=extend)
     bar.ax.tick_params(labelsize=SMALL_SIZE)
-    bar.ax.set_ylabel("relevance R(i, j)", fontsize=LABEL_SIZE)
+    bar.ax.set_ylabel(f"{measure} of clients i and j", fontsize=LABEL_SIZE)
 
 
 def _draw_tree(axes: Axes, tree: Mapping[str, Any]) -> None:

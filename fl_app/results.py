@@ -52,6 +52,8 @@ class RunResult:
         As in summary.json.
     failures : dict of str
         Why clients were left out, by client index.
+    tasks_per_round : list of lists of int
+        The true task of each client, in each round of `reports`.
     malicious, newcomers, drifters : tuple of int
         Clients that attack, that came late, and whose task changed. Accuracies and agreement are
         those of the others than the malicious.
@@ -66,6 +68,7 @@ class RunResult:
     bytes: dict[str, int]
     seconds: dict[str, float]
     failures: dict[int, str]
+    tasks_per_round: list[list[int]]
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
     drifters: tuple[int, ...] = ()
@@ -118,6 +121,7 @@ class RunResult:
                 for client in range(len(tasks))
                 if client not in found
             },
+            tasks_per_round=[federation.tasks_at(r.round).tolist() for r in strategy.reports],
             malicious=federation.malicious,
             newcomers=federation.newcomers,
             drifters=federation.drifters,
@@ -378,11 +382,11 @@ def task_names(federation: Federation) -> list[str]:
 
 
 def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
-    for report in run.reports:
+    for report, tasks in zip(run.reports, run.tasks_per_round, strict=True):
         variance = (
             float(np.var(list(report.accuracies.values()))) if report.accuracies else math.nan
         )
-        ari, _ = agreement(run.tasks, report.clusters, run.malicious)
+        ari, _ = agreement(tasks, report.clusters, run.malicious)
         numbers = [report.accuracy, variance, ari, report.loss, report.train_loss]
         yield [
             run.strategy,

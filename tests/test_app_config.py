@@ -169,7 +169,11 @@ def test_the_readme_shows_the_table_of_the_committed_run():
         ("batch-size", 0, "batch-size is 0"),
         ("fraction-train", 0, "fraction-train is 0, but it must be a number above 0 and at most 1"),
         ("fraction-train", 1.5, "fraction-train is 1.5"),
-        ("weighted-mean", "yes", 'weighted-mean is "yes", but it must be true or false, or "paper"'),
+        (
+            "weighted-mean",
+            "yes",
+            'weighted-mean is "yes", but it must be true or false, or "paper"',
+        ),
         ("evaluate-every", 0, "evaluate-every is 0"),
         ("clustering", "rcc-pfl", 'clustering is "rcc-pfl", but .* one of nothing, spectral, sig'),
         ("aggregation", "median", 'aggregation is "median", but .* one of nothing, mean, graph, '),

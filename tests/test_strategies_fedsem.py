@@ -45,6 +45,13 @@ def test_by_hand_a_client_goes_where_its_model_is_nearest_and_an_empty_cluster_k
     assert strategy.clusters.count == 2
 
 
+def test_clusters_keep_their_numbers_when_a_lower_one_is_empty():
+    # In round 2, clients 0 and 2 end at 12, nearer to 10 than to 1.5, and stay there.
+    strategy = FedSem(2)
+    semantic(strategy, 3, {("train", 0): jump(2, 12), ("train", 2): jump(2, 12)})
+    assert [r.clusters for r in strategy.reports[1:]] == [{0: 1, 1: 1, 2: 1}] * 2
+
+
 def test_weighted_means_are_an_option():
     # Clients 0 and 2 hold 10 and 30 images: (1·10 + 2·30)/40 = 1.75.
     assert semantic(FedSem(2, weighted_mean=True), 1) == [1.75, 10]

@@ -1,0 +1,111 @@
+"""Which γ relates the right clients? `python -m benchmarks.graph_threshold` prints the table.
+
+FLT's signatures, an encoder pre-trained on mnist-5k, no fine-tuning: how many of the federations
+fall into exactly their true tasks. No model is trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from clients.autoencoder import encode, pretrained_autoencoder
+from clients.signature import signature
+from fl_core.datasets import load_dataset
+from fl_core.federation import FederationSettings, simulate_federation
+from fl_core.partition import Kind
+from strategies.grouping import NumClusters
+from strategies.signatures import (
+    closest_distances,
+    embed_signatures,
+    group_graph,
+    relatedness_graph,
+)
+
+THRESHOLDS = (0.2, 0.3, 0.4, 1.0)
+
+
+class Group(NamedTuple):
+    """Federations that are counted together."""
+
+    dataset: str
+    num_clients: int
+    partitions: tuple[Kind, ...]
+    tasks: tuple[int, ...]
+    minority: float
+
+
+GROUPS = (
+    Group("mnist-5k", 25, ("label", "quantity"), (2, 3, 5), 0.05),
+    Group("mnist", 25, ("label", "quantity"), (2, 3, 5), 0.05),
+    Group("mnist", 100, ("equal",), (5,), 0.0),  # FLT's scenario 1
+)
+
+
+def federations(group: Group, seeds: int) -> Iterator[FederationSettings]:
+    """Yield the settings of a group's federations."""
+    for partition, tasks, seed in product(group.partitions, group.tasks, range(seeds)):
+        yield FederationSettings(
+            dataset=group.dataset,
+            data_dir="",
+            num_clients=group.num_clients,
+            num_tasks=tasks,
+            tasks="",
+            partition=partition,
+            dirichlet_alpha=2.0,
+            minority=group.minority,
+            min_samples=20,
+            noise="none",
+            noise_rate=0.0,
+            seed=seed,
+        )
+
+
+def count(group: Group, seeds: int) -> tuple[int, Counter[tuple[float, str]]]:
+    """Return the number of federations, and how many each γ and way of counting group exactly."""
+    encoder = pretrained_autoencoder("mnist-5k", 1)
+    embeddings = encode(encoder, load_dataset(group.dataset).train_images)
+    number, right = 0, Counter[tuple[float, str]]()
+    for settings in federations(group, seeds):
+        partition = simulate_federation(settings).partition
+        signatures = [signature(embeddings[own], 5, settings.seed) for own in partition.train]
+        distances = closest_distances(embed_signatures(signatures, settings.seed))
+        number += 1
+        for threshold in THRESHOLDS:
+            graph = relatedness_graph(distances, threshold)
+            ways: dict[str, NumClusters] = {"given": len(partition.tasks), "chosen": "elbow"}
+            for way, wanted in ways.items():
+                labels = group_graph(graph, wanted).labels
+                right[threshold, way] += adjusted_rand_score(partition.client_tasks, labels) == 1
+    return number, right
+
+
+def main() -> int:
+    """Print the table as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    seeds = parser.parse_args().seeds
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    columns = list(product(THRESHOLDS, ("given", "chosen")))
+    names = [f"γ = {threshold:g}, number {way}" for threshold, way in columns]
+    print(f"| federations | how many | {' | '.join(names)} |\n|{' --- |' * (2 + len(names))}")
+    for group in GROUPS:
+        number, right = count(group, seeds)
+        cells = " | ".join(str(right[column]) for column in columns)
+        label = f"{group.dataset}, {group.num_clients} clients, {' and '.join(group.partitions)}"
+        print(f"| {label} | {number} | {cells} |", flush=True)
+    print(f"\n{time.perf_counter() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -109,7 +109,7 @@ class Conversation:
         RuntimeError
             If no node answers.
         """
-        found, failures = self._new_clients()
+        found, failures = self._new_clients(twice_is_an_error=True)
         if not found:
             raise RuntimeError("no client answered: " + _first_reason(failures))
         self.nodes = found
@@ -120,7 +120,7 @@ class Conversation:
         A client that was left out and has reconnected is a newcomer, too. An index that another
         node has is refused, unless that node is gone.
         """
-        found, _ = self._new_clients()
+        found, _ = self._new_clients(twice_is_an_error=False)
         newcomers = []
         for client, node in found.items():
             if client not in self.nodes:
@@ -136,7 +136,7 @@ class Conversation:
         self.nodes = dict(sorted(self.nodes.items()))
         return newcomers
 
-    def _new_clients(self) -> tuple[dict[int, int], dict[int, str]]:
+    def _new_clients(self, *, twice_is_an_error: bool) -> tuple[dict[int, int], dict[int, str]]:
         connected = set(self.grid.get_node_ids())
         new, self._connected = connected - self._connected, connected
         if not new:
@@ -153,10 +153,14 @@ class Conversation:
                 logger.warning("node %d is left out, it says that it is client %s", node, index)
                 continue
             if index in found:
-                raise ValueError(
+                problem = (
                     f"nodes {found[index]} and {node} both say that they are client {index}: give "
                     "each SuperNode a partition-id of its own."
                 )
+                if twice_is_an_error:
+                    raise ValueError(problem)
+                logger.warning("%s Node %d is left out.", problem, node)
+                continue
             found[index] = node
         return dict(sorted(found.items())), failures
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 
 from strategies.aggregation import ClusterMean, cluster_models
 from strategies.base import ClusteredStrategy, Options
@@ -29,7 +30,7 @@ class ModelClustering(Clustering):
     Attributes
     ----------
     num_clusters : int
-        Fewer as long as fewer clients, or fewer different models, have been seen.
+        At most; fewer when the first round has fewer participants, or fewer different models.
     seed : int
         Of k-means++.
     """
@@ -63,7 +64,8 @@ class ModelClustering(Clustering):
         left, scale, _ = np.linalg.svd(trained, full_matrices=False)
         number = min(self.num_clusters, len(np.unique(trained, axis=0)))
         kmeans = KMeans(number, n_init=10, random_state=self.seed)
-        return canonical_labels(kmeans.fit_predict(left * scale))
+        with threadpool_limits(1):  # so few points are done before threads have met
+            return canonical_labels(kmeans.fit_predict(left * scale))
 
 
 class FedSem(ClusteredStrategy):

@@ -73,6 +73,9 @@ class SignatureClustering(Clustering):
     max_changed: int | None = 0
     refresh_every: int = 0
     seed: int = 0
+    _signatures: dict[int, Float32] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
     _fine_tuned: bool = field(default=False, init=False, repr=False, compare=False)
@@ -89,7 +92,8 @@ class SignatureClustering(Clustering):
         """
         self._changed = set()
         self._fine_tuned = self.fine_tune_first
-        return self._relate(self._ask(conversation, None))
+        self._signatures = self._ask(conversation, None)
+        return self._relate()
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Ask everybody again if it is time to (Algorithm 3, lines 21 to 28)."""
@@ -100,8 +104,10 @@ class SignatureClustering(Clustering):
         if not (flagged or due):
             return state.clusters
         self._changed, self._fine_tuned = set(), True
-        signatures = self._ask(conversation, None)
-        return self._relate(signatures) if signatures else state.clusters
+        # A client that fails now keeps its last signature.
+        known = {**self._signatures, **self._ask(conversation, None)}
+        self._signatures = {client: known[client] for client in sorted(known)}
+        return self._relate()
 
     def after_training(self, state: Round) -> Clusters:
         """Note the change flags; the clusters stay until the next round."""
@@ -118,6 +124,7 @@ class SignatureClustering(Clustering):
         for client, own in signatures.items():
             if own.shape[1] == width:
                 placed[client] = nearest_cluster(own, self._means)
+                self._signatures[client] = own
             else:
                 reason = f"its centroids have {own.shape[1]} numbers, the others' {width}"
                 conversation.leave_out(client, protocol.SIGNATURE, reason)
@@ -133,7 +140,8 @@ class SignatureClustering(Clustering):
             clients,
         )
 
-    def _relate(self, signatures: Mapping[int, Float32]) -> Clusters:
+    def _relate(self) -> Clusters:
+        signatures = self._signatures
         rows = list(signatures.values())
         distances = closest_distances(embed_signatures(rows, self.seed))
         graph = relatedness_graph(distances, self.threshold)

@@ -172,6 +172,15 @@ def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
     assert 4 in strategy.reports[1].accuracies
 
 
+def test_a_client_that_fails_when_all_are_asked_again_keeps_its_last_signature():
+    # Alone in its task: without its signature there would be two clients for three clusters.
+    app = toy_app([0, 1, 2], spoil={("query.signature", 1): in_rounds(2, 3)})
+    strategy = Flt(ENCODER, 3, refresh_every=1)
+    run(strategy, LocalGrid(app, 3), rounds=4)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 2}
+    assert strategy.failures == {}
+
+
 def test_when_nobody_answers_again_the_clusters_stay():
     spoil = {("query.signature", client): in_rounds(2) for client in range(3)}
     strategy = Flt(ENCODER, 2, refresh_every=1)

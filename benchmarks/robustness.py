@@ -23,7 +23,7 @@ from fl_app.simulate import simulate
 ROOT = Path(__file__).parents[1]
 CLIENTS = 20
 OPTIONS: dict[str, Any] = {
-    "strategy": "rcc-pfl,mt-hfl,flt,fedhc,ifca-pfl,fedsem,cfl,single",
+    "strategy": "rcc-pfl,flt,fedhc,ifca-pfl,fedsem,single",
     "num-clients": CLIENTS,
     "num-tasks": 2,
     "malicious": 0.2,

@@ -63,6 +63,8 @@ def answer_roll_call(app: ClientApp, client_index: IndexFn = partition_id) -> No
 
     @app.query(protocol.DESCRIBE)
     def describe(message: Message, context: Context) -> Message:
+        for waiting in (_STATE, _MODELS, _FINGERPRINT):  # of a strategy that ran before
+            context.state.pop(waiting, None)
         index = MetricRecord({protocol.CLIENT_INDEX: client_index(message, context)})
         return Message(RecordDict({protocol.METRICS: index}), reply_to=message)
 

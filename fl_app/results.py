@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,11 @@ def agreement(
     """
     pairs = [(tasks[i], c) for i, c in clusters.items() if c >= 0 and i not in left_out]
     true, found = zip(*pairs, strict=True)
+    return _agreement(true, found)
+
+
+@lru_cache(maxsize=4096)  # tables are written after each run, and clusters seldom change
+def _agreement(true: tuple[int, ...], found: tuple[int, ...]) -> tuple[float, float]:
     return (
         float(adjusted_rand_score(true, found)),
         float(normalized_mutual_info_score(true, found)),

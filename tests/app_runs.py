@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,23 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from clients.autoencoder import build_autoencoder, save_autoencoder
-from tests.test_app_experiment import DEFAULTS, run, without_seconds
+from tests import test_app_experiment
+from tests.test_app_experiment import DEFAULTS, without_seconds
 
-__all__ = ["DEFAULTS", "run", "without_seconds"]
+__all__ = ["DEFAULTS", "without_seconds"]
 
 SGD = {"optimizer": "sgd", "learning_rate": 0.1}
 """A few rounds are enough, and updates keep their lengths."""
+
+
+def run(folder: Path, *, clients: int = 6, **options: Any) -> dict[str, Any]:
+    """Run the app and return its summary; three tasks and two rounds unless told otherwise.
+
+    It is told how many clients there are, and so does not wait for more.
+    """
+    options = {"clients": clients, "num_clients": clients} | options
+    summary: dict[str, Any] = test_app_experiment.run(folder, **options)
+    return summary
 
 
 def whole_space(signatures: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
@@ -51,9 +61,3 @@ def models_of(folder: Path, strategy: str) -> dict[str, dict[str, np.ndarray]]:
     """Return the saved models of a strategy on seed 0, by file name."""
     files = sorted((folder / "models" / strategy / "seed-0").glob("*.safetensors"))
     return {path.stem: load_file(path) for path in files}
-
-
-def load_summary(folder: Path) -> dict[str, Any]:
-    """Return what a run left behind."""
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return summary

@@ -61,7 +61,8 @@ def test_lengths_show_that_an_update_was_blown_up(tmp_path):
     summary = attacked(tmp_path, "scaled-update", strategy="fedhc,single", **options)
     found, single = summary["runs"]
     assert found["malicious-isolated"] == 1
-    assert found["accuracy"] > 0.8 > 0.2 > single["accuracy"]
+    assert found["accuracy"] > 0.8
+    assert single["accuracy"] < 0.2
 
 
 @pytest.mark.parametrize(("number", "isolated"), [("num-tasks", 0), ("auto", 1)])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
+from fl_app.config import STRATEGIES
 from fl_app.simulate import _is_chatter, private_superlink, run_app
 
 ROOT = Path(__file__).parents[1]
@@ -42,9 +43,10 @@ def load_without_seconds(folder: Path) -> dict:
 
 
 def test_one_worker_and_two_give_the_same_results_and_leave_no_process(tmp_path, monkeypatch):
+    """Every strategy, with a real SuperLink, Ray, UMAP and an autoencoder."""
     monkeypatch.setenv("LEFT_BEHIND", marker := f"marker-{os.getpid()}")
-    options = ["strategy=rcc-pfl,random", "num-clients=8", "num-tasks=3", "noise=class-dependent"]
-    options += ["num-server-rounds=2", "fraction-train=0.6", "model=mlp"]
+    options = ["strategy=all", "num-clients=6", "num-tasks=3", "noise=class-dependent"]
+    options += ["num-server-rounds=2", "fraction-train=0.7", "model=mlp-32"]
     summaries = []
     for workers in (1, 2):
         folder = tmp_path / str(workers)
@@ -52,8 +54,16 @@ def test_one_worker_and_two_give_the_same_results_and_leave_no_process(tmp_path,
         assert main([*arguments, f"output-dir={folder}"]) == 0
         summaries.append(load_without_seconds(folder))
     assert summaries[0] == summaries[1]
-    assert summaries[0]["runs"][0]["ari"] == 1
     assert not processes_with(marker)
+
+    runs = {one["strategy"]: one for one in summaries[0]["runs"]}
+    assert tuple(runs) == STRATEGIES == tuple(r["strategy"] for r in summaries[0]["table"])
+    for name, one in runs.items():
+        assert min(one["accuracy-per-client"]) >= 0  # all are numbers
+        assert one["failures"] == {}
+        models = list((folder / "models" / name / "seed-0").glob("*.safetensors"))
+        assert len(models) >= (6 if name == "flt-graph" else len(set(one["clusters"])))
+    assert runs["rcc-pfl"]["ari"] == runs["mt-hfl"]["ari"] == 1
 
 
 def test_stopping_a_run_leaves_no_process(tmp_path):

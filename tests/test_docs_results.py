@@ -1,0 +1,40 @@
+"""Tables in the docs are what the committed runs say."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fl_app.tables import event_tables, render, strategy_table
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
+NAMED = re.findall(r"<!-- (docs/runs/\S+\.json) -->\n\n```\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = re.findall(r"```sh\nclustered-fl run (.*?)```", PAGE, re.DOTALL)
+
+
+def test_every_committed_run_is_shown():
+    shown = sorted(name for name, _ in NAMED)
+    assert shown == sorted(
+        path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/runs/*.json")
+    )
+    assert len(shown) > 5
+
+
+@pytest.mark.parametrize(("name", "table"), NAMED)
+def test_the_page_shows_the_committed_run(name, table):
+    summary = json.loads((ROOT / name).read_text(encoding="utf-8"))
+    tables = [strategy_table(summary["table"], summary["runs"]), *event_tables(summary["runs"])]
+    assert table == "\n".join(render(one) for one in tables)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_on_the_page_made_a_committed_run(command):
+    wanted = dict(word.split("=", 1) for word in command.replace("\\\n", " ").split())
+    configs = [json.loads((ROOT / name).read_text(encoding="utf-8"))["config"] for name, _ in NAMED]
+    del wanted["strategy"]  # "all" is written out, and two runs share a command
+    assert any(
+        all(str(config[key]) in (value, f"{value}.0") for key, value in wanted.items())
+        for config in configs
+    )

@@ -32,8 +32,9 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Two processes; each library on one thread, since threads that share a core wait for each other.
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.hog

@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
+_LARGEST_COVARIANCE = 4096  # d, of 134 MB in float64
 _KMEANS_STARTS = 4  # the best of so many; k-means may end in a poor local minimum
 
 
@@ -88,8 +89,11 @@ def linear_signature(
     kept = min(num_components, *features.shape)
     coordinates = np.zeros((len(features), num_components), np.float32)
     if len(np.unique(features, axis=0)) > 1:  # PCA divides by the variance, which else is zero
-        # The covariance solver is exact and has no random start; in float64 since it squares.
-        pca = PCA(kept, svd_solver="covariance_eigh").fit(features.astype(np.float64))
+        # Both solvers are exact and have no random start. The first is much faster, but it makes
+        # a d × d matrix. In float64, since it squares.
+        small = features.shape[1] <= _LARGEST_COVARIANCE
+        solver = "covariance_eigh" if small else "full"
+        pca = PCA(kept, svd_solver=solver).fit(features.astype(np.float64))
         axes = pca.components_
         signs = np.sign(axes[np.arange(kept), np.abs(axes).argmax(axis=1)])
         coordinates[:, :kept] = (features - pca.mean_) @ (axes * signs[:, None]).T

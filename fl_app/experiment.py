@@ -109,6 +109,7 @@ def run_strategy(
         # What a malicious client gets is nobody's success.
         for client in federation.malicious:
             of_round.accuracies.pop(client, None)
+            of_round.losses.pop(client, None)
         report(of_round)
         if of_round.round + 1 == config.newcomer_round:
             arriving.arrive()
@@ -181,6 +182,10 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
     )
 
 
+# Clusterings that make exactly as many clusters as they are told.
+_EXACT_NUMBER = {"spectral", "signature", "linear-signature", "loss-inhabited"}
+
+
 def check(config: Config, federation: Federation) -> None:
     """Refuse what no strategy could work with, on any seed, before anything is sent.
 
@@ -197,12 +202,12 @@ def check(config: Config, federation: Federation) -> None:
         _check_features(config, federation)
     for name in config.strategy:
         build_strategy(name, Setting(config, federation, config.seed), {})
-    if clusterings <= {"tasks", "random", "single", "own"}:
-        return
-    wanted, clients = wanted_clusters(config, federation) or 1, federation.partition.num_clients
-    if wanted > clients:
+    wanted = wanted_clusters(config, federation) or 1
+    clients = federation.partition.num_clients - config.newcomers
+    if wanted > clients and clusterings & _EXACT_NUMBER:
         raise ValueError(
-            f"num-clusters is {wanted}, but there are {clients} clients: choose 1 to {clients}."
+            f"num-clusters is {wanted}, but there are {clients} clients"
+            f"{' at the start' if config.newcomers else ''}: choose 1 to {clients}."
         )
 
 

@@ -31,6 +31,7 @@ from fl_core.files import replacing
 from strategies import ClusteredStrategy, RoundReport
 
 VERSION = 1
+_MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +217,8 @@ def agreement(
         Clients that do not count either.
     """
     pairs = [(tasks[i], c) for i, c in clusters.items() if c >= 0 and i not in left_out]
+    if not pairs:
+        return math.nan, math.nan
     true, found = zip(*pairs, strict=True)
     return _agreement(true, found)
 
@@ -312,6 +315,8 @@ class Results:
                     similarity=found.similarity,
                     merges=found.merges,
                 )
+            if len(clients) > _MOST_DRAWN:
+                return
             self.pictures.append(
                 draw_similarity(
                     self.folder / f"{name}.png",

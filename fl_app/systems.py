@@ -185,7 +185,11 @@ def _encoder(source: str, channels: int, data_dir: str) -> protocol.NDArrays:
 def _signatures(setting: Setting) -> Clustering:
     config, federation, seed = setting
     return SignatureClustering(
-        _encoder(config.encoder, federation.dataset.image_shape[0], config.data_dir),
+        _encoder(
+            config.encoder,
+            federation.dataset.image_shape[0],
+            "" if config.dataset == "folder" else config.data_dir,  # that is the user's own
+        ),
         _number(setting),
         config.num_centroids,
         config.graph_threshold,

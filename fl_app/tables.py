@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from fl_app.config import BASELINES
 
 WIDTH = 100
+_MOST_ROUNDS = 14  # columns that fit
 
 
 def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> None:
@@ -70,7 +72,7 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
             f"{100 * row['accuracy-mean']:.1f} ± {100 * row['accuracy-std']:.1f}",
             f"{1e4 * row['accuracy-variance']:.1f}",
             f"{row['ari-mean']:.2f}",
-            "/".join(str(n) for n in sorted({max(run["clusters"]) + 1 for run in group})),
+            "/".join(str(n) for n in sorted({_inhabited(run) for run in group})),
             _kilobytes(group, clients, "pre-round-up", "pre-round-down"),
             _kilobytes(group, clients, "train-up", "train-down"),
             f"{sum(run['seconds']['total'] for run in group) / len(group):.1f}",
@@ -115,7 +117,8 @@ def _accuracy_columns(
         return lambda run: run[key].get(number)
 
     rounds = sorted({int(number) for run in runs for number in run[key]})
-    return {str(number): column(str(number)) for number in rounds}
+    shown = np.linspace(0, len(rounds) - 1, min(len(rounds), _MOST_ROUNDS)).round().astype(int)
+    return {str(rounds[i]): column(str(rounds[i])) for i in shown}
 
 
 def _per_strategy(
@@ -157,6 +160,11 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
             *(str(tasks.count(task) or "·") for task in sorted(set(run["tasks"]))),
         )
     return table
+
+
+def _inhabited(run: Mapping[str, Any]) -> int:
+    """Return how many clusters have clients."""
+    return len({cluster for cluster in run["clusters"] if cluster >= 0})
 
 
 def _kilobytes(group: Sequence[Mapping[str, Any]], clients: int, *keys: str) -> str:

@@ -227,6 +227,11 @@ def _check_counts(settings: FederationSettings) -> None:
             f"drift-clients is {settings.drift_clients}, but of {clients} clients only "
             f"{clients - settings.newcomers} are there from the start: choose no more than those."
         )
+    if settings.malicious > 0 and not _num_malicious(settings):
+        raise ValueError(
+            f"malicious is {settings.malicious}, which of {clients} clients is nobody: choose at "
+            f"least {1 / clients:.3g}."
+        )
     if not 0 <= settings.malicious < 1 or _num_malicious(settings) >= max(clients, 1):
         raise ValueError(
             f"malicious is {settings.malicious}, but of {clients} clients at least one must be "

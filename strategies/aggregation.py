@@ -208,8 +208,10 @@ def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays
         If the weights do not have a positive sum.
     """
     total = float(sum(weights))
-    if not total > 0:
-        raise ValueError(f"a mean needs a positive sum of weights, but theirs is {total:g}.")
+    if not 0 < total < float("inf"):
+        raise ValueError(
+            f"a mean needs a positive, finite sum of weights, but theirs is {total:g}."
+        )
     return {name: _mean([model[name] for model in models], weights, total) for name in models[0]}
 
 

@@ -22,6 +22,7 @@ from strategies.rounds import Clusters, Round, Update
 
 logger = logging.getLogger(__name__)
 
+_MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
 ACCURACY_PER_CLIENT = "accuracy-per-client"
 
 
@@ -37,8 +38,8 @@ class RoundReport:
         Mean over the clients that trained; NaN if none did.
     accuracies : dict of float
         Test accuracy by client index; empty in rounds without evaluation.
-    loss : float
-        Mean test loss over these clients; NaN without evaluation.
+    losses : dict of float
+        Test loss by client index, of those that sent one.
     clusters : dict of int
         The cluster of each client after the round's training.
     """
@@ -47,13 +48,18 @@ class RoundReport:
     num_rounds: int
     train_loss: float = float("nan")
     accuracies: dict[int, float] = field(default_factory=dict)
-    loss: float = float("nan")
+    losses: dict[int, float] = field(default_factory=dict)
     clusters: dict[int, int] = field(default_factory=dict)
 
     @property
     def accuracy(self) -> float:
         """Return the mean over clients (spec section 6); NaN without evaluation."""
         return float(np.mean(list(self.accuracies.values()))) if self.accuracies else float("nan")
+
+    @property
+    def loss(self) -> float:
+        """Return the mean test loss over clients; NaN without any."""
+        return float(np.mean(list(self.losses.values()))) if self.losses else float("nan")
 
 
 @dataclass
@@ -193,9 +199,11 @@ class ClusteredStrategy(Strategy):
         self._forget()
         self._num_rounds = num_rounds
         self._find_clusters(grid, train_config or ConfigRecord(), timeout, initial_arrays)
-        return super().start(
+        result = super().start(
             grid, self._packed(), num_rounds, timeout, train_config, evaluate_config, evaluate_fn
         )
+        result.arrays = self._packed()  # clusters may have changed after the last training
+        return result
 
     def _find_clusters(
         self, grid: Grid, config: ConfigRecord, timeout: float, initial: ArrayRecord
@@ -311,7 +319,7 @@ class ClusteredStrategy(Strategy):
             cluster = self.clusters.of_client[client]
             try:
                 updates.append(_read_update(client, cluster, content, self._sent[client]))
-            except ValueError as error:
+            except (ValueError, TypeError, OSError, EOFError) as error:  # bytes may be anything
                 self._warn(client, str(error))
                 continue
             losses.append(protocol.number(content.metric_records[protocol.METRICS], protocol.LOSS))
@@ -361,7 +369,7 @@ class ClusteredStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Keep every client's accuracy and return the plain mean over clients."""
-        report, losses = self.reports[-1], []
+        report = self.reports[-1]
         for client, content in self._collect(replies, self.evaluate_traffic).items():
             metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
             accuracy = protocol.number(metrics, protocol.ACCURACY)
@@ -371,10 +379,9 @@ class ClusteredStrategy(Strategy):
                 continue
             report.accuracies[client] = accuracy
             loss = protocol.number(metrics, protocol.LOSS)
-            losses.append(float("nan") if loss is None else loss)
+            if loss is not None:
+                report.losses[client] = loss
         self.seconds.evaluate += time.perf_counter() - self._started
-        if losses:
-            report.loss = float(np.mean(losses))
         self.on_round(report)
         if not report.accuracies:
             return None
@@ -450,7 +457,7 @@ def _read_update(client: int, cluster: int, content: RecordDict, received: NDArr
     if record is None or record.keys() != received.keys():
         raise ValueError("its model's parameters are not those it was sent")
     examples = protocol.number(metrics, protocol.NUM_EXAMPLES)
-    if examples is None or examples <= 0:
+    if examples is None or not 0 < examples <= _MOST_EXAMPLES:
         raise ValueError(f"its {protocol.NUM_EXAMPLES} is {metrics.get(protocol.NUM_EXAMPLES)}")
     arrays = {}
     for name, sent in received.items():

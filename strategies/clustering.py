@@ -99,8 +99,11 @@ class GivenClusters(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Look newcomers up; one of them may be the first of its cluster."""
-        return self._look_up(sorted({*clusters.of_client, *newcomers}))
+        """Look newcomers up, and leave out those for whom no cluster is given."""
+        known = [client for client in newcomers if client in self._now]
+        for client in set(newcomers) - set(known):
+            conversation.leave_out(client, "clustering", "no cluster is given for it")
+        return self._look_up(sorted({*clusters.of_client, *known}))
 
     def _look_up(self, clients: Sequence[int]) -> Clusters:
         unknown = [client for client in clients if client not in self._now]
@@ -141,8 +144,11 @@ class RandomClusters(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Give newcomers the places that were theirs all the time."""
-        return self._deal(sorted({*clusters.of_client, *newcomers}))
+        """Give newcomers the places that were theirs all the time, and leave out the others."""
+        known = [client for client in newcomers if client < sum(self.sizes)]
+        for client in set(newcomers) - set(known):
+            conversation.leave_out(client, "clustering", "the random clusters have no place for it")
+        return self._deal(sorted({*clusters.of_client, *known}))
 
     def _deal(self, clients: Sequence[int]) -> Clusters:
         places = np.repeat(np.arange(len(self.sizes)), self.sizes)

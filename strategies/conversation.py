@@ -212,7 +212,7 @@ class Conversation:
             action, content or RecordDict(), asked, options or {}, traffic
         )
         for client, answer in list(answers.items()):
-            if wrong := check(answer):
+            if wrong := _problem(answer, check):
                 failures[client] = wrong
                 del answers[client]
         stay = self.server_round > 0 and (for_training or everybody)
@@ -258,6 +258,14 @@ class Conversation:
         contents = {client: reply.content for client, reply in answers.items()}
         traffic.up += sum(protocol.payload_bytes(c) for c in contents.values())
         return contents, failures
+
+
+def _problem(answer: RecordDict, check: Callable[[RecordDict], str | None]) -> str | None:
+    """Return what `check` says; an answer that it cannot even read is a problem, too."""
+    try:
+        return check(answer)
+    except Exception as error:  # bytes from the network may be anything
+        return f"its answer cannot be read: {error}"
 
 
 def _first_reason(failures: Mapping[int, str]) -> str:

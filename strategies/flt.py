@@ -30,6 +30,8 @@ from strategies.signatures import (
 
 Float32 = NDArray[np.float32]
 
+_LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger ones would overflow
+
 
 @dataclass
 class SignatureClustering(Clustering):
@@ -78,6 +80,7 @@ class SignatureClustering(Clustering):
     )
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
+    _silent: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
     _fine_tuned: bool = field(default=False, init=False, repr=False, compare=False)
 
     def find(self, conversation: Conversation) -> Clusters:
@@ -90,7 +93,7 @@ class SignatureClustering(Clustering):
         RuntimeError
             If no client answers.
         """
-        self._changed = set()
+        self._changed, self._silent = set(), set()
         self._fine_tuned = self.fine_tune_first
         self._signatures = self._ask(conversation, None)
         return self._relate()
@@ -104,33 +107,35 @@ class SignatureClustering(Clustering):
         if not (flagged or due):
             return state.clusters
         self._changed, self._fine_tuned = set(), True
-        # A client that fails now keeps its last signature.
-        known = {**self._signatures, **self._ask(conversation, None)}
+        # A client that fails now keeps its last signature; its flag would only be the same again.
+        answers = self._ask(conversation, None, self._means.shape[1])
+        self._silent = set(conversation.nodes) - set(answers)
+        known = {**self._signatures, **answers}
         self._signatures = {client: known[client] for client in sorted(known)}
         return self._relate()
 
     def after_training(self, state: Round) -> Clusters:
         """Note the change flags; the clusters stay until the next round."""
-        self._changed |= {update.client for update in state.updates if update.changed}
+        changed = {update.client for update in state.updates if update.changed}
+        self._changed |= changed - self._silent
         return state.clusters
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
         """Ask newcomers alone, and place each at the nearest mean embedding (section III-B4)."""
-        signatures = self._ask(conversation, newcomers)
-        width = self._means.shape[1]
-        placed = {}
-        for client, own in signatures.items():
-            if own.shape[1] == width:
-                placed[client] = nearest_cluster(own, self._means)
-                self._signatures[client] = own
-            else:
-                reason = f"its centroids have {own.shape[1]} numbers, the others' {width}"
-                conversation.leave_out(client, protocol.SIGNATURE, reason)
-        return clusters.with_clients(placed)
+        signatures = self._ask(conversation, newcomers, self._means.shape[1])
+        self._signatures |= signatures
+        return clusters.with_clients(
+            {client: nearest_cluster(own, self._means) for client, own in signatures.items()}
+        )
 
-    def _ask(self, conversation: Conversation, clients: Sequence[int] | None) -> dict[int, Float32]:
+    def _ask(
+        self,
+        conversation: Conversation,
+        clients: Sequence[int] | None,
+        width: int | None = None,
+    ) -> dict[int, Float32]:
         epochs = self.fine_tune_epochs if self._fine_tuned else 0
         sent = {n: a for n, a in self.encoder.items() if epochs or n.startswith("encoder.")}
         return ask_signatures(
@@ -138,6 +143,7 @@ class SignatureClustering(Clustering):
             RecordDict({protocol.ARRAYS: protocol.to_record(sent)}),
             {protocol.NUM_CENTROIDS: self.num_centroids, protocol.FINE_TUNE_EPOCHS: epochs},
             clients,
+            width,
         )
 
     def _relate(self) -> Clusters:
@@ -165,8 +171,9 @@ def ask_signatures(
     content: RecordDict,
     options: Mapping[str, int | float | str],
     clients: Sequence[int] | None,
+    width: int | None = None,
 ) -> dict[int, Float32]:
-    """Ask clients for centroids; those whose width is not the most common one are left out.
+    """Ask clients for centroids of `width` numbers; None: of the most common width.
 
     Returns
     -------
@@ -178,15 +185,15 @@ def ask_signatures(
         protocol.SIGNATURE,
         content,
         options=options,
-        check=lambda answer: _wrong_centroids(answer, most),
+        check=lambda answer: _wrong_centroids(answer, most, width),
         clients=clients,
     )
     found = {client: _centroids(answer).astype(np.float32) for client, answer in answers.items()}
     widths = [own.shape[1] for own in found.values()]
     common = max(sorted(set(widths)), key=widths.count) if widths else 0
     for client in [client for client, own in found.items() if own.shape[1] != common]:
-        width = found.pop(client).shape[1]
-        reason = f"its centroids have {width} numbers, the others' {common}"
+        odd = found.pop(client).shape[1]
+        reason = f"its centroids have {odd} numbers, the others' {common}"
         conversation.leave_out(client, protocol.SIGNATURE, reason)
     return found
 
@@ -243,13 +250,15 @@ def _centroids(content: RecordDict) -> NDArray[np.generic]:
     return content.array_records[protocol.ARRAYS][protocol.CENTROIDS].numpy()
 
 
-def _wrong_centroids(content: RecordDict, most: int) -> str | None:
+def _wrong_centroids(content: RecordDict, most: int, width: int | None) -> str | None:
     """Say what is wrong with a client's centroids, if anything is."""
     if protocol.CENTROIDS not in content.array_records.get(protocol.ARRAYS, ArrayRecord()):
         return "its answer holds no centroids"
     rows = _centroids(content)
     if rows.ndim != 2 or not 1 <= rows.shape[0] <= most or not rows.shape[1]:
         return f"its centroids have shape {rows.shape}, not (1 to {most}, e)"
-    if rows.dtype.kind != "f" or not np.isfinite(rows).all():
-        return "its centroids are not all finite numbers"
+    if width is not None and rows.shape[1] != width:
+        return f"its centroids have {rows.shape[1]} numbers, the others' {width}"
+    if rows.dtype.kind != "f" or not (np.abs(rows) < _LARGEST).all():  # NaN fails as well
+        return f"its centroids are not all numbers below {_LARGEST:g}"
     return None

@@ -150,7 +150,11 @@ class LossClustering(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Ask newcomers for their losses on the models as they were last asked about."""
+        """Ask newcomers for their losses on the models that were last asked about.
+
+        Those are a round old, or older; but from now on everybody is asked again.
+        """
+        self._unchanged = 0
         losses = self._ask(conversation, self._models, newcomers, for_training=False)
         return clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
 

@@ -144,7 +144,7 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
         _wait_until_healthy(process, http_port, log)
         yield env
     finally:
-        _stop(process)
+        _stop(process, home)
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -159,24 +159,36 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) 
     raise RuntimeError(f"the SuperLink did not start; its log ends with:\n{tail}")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
     """End the SuperLink and everything that it started, at whatever depth.
 
-    Its children leave its session and outlive it, Ray's outlive them: so they are found first.
+    Its children leave its session and outlive it, Ray's outlive them, and some outlive their own
+    parents: so they are found, before anything ends, by descent and by their `FLWR_HOME`.
     """
-    try:
+    family = {member.pid: member for member in _with_home(home)}
+    with suppress(psutil.NoSuchProcess):
         superlink = psutil.Process(process.pid)
-        family = [superlink, *superlink.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        family = []
-    for member in family:
+        for member in (superlink, *superlink.children(recursive=True)):
+            family[member.pid] = member
+    for member in family.values():
         with suppress(psutil.NoSuchProcess):
             member.terminate()
-    _, alive = psutil.wait_procs(family, timeout=_STOP_SECONDS)
+    _, alive = psutil.wait_procs(list(family.values()), timeout=_STOP_SECONDS)
     for member in alive:
         with suppress(psutil.NoSuchProcess):
             member.kill()
+    psutil.wait_procs(alive, timeout=_STOP_SECONDS)
     process.wait()
+
+
+def _with_home(home: Path) -> list[psutil.Process]:
+    """Return the other processes of ours that were started with this `FLWR_HOME`."""
+    found = []
+    for other in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if other.pid != os.getpid() and other.environ().get("FLWR_HOME") == str(home):
+                found.append(other)
+    return found
 
 
 def _flwr(env: Mapping[str, str], *arguments: str) -> dict[str, Any]:

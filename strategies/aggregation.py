@@ -210,7 +210,7 @@ def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays
     total = float(sum(weights))
     if not 0 < total < float("inf"):
         raise ValueError(
-            f"a mean needs a positive, finite sum of weights, but theirs is {total:g}."
+            f"a mean needs a positive sum of weights, and a finite one, but theirs is {total:g}."
         )
     return {name: _mean([model[name] for model in models], weights, total) for name in models[0]}
 

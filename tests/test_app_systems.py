@@ -190,7 +190,11 @@ def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, 
             )
         ),
         ({"strategy": "flt", "encoder": "/nowhere/e.safetensors"}, "/nowhere/e.safetensors"),
-        ({"strategy": "fedhc", "num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
+        ({"strategy": "flt", "num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
+        (
+            {"strategy": "single,rcc-pfl", "newcomers": 4, "newcomer_round": 2},
+            "num-clusters is 3, but there are 2 clients at the start",
+        ),
         ({"newcomers": 6, "newcomer_round": 2}, "newcomers is 6, but there are 6 clients"),
         ({"drift_clients": 3, "drift_round": 2, "num_tasks": 2}, "drift-clients is 3, but 2 of"),
         ({"attack": "sign-flip", "malicious": 0.95}, "malicious is 0.95, but of 6 clients"),

@@ -203,7 +203,8 @@ def test_everyone_gets_the_turn_over_seeds():
 def test_the_share_is_rounded():
     assert len(federation(malicious=0.24).malicious) == 2
     assert len(federation(malicious=0.26).malicious) == 3
-    assert len(federation(malicious=0.04).malicious) == 0
+    with pytest.raises(ValueError, match=r"malicious is 0\.04, which of 10 clients is nobody"):
+        federation(malicious=0.04)
 
 
 def test_newcomers_do_not_drift():

@@ -54,8 +54,8 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
         title=f"Test accuracy, mean over {clients} clients ± std over {seeds} seed(s)",
         title_justify="left",
     )
+    table.add_column("strategy", overflow="fold")  # a pair's name may be long
     for column in (
-        "strategy",
         "accuracy %",
         "variance",
         "ARI",
@@ -64,7 +64,7 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
         "training kB/client",
         "seconds",
     ):
-        table.add_column(column, justify="left" if column == "strategy" else "right")
+        table.add_column(column, justify="right")
     for row in rows:
         group = [run for run in runs if run["strategy"] == row["strategy"]]
         table.add_row(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.clustering_grid import all_features
+from benchmarks.clustering_grid import KINDS, all_features
 from clients.spectrum import (
     USUAL_EIGENVECTORS,
     Spectrum,
@@ -29,7 +29,7 @@ from clients.spectrum import (
     relevance,
 )
 from fl_core.federation import FederationSettings, simulate_federation
-from fl_core.partition import PARTITIONS, Kind
+from fl_core.partition import Kind
 from strategies.grouping import agglomerate, average_relevance
 
 Float64 = NDArray[np.float64]
@@ -62,7 +62,7 @@ def cells(datasets: Iterable[str], seeds: Iterable[int], features: str = "hog") 
     return [
         Cell(dataset, partition, tasks, seed, min_samples, features=features)
         for dataset in datasets
-        for partition in PARTITIONS
+        for partition in KINDS
         for min_samples in ((20, 1) if dataset == "mnist-5k" else (20,))
         for tasks, seed in product((2, 3, 5), seeds)
     ]

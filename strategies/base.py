@@ -154,7 +154,7 @@ class ClusteredStrategy(Strategy):
         self.clusters = Clusters({})
         self.model_of_client: dict[int, int] = {}
         self._models: list[NDArrays] = []
-        self._records: dict[int, ArrayRecord] = {}
+        self._records: list[ArrayRecord] = []
         self._num_examples: dict[int, float] = {}
         self._asked: dict[int, int] = {}
         self._sent: dict[int, NDArrays] = {}
@@ -236,15 +236,15 @@ class ClusteredStrategy(Strategy):
 
     def _hold(self, models: list[NDArrays]) -> None:
         """Keep models and, of each different one, the record that is sent."""
-        known = {id(model): self._records[i] for i, model in enumerate(self._models)}
+        known = {id(m): record for m, record in zip(self._models, self._records, strict=True)}
         for model in models:
             if id(model) not in known:
                 known[id(model)] = protocol.to_record(model)
         self._models = models
-        self._records = {i: known[id(model)] for i, model in enumerate(models)}
+        self._records = [known[id(model)] for model in models]
 
     def _packed(self) -> ArrayRecord:
-        return protocol.pack_models(list(self._records.values()))
+        return protocol.pack_models(self._records)
 
     def _regroup(self, clusters: Clusters) -> None:
         """Go over to other clusters, and give each the model it starts with."""

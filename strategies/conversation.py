@@ -228,6 +228,25 @@ class Conversation:
             raise RuntimeError(f"every client failed at {action}: " + _first_reason(failures))
         return answers
 
+    def keep_common_size(self, action: str, sizes: Mapping[int, int], described: str) -> list[int]:
+        """Leave out, and name, clients whose size is not the most common one; return the others.
+
+        Parameters
+        ----------
+        action : str
+            The query they answered.
+        sizes : mapping of int
+            By client index.
+        described : str
+            How to say a client's size, with `{}` for the number.
+        """
+        counted = list(sizes.values())
+        common = max(sorted(set(counted)), key=counted.count, default=0)
+        for client, size in sizes.items():
+            if size != common:
+                self.leave_out(client, action, f"{described.format(size)}, the others' {common}")
+        return [client for client, size in sizes.items() if size == common]
+
     def leave_out(self, client: int, action: str, reason: str) -> None:
         """Go on without `client`, and say why."""
         logger.warning("client %d is left out, its %s failed: %s", client, action, reason)

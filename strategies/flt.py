@@ -30,6 +30,7 @@ from strategies.signatures import (
 
 Float32 = NDArray[np.float32]
 
+_WIDTH = "its centroids have {} numbers"
 _LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger ones would overflow
 
 
@@ -189,13 +190,9 @@ def ask_signatures(
         clients=clients,
     )
     found = {client: _centroids(answer).astype(np.float32) for client, answer in answers.items()}
-    widths = [own.shape[1] for own in found.values()]
-    common = max(sorted(set(widths)), key=widths.count) if widths else 0
-    for client in [client for client, own in found.items() if own.shape[1] != common]:
-        odd = found.pop(client).shape[1]
-        reason = f"its centroids have {odd} numbers, the others' {common}"
-        conversation.leave_out(client, protocol.SIGNATURE, reason)
-    return found
+    widths = {client: own.shape[1] for client, own in found.items()}
+    alike = conversation.keep_common_size(protocol.SIGNATURE, widths, _WIDTH)
+    return {client: found[client] for client in alike}
 
 
 class Flt(ClusteredStrategy):
@@ -258,7 +255,7 @@ def _wrong_centroids(content: RecordDict, most: int, width: int | None) -> str |
     if rows.ndim != 2 or not 1 <= rows.shape[0] <= most or not rows.shape[1]:
         return f"its centroids have shape {rows.shape}, not (1 to {most}, e)"
     if width is not None and rows.shape[1] != width:
-        return f"its centroids have {rows.shape[1]} numbers, the others' {width}"
+        return f"{_WIDTH.format(rows.shape[1])}, the others' {width}"
     if rows.dtype.kind != "f" or not (np.abs(rows) < _LARGEST).all():  # NaN fails as well
         return f"its centroids are not all numbers below {_LARGEST:g}"
     return None

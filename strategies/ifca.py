@@ -208,8 +208,8 @@ class LossClustering(Clustering):
         }
 
 
-class IfcaPfl(ClusteredStrategy):
-    """IFCA-PFL (Ali and Arafa, Algorithm 2): IFCA in which no cluster may be empty.
+class Ifca(ClusteredStrategy):
+    """IFCA (Ghosh et al., 2020), model averaging: an empty cluster keeps its model.
 
     Parameters
     ----------
@@ -227,6 +227,8 @@ class IfcaPfl(ClusteredStrategy):
         See `ClusteredStrategy`.
     """
 
+    _enforce: ClassVar[bool] = False
+
     def __init__(
         self,
         num_clusters: int,
@@ -237,32 +239,19 @@ class IfcaPfl(ClusteredStrategy):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(
-            LossClustering(num_clusters, draw_model, enforce=True, stop_after=stop_after),
+            LossClustering(num_clusters, draw_model, self._enforce, stop_after),
             ClusterMean(weighted_mean),
             **options,
         )
 
 
-class Ifca(ClusteredStrategy):
-    """IFCA (Ghosh et al., 2020), model averaging: an empty cluster keeps its model.
+class IfcaPfl(Ifca):
+    """IFCA-PFL (Ali and Arafa, Algorithm 2): IFCA in which no cluster may be empty.
 
-    Parameters are those of `IfcaPfl`.
+    Parameters are those of `Ifca`.
     """
 
-    def __init__(
-        self,
-        num_clusters: int,
-        draw_model: DrawModel,
-        *,
-        stop_after: int = 0,
-        weighted_mean: bool = False,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(
-            LossClustering(num_clusters, draw_model, enforce=False, stop_after=stop_after),
-            ClusterMean(weighted_mean),
-            **options,
-        )
+    _enforce: ClassVar[bool] = True
 
 
 def _wrong_losses(content: RecordDict, count: int) -> str | None:

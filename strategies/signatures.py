@@ -10,18 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.decomposition import PCA
 
-from strategies.grouping import (
-    Grouping,
-    NumClusters,
-    best_silhouette,
-    choose_num_clusters,
-    cut_dendrogram,
-)
+from strategies.grouping import Grouping, NumClusters, agglomerate_distances, cut_dendrogram
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -178,26 +171,16 @@ def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
     ValueError
         If there are more clusters than clients, or fewer than one.
     """
-    count = len(graph)
-    if isinstance(num_clusters, int) and not 1 <= num_clusters <= count:
-        raise ValueError(
-            f"num-clusters is {num_clusters}, but {count} clients can be grouped: choose 1 to "
-            f'{count}, or "auto".'
-        )
-    if count == 1:
-        return Grouping(np.zeros(1, np.int64), np.empty((0, 4)))
-    distances = pdist(graph.astype(np.float64))
-    merges = linkage(distances, "ward")
+    distances = squareform(pdist(graph.astype(np.float64)))
     if isinstance(num_clusters, int):
-        return Grouping(cut_dendrogram(merges, num_clusters), merges)
+        return agglomerate_distances(distances, num_clusters, "ward")
     components = int(connected_components(graph, directed=False)[0])
     if len(np.unique(graph, axis=0)) == components:  # rows are alike in cliques, and only there
-        chosen = components
-    elif num_clusters == "elbow":
-        chosen = max(components, choose_num_clusters(merges))
-    else:
-        chosen = max(components, best_silhouette(squareform(distances), merges))
-    return Grouping(cut_dendrogram(merges, chosen), merges)
+        return agglomerate_distances(distances, components, "ward")
+    found = agglomerate_distances(distances, num_clusters, "ward")
+    if found.labels.max() + 1 >= components:
+        return found
+    return Grouping(cut_dendrogram(found.merges, components), found.merges)
 
 
 def cluster_means(signatures: Sequence[Float32], labels: NDArray[np.int64]) -> Float64:

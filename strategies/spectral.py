@@ -14,6 +14,8 @@ from strategies.conversation import Conversation
 from strategies.grouping import NumClusters, agglomerate, average_relevance
 from strategies.rounds import Clusters
 
+_DIMENSIONS = "its features have {} dimensions"
+
 
 @dataclass
 class SpectralClustering(Clustering):
@@ -48,7 +50,10 @@ class SpectralClustering(Clustering):
         RuntimeError
             If no client answers.
         """
-        spectra = _same_dimension(self._ask_spectra(conversation, None), conversation)
+        asked = self._ask_spectra(conversation, None, None)
+        dimensions = {client: array.shape[0] for client, array in asked.items()}
+        alike = conversation.keep_common_size(protocol.SPECTRUM, dimensions, _DIMENSIONS)
+        spectra = {client: asked[client] for client in alike}
         answers = self._ask_relevances(conversation, spectra, None)
         self._spectra = {client: spectra[client] for client in answers}
         # A client that fails now leaves its column behind.
@@ -68,12 +73,7 @@ class SpectralClustering(Clustering):
         """
         known = self._spectra
         dimension = next(iter(known.values())).shape[0]
-        fresh = self._ask_spectra(conversation, newcomers)
-        for client, array in list(fresh.items()):
-            if array.shape[0] != dimension:
-                reason = f"its features have {array.shape[0]} dimensions, the others' {dimension}"
-                conversation.leave_out(client, protocol.SPECTRUM, reason)
-                del fresh[client]
+        fresh = self._ask_spectra(conversation, newcomers, dimension)
         answers = self._ask_relevances(conversation, known, fresh)
         members = np.array([clusters.of_client[client] for client in known])
         placed = {}
@@ -87,13 +87,13 @@ class SpectralClustering(Clustering):
         return clusters.with_clients(placed)
 
     def _ask_spectra(
-        self, conversation: Conversation, clients: Sequence[int] | None
+        self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
     ) -> dict[int, Array]:
         k = self.num_eigenvectors
         answers = conversation.ask(
             protocol.SPECTRUM,
             options={protocol.NUM_EIGENVECTORS: k},
-            check=lambda content: _wrong_eigenvectors(content, k),
+            check=lambda content: _wrong_eigenvectors(content, k, dimension),
             clients=clients,
         )
         # Packed anew: what a message says of its array's shape need not be true.
@@ -120,7 +120,7 @@ class SpectralClustering(Clustering):
         return {client: _relevances(content) for client, content in answers.items()}
 
 
-def _wrong_eigenvectors(content: RecordDict, k: int) -> str | None:
+def _wrong_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> str | None:
     """Say what is wrong with a client's eigenvectors, if anything is."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if protocol.EIGENVECTORS not in record:
@@ -133,21 +133,9 @@ def _wrong_eigenvectors(content: RecordDict, k: int) -> str | None:
     products = vectors.astype(np.float64).T @ vectors
     if not np.allclose(products, np.eye(len(products)), atol=1e-3):
         return "its eigenvectors are not orthonormal"
+    if dimension is not None and len(vectors) != dimension:
+        return f"{_DIMENSIONS.format(len(vectors))}, the others' {dimension}"
     return None
-
-
-def _same_dimension(spectra: dict[int, Array], conversation: Conversation) -> dict[int, Array]:
-    """Leave out, and name, the clients whose feature dimension is not the most common one."""
-    dimensions = [array.shape[0] for array in spectra.values()]
-    common = max(sorted(set(dimensions)), key=dimensions.count)
-    for client, array in spectra.items():
-        if array.shape[0] != common:
-            conversation.leave_out(
-                client,
-                protocol.SPECTRUM,
-                f"its features have {array.shape[0]} dimensions, the others' {common}",
-            )
-    return {client: array for client, array in spectra.items() if array.shape[0] == common}
 
 
 def _relevances(content: RecordDict) -> list[float]:

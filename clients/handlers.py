@@ -87,8 +87,8 @@ def answer_pre_round(
 
     @app.query(protocol.SPECTRUM)
     def spectrum(message: Message, context: Context) -> Message:
-        count = message.content.config_records[protocol.CONFIG][protocol.NUM_EIGENVECTORS]
-        own = leading_spectrum(features(message, context), int(str(count)))
+        count = protocol.setting(message, protocol.NUM_EIGENVECTORS)
+        own = leading_spectrum(features(message, context), count)
         # The Gram matrix waits on the client for the second query, which may reach another
         # process, so that features are computed once.
         context.state[_STATE] = ArrayRecord(
@@ -137,20 +137,19 @@ def answer_signature(
 
     @app.query(protocol.SIGNATURE)
     def answer(message: Message, context: Context) -> Message:
-        config = message.content.config_records[protocol.CONFIG]
         own = images(message, context)
         seed = _seed(message, client_index(message, context), 0x516)
-        count = int(str(config[protocol.NUM_CENTROIDS]))
+        count = protocol.setting(message, protocol.NUM_CENTROIDS)
         if protocol.ARRAYS in message.content:
             weights = message.content.array_records[protocol.ARRAYS].to_torch_state_dict()
             autoencoder = load_autoencoder(weights, own.shape[1])
-            epochs = int(str(config.get(protocol.FINE_TUNE_EPOCHS, 0)))
+            epochs = protocol.setting(message, protocol.FINE_TUNE_EPOCHS, 0)
             if epochs:
                 fit(autoencoder, own, epochs, torch.Generator().manual_seed(seed))
             centroids = signature(encode(autoencoder, own), count, seed)
         else:
             pixels = as_pixels(own).flatten(1).numpy()
-            components = int(str(config[protocol.NUM_COMPONENTS]))
+            components = protocol.setting(message, protocol.NUM_COMPONENTS)
             centroids = linear_signature(pixels, count, components, seed)
         context.state[_FINGERPRINT] = MetricRecord({_FINGERPRINT: _fingerprint(own)})
         content = ArrayRecord({protocol.CENTROIDS: Array(centroids)})
@@ -210,21 +209,19 @@ def restore_model(message: Message, context: Context) -> None:
     ValueError
         If the models that the message refers to are not here.
     """
-    kept = message.content.config_records[protocol.CONFIG].get(protocol.KEPT_MODEL)
-    if kept is None:
+    if protocol.KEPT_MODEL not in message.content.config_records[protocol.CONFIG]:
         context.state.pop(_MODELS, None)
         return
     if _MODELS not in context.state:
         raise ValueError("this client was told to train a model that it was not sent.")
     models = protocol.unpack_models(context.state.array_records.pop(_MODELS))
-    message.content[protocol.ARRAYS] = models[int(str(kept))]
+    message.content[protocol.ARRAYS] = models[protocol.setting(message, protocol.KEPT_MODEL)]
 
 
 def _seed(message: Message, client_index: int, purpose: int) -> int:
     """Return a seed that depends on run, round, client and purpose alone."""
-    config = message.content.config_records[protocol.CONFIG]
-    entropy = [int(str(config.get(key, 0))) for key in (protocol.SEED, protocol.SERVER_ROUND)]
-    return int(np.random.SeedSequence([*entropy, client_index, purpose]).generate_state(1)[0])
+    entropy = [*protocol.entropy(message), client_index, purpose]
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
 def train_reply(

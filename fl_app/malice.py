@@ -7,10 +7,9 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from clients.attacks import random_basis, random_centroids, random_scores, spoil_update
-from clients.handlers import partition_id
-from fl_app.config import Config, parse_config
+from fl_app.config import parse_config
+from fl_app.node import open_node
 from fl_core import protocol
-from fl_core.federation import simulate_federation
 
 _STREAM = 0xBAD
 
@@ -20,13 +19,12 @@ def attack_mod(message: Message, context: Context, call_next: ClientAppCallable)
 
     `label-flip` is no matter of answers: the client trains on other labels.
     """
-    config = parse_config(context.run_config)
-    if config.attack in ("none", "label-flip") or not _malicious(message, context, config):
+    if parse_config(context.run_config).attack in ("none", "label-flip"):
         return call_next(message, context)
+    config, federation, client = open_node(message, context)
     answer = call_next(message, context)
-    spoil_answer(
-        config.attack, config.attack_scale, message, answer, partition_id(message, context)
-    )
+    if client in federation.malicious:
+        spoil_answer(config.attack, config.attack_scale, message, answer, client)
     return answer
 
 
@@ -45,9 +43,7 @@ def spoil_answer(attack: str, scale: float, message: Message, answer: Message, c
         With the message's seed and round, it decides what is drawn.
     """
     kind, content = answer.metadata.message_type, answer.content
-    config = message.content.config_records[protocol.CONFIG]
-    entropy = [int(str(config.get(key, 0))) for key in (protocol.SEED, protocol.SERVER_ROUND)]
-    rng = np.random.default_rng([*entropy, client, _STREAM])
+    rng = np.random.default_rng([*protocol.entropy(message), client, _STREAM])
     if attack == "random-signature":
         if kind == protocol.query(protocol.SPECTRUM):
             shape = _answered(content, protocol.EIGENVECTORS).shape
@@ -66,13 +62,6 @@ def spoil_answer(attack: str, scale: float, message: Message, answer: Message, c
         content[protocol.ARRAYS] = protocol.to_record(
             spoil_update(attack, received, trained, scale)
         )
-
-
-def _malicious(message: Message, context: Context, config: Config) -> bool:
-    sent = message.content.config_records[protocol.CONFIG]
-    clients, seed = (int(str(sent[key])) for key in (protocol.NUM_CLIENTS, protocol.SEED))
-    federation = simulate_federation(config.federation_settings(clients, seed))
-    return partition_id(message, context) in federation.malicious
 
 
 def _answered(content: RecordDict, name: str) -> np.ndarray:

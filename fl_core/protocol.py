@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, MessageType, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 NDArrays = dict[str, NDArray[np.generic]]
@@ -101,6 +101,23 @@ def numbers(content: RecordDict, key: str) -> list[float]:
     """Return the list of numbers at `key` of a message's metrics; empty if there is none."""
     values = content.metric_records.get(METRICS, MetricRecord()).get(key)
     return [float(value) for value in values] if isinstance(values, list) else []
+
+
+def setting(message: Message, key: str, default: int | None = None) -> int:
+    """Return the whole number at `key` of a message's config record.
+
+    Raises
+    ------
+    KeyError
+        If it is not there and there is no default.
+    """
+    config = message.content.config_records[CONFIG]
+    return int(str(config[key] if default is None else config.get(key, default)))
+
+
+def entropy(message: Message) -> list[int]:
+    """Return what a client's random numbers depend on, of a message: the seed and the round."""
+    return [setting(message, key, 0) for key in (SEED, SERVER_ROUND)]
 
 
 def payload_bytes(content: RecordDict) -> int:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file
 
-import fl_app.client_app
+import fl_app.node
 from fl_app.cli import parse_override
 from fl_app.client_app import app
 from fl_app.config import output_folder, parse_config
@@ -207,7 +207,7 @@ def test_shuffled_labels_change_no_bit_of_the_clustering(tmp_path, monkeypatch):
         labels = tuple(rng.permutation(own) for own in federation.train_labels)
         return type(federation)(federation.dataset, federation.partition, labels)
 
-    monkeypatch.setattr(fl_app.client_app, "simulate_federation", shuffle)
+    monkeypatch.setattr(fl_app.node, "simulate_federation", shuffle)
     run(tmp_path / "shuffled", strategy="rcc-pfl", num_server_rounds=1)
     with (
         np.load(tmp_path / "true/similarity-rcc-pfl-seed-0.npz") as true,

@@ -1,4 +1,4 @@
-"""The command line: `clustered-fl run` simulates the app and leaves no process behind."""
+"""The command line: simulate the app, and what real devices need around `flwr run`."""
 
 from __future__ import annotations
 
@@ -19,26 +19,19 @@ PAPER_CLIENTS = 25
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    options = _parser().parse_intermixed_args(arguments)
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    # argparse's subcommands do not take KEY=VALUE on both sides of an option.
+    if rest and ("overrides" not in options or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.overrides = [*getattr(options, "overrides", ()), *rest]
     # A polite kill and a closed terminal clean up like Ctrl-C.
     before = {
         number: signal.signal(number, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGHUP)
     }
     try:
-        app = options.app.absolute()
-        defaults = read_defaults(app)
-        overrides = dict(parse_override(text, defaults) for text in options.overrides)
-        overrides.setdefault("num-clients", PAPER_CLIENTS)
-        # Before anything is started: a wrong value costs no waiting.
-        config = parse_config({**defaults, **overrides})
-        folder = output_folder(config.output_dir)
-        done = simulate(
-            app,
-            {**overrides, "output-dir": str(folder)},
-            num_clients=config.num_clients or PAPER_CLIENTS,
-            workers=options.workers,
-        )
+        status: int = options.call(options)
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -48,6 +41,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    return status
+
+
+def _run(options: argparse.Namespace) -> int:
+    app = options.app.absolute()
+    defaults = read_defaults(app)
+    overrides = dict(parse_override(text, defaults) for text in options.overrides)
+    overrides.setdefault("num-clients", PAPER_CLIENTS)
+    # Before anything is started: a wrong value costs no waiting.
+    config = parse_config({**defaults, **overrides})
+    folder = output_folder(config.output_dir)
+    done = simulate(
+        app,
+        {**overrides, "output-dir": str(folder)},
+        num_clients=config.num_clients or PAPER_CLIENTS,
+        workers=options.workers,
+    )
     return 0 if done else 1
 
 
@@ -97,22 +107,29 @@ def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="clustered-fl",
+        description="Cluster federated clients by what they want to learn. On real devices, the "
+        "training itself is started with `flwr run` (docs/devices.md).",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="simulate the app on this machine",
         description="Simulate the app with `flwr run` on a SuperLink of its own, show its "
         "progress, and stop everything at the end. Without num-clients, it simulates 25.",
     )
-    parser.add_argument("command", choices=["run"], help="simulate the app on this machine")
-    parser.add_argument(
+    run.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in README.md"
     )
-    parser.add_argument(
+    run.add_argument(
         "--workers",
         type=int,
         default=os.cpu_count() or 1,
         help="Ray workers, one CPU each (default: all CPUs)",
     )
-    parser.add_argument(
+    run.add_argument(
         "--app", type=Path, default=Path(), help="the project's folder (default: this one)"
     )
+    run.set_defaults(call=_run)
     return parser
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from clients.autoencoder import encode, fit, load_autoencoder
+from clients.privacy import noisy_eigenvectors, noisy_relevances
 from clients.signature import linear_signature, signature
 from clients.spectrum import RELEVANCES, leading_spectrum
 from clients.training import TrainingSettings, as_pixels, evaluate, train
@@ -27,11 +28,11 @@ FeaturesFn = Callable[[Message, Context], NDArray[np.float32]]
 ImagesFn = Callable[[Message, Context], torch.Tensor]
 LossFn = Callable[[Message, Context, ArrayRecord], float]
 IndexFn = Callable[[Message, Context], int]
+NoiseFn = Callable[[Message, Context], tuple[float, np.random.Generator]]
 
 # What waits at a client between messages.
 _STATE = "spectrum"
 _MODELS = "models"
-_FINGERPRINT = "fingerprint"
 
 
 def partition_id(message: Message, context: Context) -> int:
@@ -63,14 +64,22 @@ def answer_roll_call(app: ClientApp, client_index: IndexFn = partition_id) -> No
 
     @app.query(protocol.DESCRIBE)
     def describe(message: Message, context: Context) -> Message:
-        for waiting in (_STATE, _MODELS, _FINGERPRINT):  # of a strategy that ran before
+        for waiting in (_STATE, _MODELS):  # of a strategy that ran before
             context.state.pop(waiting, None)
         index = MetricRecord({protocol.CLIENT_INDEX: client_index(message, context)})
         return Message(RecordDict({protocol.METRICS: index}), reply_to=message)
 
 
+def no_noise(message: Message, context: Context) -> tuple[float, np.random.Generator]:
+    """Return σ = 0 for what a client shares, and a generator that is not drawn from."""
+    return 0.0, np.random.default_rng(0)
+
+
 def answer_pre_round(
-    app: ClientApp, features: FeaturesFn, client_index: IndexFn = partition_id
+    app: ClientApp,
+    features: FeaturesFn,
+    client_index: IndexFn = partition_id,
+    sharing_noise: NoiseFn = no_noise,
 ) -> None:
     """Register the queries of the pre-round with `app` (RCC-PFL, Procedure 1).
 
@@ -82,6 +91,9 @@ def answer_pre_round(
         From message and context to the client's features Φ(X), float32, shape (n, d).
     client_index : callable
         From message and context to the client's stable index; the partition id by default.
+    sharing_noise : callable
+        From message and context to σ of the noise on what is shared, and what it is drawn from
+        (`clients.privacy`); no noise by default.
     """
     answer_roll_call(app, client_index)
 
@@ -94,7 +106,8 @@ def answer_pre_round(
         context.state[_STATE] = ArrayRecord(
             {"gram": Array(own.gram), "eigenvalues": Array(own.eigenvalues)}
         )
-        vectors = ArrayRecord({protocol.EIGENVECTORS: Array(own.eigenvectors)})
+        shared = noisy_eigenvectors(own.eigenvectors, *sharing_noise(message, context))
+        vectors = ArrayRecord({protocol.EIGENVECTORS: Array(shared)})
         return Message(RecordDict({protocol.ARRAYS: vectors}), reply_to=message)
 
     @app.query(protocol.RELEVANCE)
@@ -112,7 +125,8 @@ def answer_pre_round(
             own["eigenvalues"].numpy(),
             [array.numpy() for array in message.content.array_records[protocol.ARRAYS].values()],
         )
-        answer = MetricRecord({protocol.RELEVANCES: scores})
+        shared = noisy_relevances(scores, *sharing_noise(message, context))
+        answer = MetricRecord({protocol.RELEVANCES: shared})
         return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)
 
 
@@ -123,7 +137,7 @@ def answer_signature(
 
     The message carries an encoder, or a whole autoencoder to be fine-tuned (FLT, Algorithm 2); if
     it carries none, the centroids are those of the client's own principal components (PCA + k-means
-    + HC). What the images were is remembered, for `change_flag`.
+    + HC). The answer holds a fingerprint of the images, which comes back for `change_flag`.
 
     Parameters
     ----------
@@ -151,28 +165,32 @@ def answer_signature(
             pixels = as_pixels(own).flatten(1).numpy()
             components = protocol.setting(message, protocol.NUM_COMPONENTS)
             centroids = linear_signature(pixels, count, components, seed)
-        context.state[_FINGERPRINT] = MetricRecord({_FINGERPRINT: _fingerprint(own)})
-        content = ArrayRecord({protocol.CENTROIDS: Array(centroids)})
-        return Message(RecordDict({protocol.ARRAYS: content}), reply_to=message)
+        content = RecordDict(
+            {
+                protocol.ARRAYS: ArrayRecord({protocol.CENTROIDS: Array(centroids)}),
+                protocol.METRICS: MetricRecord({protocol.FINGERPRINT: _fingerprint(own)}),
+            }
+        )
+        return Message(content, reply_to=message)
 
 
 def _fingerprint(images: torch.Tensor) -> int:
     return zlib.crc32(images.contiguous().numpy().data)
 
 
-def change_flag(context: Context, images: torch.Tensor) -> dict[str, int]:
+def change_flag(message: Message, images: torch.Tensor) -> dict[str, int]:
     """Return FLT's change flag δ as metrics: 1 if the images are not those of the last signature.
 
-    Empty where no signature has been asked for. Labels are not looked at.
+    Empty where the message does not say what those were. Labels are not looked at.
 
     Parameters
     ----------
-    context : Context
+    message : Message
     images : torch.Tensor, uint8, shape (n, C, H, W)
     """
-    if _FINGERPRINT not in context.state:
+    if protocol.FINGERPRINT not in message.content.config_records[protocol.CONFIG]:
         return {}
-    known = context.state.metric_records[_FINGERPRINT][_FINGERPRINT]
+    known = protocol.setting(message, protocol.FINGERPRINT)
     return {protocol.CHANGED: int(_fingerprint(images) != known)}
 
 

@@ -33,6 +33,8 @@ def replacing(path: Path) -> Iterator[Path]:
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())  # or a power cut could leave the new name with no content
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ DESCRIBE = "describe"
 SPECTRUM = "spectrum"
 RELEVANCE = "relevance"
 SIGNATURE = "signature"
+KEEP_MODEL = "keep_model"
 LOSSES = "losses"
 TRAIN = MessageType.TRAIN
 EVALUATE = MessageType.EVALUATE
@@ -50,6 +51,10 @@ NUM_COMPONENTS = "num-components"
 FINE_TUNE_EPOCHS = "fine-tune-epochs"
 CHANGED = "changed"
 KEPT_MODEL = "kept-model"
+FINGERPRINT = "fingerprint"
+NAME = "name"
+CLASS_NAMES = "class-names"
+IMAGE_SHAPE = "image-shape"
 
 
 def to_arrays(record: ArrayRecord) -> NDArrays:

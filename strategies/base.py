@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -22,6 +22,7 @@ from strategies.rounds import Clusters, Round, Update
 
 logger = logging.getLogger(__name__)
 
+_TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
 _MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
 ACCURACY_PER_CLIENT = "accuracy-per-client"
 
@@ -78,6 +79,7 @@ class Options(TypedDict, total=False):
     evaluate_every: int
     seed: int
     on_round: Callable[[RoundReport], None]
+    pre_round_timeout: float | None
 
 
 class ClusteredStrategy(Strategy):
@@ -104,6 +106,9 @@ class ClusteredStrategy(Strategy):
         Draws the participants of each round.
     on_round : callable, optional
         Called with a RoundReport after each round.
+    pre_round_timeout : float, optional
+        Seconds to wait for the answers to each query that finds clusters; by default, as long as
+        for training.
 
     Attributes
     ----------
@@ -116,6 +121,8 @@ class ClusteredStrategy(Strategy):
         One for each round so far.
     failures : dict of str
         Clients that failed in the pre-round, and why: they take no part.
+    names : dict of str
+        From client to its name, of those that gave one.
     pre_round_traffic, train_traffic, evaluate_traffic : Traffic
         Payload bytes of all clients together: for finding clusters, training and evaluation.
     server_traffic : Traffic
@@ -133,6 +140,7 @@ class ClusteredStrategy(Strategy):
         evaluate_every: int = 1,
         seed: int = 0,
         on_round: Callable[[RoundReport], None] = lambda report: None,
+        pre_round_timeout: float | None = None,
     ) -> None:
         self.clustering = clustering
         self.aggregation = aggregation or ClusterMean()
@@ -140,12 +148,15 @@ class ClusteredStrategy(Strategy):
         self.evaluate_every = evaluate_every
         self.seed = seed
         self.on_round = on_round
+        self.pre_round_timeout = pre_round_timeout
+        self._checkpoint: Mapping[str, Any] | None = None
         self._forget()
 
     def _forget(self) -> None:
         """Start afresh, so that one strategy object can be started again."""
         self.reports: list[RoundReport] = []
         self.failures: dict[int, str] = {}
+        self.names: dict[int, str] = {}
         self.pre_round_traffic = Traffic()
         self.train_traffic = Traffic()
         self.evaluate_traffic = Traffic()
@@ -160,6 +171,8 @@ class ClusteredStrategy(Strategy):
         self._sent: dict[int, NDArrays] = {}
         self._participants: tuple[int, ...] = ()
         self._num_rounds = 0
+        self._done = 0
+        self._timeout = 0.0
         self._started = 0.0
 
     def summary(self) -> None:
@@ -197,27 +210,84 @@ class ClusteredStrategy(Strategy):
             As the clustering says; RuntimeError if all clients fail in a round.
         """
         self._forget()
-        self._num_rounds = num_rounds
-        self._find_clusters(grid, train_config or ConfigRecord(), timeout, initial_arrays)
+        self._num_rounds, self._timeout = num_rounds, timeout
+        self._begin_conversation(grid, train_config or ConfigRecord())
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is None:
+            self._find_clusters(initial_arrays)
+        else:
+            self._recall(checkpoint)
+        done = self._done
         result = super().start(
-            grid, self._packed(), num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+            grid,
+            self._packed(),
+            num_rounds - done,
+            timeout,
+            train_config,
+            evaluate_config,
+            evaluate_fn and (lambda number, arrays: evaluate_fn(number + done, arrays)),
         )
+        for metrics in (
+            result.train_metrics_clientapp,
+            result.evaluate_metrics_clientapp,
+            result.evaluate_metrics_serverapp,
+        ):
+            later = {number + done: record for number, record in metrics.items()}
+            metrics.clear()
+            metrics.update(later)
         result.arrays = self._packed()  # clusters may have changed after the last training
         return result
 
-    def _find_clusters(
-        self, grid: Grid, config: ConfigRecord, timeout: float, initial: ArrayRecord
-    ) -> None:
-        started = time.perf_counter()
-        scalars = {k: v for k, v in config.items() if isinstance(v, int | float | str)}
+    def checkpoint(self) -> dict[str, Any]:
+        """Return all that a round leaves for the next one, for `fl_core.checkpoint`.
+
+        To be called in `on_round`, or after `start`.
+        """
+        unique = {id(model): model for model in (self._initial, *self._models)}
+        places = {identity: place for place, identity in enumerate(unique)}
+        return {
+            "round": len(self.reports),
+            "models": list(unique.values()),
+            "model-numbers": [places[id(model)] for model in self._models],
+            "model-of-client": dict(self.model_of_client),
+            "clusters": dict(vars(self.clusters)),
+            "clustering": self.clustering.memory(),
+            "reports": [dict(vars(report)) for report in self.reports],
+            "failures": dict(self.failures),
+            "names": dict(self.names),
+            "num-examples": dict(self._num_examples),
+            "participants": self._participants,
+            "seconds": dict(vars(self.seconds)),
+            **{name: dict(vars(getattr(self, name))) for name in _TRAFFICS},
+        }
+
+    def resume(self, checkpoint: Mapping[str, Any]) -> None:
+        """Let the next `start` go on after the round of `checkpoint`.
+
+        With the same clients and arguments, the models in the end are those of a run without an
+        interruption, to the last bit. Clients that have connected since are newcomers.
+
+        Parameters
+        ----------
+        checkpoint : mapping
+            From `checkpoint`, of a strategy made in the same way.
+        """
+        self._checkpoint = checkpoint
+
+    def _begin_conversation(self, grid: Grid, config: ConfigRecord) -> None:
+        waiting = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
         self._conversation = Conversation(
             grid,
-            scalars,
-            timeout,
+            config,
+            waiting,
+            names=self.names,
             failures=self.failures,
             traffic=self.pre_round_traffic,
             training_traffic=self.train_traffic,
         )
+
+    def _find_clusters(self, initial: ArrayRecord) -> None:
+        started = time.perf_counter()
         self._conversation.call_roll()
         self.clusters = self.clustering.find(self._conversation)
         self._initial = protocol.to_arrays(initial)
@@ -227,6 +297,33 @@ class ClusteredStrategy(Strategy):
             models = [models[cluster] for cluster in self.clusters.of_client.values()]
         self._hold(models)
         self.seconds.pre_round = time.perf_counter() - started
+
+    def _recall(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take over a checkpoint, and find the clients again."""
+        models = checkpoint["models"]
+        self._initial = models[0]
+        self._hold([models[place] for place in checkpoint["model-numbers"]])
+        self.model_of_client = dict(checkpoint["model-of-client"])
+        self.clusters = Clusters(**checkpoint["clusters"])
+        self.clustering.recall(checkpoint["clustering"])
+        self.reports = [RoundReport(**report) for report in checkpoint["reports"]]
+        self.names.update(checkpoint["names"])
+        self._num_examples = dict(checkpoint["num-examples"])
+        self._participants = checkpoint["participants"]
+        self.seconds = Seconds(**checkpoint["seconds"])
+        for name in _TRAFFICS:
+            vars(getattr(self, name)).update(checkpoint[name])
+        self._done = checkpoint["round"]
+        conversation = self._conversation
+        conversation.server_round = self._done
+        conversation.call_roll()
+        # Clients that had failed are newcomers once more, and so are those that came since.
+        strangers = [
+            client for client in conversation.nodes if client not in self.clusters.of_client
+        ]
+        for client in strangers:
+            reason = checkpoint["failures"].get(client, "it came after the checkpoint")
+            conversation.postpone(client, reason)
 
     def _numbers(self, clusters: Clusters) -> dict[int, int]:
         """Return which of the models each client holds."""
@@ -281,6 +378,7 @@ class ClusteredStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let newcomers in, then send this round's participants their own model only."""
+        server_round += self._done
         self._started = time.perf_counter()
         self.reports.append(RoundReport(server_round, self._num_rounds))
         conversation = self._conversation
@@ -313,6 +411,7 @@ class ClusteredStrategy(Strategy):
         RuntimeError
             If no client sent a usable model.
         """
+        server_round += self._done
         answers = self._collect(replies, self.train_traffic)
         updates, losses = [], []
         for client, content in answers.items():
@@ -352,6 +451,7 @@ class ClusteredStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send every client its own model, in the rounds that are evaluated."""
+        server_round += self._done
         self._started = time.perf_counter()
         self._asked = {}
         if server_round % self.evaluate_every and server_round != self._num_rounds:
@@ -412,7 +512,10 @@ class ClusteredStrategy(Strategy):
             # One config record a message: what is shared between messages is shared state.
             own_config = {**config, protocol.SERVER_ROUND: server_round}
             content = RecordDict()
-            kept = self._place_of_kept_model(client) if message_type == protocol.TRAIN else None
+            kept = None
+            if message_type == protocol.TRAIN:
+                own_config |= self.clustering.told_for_training(client)
+                kept = self._place_of_kept_model(client)
             if kept is None:
                 content[protocol.ARRAYS] = self._records[self.model_of_client[client]]
             else:
@@ -424,6 +527,7 @@ class ClusteredStrategy(Strategy):
                     dst_node_id=nodes[client],
                     message_type=message_type,
                     group_id=str(server_round),
+                    ttl=self._timeout,
                 )
             )
         traffic.down += sum(protocol.payload_bytes(m.content) for m in messages)
@@ -443,8 +547,8 @@ class ClusteredStrategy(Strategy):
 
     def _warn(self, client: int, reason: str) -> None:
         logger.warning(
-            "client %d failed in round %d and is left out of it: %s",
-            client,
+            "%s failed in round %d and is left out of it: %s",
+            self._conversation.name_of(client),
             self.reports[-1].round,
             reason,
         )

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from flwr.app import ConfigRecordValues
 
 from fl_core.protocol import NDArrays
 from strategies.conversation import Conversation
@@ -59,6 +61,24 @@ class Clustering(ABC):
     ) -> Clusters:
         """Return clusters in which newcomers have a place: by default, in the largest one."""
         return clusters.with_everybody(newcomers)
+
+    def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
+        """Return further entries of the config record of a client's training message."""
+        return {}
+
+    def memory(self) -> dict[str, Any]:
+        """Return what it has learnt since `find`, for a checkpoint: plain values and arrays.
+
+        By default, the fields of a dataclass that are no arguments of its constructor.
+        """
+        own = getattr(self, "__dataclass_fields__", {}).values()
+        learnt = [f.name for f in own if not f.init and hasattr(self, f.name)]
+        return {name: copy(getattr(self, name)) for name in learnt}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Take over what `memory` returned."""
+        for name, value in memory.items():
+            setattr(self, name, value)
 
 
 @dataclass

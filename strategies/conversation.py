@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, ConfigRecordValues, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fl_core import protocol
 
 logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
+_LONGEST_NAME = 100
 
 
 @dataclass
@@ -74,9 +78,14 @@ class Conversation:
     config : mapping
         Entries of the config record that each query carries (the seed, say).
     timeout : float
-        Seconds to wait for the replies to one query.
+        Seconds to wait for the replies to one query; after that, nodes no longer get it.
     nodes : dict of int
         From client index to node id, ascending: the clients still in.
+    names : dict of str
+        From client index to the name, where a node gives one instead of an index. Names get
+        indices in alphabetical order, newcomers' the next ones; a name keeps its index.
+    descriptions : dict of ConfigRecord
+        From client index to what else its node said in the roll call.
     failures : dict of str
         From client index to why it is out.
     traffic, training_traffic : Traffic
@@ -89,15 +98,18 @@ class Conversation:
     """
 
     grid: Grid
-    config: Mapping[str, int | float | str]
+    config: Mapping[str, ConfigRecordValues]
     timeout: float
     nodes: dict[int, int] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    descriptions: dict[int, ConfigRecord] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
     training_traffic: Traffic = field(default_factory=Traffic)
     server_round: int = 0
     models_at: dict[int, Sequence[protocol.NDArrays]] = field(default_factory=dict)
     _connected: set[int] = field(default_factory=set)
+    _attempts: Counter[int] = field(default_factory=Counter)
 
     def call_roll(self) -> None:
         """Ask every connected node for its client index.
@@ -117,8 +129,9 @@ class Conversation:
     def admit_newcomers(self) -> list[int]:
         """Ask nodes that were not connected before for their index, and return those let in.
 
-        A client that was left out and has reconnected is a newcomer, too. An index that another
-        node has is refused, unless that node is gone.
+        A client that was left out is a newcomer, too, when it has reconnected, and once or twice
+        more while it stays connected: it may have been slow. An index that another node has is
+        refused, unless that node is gone.
         """
         found, _ = self._new_clients(twice_is_an_error=False)
         newcomers = []
@@ -127,14 +140,18 @@ class Conversation:
                 newcomers.append(client)
             elif self.nodes[client] != node and self.nodes[client] in self._connected:
                 logger.warning(
-                    "node %d is left out, it says that it is client %d, which node %d is already",
-                    *(node, client, self.nodes[client]),
+                    "node %d is left out, it says that it is %s, which node %d is already",
+                    *(node, self.name_of(client), self.nodes[client]),
                 )
                 continue
             self.failures.pop(client, None)
             self.nodes[client] = node
         self.nodes = dict(sorted(self.nodes.items()))
         return newcomers
+
+    def name_of(self, client: int) -> str:
+        """Return how to call a client in a message to people."""
+        return self.names.get(client, f"client {client}")
 
     def _new_clients(self, *, twice_is_an_error: bool) -> tuple[dict[int, int], dict[int, str]]:
         connected = set(self.grid.get_node_ids())
@@ -145,30 +162,45 @@ class Conversation:
         answers, failures = self._exchange(protocol.DESCRIBE, RecordDict(), nodes, {}, self.traffic)
         for node, reason in failures.items():
             logger.warning("node %d is left out, it did not tell its index: %s", node, reason)
+            self._ask_again_later(node)
+        given = {node: _given_name(content) for node, content in answers.items()}
+        for fresh in sorted(set(filter(None, given.values())) - set(self.names.values())):
+            self.names[len(self.names)] = fresh
+        index_of_name = {name: client for client, name in self.names.items()}
         found: dict[int, int] = {}
         for node, content in answers.items():
             metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
-            index = metrics.get(protocol.CLIENT_INDEX)
+            name = given[node]
+            index = metrics.get(protocol.CLIENT_INDEX) if name is None else index_of_name[name]
             if not isinstance(index, int) or index < 0:
                 logger.warning("node %d is left out, it says that it is client %s", node, index)
                 continue
             if index in found:
                 problem = (
-                    f"nodes {found[index]} and {node} both say that they are client {index}: give "
-                    "each SuperNode a partition-id of its own."
+                    f"nodes {found[index]} and {node} both say that they are "
+                    f"{self.name_of(index)}: give each SuperNode a "
+                    f"{'partition-id' if name is None else 'name'} of its own."
                 )
                 if twice_is_an_error:
                     raise ValueError(problem)
                 logger.warning("%s Node %d is left out.", problem, node)
                 continue
             found[index] = node
+            described = content.config_records.get(protocol.CONFIG, ConfigRecord())
+            self.descriptions[index] = described
         return dict(sorted(found.items())), failures
+
+    def _ask_again_later(self, node: int) -> None:
+        """Take a node that failed for a new one when newcomers are let in, but not for ever."""
+        self._attempts[node] += 1
+        if self._attempts[node] < _ATTEMPTS:
+            self._connected.discard(node)
 
     def ask(
         self,
         action: str,
         content: RecordDict | None = None,
-        options: Mapping[str, int | float | str] | None = None,
+        options: Mapping[str, ConfigRecordValues] | None = None,
         check: Callable[[RecordDict], str | None] = lambda _: None,
         *,
         clients: Collection[int] | None = None,
@@ -176,8 +208,8 @@ class Conversation:
     ) -> dict[int, RecordDict]:
         """Send one query; those that fail are named.
 
-        In the pre-round and when it joins, a client that fails is left out for good: nothing is
-        known about it. Later, in a round that asks all clients again, it stays in as it was.
+        In the pre-round and when it joins, a client that fails is left out: nothing is known about
+        it. Later, in a round that asks all clients again, it stays in as it was.
 
         Parameters
         ----------
@@ -219,8 +251,8 @@ class Conversation:
         for client, reason in sorted(failures.items()):
             if stay:
                 logger.warning(
-                    "client %d failed at %s in round %d: %s",
-                    *(client, action, self.server_round, reason),
+                    "%s failed at %s in round %d: %s",
+                    *(self.name_of(client), action, self.server_round, reason),
                 )
             else:
                 self.leave_out(client, action, reason)
@@ -249,16 +281,21 @@ class Conversation:
 
     def leave_out(self, client: int, action: str, reason: str) -> None:
         """Go on without `client`, and say why."""
-        logger.warning("client %d is left out, its %s failed: %s", client, action, reason)
+        logger.warning("%s is left out, its %s failed: %s", self.name_of(client), action, reason)
         self.failures[client] = reason
-        del self.nodes[client]
+        self._ask_again_later(self.nodes.pop(client))
+
+    def postpone(self, client: int, reason: str) -> None:
+        """Leave a client out until the next round, in which it is a newcomer."""
+        self.failures[client] = reason
+        self._connected.discard(self.nodes.pop(client))
 
     def _exchange(
         self,
         action: str,
         content: RecordDict,
         asked: Mapping[int, int],
-        options: Mapping[str, int | float | str],
+        options: Mapping[str, ConfigRecordValues],
         traffic: Traffic,
     ) -> tuple[dict[int, RecordDict], dict[int, str]]:
         config = {**self.config, protocol.SERVER_ROUND: self.server_round, **options}
@@ -268,6 +305,7 @@ class Conversation:
                 dst_node_id=node,
                 message_type=protocol.query(action),
                 group_id=str(self.server_round) if self.server_round else "pre-round",
+                ttl=self.timeout,
             )
             for node in asked
         ]
@@ -277,6 +315,14 @@ class Conversation:
         contents = {client: reply.content for client, reply in answers.items()}
         traffic.up += sum(protocol.payload_bytes(c) for c in contents.values())
         return contents, failures
+
+
+def _given_name(content: RecordDict) -> str | None:
+    """Return the name by which a node wants to be called, if it gives one that can be printed."""
+    name = content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
+    if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME:
+        return name
+    return None
 
 
 def _problem(answer: RecordDict, check: Callable[[RecordDict], str | None]) -> str | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecordValues, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
@@ -82,6 +82,9 @@ class SignatureClustering(Clustering):
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
     _silent: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
+    _fingerprints: dict[int, int] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _fine_tuned: bool = field(default=False, init=False, repr=False, compare=False)
 
     def find(self, conversation: Conversation) -> Clusters:
@@ -94,7 +97,7 @@ class SignatureClustering(Clustering):
         RuntimeError
             If no client answers.
         """
-        self._changed, self._silent = set(), set()
+        self._changed, self._silent, self._fingerprints = set(), set(), {}
         self._fine_tuned = self.fine_tune_first
         self._signatures = self._ask(conversation, None)
         return self._relate()
@@ -131,6 +134,11 @@ class SignatureClustering(Clustering):
             {client: nearest_cluster(own, self._means) for client, own in signatures.items()}
         )
 
+    def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
+        """Return the fingerprint of the images that the client's signature is of."""
+        known = self._fingerprints.get(client)
+        return {protocol.FINGERPRINT: known} if known else {}
+
     def _ask(
         self,
         conversation: Conversation,
@@ -139,13 +147,15 @@ class SignatureClustering(Clustering):
     ) -> dict[int, Float32]:
         epochs = self.fine_tune_epochs if self._fine_tuned else 0
         sent = {n: a for n, a in self.encoder.items() if epochs or n.startswith("encoder.")}
-        return ask_signatures(
+        answers = ask_signatures(
             conversation,
             RecordDict({protocol.ARRAYS: protocol.to_record(sent)}),
             {protocol.NUM_CENTROIDS: self.num_centroids, protocol.FINE_TUNE_EPOCHS: epochs},
             clients,
             width,
         )
+        self._fingerprints |= {client: answer.fingerprint for client, answer in answers.items()}
+        return {client: answer.centroids for client, answer in answers.items()}
 
     def _relate(self) -> Clusters:
         signatures = self._signatures
@@ -167,21 +177,35 @@ class SignatureClustering(Clustering):
         )
 
 
+class Signature(NamedTuple):
+    """What a client answers.
+
+    Attributes
+    ----------
+    centroids : NDArray[np.float32], shape (1 to k, e)
+    fingerprint : int
+        Of the images, by which the client knows them again; 0 if it gave none.
+    """
+
+    centroids: Float32
+    fingerprint: int
+
+
 def ask_signatures(
     conversation: Conversation,
     content: RecordDict,
-    options: Mapping[str, int | float | str],
+    options: Mapping[str, int],
     clients: Sequence[int] | None,
     width: int | None = None,
-) -> dict[int, Float32]:
+) -> dict[int, Signature]:
     """Ask clients for centroids of `width` numbers; None: of the most common width.
 
     Returns
     -------
-    dict of NDArray[np.float32], shapes (1 to k, e)
+    dict of Signature
         By client index, ascending.
     """
-    most = int(options[protocol.NUM_CENTROIDS])
+    most = options[protocol.NUM_CENTROIDS]
     answers = conversation.ask(
         protocol.SIGNATURE,
         content,
@@ -189,8 +213,11 @@ def ask_signatures(
         check=lambda answer: _wrong_centroids(answer, most, width),
         clients=clients,
     )
-    found = {client: _centroids(answer).astype(np.float32) for client, answer in answers.items()}
-    widths = {client: own.shape[1] for client, own in found.items()}
+    found = {
+        client: Signature(_centroids(answer).astype(np.float32), _fingerprint(answer))
+        for client, answer in answers.items()
+    }
+    widths = {client: own.centroids.shape[1] for client, own in found.items()}
     alike = conversation.keep_common_size(protocol.SIGNATURE, widths, _WIDTH)
     return {client: found[client] for client in alike}
 
@@ -245,6 +272,12 @@ class Flt(ClusteredStrategy):
 
 def _centroids(content: RecordDict) -> NDArray[np.generic]:
     return content.array_records[protocol.ARRAYS][protocol.CENTROIDS].numpy()
+
+
+def _fingerprint(content: RecordDict) -> int:
+    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+    value = metrics.get(protocol.FINGERPRINT)
+    return value if isinstance(value, int) and 0 <= value < 2**32 else 0
 
 
 def _wrong_centroids(content: RecordDict, most: int, width: int | None) -> str | None:

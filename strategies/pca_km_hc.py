@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Unpack
 
+import numpy as np
 from flwr.app import RecordDict
+from numpy.typing import NDArray
 
 from fl_core import protocol
 from strategies.aggregation import ClusterMean
@@ -16,6 +19,8 @@ from strategies.flt import ask_signatures
 from strategies.grouping import NumClusters, agglomerate_distances
 from strategies.rounds import Clusters
 from strategies.signatures import closest_distances
+
+Float32 = NDArray[np.float32]
 
 
 @dataclass
@@ -39,6 +44,9 @@ class LinearSignatureClustering(Clustering):
     num_centroids: int = 5
     num_components: int = 128
     linkage: str = "average"
+    _signatures: dict[int, Float32] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for centroids, then agglomerate.
@@ -50,11 +58,7 @@ class LinearSignatureClustering(Clustering):
         RuntimeError
             If no client answers.
         """
-        options = {
-            protocol.NUM_CENTROIDS: self.num_centroids,
-            protocol.NUM_COMPONENTS: self.num_components,
-        }
-        signatures = ask_signatures(conversation, RecordDict(), options, None)
+        self._signatures = signatures = self._ask(conversation, None, None)
         distances = closest_distances([own.astype(float) for own in signatures.values()])
         grouping = agglomerate_distances(distances, self.num_clusters, self.linkage)
         return Clusters(
@@ -63,6 +67,37 @@ class LinearSignatureClustering(Clustering):
             measure="closeness 1/(1 + distance)",
             merges=grouping.merges,
         )
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Ask newcomers alone, and place each in the cluster to whose clients it is nearest.
+
+        A cluster's distance is the mean over its clients; of equal ones, the first.
+        """
+        known = self._signatures
+        width = next(iter(known.values())).shape[1]
+        fresh = self._ask(conversation, newcomers, width)
+        rows = [own.astype(float) for own in (*known.values(), *fresh.values())]
+        distances = closest_distances(rows)[len(known) :, : len(known)]
+        members = np.array([clusters.of_client[client] for client in known])
+        inhabited = sorted(set(members.tolist()))
+        placed = {
+            client: min(inhabited, key=lambda c: float(row[members == c].mean()))
+            for client, row in zip(fresh, distances, strict=True)
+        }
+        self._signatures = {**known, **fresh}
+        return clusters.with_clients(placed)
+
+    def _ask(
+        self, conversation: Conversation, clients: Sequence[int] | None, width: int | None
+    ) -> dict[int, Float32]:
+        options = {
+            protocol.NUM_CENTROIDS: self.num_centroids,
+            protocol.NUM_COMPONENTS: self.num_components,
+        }
+        answers = ask_signatures(conversation, RecordDict(), options, clients, width)
+        return {client: answer.centroids for client, answer in answers.items()}
 
 
 class PcaKmHc(ClusteredStrategy):

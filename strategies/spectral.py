@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, RecordDict
+from numpy.typing import NDArray
 
 from fl_core import protocol
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import NumClusters, agglomerate, average_relevance
 from strategies.rounds import Clusters
+
+Eigenvectors = NDArray[np.generic]
+"""Any floating type, shape (d, at most k)."""
 
 _DIMENSIONS = "its features have {} dimensions"
 
@@ -38,7 +42,9 @@ class SpectralClustering(Clustering):
     num_eigenvectors: int = 20
     linkage: str = "average"
     relevance: str = "paper"
-    _spectra: dict[int, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _spectra: dict[int, Eigenvectors] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate.
@@ -88,7 +94,7 @@ class SpectralClustering(Clustering):
 
     def _ask_spectra(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
-    ) -> dict[int, Array]:
+    ) -> dict[int, Eigenvectors]:
         k = self.num_eigenvectors
         answers = conversation.ask(
             protocol.SPECTRUM,
@@ -96,20 +102,19 @@ class SpectralClustering(Clustering):
             check=lambda content: _wrong_eigenvectors(content, k, dimension),
             clients=clients,
         )
-        # Packed anew: what a message says of its array's shape need not be true.
         return {
-            client: Array(content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy())
+            client: content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
             for client, content in answers.items()
         }
 
     def _ask_relevances(
         self,
         conversation: Conversation,
-        spectra: Mapping[int, Array],
-        clients: Mapping[int, Array] | None,
+        spectra: Mapping[int, Eigenvectors],
+        clients: Mapping[int, Eigenvectors] | None,
     ) -> dict[int, list[float]]:
         """Return how relevant each of `spectra` is to those asked, in the order of `spectra`."""
-        everybody = ArrayRecord({str(client): array for client, array in spectra.items()})
+        everybody = protocol.to_record({str(client): own for client, own in spectra.items()})
         answers = conversation.ask(
             protocol.RELEVANCE,
             RecordDict({protocol.ARRAYS: everybody}),

@@ -76,7 +76,11 @@ TOGETHER = [[0, 2, 5], [1, 4], [3, 6]]
 
 
 @pytest.mark.parametrize(
-    "name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph", "fedhc", "ifca-pfl", "ifca", "optimum"]
+    "name",
+    [
+        *("rcc-pfl", "mt-hfl", "flt", "flt-graph", "pca-km-hc", "fedhc", "ifca-pfl", "ifca"),
+        "optimum",
+    ],
 )
 def test_newcomers_land_where_their_like_are(name):
     # Clients 2 and 6 come in round 2; with the others there are clusters {0, 5}, {1, 4}, {3}.
@@ -86,7 +90,7 @@ def test_newcomers_land_where_their_like_are(name):
     assert groups(strategy.reports[1].clusters) == TOGETHER
 
 
-@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph"])
+@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph", "pca-km-hc"])
 def test_newcomers_are_asked_alone(name):
     grid = Visits(toy_app(TASKS), 7, {6: {0, 1}})
     run(STRATEGIES[name](), grid, rounds=2)

@@ -321,7 +321,7 @@ BAD_SPECTRA = {
         "query.relevance",
         with_metrics(relevances=[float("nan")] * 7),
     ),
-    "does not hold 7 relevances": ("query.relevance", with_metrics(relevances=[0.5] * 6)),
+    "does not hold 7 relevances": ("query.relevance", with_metrics(relevances=[0.5] * 5)),
 }
 
 
@@ -333,8 +333,9 @@ def test_a_client_that_fails_in_the_pre_round_is_named_and_the_others_go_on(word
     run(strategy, grid)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
     assert list(strategy.failures) == [4]
-    assert word in strategy.failures[4]
-    assert "client 4 is left out" in caplog.text
+    assert any(
+        "client 4 is left out" in line and word in line for line in caplog.text.splitlines()
+    )
     assert set(strategy.reports[0].accuracies) == {0, 1, 2, 3, 5, 6}
     assert not any(
         m.metadata.message_type == "train" and m.metadata.dst_node_id == grid.node_of(4)

@@ -1,0 +1,108 @@
+"""What a strategy knows, as one safetensors file: plain values and arrays, nothing that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from fl_core.files import replacing
+
+_FORMAT = "clustered-fl checkpoint 1"
+_SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+}
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write `state` whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The file; one that is there is replaced.
+    state : mapping
+        None, bool, int, float, str and arrays, in dicts, lists, tuples, sets and frozensets. An
+        array that occurs several times is stored once; a NumPy scalar comes back as an array.
+
+    Raises
+    ------
+    TypeError
+        If there is anything else in `state`.
+    OSError
+        If the file cannot be written.
+    """
+    arrays: Arrays = {}
+    places: dict[int, str] = {}
+    tree = _encoded(dict(state), arrays, places)
+    with replacing(path) as temporary:
+        save_file(arrays, temporary, metadata={"format": _FORMAT, "state": json.dumps(tree)})
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Return what `save_checkpoint` was given, types and all.
+
+    Raises
+    ------
+    ValueError
+        If the file is not a whole checkpoint.
+    OSError
+        If it cannot be read.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != _FORMAT:
+                raise ValueError(f"it does not say that it is a {_FORMAT}")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            state = _decoded(json.loads(metadata["state"]), arrays)
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is no checkpoint of this app ({error}): resume from another folder."
+        ) from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{path} is no checkpoint of this app: resume from another folder.")
+    return state
+
+
+def _encoded(value: Any, arrays: Arrays, places: dict[int, str]) -> Any:
+    """Return `value` as JSON can hold it, its arrays moved to `arrays`.
+
+    `places` knows by identity the arrays that are there already.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        place = places.setdefault(id(value), str(len(places)))
+        arrays.setdefault(place, np.asarray(value, order="C"))
+        return {"array": place}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        pairs = value.items()
+        return {"dict": [[_encoded(part, arrays, places) for part in pair] for pair in pairs]}
+    if isinstance(value, list | tuple | set | frozenset):
+        # Sets have no order of their own: the file should not depend on theirs.
+        parts = sorted(value) if isinstance(value, set | frozenset) else value
+        return {type(value).__name__: [_encoded(part, arrays, places) for part in parts]}
+    raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}.")
+
+
+def _decoded(tree: Any, arrays: Arrays) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, content),) = tree.items()
+    if kind == "array":
+        return arrays[content]
+    if kind == "dict":
+        return {_decoded(key, arrays): _decoded(value, arrays) for key, value in content}
+    return _SEQUENCES[kind](_decoded(part, arrays) for part in content)

@@ -1,0 +1,201 @@
+"""A run that is cut off and resumed ends with the same models as one that was not."""
+
+import numpy as np
+import pytest
+
+from fl_core import protocol
+from fl_core.checkpoint import load_checkpoint, save_checkpoint
+from strategies import Cfl, Flt
+from tests.local_grid import LocalGrid
+from tests.test_strategies_newcomers import Visits
+from tests.toy_app import (
+    ENCODER,
+    STRATEGIES,
+    TASKS,
+    fail,
+    groups,
+    in_rounds,
+    run,
+    toy_app,
+    toy_plane,
+    with_metrics,
+)
+
+ROUNDS = 5
+
+every_strategy = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES.keys())
+
+
+@pytest.fixture(autouse=True)
+def plane_without_umap(monkeypatch):
+    monkeypatch.setattr("strategies.flt.embed_signatures", toy_plane)
+
+
+class CutOffError(Exception):
+    pass
+
+
+def grid(spoil=None):
+    return LocalGrid(toy_app(TASKS, spoil), len(TASKS))
+
+
+def cut_off(make, after, path, **options):
+    """Run a strategy that writes a checkpoint after a round, then ends without a word."""
+
+    def on_round(report):
+        if report.round == after:
+            save_checkpoint(path, strategy.checkpoint())
+            raise CutOffError
+
+    strategy = make(on_round=on_round, **options)
+    with pytest.raises(CutOffError):
+        run(strategy, grid(options.get("spoil")), ROUNDS)
+
+
+def same_models(one, other):
+    assert list(one.arrays) == list(other.arrays)
+    for name in one.arrays:
+        found, wanted = one.arrays[name].numpy(), other.arrays[name].numpy()
+        assert found.dtype == wanted.dtype
+        assert found.tobytes() == wanted.tobytes()
+
+
+@every_strategy
+@pytest.mark.parametrize("after", [1, 3, ROUNDS])
+def test_a_resumed_run_ends_as_an_undisturbed_one(make, after, tmp_path):
+    options = {"fraction_train": 0.6, "seed": 3}
+    undisturbed = make(**options)
+    wanted = run(undisturbed, grid(), ROUNDS)
+
+    cut_off(make, after, tmp_path / "c", **options)
+    rounds = []
+    resumed = make(on_round=lambda report: rounds.append(report.round), **options)
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    found = run(resumed, grid(), ROUNDS)
+
+    same_models(found, wanted)
+    assert rounds == list(range(after + 1, ROUNDS + 1))
+    assert resumed.reports == undisturbed.reports
+    assert resumed.clusters.of_client == undisturbed.clusters.of_client
+    assert resumed.clusters.neighbours == undisturbed.clusters.neighbours
+    assert resumed.model_of_client == undisturbed.model_of_client
+    assert resumed.train_traffic == undisturbed.train_traffic
+    assert resumed.evaluate_traffic == undisturbed.evaluate_traffic
+    assert sorted(found.train_metrics_clientapp) == rounds
+    for round_number in rounds:
+        assert (
+            found.train_metrics_clientapp[round_number]
+            == wanted.train_metrics_clientapp[round_number]
+        )
+
+
+@every_strategy
+def test_clustering_is_not_asked_for_again(make, tmp_path):
+    cut_off(make, 2, tmp_path / "c")
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    again = grid()
+    run(resumed, again, ROUNDS)
+    kinds = {m.metadata.message_type for m in again.sent if m.metadata.group_id in ("2", "pre")}
+    assert kinds <= {"query.describe"}
+    assert not any("spectrum" in m.metadata.message_type for m in again.sent)
+
+
+def test_starting_again_without_a_checkpoint_starts_from_the_beginning(tmp_path):
+    cut_off(STRATEGIES["rcc-pfl"], 2, tmp_path / "c")
+    strategy = STRATEGIES["rcc-pfl"]()
+    strategy.resume(load_checkpoint(tmp_path / "c"))
+    run(strategy, grid(), ROUNDS)
+    wanted = run(STRATEGIES["rcc-pfl"](), grid(), ROUNDS)
+    same_models(run(strategy, grid(), ROUNDS), wanted)
+    assert [report.round for report in strategy.reports] == list(range(1, ROUNDS + 1))
+
+
+def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
+    """FLT: a change flag of the last round asks everybody again in the first one after it."""
+
+    def make(**options):
+        return Flt(ENCODER, 3, max_changed=0, **options)
+
+    flagged = {("train", 2): in_rounds(2, spoil=with_metrics(changed=1))}
+    undisturbed_grid = grid(flagged)
+    wanted = run(make(), undisturbed_grid, ROUNDS)
+
+    def save_and_stop(report):
+        if report.round == 2:
+            save_checkpoint(tmp_path / "c", strategy.checkpoint())
+            raise CutOffError
+
+    strategy = make(on_round=save_and_stop)
+    with pytest.raises(CutOffError):
+        run(strategy, grid(flagged), ROUNDS)
+    resumed, again = make(), grid(flagged)
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    same_models(run(resumed, again, ROUNDS), wanted)
+    asked = [m for m in again.sent if m.metadata.message_type == "query.signature"]
+    assert len(asked) == len(TASKS)
+    assert {m.metadata.group_id for m in asked} == {"3"}
+
+
+def test_cfl_remembers_the_longest_update(tmp_path):
+    def make(**options):
+        return Cfl(0.9, 0.1, **options)
+
+    wanted = run(make(), grid(), ROUNDS)
+    cut_off(make, 1, tmp_path / "c")
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    assert resumed.clustering._longest == 0
+    same_models(run(resumed, grid(), ROUNDS), wanted)
+    assert resumed.clustering._longest > 0
+
+
+@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph", "pca-km-hc"])
+def test_a_client_that_had_failed_and_one_that_is_new_are_placed_after_the_resumption(
+    name, tmp_path
+):
+    make = STRATEGIES[name]
+    query = "spectrum" if name in ("rcc-pfl", "mt-hfl") else "signature"
+    strategy = make(on_round=lambda report: save_checkpoint(tmp_path / "c", strategy.checkpoint()))
+    broken = toy_app(TASKS, {(f"query.{query}", 5): fail})
+    run(strategy, Visits(broken, 7, {6: range(9)}), 2)
+    assert list(strategy.failures) == [5]
+
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    run(resumed, grid(), 3)
+    assert groups(resumed.reports[-1].clusters) == [[0, 2, 5], [1, 4], [3, 6]]
+    assert not resumed.failures
+    assert set(resumed.reports[-1].accuracies) == set(range(7))
+
+
+def test_a_client_that_is_away_after_the_resumption_is_placed_when_it_returns(tmp_path):
+    make = STRATEGIES["rcc-pfl"]
+    cut_off(make, 2, tmp_path / "c")
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    run(resumed, Visits(toy_app(TASKS), 7, {4: {0, 1}}), ROUNDS)
+    present = [4 in report.accuracies for report in resumed.reports]
+    assert present == [True, True, False, True, True]
+    assert resumed.clusters.of_client[4] == resumed.clusters.of_client[1]
+
+
+def test_a_checkpoint_is_not_changed_by_what_follows():
+    strategy = STRATEGIES["fedhc"]()
+    kept = []
+    strategy.on_round = lambda report: kept.append(strategy.checkpoint())
+    run(strategy, grid(), 3)
+    first = kept[0]
+    assert first["round"] == len(first["reports"]) == 1
+    resumed = STRATEGIES["fedhc"]()
+    resumed.resume(first)
+    same_models(run(resumed, grid(), 3), run(STRATEGIES["fedhc"](), grid(), 3))
+
+
+def test_models_that_clients_share_are_stored_once(tmp_path):
+    strategy = STRATEGIES["flt-graph"]()
+    run(strategy, grid(), 1, initial=protocol.to_record({"w": np.zeros((10_000, 2), np.float32)}))
+    assert len({id(model) for model in strategy._models}) == 3
+    save_checkpoint(tmp_path / "c", strategy.checkpoint())
+    # Three groups' models and the initial one.
+    assert (tmp_path / "c").stat().st_size < 4.3 * 80_000

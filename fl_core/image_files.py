@@ -8,17 +8,18 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from hashlib import blake2b
 from io import BytesIO
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import BinaryIO, NamedTuple
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-LAYOUT = "train/CLASS/* and, if there are test images, test/CLASS/*"
+LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
 
 
 class ImageFile(NamedTuple):
@@ -27,7 +28,7 @@ class ImageFile(NamedTuple):
     Attributes
     ----------
     path : str
-        `train/CLASS/FILE` or `test/CLASS/FILE`.
+        `CLASS/FILE`, `train/CLASS/FILE` or `test/CLASS/FILE`, as it lies below the root.
     open : callable
         Returns the encoded bytes as a stream; may be called in any thread.
     """
@@ -41,7 +42,7 @@ Splits = dict[str, dict[str, list[ImageFile]]]
 
 
 class _Entry(NamedTuple):
-    """A file or folder of any kind; `parts` of its path start with `train` or `test`."""
+    """A file or folder of any kind; `parts` are of its path below the root."""
 
     parts: tuple[str, ...]
     is_dir: bool
@@ -52,12 +53,15 @@ class _Entry(NamedTuple):
 def listed_images(root: Path) -> Iterator[Splits]:
     """List the images of a folder or archive; they can be opened inside the block.
 
-    Hidden files and folders are passed over, and so are files without an image's ending.
+    The class folders lie in `train` or, where there is no `train`, in the root itself. Those of
+    the test images lie in `test`, which is never a class in the root. Hidden files and folders are
+    passed over, and so are files without an image's ending and, beside `train`, other folders.
 
     Parameters
     ----------
     root : Path
-        The folder that holds `train`, or a .tar or .tar.gz file with such a folder at any depth.
+        The folder that holds `train` or the class folders, or a .tar or .tar.gz file with such a
+        folder at any depth.
 
     Yields
     ------
@@ -68,16 +72,64 @@ def listed_images(root: Path) -> Iterator[Splits]:
     Raises
     ------
     ValueError
-        If there is no training folder, a class has no images or none for training, images lie
+        If there are no class folders, a class has no images or none for training, images lie
         deeper than the class folders, or a file is no archive.
     OSError
-        If the folder or file cannot be read.
+        If the folder or file is not there or cannot be read.
     """
-    if root.is_file():
-        with _opened_tar(root) as tar:
-            yield _arranged(_tar_entries(tar), root)
-    else:
-        yield _arranged(_folder_entries(root), root)
+    with ExitStack() as stack:
+        try:
+            is_tar = root.is_file()
+            entries = (
+                _tar_entries(stack.enter_context(_opened_tar(root)))
+                if is_tar
+                else _folder_entries(root)
+            )
+            splits = _arranged(entries, root)
+        except OSError as error:
+            raise OSError(
+                f"{error.filename or root} cannot be read ({error.strerror or error}): a folder or "
+                f".tar file with {LAYOUT} is wanted."
+            ) from error
+        yield splits
+
+
+def hold_out(splits: Splits, share: float) -> Splits:
+    """Make test images of a share of each class's training images, where there are none.
+
+    The choice depends on nothing but the names of the class and its files, so that it is the same
+    in every run. Where files are added later, few of the others change sides.
+
+    Parameters
+    ----------
+    splits : Splits
+        Given back as they are, if they have test images.
+    share : float
+        Of each class, rounded to whole images, one at least. A class's only image is kept for
+        training.
+
+    Returns
+    -------
+    Splits
+        Without `test`, if no class has two images.
+    """
+    if "test" in splits:
+        return splits
+    train: dict[str, list[ImageFile]] = {}
+    test: dict[str, list[ImageFile]] = {}
+    for name, files in splits["train"].items():
+        count = max(1, round(share * len(files))) if len(files) > 1 else 0
+        chosen = {file.path for file in sorted(files, key=_rank)[:count]}
+        train[name] = [file for file in files if file.path not in chosen]
+        if chosen:
+            test[name] = [file for file in files if file.path in chosen]
+    return {"train": train, "test": test} if test else {"train": train}
+
+
+def _rank(file: ImageFile) -> bytes:
+    """Return a number like a random one, of `CLASS/FILE`."""
+    name = "/".join(file.path.split("/")[-2:])
+    return blake2b(os.fsencode(name), digest_size=16).digest()
 
 
 def fingerprint(root: Path) -> str:
@@ -102,14 +154,21 @@ def _folder_paths(root: Path) -> list[str]:
 
 
 def _folder_entries(root: Path) -> Iterator[_Entry]:
-    """Yield class folders and what lies directly in them; links are followed."""
+    """Yield splits, class folders and what lies directly in them; links are followed."""
     for split in ("train", "test"):
         if (root / split).is_dir():
             yield _Entry((split,), True, BytesIO)
-            for folder in (root / split).iterdir():
-                if folder.is_dir():
-                    yield _Entry((split, folder.name), True, BytesIO)
-                    yield from _class_entries(folder, (split, folder.name))
+            yield from _classes_entries(root / split, (split,))
+    if not (root / "train").is_dir():
+        yield from _classes_entries(root, ())
+
+
+def _classes_entries(parent: Path, parts: tuple[str, ...]) -> Iterator[_Entry]:
+    for folder in parent.iterdir():
+        is_split = not parts and folder.name == "test"
+        if folder.is_dir() and not is_split and not folder.name.startswith("."):
+            yield _Entry((*parts, folder.name), True, BytesIO)
+            yield from _class_entries(folder, (*parts, folder.name))
 
 
 def _class_entries(folder: Path, parts: tuple[str, ...]) -> Iterator[_Entry]:
@@ -138,21 +197,32 @@ def _opened_tar(path: Path) -> Iterator[tarfile.TarFile]:
                 tar = stack.enter_context(tarfile.open(fileobj=plain, mode="r:"))
             yield tar
         except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise ValueError(f"{path} cannot be read as .tar or .tar.gz: {error}.") from error
+            raise ValueError(
+                f"{path} cannot be read as .tar or .tar.gz ({error}): a folder or .tar file with "
+                f"{LAYOUT} is wanted."
+            ) from error
 
 
 def _tar_entries(tar: tarfile.TarFile) -> Iterator[_Entry]:
-    """Yield the members of the folder that holds the highest `train`."""
+    """Yield the members of the folder that holds the highest `train`, or else the classes."""
     members = [(PurePosixPath(m.name).parts, m) for m in tar if not m.isdev()]
-    roots = [parts[: parts.index("train")] for parts, _ in members if "train" in parts]
-    if not roots:
-        return
-    root = min(roots, key=len)
+    root = _tar_root([parts for parts, member in members if not member.isdir()])
     lock = Lock()
     for parts, member in members:
         if parts[: len(root)] == root:
             read = partial(_opened_member, tar, member, lock)
             yield _Entry(parts[len(root) :], member.isdir(), read)
+
+
+def _tar_root(files: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return where the highest `train` lies, or else the deepest folder above all classes."""
+    roots = [parts[: parts.index("train")] for parts in files if "train" in parts[:-1]]
+    if roots:
+        return min(roots, key=len)
+    above = [parts[:-2] for parts in files if parts and _is_image(parts[-1])]
+    same = takewhile(lambda level: len(set(level)) == 1, zip(*above, strict=False))
+    root = tuple(level[0] for level in same)
+    return root[:-1] if root[-1:] == ("test",) else root
 
 
 def _opened_member(tar: tarfile.TarFile, member: tarfile.TarInfo, lock: Lock) -> BinaryIO:
@@ -161,44 +231,59 @@ def _opened_member(tar: tarfile.TarFile, member: tarfile.TarInfo, lock: Lock) ->
         return BytesIO(stream.read() if stream else b"")
 
 
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(ENDINGS) and not name.startswith(".")
+
+
 def _arranged(entries: Iterable[_Entry], root: Path) -> Splits:
     """Sort what is listed into splits and classes, and check that each class has its images."""
+    visible = [entry for entry in entries if "/." not in "/" + "/".join(entry.parts)]
+    with_train = any(entry.parts[:1] == ("train",) for entry in visible)
     splits: Splits = {}
-    for entry in sorted(entries, key=lambda entry: entry.parts):
-        parts, depth = entry.parts, len(entry.parts)
-        path = "/".join(parts)
-        if parts[:1] not in {("train",), ("test",)} or "/." in path:
+    for entry in sorted(visible, key=lambda entry: entry.parts):
+        split, below = _placed(entry.parts, with_train)
+        if split is None:
             continue
-        classes = splits.setdefault(parts[0], {})
-        if depth == 1 or (depth == 2 and not entry.is_dir):
+        classes = splits.setdefault(split, {})
+        if not below or (len(below) == 1 and not entry.is_dir):
             continue  # the split itself, or a file beside its class folders
-        files = classes.setdefault(parts[1], [])
-        if depth > 3 or (depth == 3 and entry.is_dir):
+        files = classes.setdefault(below[0], [])
+        if len(below) > 2 or (len(below) == 2 and entry.is_dir):
+            folder = "/".join(entry.parts[: len(entry.parts) - len(below) + 1])
             raise ValueError(
-                f"{parts[0]}/{parts[1]} in {root} holds the folder {parts[2]}: images must lie in "
-                "the class folders themselves."
+                f"{folder} in {root} holds the folder {below[1]}, but images must lie in the class "
+                f"folders themselves: {LAYOUT} is wanted."
             )
-        if depth == 3 and parts[2].lower().endswith(ENDINGS):
-            files.append(ImageFile(path, entry.open))
-    _check_classes(splits, root)
+        if len(below) == 2 and _is_image(below[1]):
+            files.append(ImageFile("/".join(entry.parts), entry.open))
+    _check_classes(splits, root, "train/" if with_train else "")
     return splits
 
 
-def _check_classes(splits: Splits, root: Path) -> None:
-    if "train" not in splits:
-        raise ValueError(f"{root} holds no folder train: {LAYOUT} is wanted.")
+def _placed(parts: tuple[str, ...], with_train: bool) -> tuple[str | None, tuple[str, ...]]:
+    """Return a path's split, None for neither, and the rest of the path, from its class on."""
+    if parts[:1] == ("test",) or (with_train and parts[:1] == ("train",)):
+        return parts[0], parts[1:]
+    return ("train", parts) if parts and not with_train else (None, parts)
+
+
+def _check_classes(splits: Splits, root: Path, train: str) -> None:
+    """Check that classes have images; `train` is what the training classes' paths begin with."""
+    for split in ("train", *splits):
+        where = f"{root} has" if split == "train" and not train else f"{split} in {root} has"
+        if not splits.get(split):
+            raise ValueError(f"{where} no class folders: {LAYOUT} is wanted.")
     for split, classes in splits.items():
-        if not classes:
-            raise ValueError(f"{split} in {root} has no class folders: {LAYOUT} is wanted.")
+        prefix = train if split == "train" else "test/"
         for name, files in classes.items():
             if not files:
                 raise ValueError(
-                    f"{split}/{name} in {root} has no images, files that end in "
+                    f"{prefix}{name} in {root} has no images, files that end in "
                     f"{' '.join(ENDINGS)}: fill it or remove it."
                 )
     strangers = sorted(splits.get("test", {}).keys() - splits["train"].keys())
     if strangers:
         raise ValueError(
-            f"test/{strangers[0]} in {root} has no counterpart in train: every class needs "
-            "training images."
+            f"test/{strangers[0]} in {root} has no counterpart among the training classes: every "
+            "class needs training images."
         )

@@ -10,19 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import PIL
 import torch
 from filelock import FileLock
-from PIL import Image
+from PIL import ExifTags, Image
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from fl_core.files import replacing
-from fl_core.image_files import ImageFile, fingerprint, listed_images
+from fl_core.image_files import ImageFile, Splits, fingerprint, hold_out, listed_images
 
 # No other format of Pillow's is tried, whatever a file's name: some start other programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -30,8 +30,18 @@ GRAY_MODES = {"1", "L", "LA", "La"}
 COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr"}
 MIN_SIDE, MAX_SIDE = 28, 224  # of images whose size is chosen here
 
-_VERSION = 1  # raise it when the same files give other tensors, so that no old ones are read
+_VERSION = 2  # raise it when the same files give other tensors, so that no old ones are read
 _MAX_THREADS = 16
+_TURNS = {  # what puts an image upright, by its EXIF orientation
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_SIDEWAYS = {_TURNS[orientation] for orientation in (5, 6, 7, 8)}  # height and width swap
 
 Result = TypeVar("Result")
 
@@ -46,7 +56,7 @@ class LabelledImages:
     train_labels : Tensor, int64, shape (n,)
         Indices into `classes`.
     test_images, test_labels : Tensor or None
-        None where there is no test folder.
+        None where there is no test folder and nothing is held out.
     classes : tuple of str
         The class folders' names, sorted.
     """
@@ -58,6 +68,24 @@ class LabelledImages:
     classes: tuple[str, ...]
 
 
+class ImageSummary(NamedTuple):
+    """What the images of a folder are, known from their headers.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        The class folders' names, sorted.
+    gray : bool
+        Whether all images are gray; otherwise all have colours.
+    size : tuple of int
+        The height and width that `read_image_folder` chooses.
+    """
+
+    classes: tuple[str, ...]
+    gray: bool
+    size: tuple[int, int]
+
+
 @dataclass(frozen=True)
 class _Header:
     height: int
@@ -65,35 +93,47 @@ class _Header:
     gray: bool
 
 
-def read_image_folder(path: Path, cache: Path) -> LabelledImages:
-    """Read the images of `train/CLASS/*` and `test/CLASS/*`, gray or in colour, of any size.
+def read_image_folder(
+    path: Path, cache: Path, *, size: tuple[int, int] | None = None, held_out: float = 0.0
+) -> LabelledImages:
+    """Read images in class folders, laid out as in `listed_images`: gray or colour, of any size.
 
-    Where all training images have one size, of 224 pixels a side at most, it is kept. Otherwise
-    the size is their median height and median width, shrunk together until both are at most 224,
-    then rounded to a multiple of 4, 28 at least. Images of another size are stretched to it.
-    Alpha is dropped. Hidden files and files without an image's ending are passed over.
+    Without `size`, where all training images have one size, of 224 pixels a side at most, it is
+    kept. Otherwise it is their median height and median width, shrunk together until both are at
+    most 224, then rounded to a multiple of 4, 28 at least. Images of another size are stretched to
+    it. Images are turned upright as their EXIF data say, and alpha is dropped. Hidden files and
+    files without an image's ending are passed over.
 
-    The tensors are kept in `cache`, in one file for each `path`, and mapped from there, so that
-    processes share their memory. They are decoded again when the path, size or time of any file
-    has changed. While one process decodes, others wait for it.
+    The tensors are kept in `cache`, in one file for each `path`, `size` and `held_out`, and mapped
+    from there, so that processes share their memory. They are decoded again when the path, size or
+    time of any file has changed. While one process decodes, others wait for it.
 
     Parameters
     ----------
     path : Path
-        The folder that holds `train`, or a .tar or .tar.gz file with such a folder at any depth.
+        The folder that holds `train` or the class folders, or a .tar or .tar.gz file with such a
+        folder at any depth.
     cache : Path
         The folder for the decoded tensors.
+    size : tuple of int, optional
+        The height and width of all images.
+    held_out : float
+        The share of each class to make test images of, by `hold_out`, where there is no test
+        folder; 0: none.
 
     Raises
     ------
     ValueError
-        If there is no training folder, a class has no images or none for training, gray images
+        If there are no class folders, a class has no images or none for training, gray images
         stand among colour images, or a file cannot be decoded.
     OSError
         If the folder cannot be read or the cache cannot be written.
     """
     stamp = f"{_VERSION} {PIL.__version__} {fingerprint(path)}"
-    name = blake2b(os.fsencode(path.resolve()), digest_size=16).hexdigest()
+    key = os.fsencode(path.resolve())
+    if size or held_out:
+        key += f"\0{size}\0{held_out}".encode()
+    name = blake2b(key, digest_size=16).hexdigest()
     stored = cache / "datasets" / f"{name}.safetensors"
     found = _load(stored, stamp)
     if found is not None:
@@ -102,11 +142,35 @@ def read_image_folder(path: Path, cache: Path) -> LabelledImages:
     with FileLock(stored.with_suffix(".lock")):
         found = _load(stored, stamp)  # by now another process may have written it
         if found is None:
-            _decode_into(stored, path, stamp)
+            _decode_into(stored, path, stamp, size, held_out)
             found = _load(stored, stamp)
     if found is None:
         raise OSError(f"{stored}, just written, cannot be read: set FL_CACHE_DIR to another disk.")
     return found
+
+
+def summarize_image_folder(path: Path) -> ImageSummary:
+    """Return what `read_image_folder` would find at `path`, without decoding any image.
+
+    Raises
+    ------
+    ValueError, OSError
+        As `read_image_folder`, but a file is only seen to be damaged if its header is.
+    """
+    with listed_images(path) as splits:
+        return _summarized(splits, path)
+
+
+def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return the height and width for images of `sizes`, as `read_image_folder` describes."""
+    table = np.array(sizes)
+    if (table == table[0]).all() and table[0].max() <= MAX_SIDE:
+        height, width = table[0]
+    else:
+        median = np.median(table, axis=0)
+        scaled = median * min(1.0, MAX_SIDE / median.max())
+        height, width = np.maximum(4 * np.round(scaled / 4), MIN_SIDE)
+    return int(height), int(width)
 
 
 def _load(stored: Path, stamp: str) -> LabelledImages | None:
@@ -128,25 +192,33 @@ def _load(stored: Path, stamp: str) -> LabelledImages | None:
     )
 
 
-def _decode_into(stored: Path, path: Path, stamp: str) -> None:
+def _decode_into(
+    stored: Path, path: Path, stamp: str, size: tuple[int, int] | None, held_out: float
+) -> None:
     """Decode every image below `path` and write the tensors to `stored`."""
-    with listed_images(path) as splits:
-        classes = list(splits["train"])
-        files = {
-            split: [file for name in classes for file in folders.get(name, ())]
-            for split, folders in splits.items()
-        }
-        headers = {split: _for_each_image(some, path, _header) for split, some in files.items()}
-        gray = _is_gray(files, headers, path)
-        size = _common_size(headers["train"])
+    with listed_images(path) as listed:
+        summary = _summarized(listed, path)
+        splits = hold_out(listed, held_out) if held_out else listed
         tensors = {}
-        for split, some in files.items():
-            counts = torch.tensor([len(splits[split].get(name, ())) for name in classes])
-            tensors[f"{split}_images"] = _decode(some, path, size, gray)
-            tensors[f"{split}_labels"] = torch.arange(len(classes)).repeat_interleave(counts)
-    metadata = {"fingerprint": stamp, "classes": json.dumps(classes)}
+        for split, folders in splits.items():
+            files = [file for name in summary.classes for file in folders.get(name, ())]
+            counts = torch.tensor([len(folders.get(name, ())) for name in summary.classes])
+            tensors[f"{split}_images"] = _decode(files, path, size or summary.size, summary.gray)
+            tensors[f"{split}_labels"] = torch.arange(len(counts)).repeat_interleave(counts)
+    metadata = {"fingerprint": stamp, "classes": json.dumps(summary.classes)}
     with replacing(stored) as temporary:
         save_file(tensors, temporary, metadata=metadata)
+
+
+def _summarized(splits: Splits, path: Path) -> ImageSummary:
+    files = {
+        split: [file for some in classes.values() for file in some]
+        for split, classes in splits.items()
+    }
+    headers = {split: _for_each_image(some, path, _header) for split, some in files.items()}
+    gray = _is_gray(files, headers, path)
+    size = common_size([(header.height, header.width) for header in headers["train"]])
+    return ImageSummary(tuple(splits["train"]), gray, size)
 
 
 def _header(image: Image.Image, _: int) -> _Header:
@@ -154,7 +226,24 @@ def _header(image: Image.Image, _: int) -> _Header:
     if image.mode not in GRAY_MODES | COLOUR_MODES:
         # Pillow would clip them to 8 bits, not scale them.
         raise ValueError(f"images of mode {image.mode} are not supported, only 8 bits a channel")
-    return _Header(image.height, image.width, image.mode in GRAY_MODES)
+    width, height = _upright(image.size, _turn(image))
+    return _Header(height, width, image.mode in GRAY_MODES)
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """Return what puts an image upright whose pixels are not decoded yet; None: it is."""
+    if image.format == "TIFF":
+        return None  # Pillow turns them itself
+    try:
+        # PNG's own method would decode the pixels, to find EXIF data that stand behind them.
+        return _TURNS.get(Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1))
+    except Exception:  # damaged EXIF data show as nearly any exception and say nothing of pixels
+        return None
+
+
+def _upright(size: tuple[int, int], turn: Image.Transpose | None) -> tuple[int, int]:
+    """Return width and height after, or else before, a turn."""
+    return size[::-1] if turn in _SIDEWAYS else size
 
 
 def _is_gray(
@@ -174,18 +263,6 @@ def _is_gray(
     return True in kinds
 
 
-def _common_size(headers: Sequence[_Header]) -> tuple[int, int]:
-    """Return the height and width for all images, as `read_image_folder` describes."""
-    sizes = np.array([(header.height, header.width) for header in headers])
-    if (sizes == sizes[0]).all() and sizes[0].max() <= MAX_SIDE:
-        height, width = sizes[0]
-    else:
-        median = np.median(sizes, axis=0)
-        scaled = median * min(1.0, MAX_SIDE / median.max())
-        height, width = np.maximum(4 * np.round(scaled / 4), MIN_SIDE)
-    return int(height), int(width)
-
-
 def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], gray: bool) -> Tensor:
     """Return the images of `files`, uint8 (n, C, H, W)."""
     height, width = size
@@ -200,14 +277,18 @@ def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], gray:
 
 
 def _converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.Image:
-    """Return the image in its final mode and size (width, height)."""
+    """Return the image upright, in its final mode and size (width, height)."""
     mode = "L" if gray else "RGB"
-    if image.size != size:
+    turn = _turn(image)
+    stored = _upright(size, turn)
+    if image.size != stored:
         # A large JPEG is decoded at twice the size or more, which is quicker than in full.
-        image.draft(mode, (2 * size[0], 2 * size[1]))
+        image.draft(mode, (2 * stored[0], 2 * stored[1]))
     if "transparency" in image.info and not gray:
         image = image.convert("RGBA")  # the direct way gives the same pixels and a warning
     image = image.convert(mode)
+    if turn is not None:
+        image = image.transpose(turn)
     return image if image.size == size else image.resize(size)
 
 
@@ -231,6 +312,7 @@ def _for_each_image(
 
     threads = min(os.cpu_count() or 1, _MAX_THREADS)
     with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
+        warnings.filterwarnings("ignore", "Corrupt EXIF data")  # the pixels may be whole
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         results = list(pool.map(attempt, range(len(files))))
     failures = [i for i, result in enumerate(results) if isinstance(result, Exception)]

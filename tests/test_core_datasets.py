@@ -599,7 +599,9 @@ def test_decompression_bombs_are_refused(folder, monkeypatch):
 
 
 def test_layouts_that_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"no folder train: train/CLASS/\* and"):
+    with pytest.raises(
+        ValueError, match=r"pictures in .* holds the folder test, but .*CLASS/\* and"
+    ):
         read(tmp_path)
     with pytest.raises(OSError, match="does not exist"):
         load_dataset("folder", str(tmp_path / "absent"))
@@ -611,15 +613,133 @@ def test_layouts_that_are_refused(folder, tmp_path):
         read(folder)
     shutil.rmtree(folder / "train" / "dog")
     save(folder / "test" / "dog" / "0.png", pixels(8, 6))
-    with pytest.raises(ValueError, match=r"test/dog in .* has no counterpart in train"):
+    with pytest.raises(ValueError, match=r"test/dog in .* has no counterpart among the training"):
         read(folder)
     shutil.rmtree(folder / "test")
     (folder / "test").mkdir()
     with pytest.raises(ValueError, match=r"test in .* has no class folders"):
         read(folder)
     (folder / "train").rename(folder / "training")
-    with pytest.raises(ValueError, match="no folder train"):
+    with pytest.raises(ValueError, match=r"training in .* holds the folder bird, but images must"):
         read(folder)
+    shutil.rmtree(folder / "training")
+    with pytest.raises(ValueError, match=r"pictures has no class folders: train/CLASS/\* or CLASS"):
+        read(folder)
+
+
+def test_unlabelled_images_are_no_classes_called_train_and_test(folder):
+    (folder / "test" / "cat" / "t.png").rename(folder / "test" / "t.png")
+    shutil.rmtree(folder / "test" / "cat")
+    shutil.rmtree(folder / "test" / "bird")
+    with pytest.raises(ValueError, match=r"test in .* has no class folders"):
+        read(folder)
+    (folder / "train").rename(folder / "cat")
+    shutil.rmtree(folder / "cat" / "cat")
+    for file in (folder / "cat" / "bird").iterdir():
+        file.rename(folder / "cat" / file.name)
+    (folder / "cat" / "bird").rmdir()
+    with pytest.raises(ValueError, match=r"test in .* has no class folders"):
+        read(folder)
+    (folder / "cat").rename(folder / "train")
+    shutil.rmtree(folder / "test")
+    with pytest.raises(ValueError, match=r"train in .* has no class folders"):
+        read(folder)
+
+
+def directly(folder):
+    """Move the training classes of `folder` into the folder itself."""
+    for path in list((folder / "train").iterdir()):
+        path.rename(folder / path.name)
+    (folder / "train").rmdir()
+    return folder
+
+
+def test_class_folders_may_lie_in_the_folder_itself(folder):
+    expected = read(folder)
+    (directly(folder) / "notes.txt").touch()
+    save(folder / "poster.png", pixels(8, 6))
+    save(folder / ".thumbnails" / "0.png", pixels(8, 6))
+    found = read(folder)
+    assert found.classes == ("bird", "cat")
+    for name in ("train_images", "train_labels", "test_images", "test_labels"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    shutil.rmtree(folder / "test")
+    assert read(folder).test_images is None
+    save(folder / "cat" / "broken.png", pixels(8, 6), format="PCX")
+    with pytest.raises(ValueError, match=r"cannot be decoded, cat/broken\.png"):
+        read(folder)
+
+
+def test_classes_in_the_folder_itself_need_images(folder):
+    (directly(folder) / "dog").mkdir()
+    with pytest.raises(ValueError, match=r"^dog in .* has no images"):
+        read(folder)
+    (folder / "dog").rmdir()
+    (folder / "test" / "owl").mkdir()
+    with pytest.raises(ValueError, match=r"^test/owl in .* has no images"):
+        read(folder)
+    save(folder / "test" / "owl" / "0.png", pixels(8, 6))
+    with pytest.raises(ValueError, match=r"^test/owl in .* has no counterpart among"):
+        read(folder)
+
+
+def test_what_cannot_be_read_is_named_with_the_layout_that_is_wanted(folder, monkeypatch):
+    for path in (folder / "absent", folder / "train" / "cat" / "0.png" / "below"):
+        with pytest.raises(OSError, match=rf"^{path} cannot be read \(.*\): a .* train/CLASS/\*"):
+            read(path)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(OSError, match=rf"^{folder}/train/\w+ cannot be read \(Permission denied\)"):
+        read(folder)
+
+
+# How cameras are held
+
+
+def oriented(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "webp", "jpg"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photos_are_turned_upright(tmp_path, ending, orientation):
+    # A white quarter at the left of the top, as cameras store it for each orientation.
+    upright = np.zeros((32, 48), np.uint8)
+    upright[:16, :24] = 255
+    corner = {1: "tl", 2: "tr", 3: "br", 4: "bl", 5: "tl", 6: "bl", 7: "br", 8: "tr"}[orientation]
+    stored = np.zeros((32, 48) if orientation < 5 else (48, 32), np.uint8)
+    height, width = stored.shape[0] // 2, stored.shape[1] // 2
+    rows = slice(height) if corner[0] == "t" else slice(height, None)
+    columns = slice(width) if corner[1] == "l" else slice(width, None)
+    stored[rows, columns] = 255
+    options = {"exif": oriented(orientation)} | ({"lossless": True} if ending == "webp" else {})
+    pair = np.stack([stored] * 3, axis=2)
+    save(tmp_path / "photos" / "a" / f"0.{ending}", pair, **options)
+    found = read(tmp_path / "photos").train_images[0]
+    assert found.shape == (3, 32, 48)
+    assert np.abs(found[0].numpy().astype(int) - upright).max() <= (8 if ending == "jpg" else 0)
+
+
+def test_a_large_photo_is_turned_after_it_shrinks(tmp_path):
+    stored = np.zeros((600, 1200, 3), np.uint8)
+    stored[300:, :600] = 255  # stored on its side: the left of the top, once it is upright
+    save(tmp_path / "photos" / "a" / "0.jpg", stored, exif=oriented(6))
+    image = read(tmp_path / "photos").train_images[0, 0].numpy()
+    assert image.shape == (224, 112)
+    assert image[:100, :50].min() > 250
+    assert image[124:].max() < 5
+    assert image[:, 62:].max() < 5
+
+
+def test_damaged_exif_data_are_no_damaged_image(tmp_path):
+    for i, exif in enumerate([b"Exif\0\0no data", b"Exif\0\0MM\0*\0\0\0\x08\0\x09\x01\x12"]):
+        save(tmp_path / "photos" / "a" / f"{i}.jpg", pixels(8, 6), exif=exif)
+    assert read(tmp_path / "photos").train_images.shape == (2, 1, 8, 6)
 
 
 def test_a_class_without_test_images_is_kept(folder):
@@ -755,6 +875,22 @@ def test_an_archive_is_read_as_a_folder(folder, tmp_path, decodes, ending, mode,
     assert torch.equal(data.test_images, expected.test_images)
     read(path)
     assert len(decodes) == 2
+
+
+@pytest.mark.parametrize("prefix", ["", "./", "data/v1/"])
+@pytest.mark.parametrize("with_test", [True, False])
+def test_an_archive_of_class_folders_alone(folder, tmp_path, prefix, with_test):
+    directly(folder)
+    if not with_test:
+        shutil.rmtree(folder / "test")
+    path = pack(folder, tmp_path / "images.tar", prefix)
+    with tarfile.open(path, "a") as tar:
+        for name in ("__MACOSX/._0.png", "README", f"{prefix}cat/notes.txt", "."):
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    found, expected = read(path), read(folder)
+    assert found.classes == expected.classes == ("bird", "cat")
+    assert torch.equal(found.train_images, expected.train_images)
+    assert (found.test_images is None) == (not with_test)
 
 
 def test_members_that_are_no_images_are_passed_over(folder, tmp_path):

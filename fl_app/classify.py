@@ -1,0 +1,301 @@
+"""The command that classifies images with a model that a device saved."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+from torch import nn
+
+from clients.training import as_pixels
+from fl_app.tables import render
+from fl_core.files import replacing
+from fl_core.image_files import ENDINGS
+from fl_core.image_folder import FORMATS, _converted, _header
+from fl_core.model_file import ModelCard, load_model
+from fl_core.models import ImageShape
+
+COLUMNS = ("path", "class", "probability")
+
+_MOST_IMAGES_AT_ONCE = 1000
+_MOST_NUMBERS_AT_ONCE = 8_000_000  # pixels times channels, which bounds the memory of large images
+_MOST_THREADS = 16
+
+
+class Prediction(NamedTuple):
+    """What a model says about an image.
+
+    Attributes
+    ----------
+    path : Path
+        The image.
+    label : int
+        The most probable class, an index into the model's class names.
+    probability : float
+        Of that class, in [0, 1].
+    is_recoloured : bool
+        Whether the image had colours and the model knows gray images only, or the other way round.
+    """
+
+    path: Path
+    label: int
+    probability: float
+    is_recoloured: bool
+
+
+class Failure(NamedTuple):
+    """An image that cannot be decoded, and why."""
+
+    path: Path
+    reason: str
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `classify` to the command line."""
+    command = commands.add_parser(
+        "classify",
+        help="classify images with a model that a device saved",
+        description="Classify every image below a folder with a saved model, and write CSV with "
+        f"the columns {', '.join(COLUMNS)}. Images are made gray or coloured and resized as in "
+        "training. One that cannot be decoded is named on stderr, and the exit status is 1.",
+    )
+    command.add_argument(
+        "model", type=Path, metavar="MODEL", help="the file that a device saved at its model-path"
+    )
+    command.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="searched at any depth, links to folders and hidden files left out, for "
+        f"{' '.join(ENDINGS)}; or one image file",
+    )
+    command.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE.csv",
+        help="write the CSV here, and print how many images there are of each class",
+    )
+    command.set_defaults(call=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    output: Path | None = options.output
+    if output is not None and output.exists() and not output.is_file():
+        raise ValueError(f"--output is {output}, which is no file: name a new file, or a CSV file.")
+    model, card = load_model(options.model)
+    paths = find_images(options.folder)
+    counts: Counter[int] = Counter()
+    failures: list[Failure] = []
+    recoloured = 0
+    with _opened(output) as stream, _progress(output) as progress:
+        task = progress.add_task("classifying", total=len(paths))
+        writer = csv.writer(stream)
+        writer.writerow(COLUMNS)
+        for answer in classify_images(model, card, paths):
+            progress.advance(task)
+            if isinstance(answer, Failure):
+                failures.append(answer)
+                continue
+            row = (answer.path, card.class_names[answer.label], f"{answer.probability:.6f}")
+            writer.writerow(row)
+            counts[answer.label] += 1
+            recoloured += answer.is_recoloured
+    if output is not None:
+        print(render(_table(counts, card)), end="")
+    _complain(failures, recoloured, card)
+    return 1 if failures else 0
+
+
+def find_images(root: Path) -> list[Path]:
+    """Return the image files below a folder, sorted, hidden ones left out; or the one file.
+
+    Links to folders are not followed.
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+    OSError
+        If there is no such folder, or one in it cannot be read.
+    """
+    if not root.is_dir():
+        root.stat()  # raises if it is not there
+        return [root]
+    found = []
+    for folder, subfolders, names in os.walk(root, onerror=_raise):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        found += [
+            Path(folder, name)
+            for name in names
+            if name.lower().endswith(ENDINGS) and not name.startswith(".")
+        ]
+    if not found:
+        raise ValueError(f"{root} holds no images, files that end in {' '.join(ENDINGS)}.")
+    return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def classify_images(
+    model: nn.Module, card: ModelCard, paths: Sequence[Path]
+) -> Iterator[Prediction | Failure]:
+    """Yield one answer per image, in order.
+
+    At most 1,000 images, fewer large ones, are held in memory.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Takes pixels in [0, 1], float32 (n, C, H, W), and returns one logit per class.
+    card : ModelCard
+        What the model is.
+    paths : sequence of Path
+        Image files of any size, gray or in colour.
+
+    Raises
+    ------
+    ValueError
+        If the model answers with numbers that are not finite.
+    """
+    size = max(1, min(_MOST_IMAGES_AT_ONCE, _MOST_NUMBERS_AT_ONCE // prod(card.image_shape)))
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS)) as pool:
+        for start in range(0, len(paths), size):
+            yield from _classify_batch(model, card, paths[start : start + size], pool)
+
+
+def _classify_batch(
+    model: nn.Module, card: ModelCard, paths: Sequence[Path], pool: ThreadPoolExecutor
+) -> list[Prediction | Failure]:
+    images = np.empty((len(paths), *card.image_shape), np.uint8)
+
+    def attempt(index: int) -> bool | Failure:
+        try:
+            return _read_into(images[index], paths[index], card.image_shape)
+        except Exception as error:  # a damaged image shows as nearly any exception
+            return Failure(paths[index], _in_words(error))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        outcomes = list(pool.map(attempt, range(len(paths))))
+    read = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Failure)]
+    labels, probabilities = _predict(model, torch.from_numpy(images[read]))
+    said = iter(zip(labels, probabilities, strict=True))
+    return [
+        outcome if isinstance(outcome, Failure) else Prediction(path, *next(said), outcome)
+        for path, outcome in zip(paths, outcomes, strict=True)
+    ]
+
+
+def _read_into(pixels: NDArray[np.uint8], path: Path, shape: ImageShape) -> bool:
+    """Decode an image into uint8 (C, H, W), as for training; return whether it was recoloured."""
+    channels, height, width = shape
+    gray = channels == 1
+    if not path.is_file():  # a pipe would be waited for
+        raise ValueError("it is no file")
+    with path.open("rb") as stream, Image.open(stream, formats=FORMATS) as image:
+        is_recoloured = _header(image, 0).gray != gray
+        converted = np.asarray(_converted(image, (width, height), gray))
+    pixels[:] = converted.reshape(height, width, -1).transpose(2, 0, 1)
+    return is_recoloured
+
+
+@torch.inference_mode()
+def _predict(model: nn.Module, images: torch.Tensor) -> tuple[list[int], list[float]]:
+    """Return each image's most probable class and the probability."""
+    logits = model(as_pixels(images))
+    if not logits.isfinite().all():
+        raise ValueError(
+            "the model answers with numbers that are not finite: its training failed, so take "
+            "another model."
+        )
+    labels = logits.argmax(dim=1)
+    probabilities = logits.double().softmax(dim=1).gather(1, labels[:, None])[:, 0]
+    return labels.tolist(), probabilities.tolist()
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[TextIO]:
+    """Open the CSV file, or stdout, for text that may hold file names of any bytes."""
+    if output is not None:
+        with (
+            replacing(output) as temporary,
+            temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+        ):
+            yield file
+        return
+    sys.stdout.flush()
+    stream = io.TextIOWrapper(
+        sys.stdout.buffer, encoding="utf-8", errors="surrogateescape", newline=""
+    )
+    try:
+        yield stream
+    finally:
+        stream.detach()  # writes what is left, and keeps stdout open
+
+
+def _progress(output: Path | None) -> Progress:
+    """Return a bar on stderr if that is a terminal on which no rows appear."""
+    return Progress(
+        *Progress.get_default_columns()[:2],
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        disable=not sys.stderr.isatty() or (output is None and sys.stdout.isatty()),
+    )
+
+
+def _table(counts: Counter[int], card: ModelCard) -> Table:
+    table = Table(title=f"{counts.total()} images", title_justify="left")
+    table.add_column("class", overflow="fold")
+    table.add_column("images", justify="right")
+    for label in sorted(counts):
+        table.add_row(Text(_printable(card.class_names[label])), str(counts[label]))
+    return table
+
+
+def _complain(failures: Sequence[Failure], recoloured: int, card: ModelCard) -> None:
+    if recoloured:
+        was, became = ("colour", "gray") if card.image_shape[0] == 1 else ("gray", "colour")
+        print(
+            f"{recoloured} {was} image(s) were taken as {became}, since the model was trained on "
+            f"{became} images only.",
+            file=sys.stderr,
+        )
+    for path, reason in failures:
+        print(f"{_printable(str(path))} cannot be decoded: {reason}.", file=sys.stderr)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):  # its own words show an object's address
+        return f"it is none of {', '.join(FORMATS)}"
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return _printable(" ".join(reason.split())).rstrip(". ") or type(error).__name__
+
+
+def _printable(text: str) -> str:
+    """Escape what a terminal would obey instead of showing."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,225 @@
+"""A trained model as one safetensors file that says what the model is and what it tells apart."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from torch import nn
+
+from fl_core.files import replacing
+from fl_core.models import MODELS, ImageShape, build_model
+
+CHANNELS = (1, 3)
+MAX_SIDE = 1024  # pixels
+MAX_CLASSES = 10_000
+
+_FORMAT = "clustered-fl model 1"
+_NUMPY_NAMES = {"F32": "float32"}  # of the types of numbers that the models have
+
+_Form = tuple[tuple[int, ...], str]
+"""An array's shape and the name of its dtype."""
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a saved model is.
+
+    Attributes
+    ----------
+    architecture : str
+        A key of `fl_core.models.MODELS`.
+    image_shape : tuple[int, int, int]
+        Channels (1 or 3), height and width of the images, 1024 pixels a side at most.
+    class_names : tuple of str
+        The name of each output, 10,000 at most.
+    strategy : str
+        The strategy that trained it.
+    cluster : int
+        The cluster whose model it is.
+    num_rounds : int
+        Rounds of training.
+
+    Raises
+    ------
+    ValueError
+        If a value is not of these.
+    """
+
+    architecture: str
+    image_shape: ImageShape
+    class_names: tuple[str, ...]
+    strategy: str
+    cluster: int
+    num_rounds: int
+
+    def __post_init__(self) -> None:
+        # Any JSON value may stand here: a card is read from a file that anybody can write.
+        wanted = {
+            "architecture": (_is_architecture(self.architecture), f"one of {', '.join(MODELS)}"),
+            "image_shape": (
+                _is_image_shape(self.image_shape),
+                f"1 or 3 channels, then height and width from 1 to {MAX_SIDE}",
+            ),
+            "class_names": (_is_class_names(self.class_names), f"1 to {MAX_CLASSES} texts"),
+            "strategy": (_is_text(self.strategy), "a text"),
+            "cluster": (type(self.cluster) is int, "a whole number"),
+            "num_rounds": (type(self.num_rounds) is int, "a whole number"),
+        }
+        for name, (is_right, what) in wanted.items():
+            if not is_right:
+                value = reprlib.repr(getattr(self, name))
+                raise ValueError(f"the card's {name} is {value}, but it must be {what}")
+
+
+def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard) -> None:
+    """Write a model whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The file; one that is there is replaced.
+    arrays : mapping of str to arrays
+        The model's parameters and buffers under their names in its state dict.
+    card : ModelCard
+        What the model is.
+
+    Raises
+    ------
+    ValueError
+        If the arrays are not those of the card's architecture.
+    OSError
+        If the file cannot be written.
+    """
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    try:
+        _check_arrays({n: (a.shape, a.dtype.name) for n, a in plain.items()}, _unfilled(card), card)
+    except ValueError as error:
+        raise ValueError(f"{path} is not written: {error}.") from error
+    metadata = {"format": _FORMAT, "card": json.dumps(asdict(card))}
+    with replacing(path) as temporary:
+        save_file(plain, temporary, metadata=metadata)
+
+
+def load_model(path: Path) -> tuple[nn.Module, ModelCard]:
+    """Read what `save_model` wrote, without running any code that the file may hold.
+
+    A file that lies about itself costs no more memory than its own size.
+
+    Returns
+    -------
+    nn.Module
+        In evaluation mode. Takes pixels in [0, 1], float32 (n, C, H, W), and returns one logit per
+        class.
+    ModelCard
+        What it is.
+
+    Raises
+    ------
+    ValueError
+        If the file is not a whole model of this app.
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb"):
+        pass  # unlike safe_open, this names the file that is a folder or may not be read
+    try:
+        with safe_open(path, framework="pt") as file:
+            card = _read_card(file.metadata() or {})
+            model = _unfilled(card)
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            forms = {
+                name: (tuple(part.get_shape()), _NUMPY_NAMES.get(part.get_dtype(), "another type"))
+                for name, part in slices.items()
+            }
+            _check_arrays(forms, model, card)
+            # Copies, since the tensors themselves are the file's own pages, which may change.
+            state = {name: file.get_tensor(name).clone() for name in slices}
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(
+            f"{path} is no model of this app ({error}): give one that a device saved at its "
+            "model-path."
+        ) from error
+    model.load_state_dict(state, assign=True)
+    return model.eval(), card
+
+
+def _unfilled(card: ModelCard) -> nn.Module:
+    """Return the card's model without memory for its weights, however many it claims to have."""
+    with torch.device("meta"):
+        return build_model(card.architecture, card.image_shape, len(card.class_names), seed=0)
+
+
+def _read_card(metadata: Mapping[str, str]) -> ModelCard:
+    if metadata.get("format") != _FORMAT:
+        raise ValueError(f"it does not say that it is a {_FORMAT}")
+    try:
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in json.loads(metadata["card"]).items()
+        }
+        return ModelCard(**fields)
+    # Other JSON than an object, keys that a card does not have, and brackets without end.
+    except (KeyError, AttributeError, TypeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("its card cannot be read") from error
+
+
+def _check_arrays(given: Mapping[str, _Form], model: nn.Module, card: ModelCard) -> None:
+    """Raise a ValueError if the arrays are not the model's."""
+    wanted = {
+        name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        for name, tensor in model.state_dict().items()
+    }
+    names = [*wanted, *sorted(given.keys() - wanted.keys())]
+    wrong = [name for name in names if given.get(name) != wanted.get(name)]
+    if wrong:
+        channels, height, width = card.image_shape
+        # An unknown name may be as long as the file.
+        raise ValueError(
+            f"{len(wrong)} of its arrays do not fit model {card.architecture} for "
+            f"{channels}×{height}×{width} images and {len(card.class_names)} classes: "
+            f"{reprlib.repr(wrong[0])} is {_described(given.get(wrong[0]))} but should be "
+            f"{_described(wanted.get(wrong[0]))}"
+        )
+
+
+def _described(form: _Form | None) -> str:
+    return "missing" if form is None else f"{form[1]} {form[0]}"
+
+
+def _is_architecture(value: Any) -> bool:
+    return isinstance(value, str) and value in MODELS
+
+
+def _is_image_shape(value: Any) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 3
+        and all(type(number) is int for number in value)
+        and value[0] in CHANNELS
+        and all(1 <= side <= MAX_SIDE for side in value[1:])
+    )
+
+
+def _is_class_names(value: Any) -> bool:
+    return isinstance(value, tuple) and 1 <= len(value) <= MAX_CLASSES and all(map(_is_text, value))
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether this is a text that can be written, the names of any files among them."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True

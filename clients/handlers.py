@@ -8,11 +8,20 @@ the bodies of its train and evaluate functions.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    ConfigRecordValues,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 from torch import nn
@@ -28,6 +37,7 @@ FeaturesFn = Callable[[Message, Context], NDArray[np.float32]]
 ImagesFn = Callable[[Message, Context], torch.Tensor]
 LossFn = Callable[[Message, Context, ArrayRecord], float]
 IndexFn = Callable[[Message, Context], int]
+DescriptionFn = Callable[[Message, Context], Mapping[str, ConfigRecordValues]]
 NoiseFn = Callable[[Message, Context], tuple[float, np.random.Generator]]
 
 # What waits at a client between messages.
@@ -51,7 +61,16 @@ def partition_id(message: Message, context: Context) -> int:
     return int(context.node_config["partition-id"])
 
 
-def answer_roll_call(app: ClientApp, client_index: IndexFn = partition_id) -> None:
+def no_description(message: Message, context: Context) -> dict[str, ConfigRecordValues]:
+    """Return nothing beyond the client's index."""
+    return {}
+
+
+def answer_roll_call(
+    app: ClientApp,
+    client_index: IndexFn = partition_id,
+    description: DescriptionFn = no_description,
+) -> None:
     """Register the query by which the server learns a client's index.
 
     Parameters
@@ -60,6 +79,9 @@ def answer_roll_call(app: ClientApp, client_index: IndexFn = partition_id) -> No
         Any Flower ClientApp. It gets the query `describe`.
     client_index : callable
         From message and context to the client's stable index; the partition id by default.
+    description : callable
+        From message and context to what else the client says of itself. A `name` in it stands
+        instead of the index: the server gives the client one.
     """
 
     @app.query(protocol.DESCRIBE)
@@ -67,7 +89,10 @@ def answer_roll_call(app: ClientApp, client_index: IndexFn = partition_id) -> No
         for waiting in (_STATE, _MODELS):  # of a strategy that ran before
             context.state.pop(waiting, None)
         index = MetricRecord({protocol.CLIENT_INDEX: client_index(message, context)})
-        return Message(RecordDict({protocol.METRICS: index}), reply_to=message)
+        said = ConfigRecord(dict(description(message, context)))
+        return Message(
+            RecordDict({protocol.METRICS: index, protocol.CONFIG: said}), reply_to=message
+        )
 
 
 def no_noise(message: Message, context: Context) -> tuple[float, np.random.Generator]:
@@ -80,6 +105,7 @@ def answer_pre_round(
     features: FeaturesFn,
     client_index: IndexFn = partition_id,
     sharing_noise: NoiseFn = no_noise,
+    description: DescriptionFn = no_description,
 ) -> None:
     """Register the queries of the pre-round with `app` (RCC-PFL, Procedure 1).
 
@@ -94,8 +120,10 @@ def answer_pre_round(
     sharing_noise : callable
         From message and context to σ of the noise on what is shared, and what it is drawn from
         (`clients.privacy`); no noise by default.
+    description : callable
+        As in `answer_roll_call`.
     """
-    answer_roll_call(app, client_index)
+    answer_roll_call(app, client_index, description)
 
     @app.query(protocol.SPECTRUM)
     def spectrum(message: Message, context: Context) -> Message:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fl_app import certificates, classify, gate
 from fl_app.config import output_folder, parse_config
 from fl_app.simulate import simulate
 
@@ -51,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
     overrides.setdefault("num-clients", PAPER_CLIENTS)
     # Before anything is started: a wrong value costs no waiting.
     config = parse_config({**defaults, **overrides})
-    folder = output_folder(config.output_dir)
+    folder = output_folder(config.output_dir, config.resume)
     done = simulate(
         app,
         {**overrides, "output-dir": str(folder)},
@@ -130,6 +131,8 @@ def _parser() -> argparse.ArgumentParser:
         "--app", type=Path, default=Path(), help="the project's folder (default: this one)"
     )
     run.set_defaults(call=_run)
+    for module in (certificates, gate, classify):
+        module.add_command(commands)
     return parser
 
 

@@ -1,18 +1,25 @@
-"""The ClientApp: which data this node holds, and what it answers."""
+"""The ClientApp: what a node answers, whether it is simulated or a real device."""
 
 from __future__ import annotations
 
+import zlib
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Context, Message
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecordValues,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 from torch import nn
 
-from clients.attacks import flip_labels
 from clients.features import FeatureMap, feature_map
 from clients.handlers import (
     answer_losses,
@@ -23,14 +30,16 @@ from clients.handlers import (
     restore_model,
     train_reply,
 )
+from clients.privacy import noise_generator
 from clients.training import evaluate as evaluate_model
-from fl_app.config import Config
 from fl_app.malice import attack_mod
-from fl_app.node import open_node
+from fl_app.node import DeviceNode, SimulatedNode, open_node
 from fl_core import protocol
 from fl_core.datasets import cache_dir
-from fl_core.federation import Federation
+from fl_core.model_file import ModelCard, save_model
 from fl_core.models import build_model
+
+_NOISE_STREAM = 0x5EC2E7
 
 
 @lru_cache(maxsize=2)
@@ -39,49 +48,50 @@ def _feature_map(name: str, weights: str) -> FeatureMap:
     return feature_map(name, weights=path, cache_dir=cache_dir())
 
 
-def _training_data(message: Message, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what this client holds in this round; one that flips its labels sees them flipped."""
-    config, federation, index = open_node(message, context)
-    images, labels = federation.training_data(
-        index, protocol.setting(message, protocol.SERVER_ROUND, 0)
-    )
-    if config.attack == "label-flip" and index in federation.malicious:
-        labels = flip_labels(labels, federation.dataset.num_classes)
-    return images, labels
-
-
 def _images(message: Message, context: Context) -> torch.Tensor:
-    return _training_data(message, context)[0]
+    return open_node(message, context).training_data()[0]
 
 
 def _features(message: Message, context: Context) -> NDArray[np.float32]:
-    config, _, _ = open_node(message, context)
-    images = _images(message, context)
-    return _feature_map(config.features, config.feature_weights)(images).numpy()
+    node = open_node(message, context)
+    images, _ = node.training_data()
+    return _feature_map(node.config.features, node.config.feature_weights)(images).numpy()
 
 
 def _loss(message: Message, context: Context, arrays: ArrayRecord) -> float:
     """Return the mean loss of a model on this client's training images, labels as they are."""
-    config, federation, _ = open_node(message, context)
-    model = _model(config, federation)
+    node = open_node(message, context)
+    model = _model(node)
     model.load_state_dict(arrays.to_torch_state_dict())
-    return evaluate_model(model, *_training_data(message, context))[0]
+    return evaluate_model(model, *node.training_data())[0]
 
 
-def _model(config: Config, federation: Federation) -> nn.Module:
+def _model(node: SimulatedNode | DeviceNode) -> nn.Module:
     """Return a model of the right architecture; its weights come with the message."""
-    dataset = federation.dataset
-    return build_model(config.model, dataset.image_shape, dataset.num_classes, seed=0)
+    return build_model(node.config.model, node.image_shape, node.num_classes, seed=0)
 
 
 def _index(message: Message, context: Context) -> int:
     """Return this client's index, once its data could be read."""
-    _, _, index = open_node(message, context)
-    return index
+    return open_node(message, context).index
+
+
+def _description(message: Message, context: Context) -> dict[str, ConfigRecordValues]:
+    node = open_node(message, context)
+    return node.description() if isinstance(node, DeviceNode) else {}
+
+
+def _sharing_noise(message: Message, context: Context) -> tuple[float, np.random.Generator]:
+    """Return σ and what this client's noise is drawn from, other numbers for each kind of query."""
+    node = open_node(message, context)
+    query = zlib.crc32(message.metadata.message_type.encode())
+    entropy = [*protocol.entropy(message), node.index, query, _NOISE_STREAM]
+    real_device = isinstance(node, DeviceNode)
+    return node.config.sharing_noise, noise_generator(*entropy, real_device=real_device)
 
 
 app = ClientApp(mods=[attack_mod])
-answer_pre_round(app, _features, _index)
+answer_pre_round(app, _features, _index, _sharing_noise, _description)
 answer_signature(app, _images, _index)
 answer_losses(app, _loss)
 
@@ -90,17 +100,36 @@ answer_losses(app, _loss)
 def train(message: Message, context: Context) -> Message:
     """Train the model of this client's cluster on this client's images."""
     restore_model(message, context)
-    config, federation, index = open_node(message, context)
-    images, labels = _training_data(message, context)
-    settings = config.training_settings()
-    reply = train_reply(message, _model(config, federation), images, labels, settings, index)
-    reply.content.metric_records[protocol.METRICS].update(change_flag(context, images))
+    node = open_node(message, context)
+    images, labels = node.training_data()
+    settings = node.config.training_settings()
+    reply = train_reply(message, _model(node), images, labels, settings, node.index)
+    reply.content.metric_records[protocol.METRICS].update(change_flag(message, images))
     return reply
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Test the model of this client's cluster on the clean test images of its task."""
-    config, federation, index = open_node(message, context)
-    test_data = federation.test_data(index, protocol.setting(message, protocol.SERVER_ROUND, 0))
-    return evaluate_reply(message, _model(config, federation), *test_data)
+    """Test the model of this client's cluster on its own test images."""
+    node = open_node(message, context)
+    return evaluate_reply(message, _model(node), *node.test_data())
+
+
+@app.query(protocol.KEEP_MODEL)
+def keep_model(message: Message, context: Context) -> Message:
+    """Save the final model where this device's `model-path` says, if it says so."""
+    node = open_node(message, context)
+    path = Path(str(context.node_config.get("model-path", ""))).expanduser()
+    kept = isinstance(node, DeviceNode) and path.is_absolute()
+    if isinstance(node, DeviceNode) and kept:
+        card = ModelCard(
+            architecture=node.config.model,
+            image_shape=node.image_shape,
+            class_names=node.agreement.class_names,
+            strategy=str(node.told[protocol.STRATEGY]),
+            cluster=protocol.setting(message, protocol.CLUSTER),
+            num_rounds=protocol.setting(message, protocol.SERVER_ROUND),
+        )
+        save_model(path, protocol.to_arrays(message.content.array_records[protocol.ARRAYS]), card)
+    answer = MetricRecord({protocol.KEPT: int(kept)})
+    return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)

@@ -52,6 +52,10 @@ CLUSTERINGS = tuple(dict.fromkeys(system.clustering for system in SYSTEMS.values
 AGGREGATIONS = {"mean": False, "graph": True, "lps-gps": True}
 """Names, and whether each weights clients by their samples unless told otherwise."""
 
+OWN_IMAGES = "own"
+"""The data set of real devices: each has images of its own."""
+
+CHECKPOINTS = "checkpoints"
 EVERY_STRATEGY = "all"
 ALL_CLIENTS = "all"
 AUTO = "auto"
@@ -98,6 +102,7 @@ class Config:
     feature_weights: str
     num_eigenvectors: int
     relevance: str
+    sharing_noise: float
     linkage: str
     num_clusters: int | str
     update_distance: Distance
@@ -132,6 +137,10 @@ class Config:
     fraction_train: float
     weighted_mean: bool | None
     evaluate_every: int
+    pre_round_deadline: float
+    round_deadline: float
+    checkpoint_every: int
+    resume: str
     output_dir: str
 
     def federation_settings(self, num_clients: int, seed: int) -> FederationSettings:
@@ -209,6 +218,8 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         values["strategy"] = tuple(dict.fromkeys([*values["strategy"], pair]))
     if not values["strategy"]:
         raise _complain("strategy", "", _STRATEGY_WORDS)
+    if values["dataset"] == OWN_IMAGES:
+        _check_for_devices(values)
     for what in ("newcomer", "drift"):
         count = values["newcomers" if what == "newcomer" else "drift_clients"]
         if count and values[f"{what}_round"] > values["num_server_rounds"]:
@@ -220,20 +231,63 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
     return Config(**values)
 
 
-def output_folder(output_dir: str) -> Path:
+# What only a simulation can have, and the value that stands for not having it.
+_SIMULATED_ONLY: dict[str, Any] = {
+    "tasks": "",
+    "noise": "none",
+    "newcomers": 0,
+    "drift_clients": 0,
+    "attack": "none",
+}
+
+
+def _check_for_devices(values: dict[str, Any]) -> None:
+    """Refuse what needs to know the tasks of devices; the number of clusters is found."""
+    for name, absent in _SIMULATED_ONLY.items():
+        if values[name] != absent:
+            raise ValueError(
+                f'{name.replace("_", "-")} is {values[name]}, but dataset is "{OWN_IMAGES}", and '
+                f"that is for simulations only: leave it at {absent or 'nothing'}."
+            )
+    for strategy in values["strategy"]:
+        if system(strategy).clustering in ("tasks", "random"):
+            raise ValueError(
+                f'strategy names {strategy}, but dataset is "{OWN_IMAGES}", and nobody knows the '
+                "tasks of real devices: choose a strategy that finds clusters, or single or local."
+            )
+    if values["num_clusters"] == AS_TASKS:
+        values["num_clusters"] = AUTO
+
+
+def output_folder(output_dir: str, resume: str = "") -> Path:
     """Return the absolute output folder: the one given, else results/DATE-TIME right here.
+
+    A run that is resumed goes on in its own folder.
 
     Raises
     ------
     ValueError
-        If it holds results already.
+        If it holds results already, or there is nothing to resume.
     """
+    if resume:
+        folder = Path(resume).expanduser().absolute()
+        if output_dir and Path(output_dir).expanduser().absolute() != folder:
+            raise ValueError(
+                f"output-dir is {output_dir}, but resume is {resume}, and a resumed run goes on in "
+                "its own folder: leave output-dir out."
+            )
+        if not any(folder.glob(f"{CHECKPOINTS}/*.safetensors")):
+            raise ValueError(
+                f"resume is {resume}, but there is no checkpoint in {folder / CHECKPOINTS}: name "
+                "the results folder of a run with checkpoint-every, or start anew without resume."
+            )
+        return folder
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")
     folder = Path(output_dir or f"results/{stamp}").expanduser().absolute()
-    if (folder / "summary.json").exists():
+    if (folder / "summary.json").exists() or (folder / CHECKPOINTS).exists():
         raise ValueError(
-            f"output-dir is {folder}, which holds results already: name another folder, or move "
-            "them away."
+            f"output-dir is {folder}, which holds results already: name another folder, move them "
+            "away, or go on with an interrupted run by resume."
         )
     return folder
 
@@ -381,7 +435,7 @@ _READERS: dict[str, Reader] = {
     "aggregation": _one_of(("", *AGGREGATIONS)),
     "repeats": _number(int, 1),
     "seed": _number(int, 0),
-    "dataset": _one_of(DATASETS),
+    "dataset": _one_of((*DATASETS, OWN_IMAGES)),
     "data-dir": _text,
     "num-clients": _client_count,
     "num-tasks": _number(int, 1),
@@ -396,6 +450,7 @@ _READERS: dict[str, Reader] = {
     "feature-weights": _text,
     "num-eigenvectors": _word_or_count(AUTO),
     "relevance": _one_of(RELEVANCES),
+    "sharing-noise": _number(float, 0, 1000),
     "linkage": _one_of(LINKAGES),
     "num-clusters": _word_or_count(AUTO, AS_TASKS, *COUNT_RULES),
     "update-distance": _one_of(DISTANCES),
@@ -430,5 +485,9 @@ _READERS: dict[str, Reader] = {
     "fraction-train": _number(float, 0, 1, low_open=True),
     "weighted-mean": _word_or(AS_PAPER, _boolean, "true or false"),
     "evaluate-every": _number(int, 1),
+    "pre-round-deadline": _number(float, 0, low_open=True),
+    "round-deadline": _number(float, 0, low_open=True),
+    "checkpoint-every": _number(int, 0),
+    "resume": _text,
     "output-dir": _text,
 }

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues
 from flwr.serverapp import Grid
 
 from clients.features import feature_dimension, feature_map
 from fl_app.arrivals import ArrivingNodes
-from fl_app.config import Config, output_folder
+from fl_app.checkpoints import Checkpoints
+from fl_app.config import OWN_IMAGES, Config, output_folder
 from fl_app.progress import Progress
 from fl_app.results import Results, RunResult
 from fl_app.systems import (
@@ -26,18 +27,21 @@ from fl_app.systems import (
 )
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir
-from fl_core.federation import Federation, simulate_federation
+from fl_core.federation import simulate_federation
+from fl_core.models import ImageShape
+from fl_core.own_images import Survey, agree
 from strategies import ClusteredStrategy, Conversation, RoundReport
 from strategies.base import Options
 
-TIMEOUT = 3600.0
-"""Seconds to wait for the replies to one message; Flower's default."""
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN = 0.5  # seconds
 
 
 def run_experiment(config: Config, grid: Grid) -> None:
     """Run `config.strategy` for `config.repeats` seeds and write the results.
 
-    What can be checked is checked before the first message; each run's results are written as soon
+    What can be checked is checked before the first training; each run's results are written as soon
     as it ends, so a later failure loses none of them.
 
     Raises
@@ -45,73 +49,182 @@ def run_experiment(config: Config, grid: Grid) -> None:
     ValueError, OSError, RuntimeError
         One sentence that says what is wrong and what to do.
     """
-    num_clients = wait_for_nodes(grid, config.num_clients)
-    seeds = range(config.seed, config.seed + config.repeats)
+    checkpoints = Checkpoints(config, output_folder(config.output_dir, config.resume))
+    if config.dataset == OWN_IMAGES:
+        _run_on_devices(config, grid, checkpoints)
+    else:
+        _simulate(config, grid, checkpoints)
 
-    def federation_of(seed: int) -> Federation:
-        return simulate_federation(config.federation_settings(num_clients, seed))
+
+def _simulate(config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
+    num_clients = wait_for_nodes(grid, config.num_clients)
+    seeds = _seeds(config)
+
+    def setting_of(seed: int) -> Setting:
+        federation = simulate_federation(config.federation_settings(num_clients, seed))
+        return Setting(config, federation.dataset, seed, federation)
 
     for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
-        first = federation_of(seed)
-    check(config, first)
-    results = Results(resolved(config, first))
-    progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
+        first = setting_of(seed)
+    check(first, num_clients - config.newcomers)
+    results = Results(resolved(first, num_clients, checkpoints.folder))
+    progress = _progress(config)
     progress.begin(config, num_clients, results.folder)
     # The first message to a worker waits for Ray, imports and data: kept out of the strategies'
     # seconds.
-    roll = Conversation(grid, _sent(config.seed, num_clients), TIMEOUT)
+    told = {protocol.NUM_CLIENTS: num_clients}
+    roll = Conversation(grid, {**told, protocol.SEED: config.seed}, config.pre_round_deadline)
     roll.call_roll()
     progress.clients_ready()
-    for seed in seeds:
-        federation = federation_of(seed)
-        results.add_federation(seed, federation)
-        for name in config.strategy:
-            run, strategy = run_strategy(
-                name, Setting(config, federation, seed), grid, roll.nodes, progress
-            )
-            results.add_run(run, strategy, federation)
+    _run_all(setting_of, told, grid, roll, results, progress, checkpoints)
+
+
+def _run_on_devices(config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
+    """Let the devices agree on their classes and the shape of images, then run."""
+    wait_for_devices(grid, config.num_clients, config.pre_round_deadline)
+    roll = Conversation(
+        grid,
+        {protocol.SEED: config.seed},
+        config.pre_round_deadline,
+        names=checkpoints.names,
+    )
+    roll.call_roll()
+    agreement = checkpoints.agreement or agree(_surveys(roll))
+    checkpoints.agreement = agreement
+
+    def setting_of(seed: int) -> Setting:
+        return Setting(config, agreement, seed)
+
+    first = setting_of(config.seed)
+    check(first, len(roll.nodes))
+    results = Results(resolved(first, len(roll.names), checkpoints.folder))
+    progress = _progress(config)
+    progress.meet([roll.names[client] for client in roll.nodes], agreement, config, results.folder)
+    told: dict[str, ConfigRecordValues] = {**agreement.as_config()}
+    _run_all(setting_of, told, grid, roll, results, progress, checkpoints)
+
+
+def _surveys(roll: Conversation) -> dict[str, Survey]:
+    """Return what each device tells of its images; one that tells nothing sensible is left out.
+
+    Raises
+    ------
+    RuntimeError
+        If none is left.
+    """
+    surveys = {}
+    for client, described in list(roll.descriptions.items()):
+        try:
+            surveys[roll.names[client]] = Survey.from_config(described)
+        except (ValueError, KeyError) as error:
+            roll.leave_out(client, "survey of images", str(error))
+    if not surveys:
+        raise RuntimeError(
+            "no device told of its images: " + next(iter(roll.failures.values()), "none is there")
+        )
+    return surveys
+
+
+def _run_all(
+    setting_of: Callable[[int], Setting],
+    told: Mapping[str, ConfigRecordValues],
+    grid: Grid,
+    roll: Conversation,
+    results: Results,
+    progress: Progress,
+    checkpoints: Checkpoints,
+) -> None:
+    """Run every strategy on every seed; devices keep the models of the first of them.
+
+    Parameters
+    ----------
+    setting_of : callable
+        From a seed.
+    told : mapping
+        What every message tells a client, beside the seed.
+    roll : Conversation
+        In which the clients were met.
+    """
+    for seed in _seeds(results.config):
+        setting = setting_of(seed)
+        if setting.federation is not None:
+            results.add_federation(seed, setting.federation)
+        sent = ConfigRecord({**told, protocol.SEED: seed})
+        for name in setting.config.strategy:
+            run, strategy = run_strategy(name, setting, sent, grid, roll, progress, checkpoints)
+            if setting.federation is None and not results.runs:
+                card = ConfigRecord({**sent, protocol.STRATEGY: name})
+                run.not_kept.update(strategy.hand_out_models(grid, card))
+                progress.handed_out(run.not_kept, strategy.names)
+            results.add_run(run, strategy, setting.federation)
     results.finish()
 
 
-def resolved(config: Config, federation: Federation) -> Config:
+def _seeds(config: Config) -> range:
+    return range(config.seed, config.seed + config.repeats)
+
+
+def _progress(config: Config) -> Progress:
+    return Progress(config.repeats * len(config.strategy) * config.num_server_rounds)
+
+
+def resolved(setting: Setting, num_clients: int, folder: Path) -> Config:
     """Return the configuration with its references replaced by what they stand for."""
-    partition = federation.partition
+    config = replace(
+        setting.config,
+        num_clients=num_clients,
+        num_clusters=wanted_clusters(setting) or setting.config.num_clusters,
+        output_dir=str(folder),
+    )
+    if setting.federation is None:
+        return config
+    tasks = setting.federation.partition.tasks
     return replace(
         config,
-        num_clients=partition.num_clients,
-        num_tasks=len(partition.tasks),
-        tasks="|".join(",".join(map(str, task)) for task in partition.tasks),
-        num_clusters=wanted_clusters(config, federation) or config.num_clusters,
+        num_tasks=len(tasks),
+        tasks="|".join(",".join(map(str, task)) for task in tasks),
         data_dir=str(resolve_data_dir(config.data_dir)),
-        output_dir=str(output_folder(config.output_dir)),
     )
 
 
 def run_strategy(
     name: str,
     setting: Setting,
+    sent: ConfigRecord,
     grid: Grid,
-    nodes: Mapping[int, int],
+    roll: Conversation,
     progress: Progress,
+    checkpoints: Checkpoints,
 ) -> tuple[RunResult, ClusteredStrategy]:
-    """Run one strategy on one seed.
+    """Run one strategy on one seed, or what an interruption has left of it.
 
     Parameters
     ----------
-    nodes : mapping of int
-        From client index to node id, for those that appear late.
+    sent : ConfigRecord
+        What every message tells a client.
+    roll : Conversation
+        In which the clients were met.
     """
-    config, federation, seed = setting
-    arriving = ArrivingNodes(grid, [nodes[c] for c in federation.newcomers if c in nodes])
+    config, seed, federation = setting.config, setting.seed, setting.federation
+    malicious, newcomers = (federation.malicious, federation.newcomers) if federation else ((), ())
+    arriving = ArrivingNodes(grid, [roll.nodes[c] for c in newcomers if c in roll.nodes])
     report = progress.reporter(name, seed)
+    checkpoint = checkpoints.load(name, seed)
+    before = 0.0 if checkpoint is None else float(checkpoint["seconds"])
+    started = time.perf_counter()
+
+    def seconds() -> float:
+        return before + time.perf_counter() - started
 
     def on_round(of_round: RoundReport) -> None:
         # What a malicious client gets is nobody's success.
-        for client in federation.malicious:
+        for client in malicious:
             of_round.accuracies.pop(client, None)
             of_round.losses.pop(client, None)
         report(of_round)
-        if of_round.round + 1 == config.newcomer_round:
+        if checkpoints.is_due(of_round):
+            checkpoints.save(name, seed, strategy, seconds())
+        if of_round.round + 1 >= config.newcomer_round:
             arriving.arrive()
 
     options: Options = {
@@ -119,27 +232,25 @@ def run_strategy(
         "evaluate_every": config.evaluate_every,
         "seed": seed,
         "on_round": on_round,
+        "pre_round_timeout": config.pre_round_deadline,
+        "names": roll.names,
     }
     strategy = build_strategy(name, setting, options)
-    model = initial_model(config, federation, seed)
-    sent = _sent(seed, federation.partition.num_clients)
-    started = time.perf_counter()
+    if checkpoint is not None:
+        strategy.resume(checkpoint["strategy"])
+        progress.resumed(name, seed, checkpoint["strategy"]["round"])
+        if checkpoint["strategy"]["round"] + 1 >= config.newcomer_round:
+            arriving.arrive()
     with _quiet_flower():
         result = strategy.start(
             arriving,
-            ArrayRecord(model.state_dict()),
+            ArrayRecord(initial_model(setting).state_dict()),
             config.num_server_rounds,
-            TIMEOUT,
-            train_config=ConfigRecord({**sent}),
-            evaluate_config=ConfigRecord({**sent}),
+            config.round_deadline,
+            train_config=sent,
+            evaluate_config=sent,
         )
-    total = time.perf_counter() - started
-    return RunResult.of(name, seed, strategy, federation, result.arrays, total), strategy
-
-
-def _sent(seed: int, num_clients: int) -> dict[str, int]:
-    """Return what every message tells a client, for it to know which data it holds."""
-    return {protocol.SEED: seed, protocol.NUM_CLIENTS: num_clients}
+    return RunResult.of(name, seed, strategy, result.arrays, seconds(), federation), strategy
 
 
 def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
@@ -178,16 +289,57 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
         f"num-clients is {wanted or 'all'}, but {count} SuperNodes are connected. In simulation, "
         f'run: flwr run . --stream --federation-config "num-supernodes={need} '
         f'client-resources-num-cpus=1" with your --run-config (or set num-clients to '
-        f"{count or 2}); on devices, start {'more' if count < need else 'fewer'} SuperNodes."
+        f'{count or 2}); on real devices, set dataset to "{OWN_IMAGES}".'
     )
+
+
+def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
+    """Wait until `wanted` devices are connected, or one; after the deadline, begin with fewer.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's way to the nodes.
+    wanted : int
+        0: as many as there are once the first has come.
+    deadline : float
+        Seconds.
+
+    Raises
+    ------
+    ValueError
+        If no device has come.
+    """
+    started = time.monotonic()
+    while (count := len(list(grid.get_node_ids()))) < max(wanted, 1):
+        if time.monotonic() - started > deadline:
+            break
+        time.sleep(_LOOK_AGAIN)
+    if not count:
+        raise ValueError(
+            f"no SuperNode has connected in {deadline:g} seconds: start some, as docs/devices.md "
+            "says, and look at their logs."
+        )
+    if count < wanted:
+        logger.warning(
+            "num-clients is %d, but %d SuperNodes are connected after %g seconds: they begin",
+            *(wanted, count, deadline),
+        )
 
 
 # Clusterings that make exactly as many clusters as they are told.
 _EXACT_NUMBER = {"spectral", "signature", "linear-signature", "loss-inhabited"}
 
 
-def check(config: Config, federation: Federation) -> None:
-    """Refuse what no strategy could work with, on any seed, before anything is sent.
+def check(setting: Setting, num_clients: int) -> None:
+    """Refuse what no strategy could work with, on any seed, before anything is trained.
+
+    Parameters
+    ----------
+    setting : Setting
+        Of the first seed.
+    num_clients : int
+        Who are there at the start.
 
     Raises
     ------
@@ -196,25 +348,25 @@ def check(config: Config, federation: Federation) -> None:
         eigenvectors than features, more clusters than clients, or no number of clusters where a
         strategy needs one.
     """
-    initial_model(config, federation, config.seed)
+    config = setting.config
+    initial_model(setting)
     clusterings = clusterings_of(config.strategy)
     if "spectral" in clusterings:
-        _check_features(config, federation)
+        _check_features(config, setting.images.image_shape)
     for name in config.strategy:
-        build_strategy(name, Setting(config, federation, config.seed), {})
-    wanted = wanted_clusters(config, federation) or 1
-    clients = federation.partition.num_clients - config.newcomers
-    if wanted > clients and clusterings & _EXACT_NUMBER:
+        build_strategy(name, setting, {})
+    wanted = wanted_clusters(setting) or 1
+    if wanted > num_clients and clusterings & _EXACT_NUMBER:
         raise ValueError(
-            f"num-clusters is {wanted}, but there are {clients} clients"
-            f"{' at the start' if config.newcomers else ''}: choose 1 to {clients}."
+            f"num-clusters is {wanted}, but there are {num_clients} clients"
+            f"{' at the start' if config.newcomers else ''}: choose 1 to {num_clients}."
         )
 
 
-def _check_features(config: Config, federation: Federation) -> None:
+def _check_features(config: Config, image_shape: ImageShape) -> None:
     weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
     feature_map(config.features, weights=weights)
-    dimension = feature_dimension(config.features, federation.dataset.image_shape)
+    dimension = feature_dimension(config.features, image_shape)
     if config.num_eigenvectors > dimension:
         raise ValueError(
             f"num-eigenvectors is {config.num_eigenvectors}, but {config.features} features of "

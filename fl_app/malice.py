@@ -21,10 +21,11 @@ def attack_mod(message: Message, context: Context, call_next: ClientAppCallable)
     """
     if parse_config(context.run_config).attack in ("none", "label-flip"):
         return call_next(message, context)
-    config, federation, client = open_node(message, context)
+    node = open_node(message, context)
     answer = call_next(message, context)
-    if client in federation.malicious:
-        spoil_answer(config.attack, config.attack_scale, message, answer, client)
+    if node.is_malicious:
+        config = node.config
+        spoil_answer(config.attack, config.attack_scale, message, answer, node.index)
     return answer
 
 

@@ -1,30 +1,181 @@
-"""Which simulated client a node is: what a message and its context say together."""
+"""Whose data a node has: a simulated client's or, on a device, those in its own folder."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
 
 import threadpoolctl
 import torch
-from flwr.app import Context, Message
+from flwr.app import ConfigRecordValues, Context, Message
 
+from clients.attacks import flip_labels
 from clients.handlers import partition_id
-from fl_app.config import Config, parse_config
+from fl_app.config import OWN_IMAGES, Config, parse_config
 from fl_core import protocol
+from fl_core.datasets import cache_dir
 from fl_core.federation import Federation, simulate_federation
+from fl_core.own_images import (
+    CLASS_NAMES,
+    Agreement,
+    OwnImages,
+    read_own_images,
+    survey_images,
+)
+
+Images = tuple[torch.Tensor, torch.Tensor]
+"""uint8, shape (n, C, H, W), and labels, int64, shape (n,)."""
+
+_START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
 
-def open_node(message: Message, context: Context) -> tuple[Config, Federation, int]:
-    """Return the configuration, the simulated federation and this client's index.
+@dataclass(frozen=True)
+class SimulatedNode:
+    """A client of a simulation.
+
+    Attributes
+    ----------
+    config : Config
+        The run's.
+    federation : Federation
+        All clients' data.
+    index : int
+        Which of them it is.
+    server_round : int
+        The message's round.
+    """
+
+    config: Config
+    federation: Federation
+    index: int
+    server_round: int
+
+    @property
+    def is_malicious(self) -> bool:
+        """Return whether it attacks."""
+        return self.index in self.federation.malicious
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Return channels, height and width of an image."""
+        return self.federation.dataset.image_shape
+
+    @property
+    def num_classes(self) -> int:
+        """Return the number of classes of all clients together."""
+        return self.federation.dataset.num_classes
+
+    def training_data(self) -> Images:
+        """Return what it holds in this round; one that flips its labels sees them flipped."""
+        images, labels = self.federation.training_data(self.index, self.server_round)
+        if self.config.attack == "label-flip" and self.is_malicious:
+            labels = flip_labels(labels, self.num_classes)
+        return images, labels
+
+    def test_data(self) -> Images:
+        """Return the test images of its task in this round, with clean labels."""
+        return self.federation.test_data(self.index, self.server_round)
+
+
+@dataclass(frozen=True)
+class DeviceNode:
+    """A real device.
+
+    Attributes
+    ----------
+    config : Config
+        The run's.
+    name : str
+        By which the server and people know it.
+    path : Path
+        Its own images.
+    told : mapping
+        The message's config record.
+    """
+
+    config: Config
+    name: str
+    path: Path
+    told: Mapping[str, ConfigRecordValues]
+
+    @property
+    def index(self) -> int:
+        """Return a number for its name, from which its random numbers are drawn."""
+        return zlib.crc32(self.name.encode())
+
+    @property
+    def is_malicious(self) -> bool:
+        """Return False: attacks are simulated."""
+        return False
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """Return what the devices have agreed about their images."""
+        return Agreement.from_config(self.told)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Return channels, height and width of an image."""
+        return self.agreement.image_shape
+
+    @property
+    def num_classes(self) -> int:
+        """Return the number of classes of all devices together."""
+        return self.agreement.num_classes
+
+    def training_data(self) -> Images:
+        """Return its images but those held out, labels as they are."""
+        return self._images.train_images, self._images.train_labels
+
+    def test_data(self) -> Images:
+        """Return its test images.
+
+        Raises
+        ------
+        ValueError
+            If it has none.
+        """
+        images = self._images
+        if not len(images.test_labels):
+            raise ValueError(
+                f"{self.name} has no test images: give it a folder test, or two images of a class."
+            )
+        return images.test_images, images.test_labels
+
+    @cached_property
+    def _images(self) -> OwnImages:
+        return read_own_images(self.path, cache_dir(), self.agreement)
+
+    def description(self) -> dict[str, ConfigRecordValues]:
+        """Return what it says of itself: its name and, before there is an agreement, its images.
+
+        Raises
+        ------
+        ValueError, OSError
+            If there are no images, or not such as can be used.
+        """
+        said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
+        if CLASS_NAMES not in self.told:
+            said |= survey_images(self.path).as_config()
+        return said
+
+
+def open_node(message: Message, context: Context) -> SimulatedNode | DeviceNode:
+    """Return the node that answers a message.
 
     Raises
     ------
     ValueError, OSError
-        If the configuration is wrong, the node's index is not one of the clients', or its data
-        cannot be had.
+        If the configuration is wrong, the node's own lacks what it needs, its index is not one of
+        the clients', or a simulation's data cannot be had.
     """
-    _one_thread()
     config = parse_config(context.run_config)
+    if config.dataset == OWN_IMAGES:
+        return _open_device(config, message, context)
+    _one_thread()
     settings = config.federation_settings(
         protocol.setting(message, protocol.NUM_CLIENTS), protocol.setting(message, protocol.SEED)
     )
@@ -34,14 +185,27 @@ def open_node(message: Message, context: Context) -> tuple[Config, Federation, i
             f"this node's partition-id is {index}, but there are {settings.num_clients} clients: "
             f"start SuperNodes with partition-id 0 to {settings.num_clients - 1}."
         )
-    return config, simulate_federation(settings), index
+    server_round = protocol.setting(message, protocol.SERVER_ROUND, 0)
+    return SimulatedNode(config, simulate_federation(settings), index, server_round)
+
+
+def _open_device(config: Config, message: Message, context: Context) -> DeviceNode:
+    own = context.node_config
+    missing = [key for key in ("name", "data-path") if not own.get(key)]
+    if missing:
+        raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {missing[0]}: {_START}')
+    path = Path(str(own["data-path"])).expanduser()
+    if not path.is_absolute():
+        raise ValueError(f"data-path is {path}, but it must be absolute: {_START}")
+    told = message.content.config_records[protocol.CONFIG]
+    return DeviceNode(config, str(own["name"]), path, told)
 
 
 def _one_thread() -> None:
     """Give each simulated client one thread, whatever Ray grants: they share a machine.
 
     Sums are then added up in the same order on any number of workers. Asked for every time, since
-    libraries that are loaded later (numba) raise the number again.
+    libraries that are loaded later (numba) raise the number again. A device is its own master.
     """
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)

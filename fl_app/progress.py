@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 
 from fl_app.config import Config
+from fl_core.own_images import Agreement
 from strategies import RoundReport
 
 
@@ -65,6 +66,34 @@ class Progress:
                 '"num-supernodes=25 client-resources-num-cpus=1"',
                 flush=True,
             )
+
+    def meet(
+        self, names: Sequence[str], agreement: Agreement, config: Config, folder: Path
+    ) -> None:
+        """Say which devices have come together, and what they have agreed."""
+        self._width = max(map(len, config.strategy))
+        channels, height, width = agreement.image_shape
+        kind = "gray" if channels == 1 else "colour"
+        print(
+            f"{len(names)} devices: {', '.join(names)}\n"
+            f"{agreement.num_classes} classes: {', '.join(agreement.class_names)}\n"
+            f"{kind} images of {height}×{width} pixels, {config.model}; "
+            f"{', '.join(config.strategy)} for {config.num_server_rounds} rounds, "
+            f"{config.repeats} seed(s)\nresults go to {folder}",
+            flush=True,
+        )
+        self._rounds_started = self._clock()
+
+    def resumed(self, strategy: str, seed: int, done: int) -> None:
+        """Say that rounds before an interruption need not be done again."""
+        self.total_rounds -= done
+        print(f"{strategy:<{self._width}}  seed {seed}  resumed after round {done}", flush=True)
+
+    def handed_out(self, not_kept: Mapping[int, str], names: Mapping[int, str]) -> None:
+        """Say which devices do not have their model."""
+        for client, reason in not_kept.items():
+            print(f"{names[client]} did not keep its model: {reason}", flush=True)
+        print(f"{len(names) - len(not_kept)} of {len(names)} devices keep their model", flush=True)
 
     def clients_ready(self) -> None:
         """Say how long it took until the clients had their data; rounds are timed from here."""

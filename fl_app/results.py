@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,10 @@ class RunResult:
     ----------
     strategy, seed
         What ran.
-    tasks : list of int
-        The true task of each client, in the last round.
-    clusters : list of int
-        The cluster of each client, by client index; −1: left out, it failed in the pre-round.
+    num_clients : int
+        How many there are, those left out included.
+    of_client : dict of int
+        The cluster of each client that was not left out.
     reports : list of RoundReport
         One for each round.
     models : dict of ArrayRecord
@@ -54,8 +54,14 @@ class RunResult:
         As in summary.json.
     failures : dict of str
         Why clients were left out, by client index.
+    tasks : list of int, optional
+        The true task of each client, in the last round; unknown on real devices.
     tasks_per_round : list of lists of int
-        The true task of each client, in each round of `reports`.
+        The true task of each client, in each round of `reports`; empty where tasks are unknown.
+    names : list of str, optional
+        What to call the clients, by index, where they have names.
+    not_kept : dict of str
+        Why devices do not have their model, by client index.
     malicious, newcomers, drifters : tuple of int
         Clients that attack, that came late, and whose task changed. Accuracies and agreement are
         those of the others than the malicious.
@@ -63,14 +69,17 @@ class RunResult:
 
     strategy: str
     seed: int
-    tasks: list[int]
-    clusters: list[int]
+    num_clients: int
+    of_client: dict[int, int]
     reports: list[RoundReport]
     models: dict[str, ArrayRecord]
     bytes: dict[str, int]
     seconds: dict[str, float]
     failures: dict[int, str]
-    tasks_per_round: list[list[int]]
+    tasks: list[int] | None = None
+    tasks_per_round: list[list[int]] = field(default_factory=list)
+    names: list[str] | None = None
+    not_kept: dict[int, str] = field(default_factory=dict)
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
     drifters: tuple[int, ...] = ()
@@ -81,13 +90,11 @@ class RunResult:
         name: str,
         seed: int,
         strategy: ClusteredStrategy,
-        federation: Federation,
         arrays: ArrayRecord,
         total_seconds: float,
+        federation: Federation | None = None,
     ) -> RunResult:
         """Collect what a strategy that has ended knows."""
-        tasks = federation.tasks_at(len(strategy.reports)).tolist()
-        found = strategy.clusters.of_client
         pre, train, test, servers = (
             strategy.pre_round_traffic,
             strategy.train_traffic,
@@ -95,11 +102,27 @@ class RunResult:
             strategy.server_traffic,
         )
         spent = strategy.seconds
+        known: dict[str, Any] = {}
+        if federation is None:
+            num_clients = len(strategy.names)
+            known["names"] = [strategy.names[client] for client in range(num_clients)]
+        else:
+            num_clients = federation.partition.num_clients
+            known = {
+                "tasks": federation.tasks_at(len(strategy.reports)).tolist(),
+                "tasks_per_round": [
+                    federation.tasks_at(r.round).tolist() for r in strategy.reports
+                ],
+                "malicious": federation.malicious,
+                "newcomers": federation.newcomers,
+                "drifters": federation.drifters,
+            }
+        found = strategy.clusters.of_client
         return cls(
             strategy=name,
             seed=seed,
-            tasks=tasks,
-            clusters=[found.get(client, -1) for client in range(len(tasks))],
+            num_clients=num_clients,
+            of_client=dict(found),
             reports=strategy.reports,
             models=_named_models(strategy, arrays),
             bytes={
@@ -120,20 +143,22 @@ class RunResult:
             },
             failures={
                 client: strategy.failures.get(client, "did not answer the roll call")
-                for client in range(len(tasks))
+                for client in range(num_clients)
                 if client not in found
             },
-            tasks_per_round=[federation.tasks_at(r.round).tolist() for r in strategy.reports],
-            malicious=federation.malicious,
-            newcomers=federation.newcomers,
-            drifters=federation.drifters,
+            **known,
         )
+
+    @property
+    def clusters(self) -> list[int]:
+        """Return the cluster of each client, by index; −1: left out, it failed in the pre-round."""
+        return [self.of_client.get(client, -1) for client in range(self.num_clients)]
 
     @property
     def accuracies(self) -> NDArray[np.float64]:
         """Return the final test accuracy of each client, shape (K,); NaN where it has none."""
         final = self.reports[-1].accuracies
-        return np.array([final.get(client, math.nan) for client in range(len(self.tasks))])
+        return np.array([final.get(client, math.nan) for client in range(self.num_clients)])
 
     @property
     def accuracy(self) -> float:
@@ -145,12 +170,14 @@ class RunResult:
         final = list(self.reports[-1].accuracies.values())
         return float(np.std(final)) if final else math.nan
 
-    def agreement(self) -> tuple[float, float]:
-        """Return ARI and NMI of the final clusters against the true tasks.
+    def agreement(self) -> tuple[float, float] | None:
+        """Return ARI and NMI of the final clusters against the true tasks, where they are known.
 
         Over clients that were grouped and are not malicious.
         """
-        return agreement(self.tasks, dict(enumerate(self.clusters)), self.malicious)
+        if self.tasks is None:
+            return None
+        return agreement(self.tasks, self.of_client, self.malicious)
 
     def isolated(self) -> float:
         """Return the share of malicious clients in clusters without an honest one; NaN without."""
@@ -160,22 +187,25 @@ class RunResult:
 
     def as_json(self) -> dict[str, Any]:
         """Return the run's entry in summary.json."""
-        ari, nmi = self.agreement()
+        known: dict[str, Any] = {}
+        if (found := self.agreement()) is not None:
+            known = {"tasks": self.tasks, "ari": found[0], "nmi": found[1]}
+        if self.names is not None:
+            known["names"] = self.names
+            known["models-not-kept"] = _by_text(self.not_kept)
         return {
             "strategy": self.strategy,
             "seed": self.seed,
-            "num-clients": len(self.tasks),
+            "num-clients": self.num_clients,
             "rounds": len(self.reports),
             "accuracy": self.accuracy,
             "accuracy-per-client": self.accuracies.tolist(),
             "accuracy-variance": self.spread() ** 2,
             "clusters": self.clusters,
-            "tasks": self.tasks,
-            "ari": ari,
-            "nmi": nmi,
+            **known,
             "bytes": self.bytes,
             "seconds": self.seconds,
-            "failures": {str(client): reason for client, reason in self.failures.items()},
+            "failures": _by_text(self.failures),
             **self._events(),
         }
 
@@ -193,6 +223,10 @@ class RunResult:
                     if (values := [report.accuracies[c] for c in clients if c in report.accuracies])
                 }
         return found
+
+
+def _by_text(reasons: Mapping[int, str]) -> dict[str, str]:
+    return {str(client): reason for client, reason in reasons.items()}
 
 
 def _named_models(strategy: ClusteredStrategy, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
@@ -243,6 +277,8 @@ def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
     rows = []
     for name, group in by_strategy.items():
         means = [run.accuracy for run in group]
+        found = [pair for run in group if (pair := run.agreement()) is not None]
+        known = {"ari-mean": float(np.mean([ari for ari, _ in found]))} if found else {}
         rows.append(
             {
                 "strategy": name,
@@ -250,7 +286,7 @@ def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
                 "accuracy-std": float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
                 "accuracy-std-over-clients": float(np.mean([run.spread() for run in group])),
                 "accuracy-variance": float(np.mean([run.spread() ** 2 for run in group])),
-                "ari-mean": float(np.mean([run.agreement()[0] for run in group])),
+                **known,
             }
         )
     return rows
@@ -295,7 +331,9 @@ class Results:
                 )
             )
 
-    def add_run(self, run: RunResult, strategy: ClusteredStrategy, federation: Federation) -> None:
+    def add_run(
+        self, run: RunResult, strategy: ClusteredStrategy, federation: Federation | None = None
+    ) -> None:
         """Write a finished run: its models, its row in every table, its similarity matrix."""
         self.runs.append(run)
         for name, model in run.models.items():
@@ -323,9 +361,10 @@ class Results:
                     found.similarity,
                     found.merges,
                     [found.of_client[c] for c in clients],
-                    [run.tasks[c] for c in clients],
-                    task_names=task_names(federation),
+                    None if run.tasks is None else [run.tasks[c] for c in clients],
+                    task_names=None if federation is None else task_names(federation),
                     measure=found.measure,
+                    client_names=None if run.names is None else [run.names[c] for c in clients],
                 )
             )
 
@@ -341,7 +380,7 @@ class Results:
                 draw_accuracy_per_client(
                     self.folder / "accuracy-per-client.png",
                     {
-                        name: np.stack([r.accuracies for r in self.runs if r.strategy == name])
+                        name: _stacked([r.accuracies for r in self.runs if r.strategy == name])
                         for name in self.config.strategy
                     },
                 )
@@ -375,10 +414,11 @@ class Results:
             path.open("w", newline="", encoding="utf-8") as file,
         ):
             writer = csv.writer(file)
+            known = ["ari"] if any(run.tasks is not None for run in self.runs) else []
             writer.writerow(
                 [
-                    *("strategy", "seed", "round", "accuracy", "accuracy-variance", "ari"),
-                    *("loss", "train-loss"),
+                    *("strategy", "seed", "round", "accuracy", "accuracy-variance"),
+                    *(*known, "loss", "train-loss"),
                 ]
             )
             writer.writerows(row for run in self.runs for row in _metric_rows(run))
@@ -393,18 +433,27 @@ def task_names(federation: Federation) -> list[str]:
 
 
 def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
-    for report, tasks in zip(run.reports, run.tasks_per_round, strict=True):
+    for place, report in enumerate(run.reports):
         variance = (
             float(np.var(list(report.accuracies.values()))) if report.accuracies else math.nan
         )
-        ari, _ = agreement(tasks, report.clusters, run.malicious)
-        numbers = [report.accuracy, variance, ari, report.loss, report.train_loss]
+        numbers = [report.accuracy, variance, report.loss, report.train_loss]
+        if run.tasks_per_round:
+            tasks = run.tasks_per_round[place]
+            numbers.insert(2, agreement(tasks, report.clusters, run.malicious)[0])
         yield [
             run.strategy,
             run.seed,
             report.round,
             *("" if math.isnan(number) else number for number in numbers),
         ]
+
+
+def _stacked(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return one row per seed; devices that came only later are NaN in the first ones."""
+    longest = max(map(len, rows))
+    filled = [np.pad(row, (0, longest - len(row)), constant_values=math.nan) for row in rows]
+    return np.stack(filled)
 
 
 def _without_nan(value: Any) -> Any:

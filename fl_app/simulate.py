@@ -86,7 +86,7 @@ def run_app(env: Mapping[str, str], app: Path, *options: str) -> bool:
     """
     run_id = str(_flwr(env, "run", str(app), *options, "--format", "json")["run-id"])
     with subprocess.Popen(
-        [_program("flwr"), "log", run_id, "--stream"],
+        [program_path("flwr"), "log", run_id, "--stream"],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -116,7 +116,7 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
     dict of str
         The environment in which `flwr` finds it.
     """
-    http_port, control_port = _free_ports(2)
+    http_port, control_port = free_ports(2)
     env = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
@@ -130,7 +130,13 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
         **RAY_SETTINGS,
     }
     command = [
-        *(_program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"),
+        *(
+            program_path("flower-superlink"),
+            "--insecure",
+            "--simulation",
+            "--isolation",
+            "subprocess",
+        ),
         *("--control-api-address", f"127.0.0.1:{control_port}"),
         *("--host", "127.0.0.1", "--port", str(http_port)),
     ]
@@ -144,7 +150,7 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
         _wait_until_healthy(process, http_port, log)
         yield env
     finally:
-        _stop(process, home)
+        stop_family(process, home)
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -159,16 +165,23 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) 
     raise RuntimeError(f"the SuperLink did not start; its log ends with:\n{tail}")
 
 
-def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
-    """End the SuperLink and everything that it started, at whatever depth.
+def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
+    """End a process of Flower's and everything that it started, at whatever depth.
 
     Its children leave its session and outlive it, Ray's outlive them, and some outlive their own
     parents: so they are found, before anything ends, by descent and by their `FLWR_HOME`.
+
+    Parameters
+    ----------
+    process : Popen
+        Such as a SuperLink.
+    home : Path
+        The `FLWR_HOME` that it was started with, and nothing else.
     """
     family = {member.pid: member for member in _with_home(home)}
     with suppress(psutil.NoSuchProcess):
-        superlink = psutil.Process(process.pid)
-        for member in (superlink, *superlink.children(recursive=True)):
+        parent = psutil.Process(process.pid)
+        for member in (parent, *parent.children(recursive=True)):
             family[member.pid] = member
     for member in family.values():
         with suppress(psutil.NoSuchProcess):
@@ -194,7 +207,7 @@ def _with_home(home: Path) -> list[psutil.Process]:
 def _flwr(env: Mapping[str, str], *arguments: str) -> dict[str, Any]:
     """Run a `flwr` command that answers in JSON."""
     done = subprocess.run(
-        [_program("flwr"), *arguments], env=env, capture_output=True, text=True, check=False
+        [program_path("flwr"), *arguments], env=env, capture_output=True, text=True, check=False
     )
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
@@ -212,13 +225,14 @@ def _is_chatter(line: str) -> bool:
     return plain.startswith(_CHATTER) or any(part in plain for part in _CHATTER_WITHIN)
 
 
-def _program(name: str) -> str:
+def program_path(name: str) -> str:
     """Return the path of a program installed beside this Python."""
     beside = Path(sys.executable).parent / name
     return str(beside) if beside.exists() else name
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return different ports of 127.0.0.1 that nobody listens on at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

@@ -17,8 +17,10 @@ from torch import nn
 from clients.autoencoder import pretrained_autoencoder
 from fl_app.config import AS_PAPER, AS_TASKS, AUTO, Config, system
 from fl_core import protocol
+from fl_core.datasets import Dataset
 from fl_core.federation import Federation
 from fl_core.models import build_model
+from fl_core.own_images import Agreement
 from strategies import (
     Aggregation,
     ClusteredStrategy,
@@ -45,11 +47,22 @@ _DRAW_STREAM = 0x1FCA
 
 
 class Setting(NamedTuple):
-    """What a clustering or an aggregation is built from."""
+    """What a clustering or an aggregation is built from.
+
+    Attributes
+    ----------
+    config : Config
+    images : Dataset or Agreement
+        The kind of images that all clients have.
+    seed : int
+    federation : Federation, optional
+        In a simulation, whose tasks are known.
+    """
 
     config: Config
-    federation: Federation
+    images: Dataset | Agreement
     seed: int
+    federation: Federation | None = None
 
 
 def build_strategy(name: str, setting: Setting, options: Options) -> ClusteredStrategy:
@@ -68,17 +81,18 @@ def build_strategy(name: str, setting: Setting, options: Options) -> ClusteredSt
     )
 
 
-def wanted_clusters(config: Config, federation: Federation) -> int | None:
+def wanted_clusters(setting: Setting) -> int | None:
     """Return the number of clusters to look for; None: to be chosen."""
-    if config.num_clusters == AS_TASKS:
-        return len(federation.partition.tasks)
-    return config.num_clusters if isinstance(config.num_clusters, int) else None
+    wanted = setting.config.num_clusters
+    if wanted == AS_TASKS and setting.federation is not None:
+        return len(setting.federation.partition.tasks)
+    return wanted if isinstance(wanted, int) else None
 
 
-def initial_model(config: Config, federation: Federation, seed: int) -> nn.Module:
+def initial_model(setting: Setting) -> nn.Module:
     """Return the configured model with random weights."""
-    dataset = federation.dataset
-    return build_model(config.model, dataset.image_shape, dataset.num_classes, seed)
+    images = setting.images
+    return build_model(setting.config.model, images.image_shape, images.num_classes, setting.seed)
 
 
 def common_layers(config: Config, model: nn.Module) -> tuple[str, ...]:
@@ -115,7 +129,7 @@ def common_layers(config: Config, model: nn.Module) -> tuple[str, ...]:
 
 def _number(setting: Setting, chosen: NumClusters = "elbow") -> NumClusters:
     """Return the number of clusters or the rule that chooses it; `chosen`: what `auto` means."""
-    wanted = wanted_clusters(setting.config, setting.federation)
+    wanted = wanted_clusters(setting)
     if wanted is not None:
         return wanted
     return (
@@ -126,7 +140,7 @@ def _number(setting: Setting, chosen: NumClusters = "elbow") -> NumClusters:
 
 
 def _fixed_number(setting: Setting, clustering: str) -> int:
-    wanted = wanted_clusters(setting.config, setting.federation)
+    wanted = wanted_clusters(setting)
     if wanted is None:
         raise ValueError(
             f'num-clusters is "{setting.config.num_clusters}", but {clustering} cannot choose a '
@@ -136,18 +150,16 @@ def _fixed_number(setting: Setting, clustering: str) -> int:
 
 
 def _losses(setting: Setting, *, enforce: bool) -> Clustering:
-    config, federation, seed = setting
-
     def draw_model(number: int) -> protocol.NDArrays:
-        stream = np.random.SeedSequence([seed, number, _DRAW_STREAM])
-        model = initial_model(config, federation, int(stream.generate_state(1)[0]))
+        stream = np.random.SeedSequence([setting.seed, number, _DRAW_STREAM])
+        model = initial_model(setting._replace(seed=int(stream.generate_state(1)[0])))
         return protocol.to_arrays(ArrayRecord(model.state_dict()))
 
     return LossClustering(
         _fixed_number(setting, "ifca-pfl" if enforce else "ifca"),
         draw_model,
         enforce=enforce,
-        stop_after=config.stop_reassociation,
+        stop_after=setting.config.stop_reassociation,
     )
 
 
@@ -183,11 +195,11 @@ def _encoder(source: str, channels: int, data_dir: str) -> protocol.NDArrays:
 
 
 def _signatures(setting: Setting) -> Clustering:
-    config, federation, seed = setting
+    config = setting.config
     return SignatureClustering(
         _encoder(
             config.encoder,
-            federation.dataset.image_shape[0],
+            setting.images.image_shape[0],
             "" if config.dataset == "folder" else config.data_dir,  # that is the user's own
         ),
         _number(setting),
@@ -197,13 +209,26 @@ def _signatures(setting: Setting) -> Clustering:
         config.fine_tune == "always",
         config.max_changed,
         config.refresh_every,
-        seed,
+        setting.seed,
     )
 
 
+def _federation(setting: Setting) -> Federation:
+    """Return the simulated federation, for what cannot do without knowing the tasks.
+
+    Raises
+    ------
+    ValueError
+        On real devices.
+    """
+    if setting.federation is None:
+        raise ValueError("nobody knows the tasks of real devices: choose another clustering.")
+    return setting.federation
+
+
 def _tasks(setting: Setting) -> Clustering:
-    config, federation, _ = setting
-    first, last = (federation.tasks_at(r).tolist() for r in (0, config.num_server_rounds))
+    federation, rounds = _federation(setting), setting.config.num_server_rounds
+    first, last = (federation.tasks_at(r).tolist() for r in (0, rounds))
     later = {federation.drift_round: dict(enumerate(last))} if first != last else {}
     return GivenClusters(dict(enumerate(first)), later)
 
@@ -234,7 +259,7 @@ CLUSTERINGS: dict[str, Callable[[Setting], Clustering]] = {
     ),
     "tasks": _tasks,
     "random": lambda setting: RandomClusters(
-        np.bincount(setting.federation.partition.client_tasks).tolist(), setting.seed
+        np.bincount(_federation(setting).partition.client_tasks).tolist(), setting.seed
     ),
     "single": lambda setting: SingleCluster(),
     "own": lambda setting: OwnCluster(),
@@ -245,7 +270,7 @@ AGGREGATIONS: dict[str, Callable[[Setting, bool], Aggregation]] = {
     "mean": lambda setting, weighted: ClusterMean(weighted),
     "graph": lambda setting, weighted: GraphMean(weighted),
     "lps-gps": lambda setting, weighted: LpsGps(
-        common_layers(setting.config, initial_model(setting.config, setting.federation, 0)),
+        common_layers(setting.config, initial_model(setting)),
         setting.config.local_rounds,
         weighted,
     ),

@@ -55,10 +55,11 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
         title_justify="left",
     )
     table.add_column("strategy", overflow="fold")  # a pair's name may be long
+    tasks_are_known = "ari-mean" in rows[0]
     for column in (
         "accuracy %",
         "variance",
-        "ARI",
+        *(["ARI"] if tasks_are_known else []),
         "clusters",
         "pre-round kB/client",
         "training kB/client",
@@ -71,7 +72,7 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
             row["strategy"],
             f"{100 * row['accuracy-mean']:.1f} ± {100 * row['accuracy-std']:.1f}",
             f"{1e4 * row['accuracy-variance']:.1f}",
-            f"{row['ari-mean']:.2f}",
+            *([f"{row['ari-mean']:.2f}"] if tasks_are_known else []),
             "/".join(str(n) for n in sorted({_inhabited(run) for run in group})),
             _kilobytes(group, clients, "pre-round-up", "pre-round-down"),
             _kilobytes(group, clients, "train-up", "train-down"),
@@ -142,22 +143,25 @@ def _per_strategy(
 
 
 def cluster_table(run: Mapping[str, Any]) -> Table:
-    """Return who is in which cluster, and how many of each true task that is."""
+    """Return who is in which cluster and, where tasks are known, how many of each that is."""
+    tasks = run.get("tasks")
+    found = f" (ARI {run['ari']:.2f})" if tasks else ""
     table = Table(
-        title=f"{run['strategy']}, seed {run['seed']}: clusters found (ARI {run['ari']:.2f})",
+        title=f"{run['strategy']}, seed {run['seed']}: clusters found{found}",
         title_justify="left",
     )
     table.add_column("cluster", justify="right")
     table.add_column("clients")
-    for task in sorted(set(run["tasks"])):
+    for task in sorted(set(tasks or ())):
         table.add_column(f"of task {task}", justify="right")
+    names = run.get("names", range(run["num-clients"]))
     for cluster in sorted(set(run["clusters"])):
         members = [i for i, c in enumerate(run["clusters"]) if c == cluster]
-        tasks = [run["tasks"][i] for i in members]
+        own = [tasks[i] for i in members] if tasks else []
         table.add_row(
             "left out" if cluster < 0 else str(cluster),
-            " ".join(map(str, members)),
-            *(str(tasks.count(task) or "·") for task in sorted(set(run["tasks"]))),
+            " ".join(str(names[i]) for i in members),
+            *(str(own.count(task) or "·") for task in sorted(set(tasks or ()))),
         )
     return table
 

@@ -53,8 +53,9 @@ CHANGED = "changed"
 KEPT_MODEL = "kept-model"
 FINGERPRINT = "fingerprint"
 NAME = "name"
-CLASS_NAMES = "class-names"
-IMAGE_SHAPE = "image-shape"
+STRATEGY = "strategy"
+CLUSTER = "cluster"
+KEPT = "kept"
 
 
 def to_arrays(record: ArrayRecord) -> NDArrays:

@@ -80,6 +80,7 @@ class Options(TypedDict, total=False):
     seed: int
     on_round: Callable[[RoundReport], None]
     pre_round_timeout: float | None
+    names: dict[int, str] | None
 
 
 class ClusteredStrategy(Strategy):
@@ -109,6 +110,8 @@ class ClusteredStrategy(Strategy):
     pre_round_timeout : float, optional
         Seconds to wait for the answers to each query that finds clusters; by default, as long as
         for training.
+    names : dict of str, optional
+        From client index to name, of those known beforehand; the names of newcomers are added.
 
     Attributes
     ----------
@@ -141,6 +144,7 @@ class ClusteredStrategy(Strategy):
         seed: int = 0,
         on_round: Callable[[RoundReport], None] = lambda report: None,
         pre_round_timeout: float | None = None,
+        names: dict[int, str] | None = None,
     ) -> None:
         self.clustering = clustering
         self.aggregation = aggregation or ClusterMean()
@@ -149,6 +153,7 @@ class ClusteredStrategy(Strategy):
         self.seed = seed
         self.on_round = on_round
         self.pre_round_timeout = pre_round_timeout
+        self.names = {} if names is None else names
         self._checkpoint: Mapping[str, Any] | None = None
         self._forget()
 
@@ -156,7 +161,6 @@ class ClusteredStrategy(Strategy):
         """Start afresh, so that one strategy object can be started again."""
         self.reports: list[RoundReport] = []
         self.failures: dict[int, str] = {}
-        self.names: dict[int, str] = {}
         self.pre_round_traffic = Traffic()
         self.train_traffic = Traffic()
         self.evaluate_traffic = Traffic()
@@ -273,6 +277,36 @@ class ClusteredStrategy(Strategy):
             From `checkpoint`, of a strategy made in the same way.
         """
         self._checkpoint = checkpoint
+
+    def hand_out_models(self, grid: Grid, config: ConfigRecord) -> dict[int, str]:
+        """Send each client the model that is its own in the end, to be kept (`keep_model`).
+
+        Parameters
+        ----------
+        grid : Grid
+            As in `start`, which must have ended.
+        config : ConfigRecord
+            Entries of the messages' config records; the client's cluster is added.
+
+        Returns
+        -------
+        dict of str
+            From client to why it did not keep its model, of those that did not.
+        """
+        clients = list(self._conversation.nodes)
+        action = protocol.query(protocol.KEEP_MODEL)
+        messages = self._messages(action, self._num_rounds, config, clients, Traffic())
+        for client, message in zip(clients, messages, strict=True):
+            own = message.content.config_records[protocol.CONFIG]
+            own[protocol.CLUSTER] = self.clusters.of_client[client]
+        replies = grid.send_and_receive(messages, timeout=self._timeout)
+        answers, failures = sort_replies(self._asked, replies)
+        for client, answer in answers.items():
+            metrics = answer.content.metric_records.get(protocol.METRICS, MetricRecord())
+            if metrics.get(protocol.KEPT) != 1:
+                failures[client] = "it has no model-path"
+        absent = set(self.clusters.of_client) - set(clients)
+        return dict(sorted({**failures, **dict.fromkeys(absent, "it is not connected")}.items()))
 
     def _begin_conversation(self, grid: Grid, config: ConfigRecord) -> None:
         waiting = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout

@@ -217,7 +217,7 @@ def test_ifcas_models_are_different_from_the_start_and_from_seed_to_seed():
     federation = simulate_federation(config.federation_settings(6, 0))
     draws = []
     for seed in (0, 1):
-        strategy = build_strategy("ifca", Setting(config, federation, seed), {})
+        strategy = build_strategy("ifca", Setting(config, federation.dataset, seed, federation), {})
         draws += [strategy.clustering.draw_model(number)["output.weight"] for number in range(3)]
     for one, other in itertools.combinations(draws, 2):
         assert np.abs(one - other).max() > 0.01

@@ -32,6 +32,8 @@ from fl_app.pictures.figure import (
 )
 from fl_app.pictures.style import FAINT, INK, LABEL_SIZE, MUTED, SMALL_SIZE, task_colour
 
+_LONGEST_NAME = 16  # characters of a client's name
+
 
 def draw_similarity(
     path: Path,
@@ -42,6 +44,7 @@ def draw_similarity(
     *,
     task_names: Sequence[str] | None = None,
     measure: str = "relevance",
+    client_names: Sequence[str] | None = None,
 ) -> Path:
     """Draw the relevance between all clients, with the tree and the clusters made from it.
 
@@ -64,13 +67,17 @@ def draw_similarity(
         What to call the tasks; task t is `task_names[t]`. By default "task 0", "task 1" ...
     measure : str
         What `similarity` is.
+    client_names : sequence of K str, optional
+        What to call the clients; by default, by their index.
 
     Returns
     -------
     Path
         The PNG that was written.
     """
-    figure = similarity_figure(similarity, merges, clusters, tasks, task_names, measure)
+    figure = similarity_figure(
+        similarity, merges, clusters, tasks, task_names, measure, client_names
+    )
     return save(figure, path)
 
 
@@ -81,6 +88,7 @@ def similarity_figure(
     tasks: Sequence[int] | None,
     task_names: Sequence[str] | None = None,
     measure: str = "relevance",
+    client_names: Sequence[str] | None = None,
 ) -> Figure:
     """Return the figure that `draw_similarity` saves."""
     clients = len(similarity)
@@ -95,8 +103,9 @@ def similarity_figure(
     axes = figure.add_subplot()
     low, high = colour_range(similarity)
     image = axes.imshow(similarity[np.ix_(order, order)], cmap="YlGnBu", vmin=low, vmax=high)
-    index_ticks(axes.xaxis, order, inches=4.4)
-    index_ticks(axes.yaxis, order, inches=4.4)
+    shown = order if client_names is None else [_short(client_names[c]) for c in order]
+    index_ticks(axes.xaxis, shown, inches=4.4)
+    index_ticks(axes.yaxis, shown, inches=4.4)
     label_axes(axes, "client", "client")
 
     # Insets keep the tree and the strip aligned with the columns, whatever the layout does.
@@ -114,6 +123,10 @@ def similarity_figure(
     _draw_bar(figure, axes, image, similarity, measure)
     legend_below(figure, handles)
     return figure
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def _leaf_order(

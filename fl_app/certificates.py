@@ -1,0 +1,340 @@
+"""The private authority of a federation: its certificate, the server's, and the devices' keys."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_DAYS = 3652
+SERVER_DAYS = 365
+# Clocks of devices differ: what is made now is already valid for one that is an hour behind.
+_CLOCK_SKEW = timedelta(hours=1)
+_ALWAYS_SERVER = ("localhost", "127.0.0.1", "::1")
+_DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A private certificate authority."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `certificates` to the command line."""
+    parser = commands.add_parser(
+        "certificates",
+        help="make the certificates and keys that real devices need",
+        description="Make a private certificate authority, the certificate of the server, and one "
+        "key pair for each device. What exists is kept: later calls with further --device names "
+        "add devices, and nothing is ever overwritten.",
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
+    parser.add_argument(
+        "--server",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="HOST_OR_IP",
+        help="make the server's certificate, for these names or addresses under which devices "
+        "reach it (localhost is always added)",
+    )
+    parser.add_argument(
+        "--device",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="make a key pair for each of these devices: letters, digits, '.', '_' and '-'",
+    )
+    parser.set_defaults(call=_make)
+
+
+def make_certificates(
+    folder: Path, servers: Sequence[str], devices: Sequence[str], *, now: datetime | None = None
+) -> list[Path]:
+    """Write the files that are missing for a server and for devices: all of them, or none.
+
+    Parameters
+    ----------
+    folder : Path
+        Made, for its owner only, where it is missing.
+    servers : sequence of str
+        Host names and IP addresses of the server; none: no certificate for it.
+    devices : sequence of str
+        Names of new devices.
+    now : datetime, optional
+        With a time zone; from when the certificates are valid (default: now).
+
+    Returns
+    -------
+    list of Path
+        The files that were written.
+
+    Raises
+    ------
+    ValueError
+        If nothing is asked for, if a name is none, if a file is there already, or if the
+        authority that is there cannot sign.
+    OSError
+        If a file cannot be read or written; what was written before it is removed.
+    """
+    if not servers and not devices:
+        raise ValueError("there is nothing to make: name a --server, a --device or both.")
+    now = now or datetime.now(UTC)
+    devices = list(dict.fromkeys(devices))
+    for name in devices:
+        if not _DEVICE_NAME.fullmatch(name):
+            raise ValueError(
+                f"--device {name!r} is no name for a device: use up to 64 letters, digits, '.', "
+                "'_' and '-', beginning with a letter or digit."
+            )
+    names = [_general_name(text) for text in dict.fromkeys((*servers, *_ALWAYS_SERVER))]
+    wanted = ["server.key", "server.crt"] if servers else []
+    wanted += [f"devices/{name}{ending}" for name in devices for ending in (".key", ".pub")]
+    for path in (folder / name for name in wanted):
+        if os.path.lexists(path):
+            raise ValueError(
+                f"{path} is there already and is not overwritten: move it away if you want a new "
+                "one."
+            )
+    made: dict[str, bytes] = {}
+    has_authority = any(os.path.lexists(folder / name) for name in ("ca.key", "ca.crt"))
+    # Devices' keys are not signed: they need an authority beside them, but not its key.
+    if servers or not has_authority:
+        authority = _read_authority(folder) if has_authority else new_authority(now)
+        if not has_authority:
+            made |= {"ca.key": _private(authority.key), "ca.crt": _pem(authority.certificate)}
+        if servers:
+            made["server.key"], made["server.crt"] = server_certificate(authority, names, now)
+    for name in devices:
+        made[f"devices/{name}.key"], made[f"devices/{name}.pub"] = device_keys(name)
+    return _write(folder, made)
+
+
+def new_authority(now: datetime) -> Authority:
+    """Return a new authority that may sign servers, and no further authorities, for ten years."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clustered-fl authority")])
+    certificate = (
+        _certificate(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA384())
+    )
+    return Authority(key, certificate)
+
+
+def server_certificate(
+    authority: Authority, names: Sequence[x509.GeneralName], now: datetime
+) -> tuple[bytes, bytes]:
+    """Return the server's private key and its certificate, both as PEM.
+
+    It is valid for a year, and never longer than its authority.
+
+    Raises
+    ------
+    ValueError
+        If the authority has expired.
+    """
+    end = authority.certificate.not_valid_after_utc
+    if end <= now:
+        raise ValueError(
+            f"ca.crt expired on {end:%Y-%m-%d}: move all files of the folder away, make new ones, "
+            "and give every device the new ca.crt."
+        )
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clustered-fl server")])
+    issuer = authority.certificate.subject
+    until = min(end, now + timedelta(days=SERVER_DAYS))
+    identifier = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    certificate = (
+        _certificate(subject, issuer, key.public_key(), now, until)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier.value),
+            critical=False,
+        )
+        .sign(authority.key, hashes.SHA384())
+    )
+    return _private(key), _pem(certificate)
+
+
+def device_keys(name: str) -> tuple[bytes, bytes]:
+    """Return a device's private and public key, both as OpenSSH writes them (Flower reads that)."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return private, public + f" {name}\n".encode("ascii")
+
+
+def _make(options: argparse.Namespace) -> int:
+    folder: Path = options.folder
+    written = make_certificates(folder, options.server, options.device)
+    names = {path.relative_to(folder).as_posix() for path in written}
+    print(f"Written to {folder}:")
+    for path in written:
+        print(f"  {path.relative_to(folder)}")
+    if "server.crt" in names:
+        until = _expires(folder / "server.crt")
+        print(f"To the server: ca.crt, server.crt and server.key. server.crt expires on {until}.")
+    for name in dict.fromkeys(options.device):
+        print(
+            f"To device {name}: ca.crt and devices/{name}.key. To the server, only to register "
+            f"the device: devices/{name}.pub."
+        )
+    if (folder / "ca.crt").exists():
+        print(f"ca.crt expires on {_expires(folder / 'ca.crt')}.")
+    print(
+        "Keep ca.key on neither the server nor a device: whoever has it can pose as the server. "
+        "Every .key file is as secret as a password."
+    )
+    return 0
+
+
+def _expires(path: Path) -> str:
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    return f"{certificate.not_valid_after_utc:%Y-%m-%d}"
+
+
+def _general_name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        pass
+    labels = text.removesuffix(".").split(".")
+    # Names of numbers only are addresses with a slip, such as 192.168.1.256.
+    if (
+        len(text) > 253
+        or labels[-1].isdigit()
+        or not all(_HOST_LABEL.fullmatch(one) for one in labels)
+    ):
+        raise ValueError(
+            f"--server {text!r} is neither a host name nor an IP address: give what devices "
+            "connect to, without a port, such as fl.example.org or 192.0.2.10."
+        )
+    return x509.DNSName(text.removesuffix("."))
+
+
+def _certificate(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    start: datetime,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - _CLOCK_SKEW)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _read_authority(folder: Path) -> Authority:
+    """Return the authority in `folder`.
+
+    Raises
+    ------
+    ValueError
+        If one of its two files is missing or unreadable, or if they do not belong together.
+    """
+    for name in ("ca.key", "ca.crt"):
+        if not (folder / name).is_file():
+            raise ValueError(
+                f"{folder / name} is missing beside its other half: bring it back, since both "
+                "are needed to make the server's certificate."
+            )
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or (
+        key.public_key() != certificate.public_key()
+    ):
+        raise ValueError(
+            f"{folder / 'ca.key'} and {folder / 'ca.crt'} are not the two halves of an authority "
+            "of this command: bring back those that belong together."
+        )
+    return Authority(key, certificate)
+
+
+def _write(folder: Path, files: dict[str, bytes]) -> list[Path]:
+    """Write files that were not there; if one cannot be written, remove those before it."""
+    _make_private_folder(folder)
+    if any(name.startswith("devices/") for name in files):
+        _make_private_folder(folder / "devices")
+    written: list[Path] = []
+    try:
+        for name, content in files.items():
+            path = folder / name
+            mode = 0o600 if name.endswith(".key") else 0o644
+            # Exclusive, and with its mode from the start: nobody else can read a key for a
+            # moment, and nothing is overwritten by a second call at the same time.
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            written.append(path)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+    except BaseException:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+    return written
+
+
+def _make_private_folder(folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,0 +1,97 @@
+"""Checkpoints of a run, in its results folder, and how an interrupted run finds them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fl_app.config import CHECKPOINTS, Config
+from fl_core.checkpoint import load_checkpoint, save_checkpoint
+from fl_core.own_images import Agreement
+from strategies import ClusteredStrategy, RoundReport
+
+# What may differ when a run goes on: it decides when something happens or where it lies, not what.
+_MAY_DIFFER = {
+    "resume",
+    "output-dir",
+    "data-dir",
+    "checkpoint-every",
+    "pre-round-deadline",
+    "round-deadline",
+}
+
+
+class Checkpoints:
+    """One file for each strategy and seed, the last round's only.
+
+    Parameters
+    ----------
+    config : Config
+        As it was given: a checkpoint of a run with other options is refused.
+    folder : Path
+        The results folder.
+
+    Attributes
+    ----------
+    agreement : Agreement, optional
+        Of the devices of an interrupted run; to be set in a new one.
+    names : dict of str
+        From client index to the device's name; kept up to date by whoever meets devices.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the run that is to be resumed had other options, or its checkpoints are damaged.
+    """
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.folder = folder
+        self.every = config.checkpoint_every
+        self.agreement: Agreement | None = None
+        self.names: dict[int, str] = {}
+        self._options = config.as_run_config()
+        self._resumes = bool(config.resume)
+        if self._resumes:
+            # The newest knows all devices.
+            files = (folder / CHECKPOINTS).glob("*.safetensors")
+            self._take_over(max(files, key=lambda path: path.stat().st_mtime_ns))
+
+    def _take_over(self, path: Path) -> None:
+        saved = load_checkpoint(path)
+        for key, value in self._options.items():
+            before = saved["options"].get(key)
+            if key not in _MAY_DIFFER and before != value:
+                raise ValueError(
+                    f"{key} is {value}, but the run in {self.folder} was started with {before}: "
+                    "resume it with the options it had."
+                )
+        if saved["agreement"] is not None:
+            self.agreement = Agreement.from_config(saved["agreement"])
+        self.names.update(saved["names"])
+
+    def is_due(self, report: RoundReport) -> bool:
+        """Return whether a checkpoint is to be written after this round."""
+        last = report.round == report.num_rounds
+        return self.every > 0 and (last or report.round % self.every == 0)
+
+    def save(self, name: str, seed: int, strategy: ClusteredStrategy, seconds: float) -> None:
+        """Write a strategy's checkpoint, whole or not at all, in the place of its last one."""
+        self.names.update(strategy.names)
+        save_checkpoint(
+            self._path(name, seed),
+            {
+                "options": self._options,
+                "agreement": self.agreement and self.agreement.as_config(),
+                "names": self.names,
+                "seconds": seconds,
+                "strategy": strategy.checkpoint(),
+            },
+        )
+
+    def load(self, name: str, seed: int) -> dict[str, Any] | None:
+        """Return a strategy's checkpoint, if the run is resumed and had come so far."""
+        path = self._path(name, seed)
+        return load_checkpoint(path) if self._resumes and path.exists() else None
+
+    def _path(self, name: str, seed: int) -> Path:
+        return self.folder / CHECKPOINTS / f"{name}-seed-{seed}.safetensors"

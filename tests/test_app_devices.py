@@ -1,0 +1,417 @@
+"""The app on devices with images of their own, in this process: no SuperLink, the same handlers."""
+
+import csv
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from PIL import Image
+from safetensors.torch import load_file
+
+from fl_app.client_app import app
+from fl_app.config import parse_config
+from fl_app.experiment import run_experiment
+from fl_core.model_file import load_model
+from tests.app_runs import untrained_encoder, whole_space
+from tests.device_images import SITES, TOGETHER, write_sites
+from tests.local_grid import LocalGrid
+from tests.test_app_experiment import DEFAULTS
+from tests.toy_app import SpoiledApp, fail, with_arrays
+
+OPTIONS = {
+    "dataset": "own",
+    "strategy": "rcc-pfl",
+    "model": "mlp-32",
+    "num-server-rounds": 3,
+    "learning-rate": 0.003,
+}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+class Devices(LocalGrid):
+    """Nodes that know their name and folder; `away` are not connected in these looks of the server.
+
+    The server looks at who is there: 0 before the roll call, 1 in it, 2 as the strategy starts, 3 in
+    round 1, and so on.
+    """
+
+    def __init__(self, folders, run_config, *, spoil=None, away=None, model_paths=None):
+        super().__init__(SpoiledNodes(app, spoil or {}), 0)
+        self.names = sorted(folders)
+        self.away = away or {}
+        self.looks = -1
+        for place, name in enumerate(self.names):
+            node = self.node_of(place)
+            own = {"name": name, "data-path": str(folders[name])}
+            if model_paths and name in model_paths:
+                own["model-path"] = str(model_paths[name])
+            self.contexts[node] = Context(1, node, own, RecordDict(), dict(run_config))
+
+    def get_node_ids(self):
+        self.looks += 1
+        return {
+            node
+            for node, name in zip(self.contexts, self.names, strict=True)
+            if self.looks not in self.away.get(name, ())
+        }
+
+    def asked(self, name):
+        node = self.node_of(self.names.index(name))
+        return [m.metadata.message_type for m in self.sent if m.metadata.dst_node_id == node]
+
+
+class SpoiledNodes(SpoiledApp):
+    def __call__(self, message, context):
+        answer = self.inner(message, context)
+        key = (message.metadata.message_type, context.node_config["name"])
+        return self.spoil[key](message, context, answer) if key in self.spoil else answer
+
+
+def run(folder, folders, *, grid=None, **options):
+    keys = {key.replace("_", "-"): value for key, value in options.items()}
+    on_nodes = {k: keys.pop(k.replace("_", "-")) for k in ("spoil", "away") if k in keys}
+    if "model-paths" in keys:
+        on_nodes["model_paths"] = keys.pop("model-paths")
+    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(folder), **keys}
+    if run_config["resume"]:
+        run_config["output-dir"] = ""
+    grid = Devices(folders, run_config, **on_nodes)
+    run_experiment(parse_config(run_config), grid)
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8")), grid
+
+
+def groups(one):
+    """Return the names of each cluster's devices."""
+    found = {}
+    for name, cluster in zip(one["names"], one["clusters"], strict=True):
+        found.setdefault(cluster, []).append(name)
+    return sorted(members for cluster, members in found.items() if cluster >= 0)
+
+
+def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tmp_path, capsys):
+    folders = write_sites(tmp_path / "sites")
+    summary, _ = run(tmp_path / "out", folders, strategy="rcc-pfl,single", num_server_rounds=5)
+    one, single = summary["runs"]
+    assert one["names"] == sorted(SITES)
+    assert groups(one) == TOGETHER
+    assert one["accuracy"] > 0.8
+    assert single["clusters"] == [0] * 4
+    for run_summary in (one, single):
+        assert not {"ari", "nmi", "tasks"} & set(run_summary)
+    assert "ari-mean" not in summary["table"][0]
+    assert summary["config"]["num-clusters"] == "auto"
+    with (tmp_path / "out/metrics.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert "ari" not in rows[0]
+    assert float(rows[-1]["accuracy"]) == single["accuracy"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "summary.json",
+        "metrics.csv",
+        "models",
+        "accuracy-per-client.png",
+        "accuracy-per-round.png",
+        "similarity-rcc-pfl-seed-0.npz",
+        "similarity-rcc-pfl-seed-0.png",
+    }
+    said = capsys.readouterr().out
+    assert "4 devices: berlin, lyon, oslo, rome" in said
+    assert "6 classes: digit 0, digit 1, digit 2, digit 4, digit 6, digit 8" in said
+    assert "ARI" not in said
+    assert "berlin lyon" in said  # in the table of clusters
+
+
+def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
+    """And it sends nothing but that: docs/privacy.md."""
+    folders = write_sites(tmp_path / "sites", images=10)
+    answers = {}
+
+    def note(message, context, answer):
+        kind = message.metadata.message_type
+        said = answers.setdefault(kind, set())
+        for record in answer.content.values():
+            said.update(record)
+        return answer
+
+    kinds = ["query.describe", "query.spectrum", "query.relevance", "train", "evaluate"]
+    run(tmp_path / "out", folders, spoil={(kind, "rome"): note for kind in kinds})
+    weights = {"hidden.weight", "hidden.bias", "output.weight", "output.bias"}
+    assert answers == {
+        "query.describe": {"client-index", "name", "class-names", "gray", "height", "width"},
+        "query.spectrum": {"eigenvectors"},
+        "query.relevance": {"relevances"},
+        "train": weights | {"num-examples", "loss"},
+        "evaluate": {"num-examples", "loss", "accuracy"},
+    }
+
+
+def test_a_class_that_only_some_sites_have_and_sizes_that_differ(tmp_path):
+    sites = {"berlin": (0, 2, 4), "lyon": (0, 2), "oslo": (6, 8, 1), "rome": (6, 8)}
+    folders = write_sites(tmp_path / "sites", sites, sides={"berlin": 40, "rome": 64})
+    summary, _ = run(tmp_path / "out", folders, model_paths={"lyon": tmp_path / "m.safetensors"})
+    assert groups(summary["runs"][0]) == TOGETHER
+    _, card = load_model(tmp_path / "m.safetensors")
+    # Sides 40, 28, 28, 64: their median is 34, and 36 is the multiple of 4 that is nearest.
+    assert card.image_shape in {(1, 32, 32), (1, 36, 36)}
+    assert card.class_names == tuple(f"digit {d}" for d in (0, 1, 2, 4, 6, 8))
+
+
+def test_each_device_keeps_the_model_of_its_cluster(tmp_path, capsys):
+    folders = write_sites(tmp_path / "sites")
+    paths = {name: tmp_path / f"disk/{name}/model.safetensors" for name in ("berlin", "oslo")}
+    summary, _ = run(tmp_path / "out", folders, strategy="rcc-pfl,single", model_paths=paths)
+    one, single = summary["runs"]
+    assert one["models-not-kept"] == {"1": "it has no model-path", "3": "it has no model-path"}
+    assert single["models-not-kept"] == {}
+    assert "lyon did not keep its model: it has no model-path" in capsys.readouterr().out
+    for name, path in paths.items():
+        model, card = load_model(path)
+        cluster = one["clusters"][one["names"].index(name)]
+        assert (card.strategy, card.cluster, card.num_rounds) == ("rcc-pfl", cluster, 3)
+        state = model.state_dict()
+        on_server = load_file(tmp_path / f"out/models/rcc-pfl/seed-0/cluster-{cluster}.safetensors")
+        assert state.keys() == on_server.keys()
+        assert all((state[key] == on_server[key]).all() for key in on_server)
+
+
+def test_gray_and_colour_cannot_be_learnt_together(tmp_path):
+    folders = write_sites(tmp_path / "sites", images=4)
+    for path in folders["oslo"].rglob("*.png"):
+        with Image.open(path) as image:
+            image.convert("RGB").save(path)
+    with pytest.raises(ValueError, match=r"gray images \(berlin, lyon, rome\) and colour .*oslo"):
+        run(tmp_path / "out", folders)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("name", 'dataset is "own", but this node has no name'),
+        ("data-path", 'dataset is "own", but this node has no data-path'),
+    ],
+)
+def test_a_node_without_name_or_images_is_told_so(tmp_path, missing, reason, caplog):
+    folders = write_sites(tmp_path / "sites", images=6)
+    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
+    grid = Devices(folders, run_config)
+    del grid.contexts[grid.node_of(2)].node_config[missing]
+    run_experiment(parse_config(run_config), grid)
+    assert reason in caplog.text
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    assert summary["runs"][0]["names"] == ["berlin", "lyon", "rome"]
+
+
+def test_relative_paths_are_refused_since_nobody_knows_to_what(tmp_path, caplog):
+    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
+    with pytest.raises(RuntimeError, match="data-path is scans, but it must be absolute"):
+        run_experiment(parse_config(run_config), Devices({"berlin": Path("scans")}, run_config))
+    with pytest.raises(RuntimeError, match="nowhere"):
+        run_experiment(
+            parse_config(run_config), Devices({"berlin": tmp_path / "nowhere"}, run_config)
+        )
+
+
+def test_two_devices_of_one_name_are_named(tmp_path):
+    folders = write_sites(tmp_path / "sites", images=4)
+    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
+    grid = Devices(folders, run_config)
+    grid.contexts[grid.node_of(2)].node_config["name"] = "berlin"
+    with pytest.raises(ValueError, match=r"both say that they are berlin: .* a name of its own"):
+        run_experiment(parse_config(run_config), grid)
+
+
+def say(**entries):
+    def spoil(message, context, answer):
+        for key, value in entries.items():
+            answer.content.config_records["config"][key.replace("_", "-")] = value
+        return answer
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (say(height=100_000), "height of images must be from 1 to 224"),
+        (say(class_names=["b", "a"]), "class names must be sorted"),
+        (say(gray="perhaps"), "gray of a survey"),
+        (fail, "the disk is full"),
+    ],
+)
+def test_a_device_that_tells_nonsense_of_its_images_is_left_out(tmp_path, spoil, reason, caplog):
+    folders = write_sites(tmp_path / "sites")
+    summary, _ = run(tmp_path / "out", folders, spoil={("query.describe", "rome"): spoil})
+    assert reason in caplog.text
+    one = summary["runs"][0]
+    if spoil is fail:  # nobody knows what it is called
+        assert one["names"] == ["berlin", "lyon", "oslo"]
+    assert {"berlin", "lyon"} <= set(one["names"])
+    assert groups(one)[0] == ["berlin", "lyon"]
+
+
+GARBAGE = {
+    "NaN": with_arrays(lambda a: a["eigenvectors"].__setitem__(0, np.nan)),
+    "wrong shape": with_arrays(lambda a: a.update(eigenvectors=np.ones(7, np.float32))),
+    "not orthonormal": with_arrays(lambda a: a.update(eigenvectors=2 * a["eigenvectors"])),
+    "too large": with_arrays(lambda a: a.update(eigenvectors=np.eye(3000, 200, dtype=np.float32))),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_a_device_that_answers_garbage_is_named_and_the_others_go_on(tmp_path, garbage, caplog):
+    folders = write_sites(tmp_path / "sites", images=20)
+    summary, grid = run(tmp_path / "out", folders, spoil={("query.spectrum", "lyon"): garbage})
+    one = summary["runs"][0]
+    assert one["clusters"][1] == -1
+    assert list(one["failures"]) == ["1"]
+    assert "lyon is left out, its spectrum failed: its eigenvectors" in caplog.text
+    assert grid.asked("lyon").count("query.spectrum") == 3  # it gets two more chances
+    assert "train" not in grid.asked("lyon")
+    assert groups(one) == [["berlin"], ["oslo", "rome"]]
+
+
+def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(tmp_path):
+    folders = write_sites(tmp_path / "sites")
+    path = tmp_path / "rome.safetensors"
+    away = {"rome": range(4)}  # it is there from round 2 on
+    summary, grid = run(
+        tmp_path / "out", folders, away=away, model_paths={"rome": path}, num_clients=3
+    )
+    one = summary["runs"][0]
+    assert one["names"] == ["berlin", "lyon", "oslo", "rome"]
+    assert groups(one) == TOGETHER
+    asked = grid.asked("rome")
+    assert asked.count("query.spectrum") == asked.count("query.relevance") == 1
+    assert asked.count("train") == 2
+    assert load_model(path)[1].cluster == one["clusters"][3]
+
+
+def test_a_newcomer_with_a_class_that_nobody_agreed_on_is_told_so(tmp_path, caplog):
+    sites = {**SITES, "tunis": (3, 5)}
+    folders = write_sites(tmp_path / "sites", sites)
+    summary, _ = run(tmp_path / "out", folders, away={"tunis": range(3)}, num_clients=4)
+    one = summary["runs"][0]
+    assert one["clusters"][4] == -1
+    assert "digit 3, digit 5" in one["failures"]["4"]
+    assert "start the run again with this device" in one["failures"]["4"]
+    assert groups(one) == TOGETHER
+
+
+def test_devices_that_do_not_come_are_not_waited_for_longer_than_the_deadline(tmp_path, caplog):
+    folders = write_sites(tmp_path / "sites", {"berlin": (0, 2), "oslo": (6, 8)}, images=8)
+    run(tmp_path / "out", folders, num_clients=3, pre_round_deadline=0.2, num_server_rounds=1)
+    assert "num-clients is 3, but 2 SuperNodes are connected after 0.2 seconds" in caplog.text
+    with pytest.raises(ValueError, match=r"no SuperNode has connected in 0\.2 seconds"):
+        run(tmp_path / "none", {}, pre_round_deadline=0.2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("noise", "class-dependent"),
+        ("tasks", "0,1|2,3"),
+        ("newcomers", 1),
+        ("drift-clients", 1),
+        ("attack", "sign-flip"),
+    ],
+)
+def test_what_only_a_simulation_can_have_is_refused(key, value):
+    with pytest.raises(ValueError, match=f'^{key} is .*, but dataset is "own"'):
+        parse_config({**DEFAULTS, **OPTIONS, key: value})
+
+
+@pytest.mark.parametrize("strategy", ["optimum", "rcc-pfl,random", "tasks+mean"])
+def test_strategies_that_need_the_tasks_are_refused(strategy):
+    with pytest.raises(ValueError, match="nobody knows the tasks of real devices"):
+        parse_config({**DEFAULTS, **OPTIONS, "strategy": strategy})
+
+
+@pytest.mark.parametrize(
+    "strategy", ["flt", "mt-hfl", "fedhc", "ifca", "fedsem", "cfl", "pca-km-hc", "local"]
+)
+def test_every_other_strategy_runs_on_devices(tmp_path, strategy, monkeypatch):
+    monkeypatch.setattr("strategies.flt.embed_signatures", whole_space)
+    options = {"num_clusters": 2} if strategy in ("ifca", "fedsem") else {}
+    options |= untrained_encoder(tmp_path) if strategy == "flt" else {}
+    folders = write_sites(tmp_path / "sites", images=12)
+    summary, _ = run(tmp_path / "out", folders, strategy=strategy, **options)
+    one = summary["runs"][0]
+    assert min(one["accuracy-per-client"]) >= 0
+    assert min(one["clusters"]) == 0
+
+
+class PowerCutError(Exception):
+    pass
+
+
+def test_an_interrupted_run_on_devices_goes_on_and_ends_as_an_undisturbed_one(tmp_path, capsys):
+    folders = write_sites(tmp_path / "sites", images=20)
+    options = {"checkpoint_every": 1, "fraction_train": 0.5, "strategy": "rcc-pfl,single"}
+    wanted, _ = run(tmp_path / "whole", folders, **options)
+
+    class Cut(Devices):
+        def send_and_receive(self, messages, *, timeout=None):
+            messages = list(messages)
+            if any(
+                m.metadata.message_type == "train" and m.metadata.group_id == "3" for m in messages
+            ):
+                raise PowerCutError
+            return super().send_and_receive(messages, timeout=timeout)
+
+    keys = {key.replace("_", "-"): value for key, value in options.items()}
+    run_config = {**DEFAULTS, **OPTIONS, **keys, "output-dir": str(tmp_path / "cut")}
+    with pytest.raises(PowerCutError):
+        run_experiment(parse_config(run_config), Cut(folders, run_config))
+    assert [p.name for p in (tmp_path / "cut/checkpoints").iterdir()] == [
+        "rcc-pfl-seed-0.safetensors"
+    ]
+    with pytest.raises(ValueError, match="go on with an interrupted run by resume"):
+        run(tmp_path / "cut", folders, **options)
+    with pytest.raises(ValueError, match=r"learning-rate is 0\.5, but the run in .* with 0\.003"):
+        run(tmp_path / "cut", folders, resume=str(tmp_path / "cut"), learning_rate=0.5, **options)
+    capsys.readouterr()
+    found, grid = run(tmp_path / "cut", folders, resume=str(tmp_path / "cut"), **options)
+    assert "rcc-pfl  seed 0  resumed after round 2" in capsys.readouterr().out
+    assert "query.spectrum" not in grid.asked("berlin")
+    for one, other in zip(found["runs"], wanted["runs"], strict=True):
+        for key in ("accuracy", "accuracy-per-client", "clusters", "names", "rounds"):
+            assert one[key] == other[key]
+    for path in sorted((tmp_path / "whole/models").rglob("*.safetensors")):
+        again = tmp_path / "cut" / path.relative_to(tmp_path / "whole")
+        assert again.read_bytes() == path.read_bytes()
+    whole, resumed = ((tmp_path / which / "metrics.csv").read_bytes() for which in ("whole", "cut"))
+    assert whole == resumed
+
+
+def test_resuming_a_finished_run_only_hands_the_models_out_again(tmp_path):
+    folders = write_sites(tmp_path / "sites", images=10)
+    run(tmp_path / "out", folders, checkpoint_every=2)
+    path = tmp_path / "late.safetensors"
+    _, grid = run(
+        tmp_path / "out",
+        folders,
+        resume=str(tmp_path / "out"),
+        checkpoint_every=2,
+        model_paths={"lyon": path},
+    )
+    assert set(grid.asked("lyon")) == {"query.describe", "query.keep_model"}
+    assert load_model(path)[1].num_rounds == 3
+
+
+def test_there_must_be_something_to_resume(tmp_path):
+    with pytest.raises(ValueError, match="there is no checkpoint in"):
+        run(tmp_path / "out", {}, resume=str(tmp_path))
+
+
+def test_warnings_of_devices_use_their_names(tmp_path, caplog):
+    folders = write_sites(tmp_path / "sites", images=10)
+    with caplog.at_level(logging.WARNING):
+        run(tmp_path / "out", folders, spoil={("train", "oslo"): fail})
+    assert "oslo failed in round 1 and is left out of it: the disk is full" in caplog.text

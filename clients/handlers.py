@@ -149,13 +149,21 @@ def answer_pre_round(
                 f'relevance is "{formula}", but this client knows {", ".join(RELEVANCES)}.'
             )
         scores = RELEVANCES[formula](
-            own["gram"].numpy(),
-            own["eigenvalues"].numpy(),
-            [array.numpy() for array in message.content.array_records[protocol.ARRAYS].values()],
+            own["gram"].numpy(), own["eigenvalues"].numpy(), _everybodys_eigenvectors(message)
         )
         shared = noisy_relevances(scores, *sharing_noise(message, context))
         answer = MetricRecord({protocol.RELEVANCES: shared})
         return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)
+
+
+def _everybodys_eigenvectors(message: Message) -> list[NDArray[np.float32]]:
+    """Return each client's eigenvectors, shapes (d, k_j), in the server's order."""
+    joined = message.content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
+    columns = message.content.config_records[protocol.CONFIG][protocol.NUM_COLUMNS]
+    if not isinstance(columns, list) or sum(map(int, columns)) != joined.shape[1]:
+        raise ValueError("the numbers of eigenvectors do not add up to those that were sent.")
+    starts = np.cumsum(columns)[:-1]
+    return [np.ascontiguousarray(own) for own in np.split(joined, starts, axis=1)]
 
 
 def answer_signature(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import os
@@ -30,7 +29,7 @@ from clients.training import as_pixels
 from fl_app.tables import render
 from fl_core.files import replacing
 from fl_core.image_files import ENDINGS
-from fl_core.image_folder import FORMATS, _converted, _header
+from fl_core.image_folder import FORMATS, converted, header_of
 from fl_core.model_file import ModelCard, load_model
 from fl_core.models import ImageShape
 
@@ -69,40 +68,28 @@ class Failure(NamedTuple):
     reason: str
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `classify` to the command line."""
-    command = commands.add_parser(
-        "classify",
-        help="classify images with a model that a device saved",
-        description="Classify every image below a folder with a saved model, and write CSV with "
-        f"the columns {', '.join(COLUMNS)}. Images are made gray or coloured and resized as in "
-        "training. One that cannot be decoded is named on stderr, and the exit status is 1.",
-    )
-    command.add_argument(
-        "model", type=Path, metavar="MODEL", help="the file that a device saved at its model-path"
-    )
-    command.add_argument(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="searched at any depth, links to folders and hidden files left out, for "
-        f"{' '.join(ENDINGS)}; or one image file",
-    )
-    command.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE.csv",
-        help="write the CSV here, and print how many images there are of each class",
-    )
-    command.set_defaults(call=_run)
+def classify_folder(model_path: Path, folder: Path, output: Path | None = None) -> int:
+    """Classify the images of a folder, and return 1 if any could not be decoded, else 0.
 
+    Parameters
+    ----------
+    model_path : Path
+        What a device saved.
+    folder : Path
+        Searched at any depth; or one image file.
+    output : Path, optional
+        Where the CSV goes, whole or not at all; by default, to the standard output.
 
-def _run(options: argparse.Namespace) -> int:
-    output: Path | None = options.output
+    Raises
+    ------
+    ValueError, OSError
+        If the model or the folder cannot be used, there are no images, or the CSV cannot be
+        written.
+    """
     if output is not None and output.exists() and not output.is_file():
         raise ValueError(f"--output is {output}, which is no file: name a new file, or a CSV file.")
-    model, card = load_model(options.model)
-    paths = find_images(options.folder)
+    model, card = load_model(model_path)
+    paths = find_images(folder)
     counts: Counter[int] = Counter()
     failures: list[Failure] = []
     recoloured = 0
@@ -214,9 +201,9 @@ def _read_into(pixels: NDArray[np.uint8], path: Path, shape: ImageShape) -> bool
     if not path.is_file():  # a pipe would be waited for
         raise ValueError("it is no file")
     with path.open("rb") as stream, Image.open(stream, formats=FORMATS) as image:
-        is_recoloured = _header(image, 0).gray != gray
-        converted = np.asarray(_converted(image, (width, height), gray))
-    pixels[:] = converted.reshape(height, width, -1).transpose(2, 0, 1)
+        is_recoloured = header_of(image, 0).gray != gray
+        own = np.asarray(converted(image, (width, height), gray))
+    pixels[:] = own.reshape(height, width, -1).transpose(2, 0, 1)
     return is_recoloured
 
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app import certificates, classify, gate
-from fl_app.config import output_folder, parse_config
-from fl_app.simulate import simulate
+from fl_app import certificates, gate
+from fl_core.image_files import ENDINGS
 
 PAPER_CLIENTS = 25
 
@@ -45,7 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+# What follows imports torch where it is needed: the gate, which runs for months, does without.
+
+
 def _run(options: argparse.Namespace) -> int:
+    from fl_app.config import output_folder, parse_config  # noqa: PLC0415
+    from fl_app.simulate import simulate  # noqa: PLC0415
+
     app = options.app.absolute()
     defaults = read_defaults(app)
     overrides = dict(parse_override(text, defaults) for text in options.overrides)
@@ -60,6 +65,12 @@ def _run(options: argparse.Namespace) -> int:
         workers=options.workers,
     )
     return 0 if done else 1
+
+
+def _classify(options: argparse.Namespace) -> int:
+    from fl_app.classify import classify_folder  # noqa: PLC0415
+
+    return classify_folder(options.model, options.folder, options.output)
 
 
 def read_defaults(app: Path) -> dict[str, Any]:
@@ -131,8 +142,32 @@ def _parser() -> argparse.ArgumentParser:
         "--app", type=Path, default=Path(), help="the project's folder (default: this one)"
     )
     run.set_defaults(call=_run)
-    for module in (certificates, gate, classify):
-        module.add_command(commands)
+    certificates.add_command(commands)
+    gate.add_command(commands)
+    classify = commands.add_parser(
+        "classify",
+        help="classify images with a model that a device saved",
+        description="Classify every image below a folder with a saved model, and write CSV with "
+        "the columns path, class, probability. Images are made gray or coloured and resized as in "
+        "training. One that cannot be decoded is named on stderr, and the exit status is 1.",
+    )
+    classify.add_argument(
+        "model", type=Path, metavar="MODEL", help="the file that a device saved at its model-path"
+    )
+    classify.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help=f"searched at any depth, links to folders and hidden files left out, for "
+        f"{' '.join(ENDINGS)}; or one image file",
+    )
+    classify.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE.csv",
+        help="write the CSV here, and print how many images there are of each class",
+    )
+    classify.set_defaults(call=_classify)
     return parser
 
 

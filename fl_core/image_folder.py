@@ -215,13 +215,13 @@ def _summarized(splits: Splits, path: Path) -> ImageSummary:
         split: [file for some in classes.values() for file in some]
         for split, classes in splits.items()
     }
-    headers = {split: _for_each_image(some, path, _header) for split, some in files.items()}
+    headers = {split: _for_each_image(some, path, header_of) for split, some in files.items()}
     gray = _is_gray(files, headers, path)
     size = common_size([(header.height, header.width) for header in headers["train"]])
     return ImageSummary(tuple(splits["train"]), gray, size)
 
 
-def _header(image: Image.Image, _: int) -> _Header:
+def header_of(image: Image.Image, _: int) -> _Header:
     """Return what is known before the pixels are decoded."""
     if image.mode not in GRAY_MODES | COLOUR_MODES:
         # Pillow would clip them to 8 bits, not scale them.
@@ -269,14 +269,14 @@ def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], gray:
     images = np.empty((len(files), 1 if gray else 3, height, width), np.uint8)
 
     def fill(image: Image.Image, index: int) -> None:
-        pixels = np.asarray(_converted(image, (width, height), gray))
+        pixels = np.asarray(converted(image, (width, height), gray))
         images[index] = pixels.reshape(height, width, -1).transpose(2, 0, 1)
 
     _for_each_image(files, root, fill)
     return torch.from_numpy(images)
 
 
-def _converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.Image:
+def converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.Image:
     """Return the image upright, in its final mode and size (width, height)."""
     mode = "L" if gray else "RGB"
     turn = _turn(image)

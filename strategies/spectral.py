@@ -114,11 +114,15 @@ class SpectralClustering(Clustering):
         clients: Mapping[int, Eigenvectors] | None,
     ) -> dict[int, list[float]]:
         """Return how relevant each of `spectra` is to those asked, in the order of `spectra`."""
-        everybody = protocol.to_record({str(client): own for client, own in spectra.items()})
+        # One array, not one for each client: Flower asks for every array of every message by name.
+        everybody = np.concatenate(list(spectra.values()), axis=1, dtype=np.float32)
         answers = conversation.ask(
             protocol.RELEVANCE,
-            RecordDict({protocol.ARRAYS: everybody}),
-            options={protocol.RELEVANCE_FORMULA: self.relevance},
+            RecordDict({protocol.ARRAYS: protocol.to_record({protocol.EIGENVECTORS: everybody})}),
+            options={
+                protocol.RELEVANCE_FORMULA: self.relevance,
+                protocol.NUM_COLUMNS: [own.shape[1] for own in spectra.values()],
+            },
             check=lambda content: _wrong_relevances(content, len(spectra)),
             clients=clients if clients is None else list(clients),
         )

@@ -1,4 +1,3 @@
-import argparse
 import csv
 import io
 import os
@@ -13,7 +12,8 @@ from PIL import ExifTags, Image
 
 from clients.training import TrainingSettings, as_pixels, evaluate, train
 from fl_app import classify
-from fl_app.classify import Failure, Prediction, add_command, classify_images, find_images
+from fl_app.classify import Failure, Prediction, classify_images, find_images
+from fl_app.cli import _parser
 from fl_core.datasets import load_dataset
 from fl_core.image_folder import read_image_folder
 from fl_core.model_file import ModelCard, load_model, save_model
@@ -22,8 +22,7 @@ from fl_core.models import build_model
 
 def call(*words):
     """Run the command as `clustered-fl classify WORDS` does."""
-    parser = argparse.ArgumentParser()
-    add_command(parser.add_subparsers())
+    parser = _parser()
     options = parser.parse_args(["classify", *map(str, words)])
     return options.call(options)
 

@@ -36,10 +36,9 @@ def own_cache(tmp_path, monkeypatch):
 
 
 class Devices(LocalGrid):
-    """Nodes that know their name and folder; `away` are not connected in these looks of the server.
+    """Nodes that know their name and folder; `away` are not connected when the server looks.
 
-    The server looks at who is there: 0 before the roll call, 1 in it, 2 as the strategy starts, 3 in
-    round 1, and so on.
+    It looks 0 before the roll call, 1 in it, 2 as the strategy starts, 3 in round 1, and so on.
     """
 
     def __init__(self, folders, run_config, *, spoil=None, away=None, model_paths=None):

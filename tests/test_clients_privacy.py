@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,9 +157,12 @@ def answers(sigma, **overrides):
         content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS]
         for content in ask(protocol.SPECTRUM, {}, **{protocol.NUM_EIGENVECTORS: 5})
     ]
-    everybody = ArrayRecord({str(client): array for client, array in enumerate(spectra)})
-    formula = {protocol.RELEVANCE_FORMULA: "paper"}
-    replies = ask(protocol.RELEVANCE, {protocol.ARRAYS: everybody}, **formula)
+    everybody = np.concatenate([array.numpy() for array in spectra], axis=1)
+    replies = ask(
+        protocol.RELEVANCE,
+        {protocol.ARRAYS: ArrayRecord({protocol.EIGENVECTORS: Array(everybody)})},
+        **{protocol.RELEVANCE_FORMULA: "paper", protocol.NUM_COLUMNS: [5, 5]},
+    )
     scores = [protocol.numbers(content, protocol.RELEVANCES) for content in replies]
     return np.array([array.numpy() for array in spectra]), np.array(scores)
 

@@ -286,4 +286,4 @@ def test_newcomers_become_known_to_later_newcomers(make):
     run(strategy, grid, rounds=3)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1}
     asked = [m for m in grid.sent if m.metadata.message_type == "query.relevance"]
-    assert [len(m.content["arrays"]) for m in asked] == [2, 2, 2, 3]
+    assert [len(m.content["config"]["num-columns"]) for m in asked] == [2, 2, 2, 3]

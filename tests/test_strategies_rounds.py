@@ -496,7 +496,7 @@ def test_bytes_are_those_of_the_papers_exchange():
         vectors + header + relevances + len("relevances") + 8 + len("client-index")
     )
     # Down: everybody's eigenvectors to everybody.
-    assert strategy.pre_round_traffic.down == 7 * 7 * (vectors + header)
+    assert strategy.pre_round_traffic.down == 7 * (7 * vectors + header)
     model = sum(len(array.data) for array in MODEL.values())
     assert strategy.train_traffic.down == 2 * 7 * model
     assert strategy.train_traffic.up == 2 * 7 * (model + 16 + len("num-examples") + len("loss"))

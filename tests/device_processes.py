@@ -1,0 +1,274 @@
+"""Real processes of a federation of devices: SuperLink, gate, SuperNodes, and `flwr` before them.
+
+    with federation(tmp_path) as devices:
+        devices.register("berlin", "paris")
+        with devices.supernode("berlin", 'name="berlin"') as berlin:
+            berlin.wait_for("SuperNode ID")
+            run_app(devices.env, APP, "--run-config", "num-clients=1")  # fl_app.simulate
+
+Every block ends only once the processes that it started, and all that these started, are gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fl_app.certificates import make_certificates
+from fl_app.gate import superlink_tls
+from fl_app.simulate import free_ports, program_path, stop_family
+
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A running program and what it says.
+
+    Attributes
+    ----------
+    process : Popen
+        The program; what it starts itself is not in here.
+    log : Path
+        What it wrote to its two outputs, with those of its children.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def text(self) -> str:
+        """What it said so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def wait_for(self, wanted: str, timeout: float = _PATIENCE) -> str:
+        """Return the first line that holds `wanted`, once it is whole.
+
+        Raises
+        ------
+        AssertionError
+            With the end of what it said, if it ends or the time does before.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            ended = self.process.poll() is not None or time.monotonic() > deadline
+            for line in self.text.splitlines(keepends=True):
+                if wanted in line and line.endswith("\n"):
+                    return line.rstrip("\n")
+            if ended:
+                raise AssertionError(f"{wanted!r} was not said; the last words:\n{self._end()}")
+            time.sleep(0.1)
+
+    def wait_for_exit(self, timeout: float = _PATIENCE) -> int:
+        """Return its exit status.
+
+        Raises
+        ------
+        AssertionError
+            With the end of what it said, if it still runs when the time is over.
+        """
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it still runs; its last words:\n{self._end()}") from None
+
+    def _end(self) -> str:
+        return "\n".join(self.text.splitlines()[-15:])
+
+
+@contextmanager
+def running(name: str, words: list[str], home: Path) -> Iterator[Program]:
+    """Start a program with a FLWR_HOME of its own; stop it and all that it started at the end.
+
+    Parameters
+    ----------
+    name : str
+        Of its log, `home/NAME.log`.
+    words : list of str
+        Its command line.
+    home : Path
+        Made where it is missing; no other running program may have the same.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / f"{name}.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            words, env=environment(home), stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        yield Program(process, log)
+    finally:
+        stop_family(process, home)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return this process's environment, changed as all Flower programs here want it."""
+    beside = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([beside, os.environ.get("PATH", "")]),
+        "FLWR_HOME": str(home),
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A SuperLink that only this machine reaches, and the gate before it.
+
+    Attributes
+    ----------
+    folder : Path
+        For all its files; SuperNodes have theirs in folders named after them.
+    certificates : Path
+        ca.crt, server.crt, server.key and, once registered, devices/NAME.key.
+    port, gate_port : int
+        Of the SuperLink and of the gate, both on 127.0.0.1.
+    superlink, gate : Program
+        Their processes.
+    env : dict of str
+        The environment in which `flwr` finds the SuperLink; `fl_app.simulate.run_app` takes it.
+    """
+
+    folder: Path
+    certificates: Path
+    port: int
+    gate_port: int
+    superlink: Program
+    gate: Program
+    env: Mapping[str, str]
+
+    def flwr(self, *words: str) -> dict[str, Any]:
+        """Run a `flwr` command and return its answer."""
+        done = subprocess.run(
+            [program_path("flwr"), *words, "--format", "json"],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # Some commands speak to people before they answer to programs.
+        start = done.stdout.find("{")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert start >= 0, done.stdout + done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout[start:])
+        return answer
+
+    def register(self, *names: str) -> list[int]:
+        """Make devices' keys, register them, and return their node ids."""
+        make_certificates(self.certificates, [], names)
+        return [
+            int(
+                self.flwr("supernode", "register", str(self.certificates / f"devices/{name}.pub"))[
+                    "node-id"
+                ]
+            )
+            for name in names
+        ]
+
+    @contextmanager
+    def supernode(
+        self, name: str, node_config: str = "", *, key: Path | None = None, **options: str
+    ) -> Iterator[Program]:
+        """Start a device's SuperNode.
+
+        Parameters
+        ----------
+        name : str
+            Of the device.
+        node_config : str
+            Such as `name="berlin" data-path="/srv/scans"`.
+        key : Path, optional
+            Its private key (default: that of the registered device of this name).
+        **options : str
+            Other values of options, such as `root_certificates` or `superlink`.
+        """
+        (port,) = free_ports(1)
+        given = {
+            "port": str(port),
+            "superlink": f"127.0.0.1:{self.gate_port}",
+            "root_certificates": str(self.certificates / "ca.crt"),
+            "auth_supernode_private_key": str(key or self.certificates / f"devices/{name}.key"),
+            **({"node_config": node_config} if node_config else {}),
+            **options,
+        }
+        words = [program_path("flower-supernode"), "--host", "127.0.0.1"]
+        for option, value in given.items():
+            words += [f"--{option.replace('_', '-')}", value]
+        with running("supernode", words, self.folder / name) as program:
+            yield program
+
+
+@contextmanager
+def federation(folder: Path) -> Iterator[Federation]:
+    """Start a SuperLink with TLS, known devices only and a database, and the gate before it.
+
+    Parameters
+    ----------
+    folder : Path
+        An empty folder for all files.
+    """
+    certificates = folder / "certificates"
+    make_certificates(certificates, ["localhost"], [])
+    port, gate_port = free_ports(2)
+    home = folder / "flwr"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        '[superlink]\ndefault = "devices"\n\n[superlink.devices]\n'
+        f'address = "127.0.0.1:{port}"\nroot-certificates = "{certificates / "ca.crt"}"\n',
+        encoding="utf-8",
+    )
+    words = superlink_words(certificates, port, folder / "superlink" / "state.db")
+    with (
+        running("superlink", words, folder / "superlink") as superlink,
+        running("gate", gate_words(certificates, port, gate_port), folder / "gate") as gate,
+    ):
+        _wait_until_healthy(superlink, certificates, port)
+        gate.wait_for("the gate listens")
+        yield Federation(folder, certificates, port, gate_port, superlink, gate, environment(home))
+
+
+def superlink_words(certificates: Path, port: int, database: Path) -> list[str]:
+    """Return the command line of a SuperLink as docs/devices.md has it."""
+    return [
+        program_path("flower-superlink"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--ssl-ca-certfile", str(certificates / "ca.crt")),
+        *("--ssl-certfile", str(certificates / "server.crt")),
+        *("--ssl-keyfile", str(certificates / "server.key")),
+        *("--enable-supernode-auth", "--database", str(database)),
+        "--disable-runtime-dependency-installation",
+    ]
+
+
+def gate_words(certificates: Path, port: int, gate_port: int) -> list[str]:
+    """Return the command line of a gate."""
+    return [
+        *(program_path("clustered-fl"), "gate", "--certificates", str(certificates)),
+        *("--listen", f"127.0.0.1:{gate_port}", "--superlink", f"127.0.0.1:{port}"),
+    ]
+
+
+def _wait_until_healthy(superlink: Program, certificates: Path, port: int) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline and superlink.process.poll() is None:
+        try:
+            with urllib.request.urlopen(
+                f"https://127.0.0.1:{port}/health", timeout=1, context=superlink_tls(certificates)
+            ):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"the SuperLink did not start:\n{superlink.text}")

@@ -1,0 +1,283 @@
+"""Certificates and keys: what is in them, who accepts them, and that none is lost or exposed."""
+
+import argparse
+import os
+import ssl
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.cli.supernode.register import try_load_public_key
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.cli.flower_supernode import (
+    _parse_args_run_supernode,
+    _try_setup_client_authentication,
+)
+
+from fl_app.certificates import add_command, make_certificates
+from fl_app.gate import server_tls, superlink_tls
+
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return every file under a folder by its name in it."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def certificate(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def shake_hands(server: Path, client: Path, name: str) -> str | None:
+    """Let a client that trusts `client`'s authority meet the server as `name`, in memory."""
+    context = superlink_tls(client)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    here = context.wrap_bio(down, up, server_hostname=name)
+    there = server_tls(server).wrap_bio(up, down, server_side=True)
+    waiting = [here, there]
+    while waiting:
+        for one in list(waiting):
+            try:
+                one.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            waiting.remove(one)
+    return here.version()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "certificates"
+    make_certificates(path, ["fl.example.org", "192.0.2.10", "2001:db8::7"], ["berlin", "paris"])
+    return path
+
+
+def test_everything_is_made_at_once(folder):
+    assert sorted(content(folder)) == [
+        *("ca.crt", "ca.key", "devices/berlin.key", "devices/berlin.pub"),
+        *("devices/paris.key", "devices/paris.pub", "server.crt", "server.key"),
+    ]
+
+
+def test_the_authority_signs_servers_and_no_further_authorities(folder):
+    extensions = certificate(folder / "ca.crt").extensions
+    constraints = extensions.get_extension_for_class(x509.BasicConstraints)
+    assert constraints.critical
+    assert (constraints.value.ca, constraints.value.path_length) == (True, 0)
+    usage = extensions.get_extension_for_class(x509.KeyUsage)
+    assert usage.critical
+    assert (usage.value.key_cert_sign, usage.value.digital_signature) == (True, False)
+
+
+def test_the_server_cannot_sign_and_has_all_its_names(folder):
+    extensions = certificate(folder / "server.crt").extensions
+    assert not extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert not extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    purposes = list(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    assert purposes == [x509.ExtendedKeyUsageOID.SERVER_AUTH]
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == [
+        *("fl.example.org", "192.0.2.10", "2001:db8::7", "localhost", "127.0.0.1", "::1"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["fl.example.org", "192.0.2.10", "2001:db8::7", "::1"])
+def test_a_strict_client_accepts_the_server_under_its_names(folder, name):
+    assert shake_hands(folder, folder, name) == "TLSv1.3"
+
+
+def test_a_client_refuses_another_name_another_authority_and_an_old_certificate(folder, tmp_path):
+    make_certificates(tmp_path / "other", ["fl.example.org"], [])
+    make_certificates(
+        tmp_path / "old", ["fl.example.org"], [], now=datetime(2020, 1, 1, tzinfo=UTC)
+    )
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        shake_hands(folder, folder, "evil.example.org")
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+        shake_hands(folder, tmp_path / "other", "fl.example.org")
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
+        shake_hands(tmp_path / "old", tmp_path / "old", "fl.example.org")
+
+
+@pytest.mark.parametrize("name", ["berlin", "paris"])
+def test_flower_reads_both_halves_of_a_device(folder, name):
+    private, public = folder / f"devices/{name}.key", folder / f"devices/{name}.pub"
+    words = ["--auth-supernode-private-key", str(private)]
+    keys = _try_setup_client_authentication(_parse_args_run_supernode().parse_args(words))
+    assert keys is not None
+    assert public_key_to_bytes(keys[1]) == try_load_public_key(public)
+    assert keys[1].curve.name == "secp384r1"
+    assert public.read_text(encoding="ascii").split()[2] == name
+
+
+def test_keys_are_secret_from_their_first_moment(tmp_path, monkeypatch):
+    """Even where a careless umask would leave new files open to everybody."""
+    seen = {}
+
+    def watching(path, *arguments, really=os.open):
+        handle = really(path, *arguments)
+        seen[Path(path).name] = stat.S_IMODE(os.fstat(handle).st_mode)
+        assert os.fstat(handle).st_size == 0
+        return handle
+
+    monkeypatch.setattr("fl_app.certificates.os.open", watching)
+    before = os.umask(0)
+    try:
+        make_certificates(tmp_path / "new", ["localhost"], ["berlin"])
+    finally:
+        os.umask(before)
+    assert seen == {
+        **{"ca.key": 0o600, "server.key": 0o600, "berlin.key": 0o600},
+        **{"ca.crt": 0o644, "server.crt": 0o644, "berlin.pub": 0o644},
+    }
+    for folder in ("new", "new/devices"):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*.*")}
+    assert modes == seen
+
+
+def test_validity_is_ten_years_and_one(tmp_path):
+    make_certificates(tmp_path, ["localhost"], [], now=NEW_YEAR)
+    authority, server = certificate(tmp_path / "ca.crt"), certificate(tmp_path / "server.crt")
+    assert authority.not_valid_after_utc == datetime(2036, 1, 1, tzinfo=UTC)
+    assert server.not_valid_after_utc == datetime(2027, 1, 1, tzinfo=UTC)
+    # An hour early, for clocks that are behind.
+    assert server.not_valid_before_utc == datetime(2025, 12, 31, 23, tzinfo=UTC)
+
+
+def test_a_server_never_outlives_its_authority(tmp_path):
+    make_certificates(tmp_path, ["localhost"], [], now=NEW_YEAR)
+    for name in ("server.crt", "server.key"):
+        (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match=r"ca\.crt expired on 2036-01-01: move all files"):
+        make_certificates(tmp_path, ["localhost"], [], now=datetime(2036, 1, 1, tzinfo=UTC))
+    make_certificates(tmp_path, ["localhost"], [], now=datetime(2035, 6, 1, tzinfo=UTC))
+    until = certificate(tmp_path / "server.crt").not_valid_after_utc
+    assert until == datetime(2036, 1, 1, tzinfo=UTC)
+
+
+def test_devices_are_added_without_the_authoritys_key(tmp_path):
+    """It may lie in a safe by then."""
+    make_certificates(tmp_path, ["localhost"], ["berlin"])
+    (tmp_path / "ca.key").unlink()
+    before = content(tmp_path)
+    written = make_certificates(tmp_path, [], ["paris", "paris"])
+    assert [path.name for path in written] == ["paris.key", "paris.pub"]
+    after = content(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert len(after) == len(before) + 2
+
+
+@pytest.mark.parametrize(
+    ("servers", "devices", "named"),
+    [
+        ([], ["oslo", "berlin"], "berlin.key"),
+        (["localhost"], ["oslo"], "server.key"),
+    ],
+)
+def test_nothing_is_overwritten_and_nothing_is_written_beside_it(tmp_path, servers, devices, named):
+    make_certificates(tmp_path, ["localhost"], ["berlin"])
+    before = content(tmp_path)
+    with pytest.raises(ValueError, match=rf"{named} is there already.*move it away"):
+        make_certificates(tmp_path, servers, devices)
+    assert content(tmp_path) == before
+
+
+def test_a_link_to_nowhere_is_not_written_through(tmp_path):
+    (tmp_path / "server.key").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"server\.key is there already"):
+        make_certificates(tmp_path, ["localhost"], [])
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_second_call_at_the_same_moment_overwrites_nothing(tmp_path, monkeypatch):
+    """Both have looked before either writes."""
+    make_certificates(tmp_path, ["localhost"], ["berlin"])
+    before = content(tmp_path)
+    monkeypatch.setattr("fl_app.certificates.os.path.lexists", lambda path: False)
+    with pytest.raises(FileExistsError):
+        make_certificates(tmp_path, ["localhost"], ["oslo"])
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("failing", range(1, 7))
+def test_a_failure_leaves_nothing_half_done(tmp_path, monkeypatch, failing):
+    calls = []
+
+    def full(*arguments, really=os.open):
+        calls.append(arguments)
+        if len(calls) == failing:
+            raise OSError(28, "No space left on device")
+        return really(*arguments)
+
+    monkeypatch.setattr("fl_app.certificates.os.open", full)
+    with pytest.raises(OSError, match="No space left"):
+        make_certificates(tmp_path, ["localhost"], ["berlin"])
+    assert content(tmp_path) == {}
+
+
+@pytest.mark.parametrize("lost", ["ca.key", "ca.crt"])
+def test_half_an_authority_makes_no_server(tmp_path, lost):
+    make_certificates(tmp_path, [], ["berlin"])
+    (tmp_path / lost).unlink()
+    with pytest.raises(ValueError, match=rf"{lost} is missing beside its other half"):
+        make_certificates(tmp_path, ["localhost"], [])
+
+
+@pytest.mark.parametrize("damage", ["another's", "rubbish"])
+def test_an_authority_of_two_wholes_makes_no_server(tmp_path, damage):
+    for name in ("one", "two"):
+        make_certificates(tmp_path / name, [], ["berlin"])
+    key = (tmp_path / "two/ca.key").read_bytes() if damage == "another's" else b"rubbish"
+    (tmp_path / "one/ca.key").write_bytes(key)
+    with pytest.raises(ValueError, match="are not the two halves of an authority"):
+        make_certificates(tmp_path / "one", ["localhost"], [])
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../oslo", "a/b", "a b", "-x", ".x", "köln", "a\n", "x" * 65]
+)
+def test_names_that_are_no_devices(tmp_path, name):
+    with pytest.raises(ValueError, match="is no name for a device"):
+        make_certificates(tmp_path / "new", [], ["fine", name])
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "fl.example.org:9092", "https://x", "a..b", "-a.org", "a_b", "*.x.org", "192.0.2.256"],
+)
+def test_names_that_are_no_servers(tmp_path, name):
+    with pytest.raises(ValueError, match="neither a host name nor an IP address"):
+        make_certificates(tmp_path / "new", ["localhost", name], [])
+    assert not (tmp_path / "new").exists()
+
+
+def test_nothing_asked_for(tmp_path):
+    with pytest.raises(ValueError, match="name a --server, a --device or both"):
+        make_certificates(tmp_path, [], [])
+
+
+def test_the_command_says_what_goes_where(tmp_path, capsys):
+    parser = argparse.ArgumentParser()
+    add_command(parser.add_subparsers())
+    words = ["certificates", str(tmp_path), "--server", "fl.example.org", "10.0.0.7"]
+    options = parser.parse_args([*words, "--device", "berlin", "--device", "paris"])
+    assert options.call(options) == 0
+    said = capsys.readouterr().out
+    expires = certificate(tmp_path / "server.crt").not_valid_after_utc
+    assert f"server.crt expires on {expires:%Y-%m-%d}" in said
+    assert "To device berlin: ca.crt and devices/berlin.key." in said
+    assert "only to register the device: devices/paris.pub" in said
+    assert "Keep ca.key on neither the server nor a device" in said
+    public = load_ssh_public_key((tmp_path / "devices/berlin.pub").read_bytes())
+    assert public.key_size == 384

@@ -1,0 +1,404 @@
+"""The gate: what it passes on, what it keeps out, and what it says when it cannot."""
+
+import argparse
+import asyncio
+import re
+import shutil
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_app import gate as gate_module
+from fl_app.certificates import make_certificates
+from fl_app.gate import (
+    FLEET_PATHS,
+    MOST_BYTES,
+    add_command,
+    gate,
+    parse_address,
+    server_tls,
+    superlink_tls,
+)
+from fl_app.simulate import free_ports
+from tests.device_processes import gate_words, running
+
+PULL = b"/v1/fleet/pull-messages"
+PUSH = b"/v1/fleet/push-object"
+
+
+def said(body: bytes, *, more: bool = False) -> dict:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def pass_through(
+    transport: httpx.AsyncBaseTransport,
+    *,
+    target: bytes = PULL,
+    query: bytes = b"",
+    method: str = "POST",
+    headers: Sequence[tuple[bytes, bytes]] = ((b"content-length", b"0"),),
+    receive: Callable | None = None,
+) -> list[dict]:
+    """Send one request through the gate and return all that it answered."""
+    answered: list[dict] = []
+
+    async def receive_nothing() -> dict:
+        return said(b"")
+
+    async def send(event: dict) -> None:
+        answered.append(event)
+
+    async def once() -> None:
+        scope = {
+            **{"type": "http", "method": method, "raw_path": target, "query_string": query},
+            **{"headers": list(headers), "client": ("203.0.113.5", 40000)},
+        }
+        async with httpx.AsyncClient(transport=transport) as client:
+            await gate("127.0.0.1:8000", client)(scope, receive or receive_nothing, send)
+
+    asyncio.run(once())
+    return answered
+
+
+class Upstream(httpx.MockTransport):
+    """Stands in for the SuperLink and remembers what reached it."""
+
+    def __init__(self, answer: httpx.Response | Exception | None = None) -> None:
+        self.requests: list[httpx.Request] = []
+        self._answer = answer or httpx.Response(200, stream=httpx.ByteStream(b"fine"))
+        super().__init__(self._respond)
+
+    def _respond(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def test_the_paths_are_flowers_but_for_nodes_without_keys():
+    flowers = {
+        path.encode()
+        for method, path in PROTOBUF_REQUEST_TYPES
+        if method == "POST" and path.startswith("/v1/fleet/")
+    }
+    assert flowers - FLEET_PATHS == {b"/v1/fleet/register-node", b"/v1/fleet/unregister-node"}
+    assert flowers > FLEET_PATHS
+
+
+@pytest.mark.parametrize("path", sorted(FLEET_PATHS))
+def test_what_supernodes_need_passes(path):
+    upstream = Upstream()
+    start, *rest = pass_through(upstream, target=path)
+    assert start["status"] == 200
+    assert b"".join(event["body"] for event in rest) == b"fine"
+    (request,) = upstream.requests
+    assert (request.method, str(request.url)) == ("POST", f"https://127.0.0.1:8000{path.decode()}")
+
+
+def assert_refused(**request) -> None:
+    upstream = Upstream()
+    start, end = pass_through(upstream, **request)
+    assert start["status"] == 404
+    assert (end["body"], end["more_body"]) == (b"", False)
+    assert (b"connection", b"close") in start["headers"]
+    assert not upstream.requests
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *(b"", b"/", b"*", b"/health", b"/docs", b"/openapi.json", b"/v1/fleet", b"/v1/fleet/"),
+        *(b"/v1/control/list-nodes", b"/v1/control/start-run", b"/v1/control/register-node"),
+        *(b"/v1/runtime/acquire-task", b"/v1/runtime/pull-object"),
+        *(b"/v1/fleet/register-node", b"/v1/fleet/unregister-node"),
+        *(b"//v1/fleet/pull-messages", b"/v1//fleet/pull-messages", b"/v1/fleet/pull-messages/"),
+        *(b"/v1/fleet/../control/start-run", b"/v1/fleet/%2e%2e/control/start-run"),
+        *(b"/v1/fleet/pull-messages/../../control/start-run", b"/./v1/fleet/pull-messages"),
+        *(b"/v1/fleet%2fpull-messages", b"/v1/fleet/pull%2Dmessages", b"/v1/Fleet/pull-messages"),
+        *(b"/v1/fleet/pull-messages%00", b"/v1/fleet/pull-messages;x", b"/v1/fleet\\pull-messages"),
+        *(b"https://127.0.0.1/v1/fleet/pull-messages", b"127.0.0.1:8000"),
+    ],
+)
+def test_everything_else_is_refused(target):
+    assert_refused(target=target)
+
+
+@given(target=st.binary(max_size=40) | st.sampled_from(sorted(FLEET_PATHS)), data=st.data())
+def test_a_path_passes_only_as_it_is_written(target, data):
+    where = data.draw(st.integers(0, len(target)))
+    added = data.draw(st.binary(min_size=1, max_size=4))
+    assert_refused(target=target[:where] + added + target[where:])
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS", "CONNECT", "post"])
+def test_only_post_passes(method):
+    assert_refused(method=method)
+
+
+def test_a_query_does_not_pass():
+    assert_refused(query=b"x=1")
+
+
+def test_headers_of_authentication_pass_and_those_of_the_connection_do_not():
+    kept = [
+        *((b"content-type", b"application/protobuf"), (b"flwr-public-key", b"a2V5")),
+        *((b"flwr-timestamp", b"2026-01-01T00:00:00+00:00"), (b"flwr-signature", b"c2ln")),
+        (b"content-length", b"0"),
+    ]
+    dropped = [
+        *((b"host", b"elsewhere"), (b"connection", b"Keep-Alive, X-Secret"), (b"te", b"trailers")),
+        *((b"x-secret", b"1"), (b"upgrade", b"websocket"), (b"keep-alive", b"timeout=5")),
+        *((b"x-forwarded-for", b"10.0.0.1"), (b"x-forwarded-proto", b"http")),
+        *((b"forwarded", b"for=10.0.0.1"), (b"proxy-authorization", b"x"), (b"expect", b"x")),
+    ]
+    upstream = Upstream(
+        httpx.Response(
+            401,
+            headers={"flwr-reason": "no", "connection": "x-hop", "x-hop": "1", "upgrade": "h2"},
+            stream=httpx.ByteStream(b""),
+        )
+    )
+    start, *_ = pass_through(upstream, headers=[*dropped, *kept])
+    got = upstream.requests[0].headers
+    assert all(got[name.decode()] == value.decode() for name, value in kept)
+    assert got["host"] == "127.0.0.1:8000"
+    assert got["x-forwarded-for"] == "203.0.113.5"  # who really called
+    gone = {name.decode() for name, _ in dropped} - {"host", "connection", "x-forwarded-for"}
+    assert not gone & set(got)
+    assert "x-secret" not in got["connection"].lower()
+    assert start["status"] == 401
+    names = {name.lower() for name, _ in start["headers"]}
+    assert b"flwr-reason" in names
+    assert not names & {b"connection", b"x-hop", b"upgrade"}
+
+
+def test_bodies_pass_piece_by_piece_both_ways():
+    """No piece waits for the next one: the gate never holds a whole model."""
+    happened: list[str] = []
+
+    class Answer(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for part in (b"three", b"four"):
+                happened.append(f"superlink says {part.decode()}")
+                yield part
+
+    class Piecewise(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            async for part in request.stream:
+                happened.append(f"superlink hears {part.decode()}")
+            assert request.headers["content-length"] == "6"
+            assert "transfer-encoding" not in request.headers
+            return httpx.Response(200, stream=Answer(), headers={"content-length": "9"})
+
+    pieces = iter([said(b"one", more=True), said(b"", more=True), said(b"two")])
+
+    async def receive() -> dict:
+        piece = next(pieces)
+        happened.append(f"device says {piece['body'].decode()}")
+        return piece
+
+    headers = [(b"content-length", b"6")]
+    start, *rest = pass_through(Piecewise(), target=PUSH, headers=headers, receive=receive)
+    assert happened == [
+        *("device says one", "superlink hears one", "device says "),
+        *("device says two", "superlink hears two", "superlink says three", "superlink says four"),
+    ]
+    assert (b"content-length", b"9") in start["headers"]
+    assert [(event["body"], event["more_body"]) for event in rest] == [
+        *((b"three", True), (b"four", True), (b"", False)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([], 411),
+        ([(b"transfer-encoding", b"chunked")], 411),
+        ([(b"transfer-encoding", b"chunked"), (b"content-length", b"0")], 411),
+        ([(b"content-length", b"%d" % (MOST_BYTES + 1))], 413),
+        ([(b"content-length", b"9" * 5000)], 413),
+    ],
+)
+def test_bodies_that_are_too_long_or_do_not_say_how_long(headers, status):
+    upstream = Upstream()
+    start, _ = pass_through(upstream, target=PUSH, headers=headers)
+    assert start["status"] == status
+    assert not upstream.requests
+
+
+def test_the_longest_body_is_two_gibibytes_less_one():
+    upstream = Upstream()
+    assert MOST_BYTES == 2147483647
+    start, *_ = pass_through(upstream, headers=[(b"content-length", b"2147483647")])
+    assert start["status"] == 200
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (httpx.ConnectError("refused"), 502),
+        (httpx.RemoteProtocolError("closed"), 502),
+        (httpx.ConnectTimeout("slow"), 504),
+        (httpx.ReadTimeout(""), 504),
+        (httpx.PoolTimeout(""), 504),
+    ],
+)
+def test_a_superlink_that_is_away_is_something_to_retry(error, status, caplog):
+    """SuperNodes give up on anything but 502, 503 and 504."""
+    start, _ = pass_through(Upstream(error))
+    assert start["status"] == status
+    assert "the SuperLink at 127.0.0.1:8000 does not answer" in caplog.text
+    assert (str(error) or type(error).__name__) in caplog.text
+
+
+def test_an_answer_that_breaks_off_is_not_passed_as_whole(caplog):
+    class Broken(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b"half"
+            raise httpx.ReadError("gone")
+
+    _, *rest = pass_through(Upstream(httpx.Response(200, stream=Broken())))
+    assert [(event["body"], event["more_body"]) for event in rest] == [(b"half", True)]
+    assert "broke off: gone" in caplog.text
+
+
+def test_a_device_that_goes_away_is_not_answered():
+    pieces = iter([said(b"half", more=True), {"type": "http.disconnect"}])
+
+    async def receive() -> dict:
+        return next(pieces)
+
+    headers = [(b"content-length", b"9")]
+    assert pass_through(Upstream(), headers=headers, receive=receive) == []
+
+
+def test_a_device_that_stops_sending_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(gate_module, "_IDLE_SECONDS", 0)
+
+    async def never() -> dict:
+        return await asyncio.get_running_loop().create_future()
+
+    headers = [(b"content-length", b"9")]
+    assert pass_through(Upstream(), headers=headers, receive=never) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8000", ("127.0.0.1", 8000)),
+        ("FL.example.org:1", ("fl.example.org", 1)),
+        ("[::]:65535", ("::", 65535)),
+    ],
+)
+def test_addresses(text, address):
+    assert parse_address(text, "--listen") == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "host", ":8000", "host:", "host:0", "host:65536", "host:x", "a@host:1", "host:1/x", "::1"],
+)
+def test_what_is_no_address(text):
+    with pytest.raises(ValueError, match=re.escape(f"--listen {text!r} is no HOST:PORT")):
+        parse_address(text, "--listen")
+
+
+def call(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    add_command(parser.add_subparsers())
+    options = parser.parse_args(["gate", *words])
+    return options.call(options)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    make_certificates(folder, ["localhost"], [])
+    return folder
+
+
+@pytest.mark.parametrize("missing", ["ca.crt", "server.crt", "server.key"])
+def test_a_missing_file_is_named(certificates, tmp_path, missing):
+    folder = shutil.copytree(certificates, tmp_path / "copy")
+    (folder / missing).unlink()
+    with pytest.raises(ValueError, match=rf"{re.escape(missing)} cannot be read \(No such file"):
+        call("--certificates", str(folder))
+
+
+def test_files_that_do_not_fit_are_named(certificates, tmp_path):
+    folder = shutil.copytree(certificates, tmp_path / "copy")
+    shutil.copy(folder / "ca.key", folder / "server.key")
+    with pytest.raises(ValueError, match=r"server\.key are not a certificate and its key"):
+        server_tls(folder)
+    (folder / "ca.crt").write_text("rubbish")
+    with pytest.raises(ValueError, match=r"ca\.crt is no certificate"):
+        superlink_tls(folder)
+
+
+def test_an_address_in_use_is_named(certificates):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ValueError, match=rf"--listen {listen} cannot be used \(.*in use"):
+            call("--certificates", str(certificates), "--listen", listen)
+
+
+def test_there_is_no_insecure_gate(certificates, capsys):
+    with pytest.raises(SystemExit):
+        call("--certificates", str(certificates), "--insecure")
+    assert "unrecognized arguments: --insecure" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_real_gate(certificates, tmp_path):
+    """As bytes on the wire: absolute paths, old TLS, no TLS, a SuperLink that is away, the end."""
+    port, gate_port = free_ports(2)
+    address = ("127.0.0.1", gate_port)
+    modern = superlink_tls(certificates)
+    with running("gate", gate_words(certificates, port, gate_port), tmp_path) as program:
+        program.wait_for("the gate listens")
+
+        def ask(
+            line: str, headers: str = "Content-Length: 0", *, tls: ssl.SSLContext = modern
+        ) -> int:
+            """Return the status of the answer to one request."""
+            with (
+                socket.create_connection(address, timeout=10) as plain,
+                tls.wrap_socket(plain, server_hostname="localhost") as secure,
+            ):
+                secure.sendall(f"{line} HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n".encode())
+                return int(secure.makefile("r", encoding="latin-1").readline().split()[1])
+
+        path = PULL.decode()
+        assert ask(f"POST {path}") == 502
+        assert ask(f"POST {path}?a") == 404
+        assert ask(f"POST https://localhost{path}") == 404
+        assert ask("POST /v1/fleet/../control/start-run") == 404
+        assert ask(f"POST {path}", "Transfer-Encoding: chunked\r\nContent-Length: 5") == 411
+        assert ask(f"POST {path}", "Content-Length: 2147483648") == 413
+        assert ask(f"GET {path}", "Connection: Upgrade\r\nUpgrade: websocket") == 404
+        with socket.create_connection(address, timeout=10) as plain:
+            plain.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
+            assert not plain.recv(100).startswith(b"HTTP")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            ask(f"POST {path}", tls=only_tls_1_1(certificates))
+        program.process.terminate()
+        assert program.wait_for_exit() == 0
+        assert "Traceback" not in program.text
+
+
+def only_tls_1_1(certificates: Path) -> ssl.SSLContext:
+    """Return what an old client would use, with nothing forbidden on its own side."""
+    context = superlink_tls(certificates)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning):
+        context.minimum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.warns(DeprecationWarning):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    return context

@@ -1,0 +1,193 @@
+"""Who gets in and who does not: real SuperLink, real gate, real SuperNodes, on this machine."""
+
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.proto.fleet_pb2 import PullMessagesRequest, RegisterNodeFleetRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from fl_app.certificates import make_certificates
+from fl_app.gate import FLEET_PATHS, superlink_tls
+from fl_app.simulate import free_ports
+from tests.device_processes import (
+    Federation,
+    environment,
+    federation,
+    gate_words,
+    running,
+    superlink_words,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory) -> Iterator[Federation]:
+    with federation(tmp_path_factory.mktemp("federation")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def nodes(devices) -> dict[str, int]:
+    """Two registered devices: name to node id."""
+    names = ("berlin", "paris")
+    return dict(zip(names, devices.register(*names), strict=True))
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory) -> Path:
+    """The certificates of another federation, with a device called eve."""
+    folder = tmp_path_factory.mktemp("strangers")
+    make_certificates(folder, ["localhost"], ["eve"])
+    return folder
+
+
+def post(devices: Federation, port: int, path: str, body: bytes = b"") -> httpx.Response:
+    """Send what anybody can send who reaches a port, without any key."""
+    with httpx.Client(verify=superlink_tls(devices.certificates), trust_env=False) as client:
+        headers = {"content-type": "application/protobuf"}
+        return client.post(f"https://127.0.0.1:{port}{path}", content=body, headers=headers)
+
+
+def fleet_client(devices: Federation, key: Path, port: int | None = None) -> FleetHttpClient:
+    """Return what a SuperNode with this key speaks through."""
+    private = load_ssh_private_key(key.read_bytes(), None)
+    return FleetHttpClient.from_server_address(
+        f"127.0.0.1:{port or devices.gate_port}",
+        insecure=False,
+        root_certificates=(devices.certificates / "ca.crt").read_bytes(),
+        interceptors=[NodeAuthHttpInterceptor(private, private.public_key())],
+    )
+
+
+def status_of(call, request) -> int:
+    try:
+        call(request)
+    except httpx.HTTPStatusError as error:
+        return error.response.status_code
+    return 200
+
+
+def test_a_registered_device_gets_in(devices, nodes):
+    before = devices.gate.text
+    with devices.supernode("berlin", 'name="berlin"') as supernode:
+        line = supernode.wait_for("SuperNode ID")
+        assert re.findall(r"\d{5,}", line) == [str(nodes["berlin"])]
+        listed = devices.flwr("supernode", "list")["nodes"]
+        status = {int(one["node-id"]): one["status"] for one in listed}
+        assert status == {nodes["berlin"]: "online", nodes["paris"]: "registered"}
+    # It signed off through the gate as well.
+    devices.superlink.wait_for(f"Deactivated node_id={nodes['berlin']}")
+    assert "refused" not in devices.gate.text.removeprefix(before)
+
+
+def test_a_device_that_nobody_registered_is_refused(devices, strangers):
+    with devices.supernode("eve", key=strangers / "devices/eve.key") as supernode:
+        assert supernode.wait_for_exit() != 0
+        assert "Failed to activate SuperNode" in supernode.text
+        assert "SuperNode ID" not in supernode.text
+
+
+def test_a_device_with_another_authority_refuses_the_server(devices, nodes, strangers):
+    wrong = str(strangers / "ca.crt")
+    with devices.supernode("paris", root_certificates=wrong) as supernode:
+        assert supernode.wait_for_exit() != 0
+        assert "unable to get local issuer certificate" in supernode.text
+        assert "SuperNode ID" not in supernode.text
+
+
+def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes, tmp_path):
+    """Its authority is the right one, and still valid."""
+    old = tmp_path / "old"
+    make_certificates(old, ["localhost"], [], now=datetime(2025, 1, 1, tzinfo=UTC))
+    (gate_port,) = free_ports(1)
+    words = gate_words(old, devices.port, gate_port)
+    with running("gate", words, tmp_path / "gate") as gate:
+        gate.wait_for("server.crt expires on 2026-01-01")
+        with devices.supernode(
+            "paris", root_certificates=str(old / "ca.crt"), superlink=f"127.0.0.1:{gate_port}"
+        ) as supernode:
+            assert supernode.wait_for_exit() != 0
+            assert "certificate has expired" in supernode.text
+
+
+def test_a_device_speaks_only_for_itself(devices, nodes, strangers):
+    berlin, eve = devices.certificates / "devices/berlin.key", strangers / "devices/eve.key"
+    own, other = (
+        PullMessagesRequest(node=Node(node_id=nodes[name])) for name in ("berlin", "paris")
+    )
+    with fleet_client(devices, berlin) as client:
+        assert status_of(client.PullMessages, own) == 200
+        assert status_of(client.PullMessages, other) == 401
+    with fleet_client(devices, eve) as client:
+        assert status_of(client.PullMessages, own) == 401
+    body = own.SerializeToString()
+    assert post(devices, devices.gate_port, "/v1/fleet/pull-messages", body).status_code == 401
+
+
+def test_nobody_registers_itself(devices, strangers):
+    """Neither through the gate nor, were the gate not there, at the SuperLink."""
+    key = strangers / "devices/eve.key"
+    public = load_ssh_private_key(key.read_bytes(), None).public_key()
+    request = RegisterNodeFleetRequest(public_key=public_key_to_bytes(public))
+    with fleet_client(devices, key) as client:
+        assert status_of(client.RegisterNode, request) == 404
+    with fleet_client(devices, key, devices.port) as client:
+        assert status_of(client.RegisterNode, request) not in (200, 404)
+
+
+def test_nothing_but_the_fleet_api_is_reached_through_the_gate(devices):
+    paths = {path for _, path in PROTOBUF_REQUEST_TYPES} | {"/health", "/docs", "/openapi.json"}
+    closed = paths - {path.decode() for path in FLEET_PATHS}
+    assert {"/v1/control/start-run", "/v1/runtime/acquire-task"} <= closed
+    before = devices.superlink.text
+    assert {post(devices, devices.gate_port, path).status_code for path in closed} == {404}
+    heard = devices.superlink.text.removeprefix(before)
+    assert "/v1/control" not in heard
+    assert "/v1/runtime" not in heard
+
+
+def test_without_tls_there_is_no_answer(devices):
+    for port in (devices.port, devices.gate_port):
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"http://127.0.0.1:{port}/v1/fleet/pull-messages", trust_env=False)
+
+
+def test_half_a_message_leaves_no_trace(devices):
+    """The gate lets go of the SuperLink when a device breaks off."""
+    context = superlink_tls(devices.certificates)
+    with (
+        socket.create_connection(("127.0.0.1", devices.gate_port), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        secure.sendall(
+            b"POST /v1/fleet/push-object HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\nhalf"
+        )
+    assert post(devices, devices.gate_port, "/v1/fleet/push-object").status_code == 401
+    assert "Traceback" not in devices.gate.text
+    assert "Error" not in devices.gate.text
+
+
+def test_a_superlink_that_should_know_its_devices_does_not_start_without_tls(tmp_path):
+    words = superlink_words(tmp_path, *free_ports(1), tmp_path / "state.db")
+    done = subprocess.run(
+        [*words, "--insecure"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "requires encrypted TLS" in done.stdout + done.stderr

@@ -333,9 +333,7 @@ def test_a_client_that_fails_in_the_pre_round_is_named_and_the_others_go_on(word
     run(strategy, grid)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
     assert list(strategy.failures) == [4]
-    assert any(
-        "client 4 is left out" in line and word in line for line in caplog.text.splitlines()
-    )
+    assert any("client 4 is left out" in line and word in line for line in caplog.text.splitlines())
     assert set(strategy.reports[0].accuracies) == {0, 1, 2, 3, 5, 6}
     assert not any(
         m.metadata.message_type == "train" and m.metadata.dst_node_id == grid.node_of(4)

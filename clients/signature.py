@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -81,6 +79,8 @@ def linear_signature(
     ValueError
         If there is no row, an entry is not finite, or a number is below 1.
     """
+    from sklearn.decomposition import PCA  # noqa: PLC0415 - it takes a second
+
     _check(features, num_centroids)
     if num_components < 1:
         raise ValueError(
@@ -112,6 +112,8 @@ def _check(rows: Float32, num_centroids: int) -> None:
 
 
 def _centroids(rows: Float32, num_centroids: int, seed: int) -> Float32:
+    from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second
+
     distinct = np.unique(rows, axis=0)  # sorted, which makes the result independent of row order
     if len(distinct) <= num_centroids:
         return distinct

@@ -8,7 +8,6 @@ from typing import ClassVar, Unpack
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from strategies.aggregation import ClusterMean, cluster_models
@@ -60,6 +59,8 @@ class ModelClustering(Clustering):
         return Clusters({**before, **found}, self.num_clusters)
 
     def _first_labels(self, trained: NDArray[np.float64]) -> NDArray[np.int64]:
+        from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second
+
         # n models span n dimensions at most: in these, distances are the same and k-means is fast.
         left, scale, _ = np.linalg.svd(trained, full_matrices=False)
         number = min(self.num_clusters, len(np.unique(trained, axis=0)))

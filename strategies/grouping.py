@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import DisjointSet, linkage
 from scipy.spatial.distance import squareform
-from sklearn.metrics import silhouette_score
 
 LINKAGES = ("average", "complete", "single", "ward", "weighted", "centroid", "median")
 COUNT_RULES = ("elbow", "silhouette")
@@ -164,6 +163,9 @@ def best_silhouette(distances: Float64, merges: Float64) -> int:
     merges : NDArray[np.float64], shape (K − 1, 4)
         A dendrogram of K >= 2 clients.
     """
+    # On a device, each message is a process of its own, which imports this file and needs no more.
+    from sklearn.metrics import silhouette_score  # noqa: PLC0415 - it takes a second
+
     numbers = range(2, len(distances))
     if not numbers:
         return 2

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist, pdist, squareform
-from sklearn.decomposition import PCA
 
 from strategies.grouping import Grouping, NumClusters, agglomerate_distances, cut_dendrogram
 
@@ -93,6 +92,8 @@ def _plane(points: Float32, seed: int, num_neighbors: int) -> Float64:
 
 
 def _principal_plane(points: Float64) -> Float64:
+    from sklearn.decomposition import PCA  # noqa: PLC0415 - it takes a second
+
     plane = np.zeros((len(points), 2))
     if len(np.unique(points, axis=0)) > 1:
         found = PCA(min(2, *points.shape), svd_solver="full").fit_transform(points)

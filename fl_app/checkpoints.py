@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from fl_app.config import CHECKPOINTS, Config
 from fl_core.checkpoint import load_checkpoint, save_checkpoint
@@ -19,6 +23,8 @@ _MAY_DIFFER = {
     "pre-round-deadline",
     "round-deadline",
 }
+
+PATIENCE = 90.0  # seconds
 
 
 class Checkpoints:
@@ -68,6 +74,31 @@ class Checkpoints:
         if saved["agreement"] is not None:
             self.agreement = Agreement.from_config(saved["agreement"])
         self.names.update(saved["names"])
+
+    @contextmanager
+    def only_run(self) -> Iterator[None]:
+        """Keep other runs out of the results folder.
+
+        Raises
+        ------
+        RuntimeError
+            If another run does not leave it soon. That of a SuperLink that was killed ends within
+            a minute.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / ".lock")
+        try:
+            lock.acquire(timeout=PATIENCE)
+        except Timeout:
+            raise RuntimeError(
+                f"another run goes on in {self.folder}: watch it with flwr log, or stop it with "
+                "flwr stop, before you resume it."
+            ) from None
+        try:
+            yield
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
     def is_due(self, report: RoundReport) -> bool:
         """Return whether a checkpoint is to be written after this round."""

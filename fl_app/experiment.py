@@ -67,16 +67,17 @@ def _simulate(config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
     for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
         first = setting_of(seed)
     check(first, num_clients - config.newcomers)
-    results = Results(resolved(first, num_clients, checkpoints.folder))
     progress = _progress(config)
-    progress.begin(config, num_clients, results.folder)
-    # The first message to a worker waits for Ray, imports and data: kept out of the strategies'
-    # seconds.
     told = {protocol.NUM_CLIENTS: num_clients}
-    roll = Conversation(grid, {**told, protocol.SEED: config.seed}, config.pre_round_deadline)
-    roll.call_roll()
-    progress.clients_ready()
-    _run_all(setting_of, told, grid, roll, results, progress, checkpoints)
+    with checkpoints.only_run():
+        results = Results(resolved(first, num_clients, checkpoints.folder))
+        progress.begin(config, num_clients, results.folder)
+        # The first message to a worker waits for Ray, imports and data: kept out of the
+        # strategies' seconds.
+        roll = Conversation(grid, {**told, protocol.SEED: config.seed}, config.pre_round_deadline)
+        roll.call_roll()
+        progress.clients_ready()
+        _run_all(setting_of, told, grid, roll, results, progress, checkpoints)
 
 
 def _run_on_devices(config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
@@ -97,11 +98,13 @@ def _run_on_devices(config: Config, grid: Grid, checkpoints: Checkpoints) -> Non
 
     first = setting_of(config.seed)
     check(first, len(roll.nodes))
-    results = Results(resolved(first, len(roll.names), checkpoints.folder))
     progress = _progress(config)
-    progress.meet([roll.names[client] for client in roll.nodes], agreement, config, results.folder)
+    names = [roll.names[client] for client in roll.nodes]
     told: dict[str, ConfigRecordValues] = {**agreement.as_config()}
-    _run_all(setting_of, told, grid, roll, results, progress, checkpoints)
+    with checkpoints.only_run():
+        results = Results(resolved(first, len(roll.names), checkpoints.folder))
+        progress.meet(names, agreement, config, results.folder)
+        _run_all(setting_of, told, grid, roll, results, progress, checkpoints)
 
 
 def _surveys(roll: Conversation) -> dict[str, Survey]:
@@ -233,7 +236,8 @@ def run_strategy(
         "seed": seed,
         "on_round": on_round,
         "pre_round_timeout": config.pre_round_deadline,
-        "names": roll.names,
+        # In a simulation, clients are asked again: they forget what an earlier strategy left there.
+        "roll": roll if federation is None else None,
     }
     strategy = build_strategy(name, setting, options)
     if checkpoint is not None:

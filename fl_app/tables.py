@@ -146,10 +146,8 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
     """Return who is in which cluster and, where tasks are known, how many of each that is."""
     tasks = run.get("tasks")
     found = f" (ARI {run['ari']:.2f})" if tasks else ""
-    table = Table(
-        title=f"{run['strategy']}, seed {run['seed']}: clusters found{found}",
-        title_justify="left",
-    )
+    title = f"{run['strategy']}, seed {run['seed']}: clusters found{found}"
+    table = Table(title=title, title_justify="left", min_width=len(title))
     table.add_column("cluster", justify="right")
     table.add_column("clients")
     for task in sorted(set(tasks or ())):

@@ -80,7 +80,7 @@ class Options(TypedDict, total=False):
     seed: int
     on_round: Callable[[RoundReport], None]
     pre_round_timeout: float | None
-    names: dict[int, str] | None
+    roll: Conversation | None
 
 
 class ClusteredStrategy(Strategy):
@@ -110,8 +110,9 @@ class ClusteredStrategy(Strategy):
     pre_round_timeout : float, optional
         Seconds to wait for the answers to each query that finds clusters; by default, as long as
         for training.
-    names : dict of str, optional
-        From client index to name, of those known beforehand; the names of newcomers are added.
+    roll : Conversation, optional
+        In which the clients have told their indices already: they are not asked again, and the
+        names of newcomers are added to its names.
 
     Attributes
     ----------
@@ -144,7 +145,7 @@ class ClusteredStrategy(Strategy):
         seed: int = 0,
         on_round: Callable[[RoundReport], None] = lambda report: None,
         pre_round_timeout: float | None = None,
-        names: dict[int, str] | None = None,
+        roll: Conversation | None = None,
     ) -> None:
         self.clustering = clustering
         self.aggregation = aggregation or ClusterMean()
@@ -153,7 +154,8 @@ class ClusteredStrategy(Strategy):
         self.seed = seed
         self.on_round = on_round
         self.pre_round_timeout = pre_round_timeout
-        self.names = {} if names is None else names
+        self.roll = roll
+        self.names: dict[int, str] = {} if roll is None else roll.names
         self._checkpoint: Mapping[str, Any] | None = None
         self._forget()
 
@@ -215,10 +217,14 @@ class ClusteredStrategy(Strategy):
         """
         self._forget()
         self._num_rounds, self._timeout = num_rounds, timeout
-        self._begin_conversation(grid, train_config or ConfigRecord())
         checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is not None:
+            self.names.update(checkpoint["names"])
+        started = time.perf_counter()
+        self._begin_conversation(grid, train_config or ConfigRecord())
         if checkpoint is None:
             self._find_clusters(initial_arrays)
+            self.seconds.pre_round = time.perf_counter() - started
         else:
             self._recall(checkpoint)
         done = self._done
@@ -319,10 +325,12 @@ class ClusteredStrategy(Strategy):
             traffic=self.pre_round_traffic,
             training_traffic=self.train_traffic,
         )
+        if self.roll is None:
+            self._conversation.call_roll()
+        else:
+            self._conversation.go_on_from(self.roll)
 
     def _find_clusters(self, initial: ArrayRecord) -> None:
-        started = time.perf_counter()
-        self._conversation.call_roll()
         self.clusters = self.clustering.find(self._conversation)
         self._initial = protocol.to_arrays(initial)
         models = self.clustering.first_models(self._initial, self.clusters.count)
@@ -330,7 +338,6 @@ class ClusteredStrategy(Strategy):
         if self.aggregation.per_client:
             models = [models[cluster] for cluster in self.clusters.of_client.values()]
         self._hold(models)
-        self.seconds.pre_round = time.perf_counter() - started
 
     def _recall(self, checkpoint: Mapping[str, Any]) -> None:
         """Take over a checkpoint, and find the clients again."""
@@ -341,7 +348,6 @@ class ClusteredStrategy(Strategy):
         self.clusters = Clusters(**checkpoint["clusters"])
         self.clustering.recall(checkpoint["clustering"])
         self.reports = [RoundReport(**report) for report in checkpoint["reports"]]
-        self.names.update(checkpoint["names"])
         self._num_examples = dict(checkpoint["num-examples"])
         self._participants = checkpoint["participants"]
         self.seconds = Seconds(**checkpoint["seconds"])
@@ -350,7 +356,6 @@ class ClusteredStrategy(Strategy):
         self._done = checkpoint["round"]
         conversation = self._conversation
         conversation.server_round = self._done
-        conversation.call_roll()
         # Clients that had failed are newcomers once more, and so are those that came since.
         strangers = [
             client for client in conversation.nodes if client not in self.clusters.of_client

@@ -126,6 +126,11 @@ class Conversation:
             raise RuntimeError("no client answered: " + _first_reason(failures))
         self.nodes = found
 
+    def go_on_from(self, roll: Conversation) -> None:
+        """Take over the clients that answered another conversation's roll call."""
+        self.nodes = dict(roll.nodes)
+        self._connected = set(roll._connected)
+
     def admit_newcomers(self) -> list[int]:
         """Ask nodes that were not connected before for their index, and return those let in.
 

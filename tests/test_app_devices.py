@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from flwr.app import Context, RecordDict
 from PIL import Image
 from safetensors.torch import load_file
@@ -38,7 +39,7 @@ def own_cache(tmp_path, monkeypatch):
 class Devices(LocalGrid):
     """Nodes that know their name and folder; `away` are not connected when the server looks.
 
-    It looks 0 before the roll call, 1 in it, 2 as the strategy starts, 3 in round 1, and so on.
+    It looks 0 before the roll call, 1 in it, 2 in round 1, and so on.
     """
 
     def __init__(self, folders, run_config, *, spoil=None, away=None, model_paths=None):
@@ -279,7 +280,7 @@ def test_a_device_that_answers_garbage_is_named_and_the_others_go_on(tmp_path, g
 def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(tmp_path):
     folders = write_sites(tmp_path / "sites")
     path = tmp_path / "rome.safetensors"
-    away = {"rome": range(4)}  # it is there from round 2 on
+    away = {"rome": range(3)}  # it is there from round 2 on
     summary, grid = run(
         tmp_path / "out", folders, away=away, model_paths={"rome": path}, num_clients=3
     )
@@ -402,6 +403,17 @@ def test_resuming_a_finished_run_only_hands_the_models_out_again(tmp_path):
     )
     assert set(grid.asked("lyon")) == {"query.describe", "query.keep_model"}
     assert load_model(path)[1].num_rounds == 3
+
+
+def test_a_folder_in_which_a_run_goes_on_is_left_alone(tmp_path, monkeypatch):
+    """A SuperLink that is killed leaves its ServerApp running for half a minute."""
+    monkeypatch.setattr("fl_app.checkpoints.PATIENCE", 0.1)
+    folders = write_sites(tmp_path / "sites", images=4)
+    run(tmp_path / "out", folders, checkpoint_every=3)
+    before = (tmp_path / "out/summary.json").read_bytes()
+    with FileLock(tmp_path / "out/.lock"), pytest.raises(RuntimeError, match="another run goes on"):
+        run(tmp_path / "out", folders, resume=str(tmp_path / "out"), checkpoint_every=3)
+    assert (tmp_path / "out/summary.json").read_bytes() == before
 
 
 def test_there_must_be_something_to_resume(tmp_path):

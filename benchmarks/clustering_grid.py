@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from clients.features import feature_map
 from clients.spectrum import leading_spectrum, relevance
-from fl_core.datasets import cache_dir, load_dataset
+from fl_core.datasets import Dataset, cache_dir, load_dataset
 from fl_core.federation import FederationSettings, simulate_federation
 from fl_core.partition import Kind
 from strategies.grouping import agglomerate, average_relevance
@@ -57,15 +57,18 @@ class Score(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def all_features(dataset: str, features: str) -> NDArray[np.float32]:
-    """Return the features of every training image, computed once per process."""
-    images = load_dataset(dataset).train_images
-    return feature_map(features, cache_dir=cache_dir())(images).numpy()
+def all_features(dataset: Dataset, features: str) -> NDArray[np.float32]:
+    """Return the features of every training image; the process keeps the last ones.
+
+    The data set is the federation's own, not its name: which images mnist-5k trains on depends on
+    the seed.
+    """
+    return feature_map(features, cache_dir=cache_dir())(dataset.train_images).numpy()
 
 
 @lru_cache(maxsize=1)
 def similarity(
-    dataset: str, features: str, num_eigenvectors: int, images: tuple[bytes, ...]
+    dataset: Dataset, features: str, num_eigenvectors: int, images: tuple[bytes, ...]
 ) -> NDArray[np.float64]:
     """Return R of the clients that hold these images: indices, int64, as bytes.
 
@@ -98,7 +101,7 @@ def score(cell: Cell) -> Score:
     )
     partition = federation.partition
     images = tuple(indices.tobytes() for indices in partition.train)
-    found = similarity(cell.dataset, cell.features, cell.num_eigenvectors, images)
+    found = similarity(federation.dataset, cell.features, cell.num_eigenvectors, images)
     given = agglomerate(found, cell.num_tasks).labels
     auto = agglomerate(found, "elbow").labels
     return Score(
@@ -117,13 +120,18 @@ def grid(
     dataset: str, features: str, num_eigenvectors: int, seeds: int, workers: int
 ) -> dict[Cell, Score]:
     """Return the score of every cell of one data set and feature map."""
-    cells = [
-        Cell(dataset, features, num_eigenvectors, partition, tasks, noise, rate, seed)
-        for partition, tasks, seed, (noise, rate) in product(KINDS, (2, 3, 5), range(seeds), NOISES)
-    ]
-    all_features(dataset, features)  # before the fork: the workers share its pages
-    with multiprocessing.get_context("fork").Pool(workers, _start_worker) as pool:
-        return dict(zip(cells, pool.map(score, cells, chunksize=6), strict=True))
+    scores: dict[Cell, Score] = {}
+    for seed in range(seeds):
+        cells = [
+            Cell(dataset, features, num_eigenvectors, partition, tasks, noise, rate, seed)
+            for partition, tasks, (noise, rate) in product(KINDS, (2, 3, 5), NOISES)
+        ]
+        # Before the fork: the workers share its pages.
+        all_features(load_dataset(dataset, seed=seed), features)
+        with multiprocessing.get_context("fork").Pool(workers, _start_worker) as pool:
+            found = pool.map(score, cells, chunksize=len(NOISES))
+        scores |= zip(cells, found, strict=True)
+    return scores
 
 
 def markdown(scores: dict[Cell, Score], title: str) -> str:

@@ -11,15 +11,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from clients.autoencoder import encode, pretrained_autoencoder
 from clients.signature import signature
-from fl_core.datasets import load_dataset
+from fl_core.datasets import Dataset
 from fl_core.federation import FederationSettings, simulate_federation
 from fl_core.partition import Kind
 from strategies.grouping import NumClusters
@@ -51,8 +54,8 @@ GROUPS = (
 
 
 def federations(group: Group, seeds: int) -> Iterator[FederationSettings]:
-    """Yield the settings of a group's federations."""
-    for partition, tasks, seed in product(group.partitions, group.tasks, range(seeds)):
+    """Yield the settings of a group's federations, those of one seed after one another."""
+    for seed, partition, tasks in product(range(seeds), group.partitions, group.tasks):
         yield FederationSettings(
             dataset=group.dataset,
             data_dir="",
@@ -69,13 +72,21 @@ def federations(group: Group, seeds: int) -> Iterator[FederationSettings]:
         )
 
 
+@lru_cache(maxsize=1)
+def all_embeddings(dataset: Dataset) -> NDArray[np.float32]:
+    """Return the embeddings of every training image; the process keeps the last ones.
+
+    The data set is the federation's own: which images mnist-5k trains on depends on the seed.
+    """
+    return encode(pretrained_autoencoder("mnist-5k", 1), dataset.train_images)
+
+
 def count(group: Group, seeds: int) -> tuple[int, Counter[tuple[float, str]]]:
     """Return the number of federations, and how many each γ and way of counting group exactly."""
-    encoder = pretrained_autoencoder("mnist-5k", 1)
-    embeddings = encode(encoder, load_dataset(group.dataset).train_images)
     number, right = 0, Counter[tuple[float, str]]()
     for settings in federations(group, seeds):
-        partition = simulate_federation(settings).partition
+        federation = simulate_federation(settings)
+        partition, embeddings = federation.partition, all_embeddings(federation.dataset)
         signatures = [signature(embeddings[own], 5, settings.seed) for own in partition.train]
         distances = closest_distances(embed_signatures(signatures, settings.seed))
         number += 1

@@ -61,10 +61,9 @@ def cells(datasets: Iterable[str], seeds: Iterable[int], features: str = "hog") 
     """Return the cells of docs/relevance.md: mnist-5k also with clients of a handful of images."""
     return [
         Cell(dataset, partition, tasks, seed, min_samples, features=features)
-        for dataset in datasets
-        for partition in KINDS
+        for dataset, seed, partition in product(datasets, seeds, KINDS)
         for min_samples in ((20, 1) if dataset == "mnist-5k" else (20,))
-        for tasks, seed in product((2, 3, 5), seeds)
+        for tasks in (2, 3, 5)
     ]
 
 
@@ -86,7 +85,7 @@ def spectra_and_tasks(cell: Cell) -> tuple[list[Spectrum], NDArray[np.int64]]:
             seed=cell.seed,
         )
     )
-    rows = all_features(cell.dataset, cell.features)
+    rows = all_features(federation.dataset, cell.features)
     partition = federation.partition
     spectra = [leading_spectrum(rows[own], MOST_EIGENVECTORS) for own in partition.train]
     return spectra, partition.client_tasks

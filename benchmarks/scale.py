@@ -2,7 +2,9 @@
 
 Bytes are of the records that are really sent; seconds and peak memory are of the functions that
 clients and server really call, on random eigenvectors, since what is in them does not matter to
-either. The network is not run: what it takes is bytes divided by its speed.
+either: the ClientApp's queries, the server's strategy, and Flower's own way from it to the
+SuperLink, whose store of objects stands in for the SuperLink. The network is not run: what it takes
+is bytes divided by its speed.
 """
 
 from __future__ import annotations
@@ -14,27 +16,38 @@ import math
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+from flwr.proto.runtime_pb2 import PushAppMessagesRequest, PushAppMessagesResponse
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid.http_grid import HttpGrid
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from clients.attacks import random_basis
 from clients.features import feature_dimension, feature_map
-from clients.spectrum import RELEVANCES, USUAL_EIGENVECTORS, Spectrum, leading_spectrum
+from clients.handlers import answer_pre_round
+from clients.spectrum import USUAL_EIGENVECTORS
 from fl_core import protocol
 from fl_core.datasets import load_dataset
 from fl_core.files import replacing
+from strategies.conversation import Conversation
 from strategies.grouping import agglomerate, average_relevance
+from strategies.spectral import SpectralClustering
 
 DEVICES = (100, 1_000, 10_000)
 IMAGES = 2_400  # MNIST's 60,000 over 25 clients
@@ -48,17 +61,20 @@ def message_bytes(devices: int, num_eigenvectors: int, dimension: int) -> dict[s
     As `protocol.payload_bytes` counts them: arrays with their headers of 128 bytes, and metrics;
     without Flower's envelope and the config record.
     """
-    vectors = Array(np.zeros((dimension, num_eigenvectors), np.float32))
+
+    def array(columns: int) -> RecordDict:
+        vectors = {protocol.EIGENVECTORS: np.zeros((dimension, columns), np.float32)}
+        return RecordDict({protocol.ARRAYS: protocol.to_record(vectors)})
+
     index = MetricRecord({protocol.CLIENT_INDEX: 0})
     scores = MetricRecord({protocol.RELEVANCES: [0.0] * devices})
-    own = ArrayRecord({protocol.EIGENVECTORS: vectors})
-    up = {
+    contents = {
         protocol.DESCRIBE: RecordDict({protocol.METRICS: index}),
-        protocol.SPECTRUM: RecordDict({protocol.ARRAYS: own}),
+        protocol.SPECTRUM: array(num_eigenvectors),
         protocol.RELEVANCE: RecordDict({protocol.METRICS: scores}),
+        "everybody": array(devices * num_eigenvectors),
     }
-    found = {name: protocol.payload_bytes(content) for name, content in up.items()}
-    return {**found, "everybody": devices * found[protocol.SPECTRUM]}
+    return {name: protocol.payload_bytes(content) for name, content in contents.items()}
 
 
 def least(function: Callable[[], object], times: int) -> float:
@@ -81,36 +97,154 @@ def peak(function: Callable[[], object]) -> int:
     return most
 
 
-def own_spectrum(num_eigenvectors: int) -> tuple[Spectrum, float]:
-    """Return the spectrum of 2,400 images of mnist-5k, and the seconds it took, features included.
+@dataclass(frozen=True)
+class Device:
+    """A device that has answered the first query, and waits for everybody's eigenvectors."""
 
-    Without the process's first call, which builds a table.
+    app: ClientApp
+    waiting: RecordDict
+    spectrum_seconds: float
+
+    def answer(self, message_id: str, objects: Mapping[str, bytes]) -> Message:
+        """Unpack everybody's eigenvectors as they arrived, and answer with its relevances."""
+        message = cast(Message, inflate_object_from_contents(message_id, dict(objects)))
+        return self.app(message, _context(RecordDict(dict(self.waiting))))
+
+
+def device(num_eigenvectors: int) -> Device:
+    """Return a device with 2,400 images of mnist-5k, its Gram matrix computed.
+
+    The seconds of the first query, features included, are without the process's first call, which
+    builds a table.
     """
     images = load_dataset("mnist-5k").train_images[:IMAGES]
-    features = feature_map("hog")
-
-    def spectrum() -> Spectrum:
-        return leading_spectrum(features(images).numpy(), num_eigenvectors)
-
-    return spectrum(), least(spectrum, 20)
-
-
-def everybody(devices: int, shape: tuple[int, int]) -> dict[str, Array]:
-    """Return every device's eigenvectors as they are sent; a hundred different ones."""
-    rng = np.random.default_rng(0)
-    bases = [random_basis(shape, rng) for _ in range(100)]
-    # Each device's bytes are its own, as they would be on arrival.
-    return {str(device): Array(bases[device % 100]) for device in range(devices)}
+    hog = feature_map("hog")
+    app = ClientApp()
+    answer_pre_round(app, lambda _message, _context: hog(images).numpy())
+    config = ConfigRecord({protocol.NUM_EIGENVECTORS: num_eigenvectors})
+    query = Message(RecordDict({protocol.CONFIG: config}), 1, protocol.query(protocol.SPECTRUM))
+    context = _context(RecordDict())
+    app(query, context)
+    seconds = least(lambda: app(query, _context(RecordDict())), 20)
+    return Device(app, context.state, seconds)
 
 
-def measure_client(devices: int, relevance: str, spectrum: Spectrum, times: int) -> dict[str, Any]:
-    """Return seconds and peak bytes of a client's answer to everybody's eigenvectors."""
-    dimension, count = spectrum.eigenvectors.shape
-    sent = everybody(devices, (dimension, count))
+def _context(state: RecordDict) -> Context:
+    return Context(run_id=1, node_id=1, node_config={"partition-id": 0}, state=state, run_config={})
 
-    def answer() -> list[float]:
-        vectors = [array.numpy() for array in sent.values()]
-        return RELEVANCES[relevance](spectrum.gram, spectrum.eigenvalues, vectors)
+
+class _Sent(Exception):  # noqa: N818
+    """The message with everybody's eigenvectors is out: there is nothing more to measure."""
+
+
+class OnPaper(HttpGrid):
+    """Flower's way from the server to the SuperLink, with the SuperLink's store but no network.
+
+    Its nodes answer the first query with eigenvectors; the second ends with `_Sent`.
+
+    Attributes
+    ----------
+    messages : list of Message
+        The second query, one for each device.
+    request_bytes, missing_objects : int
+        Of the request with which the ServerApp announces them, and how many objects the SuperLink
+        then asks for, chunks of 5 MiB among them.
+    asking_seconds, naming_seconds, registering_seconds : float
+        What it took from the devices' answers to the messages, from these to the request, and, in
+        the SuperLink, from the request to the list of objects that it has not.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        super().__init__(token="none")  # noqa: S106 - nobody is asked for it
+        self.set_run(Run.create_empty(1))
+        rng = np.random.default_rng(0)
+        self.bases = [Array(random_basis(shape, rng)) for _ in range(100)]
+        self.messages: list[Message] = []
+        self.request_bytes = self.missing_objects = 0
+        self.asking_seconds = self.naming_seconds = self.registering_seconds = 0.0
+
+    @property
+    def _runtime_client(self) -> Any:
+        # No object is asked for, so none is pushed.
+        return SimpleNamespace(PushMessages=self._register, PushObject=None)
+
+    def _register(self, request: PushAppMessagesRequest) -> PushAppMessagesResponse:
+        """Do what the SuperLink does with the names in the messages."""
+        started = time.perf_counter()
+        store, missing = InMemoryObjectStore(), set[str]()
+        for tree in request.message_object_trees:
+            missing.update(store.preregister(1, tree))
+        self.registering_seconds = time.perf_counter() - started
+        self.request_bytes, self.missing_objects = request.ByteSize(), len(missing)
+        return PushAppMessagesResponse()
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Answer the first query, and push the messages of the second."""
+        now = time.perf_counter()
+        self.messages = list(messages)
+        if self.messages[0].metadata.message_type == protocol.query(protocol.SPECTRUM):
+            replies = [
+                Message(
+                    RecordDict(
+                        {protocol.ARRAYS: ArrayRecord({protocol.EIGENVECTORS: self.bases[i % 100]})}
+                    ),
+                    reply_to=message,
+                )
+                for i, message in enumerate(self.messages)
+            ]
+            self._answered = time.perf_counter()
+            return replies
+        self.asking_seconds = now - self._answered
+        self.push_messages(self.messages)
+        self.naming_seconds = time.perf_counter() - now - self.registering_seconds
+        raise _Sent
+
+
+def ask_everybody(devices: int, relevance: str, dimension: int) -> OnPaper:
+    """Run the server's side of the pre-round until everybody's eigenvectors are sent."""
+    count = USUAL_EIGENVECTORS[relevance]
+    grid = OnPaper((dimension, count))
+    nodes = np.random.default_rng(0).integers(1, 2**63, devices).tolist()
+    conversation = Conversation(grid, {protocol.SEED: 0}, 600, nodes=dict(enumerate(nodes)))
+    with suppress(_Sent):
+        SpectralClustering(num_eigenvectors=count, relevance=relevance).find(conversation)
+    return grid
+
+
+def measure_sending(
+    devices: int, relevance: str, dimension: int, times: int
+) -> tuple[dict[str, Any], Message]:
+    """Return what the message with everybody's eigenvectors takes on the server, and one of them.
+
+    Seconds are the least of several runs, each for itself.
+    """
+    runs = [ask_everybody(devices, relevance, dimension) for _ in range(times)]
+    first = runs[0]
+    seconds = {
+        f"{name}-seconds": min(getattr(run, f"{name}_seconds") for run in runs)
+        for name in ("asking", "naming", "registering")
+    }
+    message = first.messages[0]
+    return {
+        "request-bytes": first.request_bytes,
+        "objects": len(get_all_nested_objects(message)),
+        "objects-of-all": first.missing_objects,
+        "sending-peak-bytes": peak(lambda: ask_everybody(devices, relevance, dimension)),
+        **seconds,
+    }, message
+
+
+def measure_client(own: Device, message: Message, times: int) -> dict[str, Any]:
+    """Return seconds and peak bytes of a device's answer to everybody's eigenvectors.
+
+    From the objects as they arrive, in which each device's bytes are its own.
+    """
+    objects = {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
+
+    def answer() -> Message:
+        return own.answer(message.object_id, objects)
 
     return {"client-seconds": least(answer, times), "client-peak-bytes": peak(answer)}
 
@@ -129,50 +263,21 @@ def measure_server(devices: int, times: int) -> dict[str, Any]:
     return {"server-seconds": least(group, times), "server-peak-bytes": peak(group) + held}
 
 
-def measure_sending(devices: int, times: int) -> dict[str, Any]:
-    """Return what Flower's server side makes of one device's message with everybody's arrays.
-
-    It names every array and every array's chunk by a hash, and all devices' names go to the
-    SuperLink in one request. The arrays are short ones: the names do not depend on their length.
-
-    Parameters
-    ----------
-    devices : int
-        Whose arrays it holds.
-    times : int
-        How many messages are made, after the first, which alone computes the hashes.
-    """
-    arrays = ArrayRecord({str(i): Array(np.array([i], np.float32)) for i in range(devices)})
-
-    def content() -> RecordDict:
-        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: ConfigRecord({"seed": 0})})
-
-    def name() -> None:
-        one = content()
-        get_all_nested_objects(one)
-        get_object_tree(one)
-
-    with no_object_id_recompute():
-        size = get_object_tree(content()).ByteSize()
-        objects = len(get_all_nested_objects(content()))
-        seconds = least(name, times)
-    return {"names-bytes": size, "objects": objects, "names-seconds": seconds}
-
-
 def measure() -> dict[str, Any]:
     """Return everything measured, as docs/runs/measured/scale.json has it."""
     dimension = feature_dimension("hog", (1, 28, 28))
-    spectra = {name: own_spectrum(count) for name, count in USUAL_EIGENVECTORS.items()}
+    owns = {name: device(count) for name, count in USUAL_EIGENVECTORS.items()}
     rows = []
     for devices in DEVICES:
         times = 20 if devices < max(DEVICES) else 3
-        shared = {**measure_server(devices, times), **measure_sending(devices, times)}
+        grouping = measure_server(devices, times)
         for relevance, count in USUAL_EIGENVECTORS.items():
-            spectrum, seconds = spectra[relevance]
-            row = {"devices": devices, "relevance": relevance, "spectrum-seconds": seconds}
+            row = {"devices": devices, "relevance": relevance}
+            row |= {"spectrum-seconds": owns[relevance].spectrum_seconds}
             row |= {"bytes": message_bytes(devices, count, dimension)}
-            row |= measure_client(devices, relevance, spectrum, times)
-            rows.append({**row, **shared})
+            sending, message = measure_sending(devices, relevance, dimension, times)
+            row |= measure_client(owns[relevance], message, times)
+            rows.append({**row, **grouping, **sending})
             print(f"{devices} devices, {relevance}: measured", flush=True)
     return {"dimension": dimension, "rows": rows}
 
@@ -197,8 +302,8 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
             ],
         ),
         "server": _table(
-            f"devices|relevance|receives|sends|at {SERVER_LINK / 1e9:g} Gbit/s|keeps|grouping"
-            "|memory",
+            f"devices|relevance|receives|sends|at {SERVER_LINK / 1e9:g} Gbit/s|SuperLink keeps"
+            "|making messages|grouping|memory",
             [
                 (
                     *_head(row),
@@ -206,33 +311,60 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
                     _amount(row["devices"] * row["bytes"]["everybody"]),
                     _duration(8 * row["devices"] * row["bytes"]["everybody"] / SERVER_LINK),
                     _amount(row["bytes"]["everybody"]),
+                    _duration(row["asking-seconds"]),
                     _duration(row["server-seconds"]),
-                    _amount(row["server-peak-bytes"]),
+                    _amount(max(row["server-peak-bytes"], row["sending-peak-bytes"])),
                 )
                 for row in measured["rows"]
             ],
         ),
         "flower": _table(
-            "devices|objects for a device|for all|names in one request|naming them|allowed",
+            "devices|relevance|objects for a device|for all|pushed|names in one request"
+            "|naming them|SuperLink's part|allowed",
             [
                 (
-                    f"{row['devices']:,}",
+                    *_head(row),
                     f"{row['objects']:,}",
                     f"{row['devices'] * row['objects']:,}",
-                    _amount(row["devices"] * row["names-bytes"]),
-                    _duration(row["devices"] * row["names-seconds"]),
-                    "yes" if row["devices"] * row["names-bytes"] <= LARGEST_REQUEST else "no",
+                    f"{row['objects-of-all']:,}",
+                    _amount(row["request-bytes"]),
+                    _duration(row["naming-seconds"]),
+                    _duration(row["registering-seconds"]),
+                    "yes" if row["request-bytes"] <= LARGEST_REQUEST else "no",
                 )
-                for row in measured["rows"][:: len(USUAL_EIGENVECTORS)]
+                for row in measured["rows"]
             ],
         ),
     }
 
 
-def most_devices(measured: Mapping[str, Any]) -> int:
-    """Return the number of devices whose names still fit into one request of Flower's."""
-    row = measured["rows"][-1]
-    return math.isqrt(LARGEST_REQUEST * row["devices"] // row["names-bytes"])
+def most_devices_named(measured: Mapping[str, Any], relevance: str) -> int:
+    """Return the number of devices whose names still fit into one request of Flower's.
+
+    A device's names are a message and one name for each chunk of everybody's eigenvectors; both are
+    taken from the smallest and the largest measurement.
+    """
+    first, *_, last = (row for row in measured["rows"] if row["relevance"] == relevance)
+    smaller, larger = (row["request-bytes"] / row["devices"] for row in (first, last))
+    name: float = (larger - smaller) / (last["objects"] - first["objects"])
+    rest = smaller - first["objects"] * name
+    others = first["objects"] - _chunks(first)
+    slope = name * last["bytes"]["everybody"] / last["devices"] / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+    # slope·K² + fixed·K = the largest request
+    fixed = rest + others * name
+    return int((math.sqrt(fixed**2 + 4 * slope * LARGEST_REQUEST) - fixed) / (2 * slope))
+
+
+def most_devices_within(measured: Mapping[str, Any], relevance: str, seconds: float) -> int:
+    """Return how many devices a server at 1 Gbit/s sends everybody's eigenvectors to in a time."""
+    row = next(row for row in reversed(measured["rows"]) if row["relevance"] == relevance)
+    for_one: float = row["bytes"]["everybody"] / row["devices"]
+    return math.isqrt(int(seconds * SERVER_LINK / 8 / for_one))
+
+
+def _chunks(row: Mapping[str, Any]) -> int:
+    everybody: int = row["bytes"]["everybody"]
+    return math.ceil(everybody / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
 
 
 _ANSWERS = (protocol.SPECTRUM, protocol.RELEVANCE)
@@ -272,13 +404,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/scale.json"))
     options = parser.parse_args()
+    torch.set_num_threads(1)
     threadpool_limits(1)
+    # Flower's messages want to know which task makes them.
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     result = measure()
     with replacing(options.output) as partial:
         partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for name, table in tables(result).items():
         print(f"\n{name}\n\n{table}")
-    print(f"\nat most {most_devices(result):,} devices")
+    for relevance in USUAL_EIGENVECTORS:
+        print(
+            f"\n{relevance}: {most_devices_named(result, relevance):,} devices can be named, "
+            f"{most_devices_within(result, relevance, 3600):,} are sent everybody's eigenvectors "
+            f"in an hour"
+        )
 
 
 if __name__ == "__main__":

@@ -86,7 +86,9 @@ class Program:
 
 
 @contextmanager
-def running(name: str, words: list[str], home: Path) -> Iterator[Program]:
+def running(
+    name: str, words: list[str], home: Path, folder: Path | None = None
+) -> Iterator[Program]:
     """Start a program with a FLWR_HOME of its own; stop it and all that it started at the end.
 
     Parameters
@@ -97,12 +99,19 @@ def running(name: str, words: list[str], home: Path) -> Iterator[Program]:
         Its command line.
     home : Path
         Made where it is missing; no other running program may have the same.
+    folder : Path, optional
+        Where it is started; by default, here.
     """
     home.mkdir(parents=True, exist_ok=True)
     log = home / f"{name}.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            words, env=environment(home), stdout=file, stderr=file, start_new_session=True
+            words,
+            env=environment(home),
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            cwd=folder,
         )
     try:
         yield Program(process, log)

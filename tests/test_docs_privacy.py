@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.app import MetricRecord, RecordDict
 from flwr.common import GRPC_MAX_MESSAGE_LENGTH
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 from matplotlib import image
 
 from benchmarks import noise, scale
 from clients.features import feature_dimension, feature_map
 from clients.spectrum import USUAL_EIGENVECTORS, leading_spectrum, relevance
+from fl_core import protocol
 from fl_core.datasets import load_dataset
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +34,24 @@ def test_the_privacy_page_shows_the_committed_measurement(name):
     assert noise.tables(NOISE_RUN)[name] in PRIVACY
 
 
+def test_the_page_shows_every_second_sigma_and_the_committed_measurement_has_all():
+    assert NOISE_RUN["sigmas"] == list(noise.SIGMAS)
+    for column in product(NOISE_RUN["measured"], USUAL_EIGENVECTORS):
+        assert list(noise.numbers(NOISE_RUN, *column)) == list(noise.SIGMAS)
+    shown = [line.split(" | ")[0] for line in noise.tables(NOISE_RUN)["ari"].splitlines()[2:]]
+    assert shown == [
+        "| 0",
+        "| 0.025",
+        "| 0.1",
+        "| 0.2",
+        "| 0.4",
+        "| 0.8",
+        "| 1.6",
+        "| 3.2",
+        "| 12.8",
+    ]
+
+
 @pytest.mark.parametrize("name", scale.tables(SCALE_RUN))
 def test_the_scale_page_shows_the_committed_measurement(name):
     assert scale.tables(SCALE_RUN)[name] in SCALE
@@ -46,7 +67,8 @@ def test_the_bytes_on_the_page_are_those_of_the_committed_run():
     run = next(run for run in EXAMPLE["runs"] if run["strategy"] == "rcc-pfl")
     clients, rounds = run["num-clients"], run["rounds"]
     tests = rounds // EXAMPLE["config"]["evaluate-every"]
-    said = {name: row(name)[3:] for name in ("spectrum", "relevance", "train", "evaluate")}
+    messages = ("spectrum", "relevance", "train", "evaluate", "keep_model")
+    said = {name: row(name)[3:] for name in messages}
     numbers = {name: [int(n.replace(",", "")) for n in cells] for name, cells in said.items()}
     describe = int(row("describe")[3].split(",")[0])
     up = describe + numbers["spectrum"][0] + numbers["relevance"][0]
@@ -67,7 +89,10 @@ def test_the_bytes_on_the_page_are_those_of_the_committed_run():
         "everybody": numbers["relevance"][1],
     }
     fewer = scale.message_bytes(clients, 5, 324)
-    assert f"{fewer['spectrum']:,} bytes and the 651,200 are {fewer['everybody']:,}" in PRIVACY
+    assert f"{fewer['spectrum']:,} bytes and the 648,128 are {fewer['everybody']:,}" in PRIVACY
+    # The model is the one that each round's training begins with; the answer is one number.
+    kept = RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: 1})})
+    assert numbers["keep_model"] == [protocol.payload_bytes(kept), numbers["train"][1]]
 
 
 def test_what_the_page_concludes_is_in_the_numbers():
@@ -173,14 +198,70 @@ def test_the_pages_dimension_is_that_of_both_sizes_of_images():
     assert [one["relevance"] for one in SCALE_RUN["rows"][:2]] == list(USUAL_EIGENVECTORS)
 
 
-def test_how_many_devices_one_request_can_name():
+@pytest.mark.parametrize("relevance", USUAL_EIGENVECTORS)
+def test_how_many_devices_one_request_can_name(relevance):
     assert scale.LARGEST_REQUEST == GRPC_MAX_MESSAGE_LENGTH
-    most = scale.most_devices(SCALE_RUN)
-    per_device = SCALE_RUN["rows"][-1]["names-bytes"] / SCALE_RUN["rows"][-1]["devices"]
-    assert most**2 * per_device <= scale.LARGEST_REQUEST < (most + 1) ** 2 * per_device
-    assert f"{most:,} devices are the most" in SCALE
-    # Three arrays, a chunk of each, their record, the settings, and what holds both.
-    assert scale.measure_sending(3, 1)["objects"] == 9
+    rows = [one for one in SCALE_RUN["rows"] if one["relevance"] == relevance]
+    # What one name takes, and what a message takes without the names of the chunks.
+    name = (rows[2]["request-bytes"] / 10_000 - rows[0]["request-bytes"] / 100) / (
+        rows[2]["objects"] - rows[0]["objects"]
+    )
+    rest = rows[0]["request-bytes"] / 100 - name
+    assert name == pytest.approx(68, abs=0.1)  # 64 letters in two envelopes
+    most = scale.most_devices_named(SCALE_RUN, relevance)
+
+    def request(devices):
+        everybody = devices * rows[2]["bytes"]["everybody"] / 10_000
+        return devices * (rest + name * everybody / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
+
+    assert request(most) <= scale.LARGEST_REQUEST < request(most + 1)
+    assert f"{round(most, -3):,}" in SCALE
+    # The measurement between the two is where the formula has it, but for a part of a chunk.
+    assert request(1000) == pytest.approx(rows[1]["request-bytes"], abs=1000 * name)
+
+
+@pytest.mark.parametrize("relevance", USUAL_EIGENVECTORS)
+def test_how_many_devices_an_hour_is_enough_for(relevance):
+    most = scale.most_devices_within(SCALE_RUN, relevance, 3600)
+    one = scale.message_bytes(1, USUAL_EIGENVECTORS[relevance], 324)["everybody"] - 128
+    assert most**2 * one * 8 / 1e9 == pytest.approx(3600, rel=1e-3)
+    assert f"{round(most, -2):,}" in SCALE
+
+
+def test_what_one_message_is_made_of():
+    sent = scale.ask_everybody(3, "missed-energy", 324)
+    assert len(sent.messages) == 3
+    for message in sent.messages:
+        (joined,) = message.content.array_records[protocol.ARRAYS].values()
+        assert joined.numpy().shape == (324, 15)
+        config = message.content.config_records[protocol.CONFIG]
+        assert config[protocol.NUM_COLUMNS] == [5, 5, 5]
+    # A chunk, its array, the record of it, the settings, what holds both, and the message; all but
+    # the last are the same for all.
+    _, message = scale.measure_sending(3, "missed-energy", 324, 1)
+    assert len(scale.get_all_nested_objects(message)) == 6
+    assert sent.missing_objects == 5 + 3
+
+
+@pytest.mark.parametrize("one", SCALE_RUN["rows"], ids=lambda one: f"{one['devices']}")
+def test_the_committed_measurement_counts_as_many_objects_as_there_are_chunks(one):
+    count = USUAL_EIGENVECTORS[one["relevance"]]
+    chunks = math.ceil((one["devices"] * count * 324 * 4 + 128) / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
+    assert one["objects"] == 5 + chunks
+    # The measurement has a hundred different sets of eigenvectors, but never two equal chunks.
+    assert one["objects-of-all"] == 4 + chunks + one["devices"]
+    assert one["bytes"] == scale.message_bytes(one["devices"], count, 324)
+
+
+def test_a_device_answers_what_the_server_sends():
+    own = scale.device(5)
+    (message, *_) = scale.ask_everybody(4, "missed-energy", 324).messages
+    objects = {name: part.deflate() for name, part in scale.get_all_nested_objects(message).items()}
+    for _ in range(2):  # as often as one likes
+        answer = own.answer(message.object_id, objects)
+        scores = protocol.numbers(answer.content, protocol.RELEVANCES)
+        assert len(scores) == 4
+        assert all(0 <= score <= 1 for score in scores)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,328 @@
+"""docs/devices.md, command by command: a federation of real processes on this machine.
+
+SuperLink with TLS and registered devices, the gate, four SuperNodes with real digits of two tasks,
+one of which is killed in the middle of a round and comes back, models on the devices' disks.
+"""
+
+import csv
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from flwr.supercore.task_identity import TaskIdentity
+
+from fl_app.config import parse_config
+from fl_app.experiment import run_experiment
+from fl_app.simulate import free_ports, program_path
+from fl_core.checkpoint import load_checkpoint
+from fl_core.model_file import load_model
+from tests.device_images import SITES, TOGETHER, write_sites
+from tests.device_processes import Program, environment, running
+from tests.test_app_devices import Devices, groups
+from tests.test_app_experiment import DEFAULTS
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/devices.md").read_text(encoding="utf-8")
+PROFILE = (ROOT / "pyproject-flwr.toml").read_text(encoding="utf-8")
+
+
+def commands(language: str = "sh") -> list[str]:
+    """Return the page's commands, each on one line."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return [line for b in blocks for line in b.replace("\\\n", " ").splitlines() if line]
+
+
+def profile(path: Path, **changes: object) -> Path:
+    """Write pyproject-flwr.toml with other values of some keys, as its reader would."""
+    text = PROFILE
+    for name, value in changes.items():
+        key = name.replace("_", "-")
+        shown = json.dumps(value)
+        text, count = re.subn(rf"(?m)^{key} = (\"[^\"]*\"|\S+)", f"{key} = {shown}", text)
+        assert count == 1, key
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class Site:
+    """The page's commands, with the names and places of this machine in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port, self.gate_port = free_ports(2)
+        self.home = folder / "flwr"
+        self.env = environment(self.home)
+        self.link: Program
+
+    def words(self, start: str, **also: str) -> list[str]:
+        """Return the page's command that begins with `start`, ready to run.
+
+        Parameters
+        ----------
+        start : str
+        **also : str
+            Further replacements.
+        """
+        (line,) = (one for one in commands() if one.startswith(start))
+        here = {
+            "fl.example.org:9092": f"127.0.0.1:{self.gate_port}",
+            "0.0.0.0:9092": f"127.0.0.1:{self.gate_port}",
+            "127.0.0.1:8000": f"127.0.0.1:{self.port}",
+            "--port 8000": f"--port {self.port}",
+            "run .": f"run {ROOT}",
+            **also,
+        }
+        for there, place in here.items():
+            line = line.replace(there, place)
+        program, *words = shlex.split(line)
+        return [program_path(program), *words]
+
+    def call(self, start: str, **also: str) -> str:
+        """Run one of the page's commands to its end and return what it said."""
+        done = subprocess.run(
+            self.words(start, **also),
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def program(self, name: str, start: str) -> AbstractContextManager[Program]:
+        """Start one of the page's commands that does not end by itself."""
+        return running(name, self.words(start), self.folder / name, self.folder)
+
+    def model(self, name: str) -> Path:
+        return self.folder / "disks" / name / "model.safetensors"
+
+    @contextmanager
+    def supernode(self, name: str, images: Path) -> Iterator[Program]:
+        """Start a device as the page says; each on this machine needs a port of its own."""
+        words = self.words(
+            "flower-supernode",
+            **{
+                "berlin": name,
+                "/srv/scans": str(images),
+                "/var/lib/clustered-fl/model.safetensors": str(self.model(name)),
+            },
+        )
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        for file in ("ca.crt", f"devices/{name}.key"):
+            shutil.copy(self.folder / "certificates" / file, home)
+        (port,) = free_ports(1)
+        with running("supernode", [*words, "--port", str(port)], home, home) as program:
+            yield program
+
+    def wait_for_superlink(self) -> None:
+        deadline = time.monotonic() + 60
+        words = [program_path("flwr"), "supernode", "list"]
+        while subprocess.run(words, env=self.env, capture_output=True, check=False).returncode:
+            assert time.monotonic() < deadline, "the SuperLink does not answer"
+            time.sleep(0.5)
+
+    def start_run(self, path: Path) -> subprocess.Popen[str]:
+        words = self.words("flwr run", **{"pyproject-flwr.toml": path.name})
+        return subprocess.Popen(
+            words,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.folder,
+        )
+
+
+def kill(program: Program) -> None:
+    """End a program and what it started, as a power cut does."""
+    parent = psutil.Process(program.process.pid)
+    for process in (*parent.children(recursive=True), parent):
+        process.kill()
+    program.process.wait()
+
+
+def is_in(node: Program) -> bool:
+    """Return whether the SuperLink takes a SuperNode; one that it refuses ends."""
+    while node.process.poll() is None:
+        if "SuperNode ID" in node.text:
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def one_thread(monkeypatch) -> None:
+    """Four devices share two cores here; and one thread sums in one order."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@contextmanager
+def set_up(folder: Path, names: list[str]) -> Iterator[tuple[Site, ExitStack, dict[str, Path]]]:
+    """Sections 1 to 3 of the page, without the SuperNodes."""
+    site = Site(folder)
+    made = site.call("clustered-fl certificates certificates --server")
+    assert "berlin.key" in made
+    site.home.mkdir()
+    (config,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    config = config.replace("127.0.0.1:8000", f"127.0.0.1:{site.port}")
+    config = config.replace("/srv/clustered-fl/certificates", str(folder / "certificates"))
+    (site.home / "config.toml").write_text(config, encoding="utf-8")
+    with ExitStack() as stack:
+        site.link = stack.enter_context(site.program("superlink", "flower-superlink"))
+        gate = stack.enter_context(site.program("gate", "clustered-fl gate"))
+        gate.wait_for("the gate listens")
+        site.wait_for_superlink()
+        for name in names:
+            site.call(f"flwr supernode register certificates/devices/{name}.pub")
+        yield site, stack, write_sites(folder / "sites", {name: SITES[name] for name in names})
+
+
+def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
+    one_thread(monkeypatch)
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    with set_up(tmp_path, list(SITES)) as (site, stack, images):
+        nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in SITES}
+        for node in nodes.values():
+            node.wait_for("SuperNode ID")
+        path = profile(
+            tmp_path / "profile.toml",
+            strategy="rcc-pfl",
+            num_clients=4,
+            model="mlp-32",
+            learning_rate=0.003,
+            num_server_rounds=2,
+            evaluate_every=2,
+            round_deadline=35.0,
+            output_dir=str(tmp_path / "out"),
+        )
+        with site.start_run(path) as started:
+            nodes["rome"].wait_for("Receiving: train", 100)
+            kill(nodes["rome"])
+            killed = time.monotonic()
+            # Flower lets it in again once it has noticed that it was gone. A service starts it
+            # again and again; here, when that minute is nearly over, which spares the others' time.
+            time.sleep(max(0, 50 - (time.monotonic() - killed)))
+            while not is_in(stack.enter_context(site.supernode("rome", images["rome"]))):
+                assert time.monotonic() - killed < 90
+            log = started.stdout.read()
+            assert started.wait() == 0, log
+    assert "4 devices: berlin, lyon, oslo, rome" in log
+    assert "rome failed in round 1 and is left out of it: no answer in time" in log
+    assert "4 of 4 devices keep their model" in log
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    (one,) = summary["runs"]
+    assert groups(one) == TOGETHER
+    assert one["failures"] == one["models-not-kept"] == {}
+    assert "ari" not in one
+    assert one["accuracy"] > 0.6
+    assert (tmp_path / "out/similarity-rcc-pfl-seed-0.png").stat().st_size > 10_000
+    for name, cluster in zip(one["names"], one["clusters"], strict=True):
+        _, card = load_model(site.model(name))
+        assert (card.strategy, card.cluster, card.num_rounds) == ("rcc-pfl", cluster, 2)
+        assert card.class_names == tuple(f"digit {d}" for d in (0, 1, 2, 4, 6, 8))
+    here = {
+        "/var/lib/clustered-fl/model.safetensors": str(site.model("rome")),
+        "/srv/new-scans": str(images["rome"]),
+        "answers.csv": str(tmp_path / "answers.csv"),
+    }
+    assert "digit 6" in site.call("clustered-fl classify", **here)
+    with (tmp_path / "answers.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 40
+    right = [Path(row["path"]).parent.name == row["class"] for row in rows]
+    assert sum(right) / len(right) > 0.6
+
+
+def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch):
+    """Resumed, the run ends with the models of a run in which nothing happened, to the bit."""
+    one_thread(monkeypatch)
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    names = ["berlin", "oslo"]
+    options = {"strategy": "local", "model": "mlp-32", "num_server_rounds": 2, "evaluate_every": 2}
+    out = tmp_path / "out"
+    with set_up(tmp_path, names) as (site, stack, images):
+        nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in names}
+        for node in nodes.values():
+            node.wait_for("SuperNode ID")
+        checkpoint = out / "checkpoints/local-seed-0.safetensors"
+        path = profile(tmp_path / "first.toml", **options, output_dir=str(out))
+        with site.start_run(path) as started:
+            deadline = time.monotonic() + 100
+            while not checkpoint.exists():
+                assert time.monotonic() < deadline, started.stdout.read()
+                time.sleep(0.1)
+            assert load_checkpoint(checkpoint)["strategy"]["round"] == 1
+            kill(site.link)
+            started.communicate()
+        stack.enter_context(site.program("superlink", "flower-superlink"))
+        site.wait_for_superlink()
+        path = profile(tmp_path / "again.toml", **options, resume=str(out))
+        with site.start_run(path) as again:
+            log = again.stdout.read()
+            assert again.wait() == 0, log
+    assert "local  seed 0  resumed after round 1" in log
+    assert "2 of 2 devices keep their model" in log
+
+    monkeypatch.setattr(TaskIdentity, "_run_id", 1)
+    undisturbed = {
+        **DEFAULTS,
+        **tomllib.loads(path.read_text(encoding="utf-8")),
+        "resume": "",
+        "output-dir": str(tmp_path / "undisturbed"),
+    }
+    run_experiment(parse_config(undisturbed), Devices(images, undisturbed))
+    for name in ("cluster-0", "cluster-1"):
+        file = f"models/local/seed-0/{name}.safetensors"
+        assert (out / file).read_bytes() == (tmp_path / "undisturbed" / file).read_bytes()
+
+
+def test_every_key_of_the_profile_exists_and_is_explained():
+    keys = tomllib.loads(PROFILE)
+    assert keys.keys() <= DEFAULTS.keys()
+    config = parse_config({**DEFAULTS, **keys})
+    assert (config.dataset, config.num_clusters) == ("own", "auto")
+    assert config.checkpoint_every == 1
+    for line in PROFILE.splitlines():
+        if re.match(r"[a-z-]+ = ", line) and not line.startswith("optimizer"):
+            assert "# " in line, line
+
+
+def test_no_command_on_the_page_goes_untested():
+    tested = (
+        "clustered-fl certificates certificates --server",
+        "flower-superlink",
+        "clustered-fl gate",
+        "flwr supernode register",
+        "flower-supernode",
+        "flwr run",
+        "clustered-fl classify",
+    )
+    own = ("python3 -m venv", "pip install", "export FLWR_TELEMETRY_ENABLED=0")
+    for line in commands():
+        assert line.startswith((*tested, *own)), line
+
+
+def node_configs(text: str) -> list[Mapping[str, str]]:
+    return [
+        dict(re.findall(r'([a-z-]+)="([^"]*)"', config))
+        for config in re.findall(r"--node-config '([^']*)'", text)
+    ]
+
+
+def test_the_page_names_every_key_of_a_device():
+    (config,) = node_configs(PAGE)
+    assert config.keys() == {"name", "data-path", "model-path"}
+    for key in config:
+        assert f"| `{key}` |" in PAGE

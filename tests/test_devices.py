@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.config import parse_config
@@ -282,7 +283,10 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
         "resume": "",
         "output-dir": str(tmp_path / "undisturbed"),
     }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     run_experiment(parse_config(undisturbed), Devices(images, undisturbed))
+    torch.set_num_threads(threads)
     for name in ("cluster-0", "cluster-1"):
         file = f"models/local/seed-0/{name}.safetensors"
         assert (out / file).read_bytes() == (tmp_path / "undisturbed" / file).read_bytes()

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 
 from strategies import FedHC, Flt, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
 from tests.local_grid import LocalGrid
 from tests.toy_app import (
     ENCODER,
+    MODEL,
     STRATEGIES,
     TASKS,
     draw_model,
@@ -287,3 +289,50 @@ def test_newcomers_become_known_to_later_newcomers(make):
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1}
     asked = [m for m in grid.sent if m.metadata.message_type == "query.relevance"]
     assert [len(m.content["config"]["num-columns"]) for m in asked] == [2, 2, 2, 3]
+
+
+class Slow(LocalGrid):
+    """A grid in which clients are too slow in some rounds; it notes how long one waits for whom."""
+
+    def __init__(self, app, num_clients, slow):
+        super().__init__(app, num_clients)
+        self.slow = {(self.node_of(client), group) for client, group in slow}
+        self.waited = []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        self.waited += [(m.metadata.message_type, timeout, m.metadata.ttl) for m in messages]
+        late = {(m.metadata.dst_node_id, m.metadata.group_id) for m in messages} & self.slow
+        replies = super().send_and_receive(messages, timeout=timeout)
+        gone = {node for node, _ in late}
+        return [reply for reply in replies if reply.metadata.src_node_id not in gone]
+
+
+@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "pca-km-hc"])
+def test_a_client_that_was_too_slow_is_asked_again_and_placed(name, caplog):
+    grid = Slow(toy_app(TASKS), 7, {(6, "pre-round"), (6, "1")})
+    strategy = STRATEGIES[name]()
+    run(strategy, grid, rounds=3)
+    assert "is left out, it did not tell its index: no answer in time" in caplog.text
+    assert [6 in report.accuracies for report in strategy.reports] == [False, True, True]
+    assert groups(strategy.clusters.of_client) == TOGETHER
+
+
+def test_a_client_that_is_always_too_slow_is_not_waited_for_in_every_round():
+    slow = {(6, group) for group in ("pre-round", *map(str, range(1, 9)))}
+    grid = Slow(toy_app(TASKS), 7, slow)
+    run(RccPfl(3, num_eigenvectors=3), grid, rounds=6)
+    asked = [m for m in grid.sent if m.metadata.dst_node_id == grid.node_of(6)]
+    assert [m.metadata.group_id for m in asked] == ["pre-round", "1", "2"]
+
+
+def test_deadlines_are_those_given_and_messages_do_not_outlive_them():
+    grid = Slow(toy_app(TASKS), 7, set())
+    strategy = RccPfl(3, num_eigenvectors=3, pre_round_timeout=7.0)
+    strategy.start(grid, MODEL, 1, timeout=11.0, train_config=ConfigRecord({"seed": 0}))
+    for kind, timeout, ttl in grid.waited:
+        assert timeout == ttl == (7.0 if kind.startswith("query.") else 11.0)
+    assert {kind for kind, _, _ in grid.waited} == {
+        *("query.describe", "query.spectrum", "query.relevance"),
+        *("train", "evaluate"),
+    }

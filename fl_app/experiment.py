@@ -87,6 +87,7 @@ def _run_on_devices(config: Config, grid: Grid, checkpoints: Checkpoints) -> Non
         grid,
         {protocol.SEED: config.seed},
         config.pre_round_deadline,
+        by_name=True,
         names=checkpoints.names,
     )
     roll.call_roll()
@@ -119,7 +120,7 @@ def _surveys(roll: Conversation) -> dict[str, Survey]:
     for client, described in list(roll.descriptions.items()):
         try:
             surveys[roll.names[client]] = Survey.from_config(described)
-        except (ValueError, KeyError) as error:
+        except ValueError as error:
             roll.leave_out(client, "survey of images", str(error))
     if not surveys:
         raise RuntimeError(

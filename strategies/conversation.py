@@ -81,9 +81,11 @@ class Conversation:
         Seconds to wait for the replies to one query; after that, nodes no longer get it.
     nodes : dict of int
         From client index to node id, ascending: the clients still in.
+    by_name : bool
+        Whether nodes give a name instead of an index. Names get indices in alphabetical order,
+        newcomers' the next ones; a name keeps its index.
     names : dict of str
-        From client index to the name, where a node gives one instead of an index. Names get
-        indices in alphabetical order, newcomers' the next ones; a name keeps its index.
+        From client index to name.
     descriptions : dict of ConfigRecord
         From client index to what else its node said in the roll call.
     failures : dict of str
@@ -101,6 +103,7 @@ class Conversation:
     config: Mapping[str, ConfigRecordValues]
     timeout: float
     nodes: dict[int, int] = field(default_factory=dict)
+    by_name: bool = False
     names: dict[int, str] = field(default_factory=dict)
     descriptions: dict[int, ConfigRecord] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
@@ -128,6 +131,7 @@ class Conversation:
 
     def go_on_from(self, roll: Conversation) -> None:
         """Take over the clients that answered another conversation's roll call."""
+        self.by_name = roll.by_name
         self.nodes = dict(roll.nodes)
         self._connected = set(roll._connected)
 
@@ -168,32 +172,38 @@ class Conversation:
         for node, reason in failures.items():
             logger.warning("node %d is left out, it did not tell its index: %s", node, reason)
             self._ask_again_later(node)
-        given = {node: _given_name(content) for node, content in answers.items()}
-        for fresh in sorted(set(filter(None, given.values())) - set(self.names.values())):
-            self.names[len(self.names)] = fresh
-        index_of_name = {name: client for client, name in self.names.items()}
         found: dict[int, int] = {}
-        for node, content in answers.items():
-            metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
-            name = given[node]
-            index = metrics.get(protocol.CLIENT_INDEX) if name is None else index_of_name[name]
-            if not isinstance(index, int) or index < 0:
-                logger.warning("node %d is left out, it says that it is client %s", node, index)
+        for node, index in self._indices(answers).items():
+            if index is None:
+                logger.warning(
+                    "node %d is left out, it gave no %s that can be used",
+                    *(node, "name" if self.by_name else "index"),
+                )
                 continue
             if index in found:
                 problem = (
                     f"nodes {found[index]} and {node} both say that they are "
                     f"{self.name_of(index)}: give each SuperNode a "
-                    f"{'partition-id' if name is None else 'name'} of its own."
+                    f"{'name' if self.by_name else 'partition-id'} of its own."
                 )
                 if twice_is_an_error:
                     raise ValueError(problem)
                 logger.warning("%s Node %d is left out.", problem, node)
                 continue
             found[index] = node
-            described = content.config_records.get(protocol.CONFIG, ConfigRecord())
-            self.descriptions[index] = described
+            said = answers[node].config_records
+            self.descriptions[index] = said.get(protocol.CONFIG, ConfigRecord())
         return dict(sorted(found.items())), failures
+
+    def _indices(self, answers: Mapping[int, RecordDict]) -> dict[int, int | None]:
+        """Return which client each node says it is; None: it does not say."""
+        if not self.by_name:
+            return {node: _given_index(content) for node, content in answers.items()}
+        given = {node: _given_name(content) for node, content in answers.items()}
+        for fresh in sorted(set(filter(None, given.values())) - set(self.names.values())):
+            self.names[len(self.names)] = fresh
+        index_of = {name: client for client, name in self.names.items()}
+        return {node: None if name is None else index_of[name] for node, name in given.items()}
 
     def _ask_again_later(self, node: int) -> None:
         """Take a node that failed for a new one when newcomers are let in, but not for ever."""
@@ -320,6 +330,12 @@ class Conversation:
         contents = {client: reply.content for client, reply in answers.items()}
         traffic.up += sum(protocol.payload_bytes(c) for c in contents.values())
         return contents, failures
+
+
+def _given_index(content: RecordDict) -> int | None:
+    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+    index = metrics.get(protocol.CLIENT_INDEX)
+    return index if isinstance(index, int) and index >= 0 else None
 
 
 def _given_name(content: RecordDict) -> str | None:

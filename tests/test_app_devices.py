@@ -426,3 +426,25 @@ def test_warnings_of_devices_use_their_names(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         run(tmp_path / "out", folders, spoil={("train", "oslo"): fail})
     assert "oslo failed in round 1 and is left out of it: the disk is full" in caplog.text
+
+
+NAMES = {"another kind": 7, "empty": "", "not printable": "a\nb", "too long": "x" * 101}
+
+
+@pytest.mark.parametrize("name", [None, *NAMES.values()], ids=["none", *NAMES])
+def test_a_device_without_a_name_that_can_be_used_is_left_out_for_good(tmp_path, name, caplog):
+    """Whatever number it says it is."""
+
+    def spoil(message, context, answer):
+        said = answer.content.config_records["config"]
+        said.pop("name")
+        if name is not None:
+            said["name"] = name
+        answer.content.metric_records["metrics"]["client-index"] = 1
+        return answer
+
+    folders = write_sites(tmp_path / "sites")
+    summary, _ = run(tmp_path / "out", folders, spoil={("query.describe", "rome"): spoil})
+    assert "it gave no name that can be used" in caplog.text
+    assert groups(summary["runs"][0]) == [["berlin", "lyon"], ["oslo"]]
+    assert summary["runs"][0]["names"] == ["berlin", "lyon", "oslo"]

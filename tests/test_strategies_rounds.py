@@ -391,7 +391,7 @@ def test_a_node_that_does_not_tell_its_index_is_left_out(make, caplog):
 def test_a_node_whose_index_is_none_is_left_out(index, caplog):
     app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=index)})
     assert weights(run(Single(), LocalGrid(app, 3))) == [2]
-    assert f"node {LocalGrid.node_of(1)} is left out, it says that it is client" in caplog.text
+    assert f"node {LocalGrid.node_of(1)} is left out, it gave no index" in caplog.text
 
 
 def test_a_loss_that_is_no_number_costs_only_the_loss():

@@ -42,7 +42,7 @@ class FeatureCache:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._connection() as connection:
             # Readers then never wait for the writer. The file stays in this mode. SQLite refuses
             # at once, without waiting, when another process is at it: then that one does it.

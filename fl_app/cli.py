@@ -25,10 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rest and ("overrides" not in options or any(word.startswith("-") for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.overrides = [*getattr(options, "overrides", ()), *rest]
-    # A polite kill and a closed terminal clean up like Ctrl-C.
+    # A polite kill and a closed terminal clean up like Ctrl-C; nohup's wish is respected.
     before = {
         number: signal.signal(number, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         status: int = options.call(options)

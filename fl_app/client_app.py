@@ -119,9 +119,8 @@ def evaluate(message: Message, context: Context) -> Message:
 def keep_model(message: Message, context: Context) -> Message:
     """Save the final model where this device's `model-path` says, if it says so."""
     node = open_node(message, context)
-    path = Path(str(context.node_config.get("model-path", ""))).expanduser()
-    kept = isinstance(node, DeviceNode) and path.is_absolute()
-    if isinstance(node, DeviceNode) and kept:
+    path = node.model_path if isinstance(node, DeviceNode) else None
+    if isinstance(node, DeviceNode) and path is not None:
         card = ModelCard(
             architecture=node.config.model,
             image_shape=node.image_shape,
@@ -131,5 +130,5 @@ def keep_model(message: Message, context: Context) -> Message:
             num_rounds=protocol.setting(message, protocol.SERVER_ROUND),
         )
         save_model(path, protocol.to_arrays(message.content.array_records[protocol.ARRAYS]), card)
-    answer = MetricRecord({protocol.KEPT: int(kept)})
+    answer = MetricRecord({protocol.KEPT: int(path is not None)})
     return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ class DeviceNode:
         By which the server and people know it.
     path : Path
         Its own images.
+    model_path : Path, optional
+        Where it keeps its final model.
     told : mapping
         The message's config record.
     """
@@ -99,6 +102,7 @@ class DeviceNode:
     config: Config
     name: str
     path: Path
+    model_path: Path | None
     told: Mapping[str, ConfigRecordValues]
 
     @property
@@ -155,8 +159,16 @@ class DeviceNode:
         Raises
         ------
         ValueError, OSError
-            If there are no images, or not such as can be used.
+            If there are no images, or not such as can be used; or if it could not keep its model,
+            which is better known before the training than after it.
         """
+        if self.model_path is not None:
+            self.model_path.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.model_path.parent, os.W_OK):
+                raise ValueError(
+                    f"model-path is {self.model_path}, but this SuperNode may not write there: "
+                    "give it the right to, or name another folder."
+                )
         said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
         if CLASS_NAMES not in self.told:
             said |= survey_images(self.path).as_config()
@@ -191,14 +203,17 @@ def open_node(message: Message, context: Context) -> SimulatedNode | DeviceNode:
 
 def _open_device(config: Config, message: Message, context: Context) -> DeviceNode:
     own = context.node_config
-    missing = [key for key in ("name", "data-path") if not own.get(key)]
-    if missing:
-        raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {missing[0]}: {_START}')
-    path = Path(str(own["data-path"])).expanduser()
-    if not path.is_absolute():
-        raise ValueError(f"data-path is {path}, but it must be absolute: {_START}")
+    for key in ("name", "data-path"):
+        if not own.get(key):
+            raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {key}: {_START}')
+    paths = {
+        key: Path(str(own[key])).expanduser() for key in ("data-path", "model-path") if own.get(key)
+    }
+    for key, path in paths.items():
+        if not path.is_absolute():
+            raise ValueError(f"{key} is {path}, but it must be absolute: {_START}")
     told = message.content.config_records[protocol.CONFIG]
-    return DeviceNode(config, str(own["name"]), path, told)
+    return DeviceNode(config, str(own["name"]), paths["data-path"], paths.get("model-path"), told)
 
 
 def _one_thread() -> None:

@@ -10,13 +10,15 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Give a temporary path beside `path`, moved onto `path` once the block has ended well.
 
     Parameters
     ----------
     path : Path
         The file to write; its folder is made where it is missing.
+    private : bool
+        Whether only its owner may read it, whatever the umask says.
 
     Yields
     ------
@@ -29,10 +31,11 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp makes files that only their owner can read; give what open() would.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
+        if not private:
+            # mkstemp makes files that only their owner can read; give what open() would.
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(0o666 & ~mask)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())  # or a power cut could leave the new name with no content
         temporary.replace(path)

@@ -166,7 +166,8 @@ def _folder_entries(root: Path) -> Iterator[_Entry]:
 def _classes_entries(parent: Path, parts: tuple[str, ...]) -> Iterator[_Entry]:
     for folder in parent.iterdir():
         is_split = not parts and folder.name == "test"
-        if folder.is_dir() and not is_split and not folder.name.startswith("."):
+        is_none = folder.name.startswith(".") or folder.name == "lost+found"  # of a whole disk
+        if folder.is_dir() and not is_split and not is_none:
             yield _Entry((*parts, folder.name), True, BytesIO)
             yield from _class_entries(folder, (*parts, folder.name))
 
@@ -174,7 +175,9 @@ def _classes_entries(parent: Path, parts: tuple[str, ...]) -> Iterator[_Entry]:
 def _class_entries(folder: Path, parts: tuple[str, ...]) -> Iterator[_Entry]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            yield _Entry((*parts, entry.name), entry.is_dir(), partial(_opened_file, entry.path))
+            is_dir = entry.is_dir()
+            if is_dir or entry.is_file() or entry.is_symlink():  # a pipe would be waited for
+                yield _Entry((*parts, entry.name), is_dir, partial(_opened_file, entry.path))
 
 
 def _opened_file(path: str) -> BinaryIO:

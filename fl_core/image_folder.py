@@ -138,7 +138,7 @@ def read_image_folder(
     found = _load(stored, stamp)
     if found is not None:
         return found
-    stored.parent.mkdir(parents=True, exist_ok=True)
+    stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with FileLock(stored.with_suffix(".lock")):
         found = _load(stored, stamp)  # by now another process may have written it
         if found is None:
@@ -206,7 +206,7 @@ def _decode_into(
             tensors[f"{split}_images"] = _decode(files, path, size or summary.size, summary.gray)
             tensors[f"{split}_labels"] = torch.arange(len(counts)).repeat_interleave(counts)
     metadata = {"fingerprint": stamp, "classes": json.dumps(summary.classes)}
-    with replacing(stored) as temporary:
+    with replacing(stored, private=True) as temporary:  # the images may be nobody else's business
         save_file(tensors, temporary, metadata=metadata)
 
 

@@ -117,6 +117,8 @@ class Conversation:
     def call_roll(self) -> None:
         """Ask every connected node for its client index.
 
+        Of two nodes that claim the same name, the second is left out.
+
         Raises
         ------
         ValueError
@@ -186,7 +188,7 @@ class Conversation:
                     f"{self.name_of(index)}: give each SuperNode a "
                     f"{'name' if self.by_name else 'partition-id'} of its own."
                 )
-                if twice_is_an_error:
+                if twice_is_an_error and not self.by_name:
                     raise ValueError(problem)
                 logger.warning("%s Node %d is left out.", problem, node)
                 continue

@@ -218,13 +218,29 @@ def test_relative_paths_are_refused_since_nobody_knows_to_what(tmp_path, caplog)
         )
 
 
-def test_two_devices_of_one_name_are_named(tmp_path):
-    folders = write_sites(tmp_path / "sites", images=4)
+def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
+    """One device alone cannot end the run of all."""
+    folders = write_sites(tmp_path / "sites", images=10)
     run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
     grid = Devices(folders, run_config)
+    first, second = sorted((grid.node_of(0), grid.node_of(2)))
     grid.contexts[grid.node_of(2)].node_config["name"] = "berlin"
-    with pytest.raises(ValueError, match=r"both say that they are berlin: .* a name of its own"):
-        run_experiment(parse_config(run_config), grid)
+    run_experiment(parse_config(run_config), grid)
+    said = f"nodes {first} and {second} both say that they are berlin: give each SuperNode a name"
+    assert said in caplog.text
+    assert f"Node {second} is left out" in caplog.text
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    assert summary["runs"][0]["names"] == ["berlin", "lyon", "rome"]
+
+
+@pytest.mark.parametrize("where", ["relative", "file"])
+def test_a_model_path_that_cannot_be_written_is_known_before_the_training(tmp_path, where, caplog):
+    folders = write_sites(tmp_path / "sites", images=10)
+    (tmp_path / "file").touch()
+    path = Path("model.safetensors") if where == "relative" else tmp_path / "file/model.safetensors"
+    summary, _ = run(tmp_path / "out", folders, model_paths={"rome": path})
+    assert summary["runs"][0]["names"] == ["berlin", "lyon", "oslo"]
+    assert "model-path is model.safetensors" in caplog.text or "file" in caplog.text
 
 
 def say(**entries):

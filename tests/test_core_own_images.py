@@ -1,4 +1,5 @@
 import json
+import os
 import unicodedata
 
 import numpy as np
@@ -432,3 +433,18 @@ def test_images_are_decoded_once_for_each_size(site, tmp_path, decodes):
         *values(read.test_images),
     ]
     assert len(decodes) == 4
+
+
+def test_decoded_images_can_be_read_by_nobody_else(site, tmp_path):
+    cache = tmp_path / "cache"
+    read_own_images(site, cache, agreement())
+    kept = [path for path in cache.rglob("*.safetensors") if path.is_file()]
+    assert kept
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (*kept, cache / "datasets"))
+
+
+def test_what_lies_on_a_whole_disk_is_no_class_and_pipes_are_not_waited_for(site, tmp_path):
+    (site / "lost+found").mkdir()
+    os.mkfifo(site / "bolt" / "pipe.png")
+    read = read_own_images(site, tmp_path / "cache", agreement())
+    assert len(read.train_labels) + len(read.test_labels) == 15

@@ -80,8 +80,8 @@ def answer_roll_call(
     client_index : callable
         From message and context to the client's stable index; the partition id by default.
     description : callable
-        From message and context to what else the client says of itself. A `name` in it stands
-        instead of the index: the server gives the client one.
+        From message and context to what else the client says of itself. Where the server goes by
+        names (`Conversation.by_name`), a `name` in it stands instead of the index.
     """
 
     @app.query(protocol.DESCRIBE)

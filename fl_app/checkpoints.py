@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fl_app.config import CHECKPOINTS, Config
+from fl_app.config import CHECKPOINTS, WHOLE, Config, output_folder
 from fl_core.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.own_images import Agreement
 from strategies import ClusteredStrategy, RoundReport
@@ -43,6 +43,8 @@ class Checkpoints:
         Of the devices of an interrupted run; to be set in a new one.
     names : dict of str
         From client index to the device's name; kept up to date by whoever meets devices.
+    num_clients : int
+        Of an interrupted simulation; to be set in a new one. On devices, 0.
 
     Raises
     ------
@@ -55,15 +57,15 @@ class Checkpoints:
         self.every = config.checkpoint_every
         self.agreement: Agreement | None = None
         self.names: dict[int, str] = {}
+        self.num_clients = 0
         self._options = config.as_run_config()
         self._resumes = bool(config.resume)
         if self._resumes:
-            # The newest knows all devices.
-            files = (folder / CHECKPOINTS).glob("*.safetensors")
-            self._take_over(max(files, key=lambda path: path.stat().st_mtime_ns))
+            # All of them now: a damaged one should not be found only when it is its turn.
+            for path in sorted((folder / CHECKPOINTS).glob(WHOLE)):
+                self._take_over(load_checkpoint(path))
 
-    def _take_over(self, path: Path) -> None:
-        saved = load_checkpoint(path)
+    def _take_over(self, saved: Mapping[str, Any]) -> None:
         for key, value in self._options.items():
             before = saved["options"].get(key)
             if key not in _MAY_DIFFER and before != value:
@@ -73,6 +75,7 @@ class Checkpoints:
                 )
         if saved["agreement"] is not None:
             self.agreement = Agreement.from_config(saved["agreement"])
+        self.num_clients = saved["num-clients"]
         self.names.update(saved["names"])
 
     @contextmanager
@@ -84,6 +87,8 @@ class Checkpoints:
         RuntimeError
             If another run does not leave it soon. That of a SuperLink that was killed ends within
             a minute.
+        ValueError
+            If a new run finds results there.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / ".lock")
@@ -95,6 +100,8 @@ class Checkpoints:
                 "flwr stop, before you resume it."
             ) from None
         try:
+            if not self._resumes:
+                output_folder(str(self.folder))  # another run may have ended in it just now
             yield
         finally:
             Path(lock.lock_file).unlink(missing_ok=True)
@@ -114,6 +121,7 @@ class Checkpoints:
                 "options": self._options,
                 "agreement": self.agreement and self.agreement.as_config(),
                 "names": self.names,
+                "num-clients": self.num_clients,
                 "seconds": seconds,
                 "strategy": strategy.checkpoint(),
             },

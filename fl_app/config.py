@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -56,6 +56,9 @@ OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
 
 CHECKPOINTS = "checkpoints"
+WHOLE = "[!.]*.safetensors"
+"""Checkpoints but not what a killed process had begun to write."""
+
 EVERY_STRATEGY = "all"
 ALL_CLIENTS = "all"
 AUTO = "auto"
@@ -218,6 +221,8 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         values["strategy"] = tuple(dict.fromkeys([*values["strategy"], pair]))
     if not values["strategy"]:
         raise _complain("strategy", "", _STRATEGY_WORDS)
+    if values["sharing_noise"]:
+        _check_for_noise(values["strategy"])
     if values["dataset"] == OWN_IMAGES:
         _check_for_devices(values)
     for what in ("newcomer", "drift"):
@@ -229,6 +234,15 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
                 f"at most num-server-rounds, which is {values['num_server_rounds']}",
             )
     return Config(**values)
+
+
+def _check_for_noise(strategies: Sequence[str]) -> None:
+    for strategy in strategies:
+        if system(strategy).clustering not in ("spectral", "tasks", "random", "single", "own"):
+            raise ValueError(
+                f"sharing-noise protects what spectral clustering shares, and {strategy} shares "
+                "other things: leave that strategy out, or set sharing-noise to 0."
+            )
 
 
 # What only a simulation can have, and the value that stands for not having it.
@@ -276,7 +290,7 @@ def output_folder(output_dir: str, resume: str = "") -> Path:
                 f"output-dir is {output_dir}, but resume is {resume}, and a resumed run goes on in "
                 "its own folder: leave output-dir out."
             )
-        if not any(folder.glob(f"{CHECKPOINTS}/*.safetensors")):
+        if not any(folder.glob(f"{CHECKPOINTS}/{WHOLE}")):
             raise ValueError(
                 f"resume is {resume}, but there is no checkpoint in {folder / CHECKPOINTS}: name "
                 "the results folder of a run with checkpoint-every, or start anew without resume."

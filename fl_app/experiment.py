@@ -13,9 +13,9 @@ from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues
 from flwr.serverapp import Grid
 
 from clients.features import feature_dimension, feature_map
-from fl_app.arrivals import ArrivingNodes
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import OWN_IMAGES, Config, output_folder
+from fl_app.grids import ArrivingNodes
 from fl_app.progress import Progress
 from fl_app.results import Results, RunResult
 from fl_app.systems import (
@@ -58,6 +58,12 @@ def run_experiment(config: Config, grid: Grid) -> None:
 
 def _simulate(config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
     num_clients = wait_for_nodes(grid, config.num_clients)
+    if checkpoints.num_clients not in (0, num_clients):
+        raise ValueError(
+            f"{num_clients} SuperNodes are connected, but the run in {checkpoints.folder} was "
+            f"started with {checkpoints.num_clients}: resume it with as many."
+        )
+    checkpoints.num_clients = num_clients
     seeds = _seeds(config)
 
     def setting_of(seed: int) -> Setting:
@@ -82,7 +88,8 @@ def _simulate(config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
 
 def _run_on_devices(config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
     """Let the devices agree on their classes and the shape of images, then run."""
-    wait_for_devices(grid, config.num_clients, config.pre_round_deadline)
+    known = len(checkpoints.names)  # a run that is resumed waits for those it had
+    wait_for_devices(grid, config.num_clients or known, config.pre_round_deadline)
     roll = Conversation(
         grid,
         {protocol.SEED: config.seed},
@@ -155,6 +162,8 @@ def _run_all(
             results.add_federation(seed, setting.federation)
         sent = ConfigRecord({**told, protocol.SEED: seed})
         for name in setting.config.strategy:
+            if setting.federation is None and results.runs:
+                roll.admit_newcomers()  # so that every strategy begins with all that are there
             run, strategy = run_strategy(name, setting, sent, grid, roll, progress, checkpoints)
             if setting.federation is None and not results.runs:
                 card = ConfigRecord({**sent, protocol.STRATEGY: name})

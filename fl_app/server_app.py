@@ -8,6 +8,7 @@ from flwr.superlink.grid import InMemoryGrid
 
 from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
+from fl_app.grids import DeviceGrid
 
 app = ServerApp()
 
@@ -18,9 +19,11 @@ def main(grid: Grid, context: Context) -> None:
     if isinstance(grid, InMemoryGrid):
         # In simulation, replies come sooner than the ten times a second at which Flower looks.
         grid.pull_interval = 0.01
+    else:
+        grid = DeviceGrid(grid)
     try:
         run_experiment(parse_config(context.run_config), grid)
-    except (ValueError, OSError, RuntimeError, ImportError) as error:
+    except Exception as error:
         # One line that can be found again in Flower's log, which goes on with the traceback.
         print(f"error: {error}", flush=True)
         raise

@@ -15,6 +15,7 @@ from flwr.app import ArrayRecord
 from torch import nn
 
 from clients.autoencoder import pretrained_autoencoder
+from clients.features import feature_dimension
 from fl_app.config import AS_PAPER, AS_TASKS, AUTO, Config, system
 from fl_core import protocol
 from fl_core.datasets import Dataset
@@ -240,6 +241,7 @@ CLUSTERINGS: dict[str, Callable[[Setting], Clustering]] = {
         setting.config.num_eigenvectors,
         setting.config.linkage,
         setting.config.relevance,
+        feature_dimension(setting.config.features, setting.images.image_shape),
     ),
     "signature": _signatures,
     "update": lambda setting: UpdateClustering(

@@ -36,7 +36,10 @@ def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str,
 
 def render(table: Table) -> str:
     """Return a table as plain lines: Flower's log stream carries no more."""
-    console = Console(file=StringIO(), width=WIDTH, color_system=None, highlight=False)
+    # Without markup: names of devices and classes are not ours.
+    console = Console(
+        file=StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False
+    )
     with console.capture() as capture:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

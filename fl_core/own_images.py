@@ -20,6 +20,7 @@ from fl_core.image_folder import (
     summarize_image_folder,
 )
 
+MAX_OWN_CLASSES = 1_000  # of one device, lest a single one makes everybody's model huge
 MAX_CLASSES = 10_000
 MAX_NAME = 200  # characters
 
@@ -49,7 +50,7 @@ class Survey:
     Raises
     ------
     ValueError
-        If there are no classes or more than 10,000, names are empty, longer than 200 characters,
+        If there are no classes or more than 1,000, names are empty, longer than 200 characters,
         no single line of text, unsorted or alike, or a size is out of range.
     """
 
@@ -59,7 +60,7 @@ class Survey:
     width: int
 
     def __post_init__(self) -> None:
-        _check_names(self.classes, 1)
+        _check_names(self.classes, 1, MAX_OWN_CLASSES)
         _check_side(HEIGHT, self.height)
         _check_side(WIDTH, self.width)
 
@@ -110,7 +111,7 @@ class Agreement:
     image_shape: tuple[int, int, int]
 
     def __post_init__(self) -> None:
-        _check_names(self.class_names, 2)
+        _check_names(self.class_names, 2, MAX_CLASSES)
         channels, height, width = self.image_shape
         if channels not in {1, 3}:
             raise ValueError(f"{CHANNELS} of images must be 1 or 3, not {channels}.")
@@ -321,11 +322,10 @@ def _check_side(key: str, side: int) -> None:
         raise ValueError(f"{key} of images must be from 1 to {MAX_SIDE}, not {_brief(side)}.")
 
 
-def _check_names(names: tuple[str, ...], least: int) -> None:
-    if not least <= len(names) <= MAX_CLASSES:
+def _check_names(names: tuple[str, ...], least: int, most: int) -> None:
+    if not least <= len(names) <= most:
         raise ValueError(
-            f"there are {len(names)} classes of images, but from {least} to {MAX_CLASSES} are "
-            "possible."
+            f"there are {len(names)} classes of images, but from {least} to {most} are possible."
         )
     for name in names:
         if not (1 <= len(name) <= MAX_NAME and _is_line(name) and name == _as_agreed(name)):

@@ -311,8 +311,9 @@ class ClusteredStrategy(Strategy):
             metrics = answer.content.metric_records.get(protocol.METRICS, MetricRecord())
             if metrics.get(protocol.KEPT) != 1:
                 failures[client] = "it has no model-path"
-        absent = set(self.clusters.of_client) - set(clients)
-        return dict(sorted({**failures, **dict.fromkeys(absent, "it is not connected")}.items()))
+        absent = (set(self.clusters.of_client) | set(self.names)) - set(clients)
+        failures |= {c: self.failures.get(c, "it is not connected") for c in absent}
+        return dict(sorted(failures.items()))
 
     def _begin_conversation(self, grid: Grid, config: ConfigRecord) -> None:
         waiting = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
@@ -356,6 +357,9 @@ class ClusteredStrategy(Strategy):
         self._done = checkpoint["round"]
         conversation = self._conversation
         conversation.server_round = self._done
+        for client, reason in checkpoint["failures"].items():
+            if client not in conversation.nodes:
+                self.failures[client] = reason
         # Clients that had failed are newcomers once more, and so are those that came since.
         strangers = [
             client for client in conversation.nodes if client not in self.clusters.of_client
@@ -424,7 +428,7 @@ class ClusteredStrategy(Strategy):
         conversation.server_round = server_round
         if newcomers := conversation.admit_newcomers():
             self._regroup(self.clustering.place(newcomers, self.clusters, conversation))
-        clients = list(conversation.nodes)
+        clients = conversation.connected() or list(conversation.nodes)
         count = max(1, round(self.fraction_train * len(clients)))
         drawn = np.random.default_rng([self.seed, server_round, 0xDEA1]).choice(
             clients, size=count, replace=False
@@ -448,7 +452,7 @@ class ClusteredStrategy(Strategy):
         Raises
         ------
         RuntimeError
-            If no client sent a usable model.
+            If all clients took part and none sent a usable model.
         """
         server_round += self._done
         answers = self._collect(replies, self.train_traffic)
@@ -457,15 +461,18 @@ class ClusteredStrategy(Strategy):
             cluster = self.clusters.of_client[client]
             try:
                 updates.append(_read_update(client, cluster, content, self._sent[client]))
-            except (ValueError, TypeError, OSError, EOFError) as error:  # bytes may be anything
+            except Exception as error:  # bytes from the network may be anything
                 self._warn(client, str(error))
                 continue
             losses.append(protocol.number(content.metric_records[protocol.METRICS], protocol.LOSS))
-        if not updates:
+        if not updates and set(self._participants) >= set(self._conversation.nodes):
             raise RuntimeError(f"no client sent a usable model in round {server_round}.")
         known = [loss for loss in losses if loss is not None]
         self.reports[-1].train_loss = float(np.mean(known)) if known else float("nan")
-        self._combine(updates)
+        if updates:
+            self._combine(updates)
+        else:
+            logger.warning("round %d is lost: no participant sent a usable model", server_round)
         self.reports[-1].clusters = dict(self.clusters.of_client)
         self.seconds.train += time.perf_counter() - self._started
         return self._packed(), MetricRecord(

@@ -203,7 +203,8 @@ class OwnCluster(Clustering):
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
         """Give each newcomer a cluster of its own."""
-        return clusters.with_clients({c: clusters.count + i for i, c in enumerate(newcomers)})
+        fresh = [client for client in newcomers if client not in clusters.of_client]
+        return clusters.with_clients({c: clusters.count + i for i, c in enumerate(fresh)})
 
 
 def _canonical(clients: Sequence[int], labels: Sequence[int]) -> Clusters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
 _LONGEST_NAME = 100
+_LONGEST_REASON = 300
 
 
 @dataclass
@@ -31,7 +33,19 @@ def error_text(message: Message) -> str:
     """Return what went wrong at the client, without Flower's wrapping of class names."""
     reason = message.error.reason or f"error code {message.error.code}"
     wrapped = re.fullmatch(r"<class '[^']*'>:<'(.*)'>", reason, re.DOTALL)
-    return (wrapped.group(1) if wrapped else reason).strip()
+    return one_line(wrapped.group(1) if wrapped else reason)
+
+
+def one_line(text: str) -> str:
+    """Return what a client says, short enough for a log and without anything that moves a cursor.
+
+    Examples
+    --------
+    >>> one_line("the disk" + chr(10) + "is full ")
+    'the disk is full'
+    """
+    shown = "".join(c if c.isprintable() else " " for c in text[: 2 * _LONGEST_REASON])
+    return textwrap.shorten(shown, _LONGEST_REASON, placeholder=" …")
 
 
 def sort_replies(
@@ -135,7 +149,13 @@ class Conversation:
         """Take over the clients that answered another conversation's roll call."""
         self.by_name = roll.by_name
         self.nodes = dict(roll.nodes)
+        self.failures.update(roll.failures)
         self._connected = set(roll._connected)
+        self._attempts = Counter(roll._attempts)
+
+    def connected(self) -> list[int]:
+        """Return the clients whose nodes were connected when one looked last."""
+        return [client for client, node in self.nodes.items() if node in self._connected]
 
     def admit_newcomers(self) -> list[int]:
         """Ask nodes that were not connected before for their index, and return those let in.
@@ -154,7 +174,12 @@ class Conversation:
                     "node %d is left out, it says that it is %s, which node %d is already",
                     *(node, self.name_of(client), self.nodes[client]),
                 )
+                self._ask_again_later(node)
                 continue
+            for other in [c for c, n in self.nodes.items() if n == node and c != client]:
+                self.failures[other] = f"its node says now that it is {self.name_of(client)}"
+                logger.warning("%s is left out: %s", self.name_of(other), self.failures[other])
+                del self.nodes[other]
             self.failures.pop(client, None)
             self.nodes[client] = node
         self.nodes = dict(sorted(self.nodes.items()))
@@ -353,7 +378,7 @@ def _problem(answer: RecordDict, check: Callable[[RecordDict], str | None]) -> s
     try:
         return check(answer)
     except Exception as error:  # bytes from the network may be anything
-        return f"its answer cannot be read: {error}"
+        return f"its answer cannot be read: {one_line(str(error))}"
 
 
 def _first_reason(failures: Mapping[int, str]) -> str:

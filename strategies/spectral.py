@@ -15,8 +15,8 @@ from strategies.conversation import Conversation
 from strategies.grouping import NumClusters, agglomerate, average_relevance
 from strategies.rounds import Clusters
 
-Eigenvectors = NDArray[np.generic]
-"""Any floating type, shape (d, at most k)."""
+Eigenvectors = NDArray[np.float32]
+"""Shape (d, at most k)."""
 
 _DIMENSIONS = "its features have {} dimensions"
 
@@ -36,12 +36,15 @@ class SpectralClustering(Clustering):
     relevance : str
         The formula by which clients compare: a name that their ClientApp knows
         (`clients.spectrum.RELEVANCES`).
+    dimension : int, optional
+        d, the length of an eigenvector; by default, the most common one of those that come.
     """
 
     num_clusters: NumClusters = "elbow"
     num_eigenvectors: int = 20
     linkage: str = "average"
     relevance: str = "paper"
+    dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -56,7 +59,7 @@ class SpectralClustering(Clustering):
         RuntimeError
             If no client answers.
         """
-        asked = self._ask_spectra(conversation, None, None)
+        asked = self._ask_spectra(conversation, None, self.dimension)
         dimensions = {client: array.shape[0] for client, array in asked.items()}
         alike = conversation.keep_common_size(protocol.SPECTRUM, dimensions, _DIMENSIONS)
         spectra = {client: asked[client] for client in alike}
@@ -103,7 +106,9 @@ class SpectralClustering(Clustering):
             clients=clients,
         )
         return {
-            client: content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
+            client: np.ascontiguousarray(
+                content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy(), np.float32
+            )
             for client, content in answers.items()
         }
 

@@ -254,3 +254,10 @@ def test_overrides_on_the_command_line(text, expected):
 def test_an_override_without_a_value():
     with pytest.raises(ValueError, match="repeats is no KEY=VALUE"):
         parse_override("repeats", DEFAULTS)
+
+
+@pytest.mark.parametrize("strategy", ["flt", "ifca", "fedhc", "rcc-pfl,pca-km-hc"])
+def test_noise_that_would_protect_nothing_is_refused(strategy):
+    with pytest.raises(ValueError, match="sharing-noise protects what spectral clustering shares"):
+        config(strategy=strategy, sharing_noise=0.1)
+    assert config(strategy="rcc-pfl,mt-hfl,single,local", sharing_noise=0.1).sharing_noise == 0.1

@@ -1,6 +1,7 @@
 """The app on devices with images of their own, in this process: no SuperLink, the same handlers."""
 
 import csv
+import io
 import json
 import logging
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from filelock import FileLock
-from flwr.app import Context, RecordDict
+from flwr.app import Array, Context, RecordDict
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -442,6 +443,142 @@ def test_warnings_of_devices_use_their_names(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         run(tmp_path / "out", folders, spoil={("train", "oslo"): fail})
     assert "oslo failed in round 1 and is left out of it: the disk is full" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["$x^$", "$\\foo{$", "[/b]", "[red]", "<b>", "=1+1"])
+def test_a_name_is_shown_as_it_is_whatever_it_means_to_a_library(tmp_path, name, capsys):
+    folders = write_sites(tmp_path / "sites", images=10)
+    folders[name] = folders.pop("rome")
+    summary, _ = run(tmp_path / "out", folders)
+    assert name in summary["runs"][0]["names"]
+    assert name in capsys.readouterr().out.split("clusters found")[1]
+    assert (tmp_path / "out/similarity-rcc-pfl-seed-0.png").exists()
+
+
+def bytes_for(name, data):
+    """Answer with an array whose bytes are not what they say."""
+
+    def spoil(message, context, answer):
+        record = answer.content.array_records["arrays"]
+        true = record[name]
+        record[name] = Array(true.dtype, true.shape, true.stype, data)
+        return answer
+
+    return spoil
+
+
+def npz():
+    stream = io.BytesIO()
+    np.savez(stream, x=np.ones(3))
+    return stream.getvalue()
+
+
+HUGE = b"\x93NUMPY\x01\x00v\x00" + (
+    b"{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999999,), }".ljust(117) + b"\n"
+)
+
+
+@pytest.mark.parametrize("data", [npz(), b"PK\x03\x04junk", HUGE, b""], ids=range(4))
+@pytest.mark.parametrize(
+    ("kind", "name"), [("train", "output.bias"), ("query.spectrum", "eigenvectors")]
+)
+def test_bytes_that_are_no_array_cost_only_the_device_that_sent_them(
+    tmp_path, kind, name, data, caplog
+):
+    folders = write_sites(tmp_path / "sites")
+    summary, _ = run(tmp_path / "out", folders, spoil={(kind, "rome"): bytes_for(name, data)})
+    assert "rome failed in" in caplog.text or "rome is left out" in caplog.text
+    assert summary["runs"][0]["clusters"][:2] == [0, 0]
+    assert summary["runs"][0]["rounds"] == 3
+
+
+def test_eigenvectors_of_another_type_are_kept_as_float32(tmp_path):
+    folders = write_sites(tmp_path / "sites")
+    wide = with_arrays(lambda a: a.update(eigenvectors=a["eigenvectors"].astype(np.longdouble)))
+    summary, _ = run(
+        tmp_path / "out", folders, spoil={("query.spectrum", "rome"): wide}, checkpoint_every=1
+    )
+    assert groups(summary["runs"][0]) == TOGETHER
+
+
+def test_devices_that_agree_on_nonsense_do_not_outvote_the_others(tmp_path, caplog):
+    folders = write_sites(tmp_path / "sites")
+    tiny = with_arrays(lambda a: a.update(eigenvectors=np.ones((1, 1), np.float32)))
+    spoil = {("query.spectrum", name): tiny for name in ("berlin", "rome")}
+    summary, _ = run(tmp_path / "out", folders, spoil=spoil)
+    assert groups(summary["runs"][0]) == [["lyon"], ["oslo"]]
+    assert "its features have 1 dimensions, the others' 324" in caplog.text
+
+
+def test_a_device_that_always_fails_does_not_block_the_rounds_in_which_it_is_drawn(
+    tmp_path, caplog
+):
+    folders = write_sites(tmp_path / "sites", images=20)
+    summary, _ = run(
+        tmp_path / "out",
+        folders,
+        spoil={("train", "rome"): fail},
+        fraction_train=0.25,
+        num_server_rounds=8,
+    )
+    assert summary["runs"][0]["rounds"] == 8
+    assert "is lost: no participant sent a usable model" in caplog.text
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
+        run(tmp_path / "none", folders, spoil={("train", name): fail for name in folders})
+
+
+def test_a_device_that_comes_back_under_another_name_is_one_device(tmp_path, caplog):
+    folders = write_sites(tmp_path / "sites")
+
+    def renamed(message, context, answer):
+        if message.content.config_records["config"]["server-round"]:
+            answer.content.config_records["config"]["name"] = "rouen"
+        return answer
+
+    summary, grid = run(
+        tmp_path / "out",
+        folders,
+        spoil={("query.describe", "rome"): renamed},
+        away={"rome": {2}},
+        num_server_rounds=4,
+    )
+    one = summary["runs"][0]
+    assert "rome is left out: its node says now that it is rouen" in caplog.text
+    assert grid.asked("rome").count("train") == 3
+    assert one["names"] == ["berlin", "lyon", "oslo", "rome", "rouen"]
+    assert one["models-not-kept"]["3"] == "its node says now that it is rouen"
+
+
+def test_a_device_that_was_left_out_has_no_model(tmp_path):
+    folders = write_sites(tmp_path / "sites")
+    bad = with_arrays(lambda a: a["eigenvectors"].__setitem__(0, np.nan))
+    paths = {name: tmp_path / f"{name}.safetensors" for name in folders}
+    summary, _ = run(
+        tmp_path / "out", folders, spoil={("query.spectrum", "rome"): bad}, model_paths=paths
+    )
+    kept = summary["runs"][0]["models-not-kept"]
+    assert kept == {"3": "its eigenvectors are not all finite numbers"}
+
+
+def test_what_a_killed_process_had_begun_to_write_is_no_checkpoint(tmp_path):
+    folders = write_sites(tmp_path / "sites", images=10)
+    run(tmp_path / "out", folders, checkpoint_every=3)
+    stray = tmp_path / "out/checkpoints/.rcc-pfl-seed-0-zzz.safetensors"
+    stray.write_bytes(b"half")
+    run(tmp_path / "out", folders, checkpoint_every=3, resume=str(tmp_path / "out"))
+    (tmp_path / "out/checkpoints/rcc-pfl-seed-0.safetensors").unlink()
+    with pytest.raises(ValueError, match="there is no checkpoint in"):
+        run(tmp_path / "out", folders, checkpoint_every=3, resume=str(tmp_path / "out"))
+
+
+def test_every_strategy_begins_with_the_devices_that_are_there(tmp_path):
+    folders = write_sites(tmp_path / "sites")
+    summary, _ = run(
+        tmp_path / "out", folders, away={"rome": range(3)}, num_clients=3, strategy="rcc-pfl,local"
+    )
+    first, second = summary["runs"]
+    assert first["failures"] == second["failures"] == {}
+    assert second["clusters"] == [0, 1, 2, 3]
 
 
 NAMES = {"another kind": 7, "empty": "", "not printable": "a\nb", "too long": "x" * 101}

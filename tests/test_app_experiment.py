@@ -386,3 +386,13 @@ def test_the_output_folder_is_absolute(tmp_path, monkeypatch):
     assert output_folder("").parent == tmp_path / "results"
     monkeypatch.setenv("HOME", str(tmp_path))
     assert output_folder("~/out") == tmp_path / "out"
+
+
+def test_a_simulation_is_resumed_with_as_many_clients_as_it_had(tmp_path):
+    options = {"strategy": "rcc-pfl", "checkpoint_every": 1}
+    whole = run(tmp_path / "out", clients=6, **options)
+    resume = {"resume": str(tmp_path / "out"), "output_dir": ""}
+    with pytest.raises(ValueError, match=r"7 SuperNodes are connected, .* started with 6"):
+        run(tmp_path / "out", clients=7, **options, **resume)
+    again = run(tmp_path / "out", clients=6, **options, **resume)
+    assert without_seconds(again)["runs"] == without_seconds(whole)["runs"]

@@ -34,7 +34,9 @@ from tests.test_app_experiment import DEFAULTS
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
+_PATIENCE = 150.0  # seconds, on a machine that does other things too
 PAGE = (ROOT / "docs/devices.md").read_text(encoding="utf-8")
+TESTS = Path(__file__).read_text(encoding="utf-8")
 PROFILE = (ROOT / "pyproject-flwr.toml").read_text(encoding="utf-8")
 
 
@@ -135,9 +137,10 @@ class Site:
             assert time.monotonic() < deadline, "the SuperLink does not answer"
             time.sleep(0.5)
 
-    def start_run(self, path: Path) -> subprocess.Popen[str]:
+    @contextmanager
+    def started_run(self, path: Path) -> Iterator[subprocess.Popen[str]]:
         words = self.words("flwr run", **{"pyproject-flwr.toml": path.name})
-        return subprocess.Popen(
+        process = subprocess.Popen(
             words,
             env=self.env,
             stdout=subprocess.PIPE,
@@ -145,6 +148,11 @@ class Site:
             text=True,
             cwd=self.folder,
         )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def kill(program: Program) -> None:
@@ -157,7 +165,8 @@ def kill(program: Program) -> None:
 
 def is_in(node: Program) -> bool:
     """Return whether the SuperLink takes a SuperNode; one that it refuses ends."""
-    while node.process.poll() is None:
+    deadline = time.monotonic() + _PATIENCE
+    while node.process.poll() is None and time.monotonic() < deadline:
         if "SuperNode ID" in node.text:
             return True
         time.sleep(0.2)
@@ -205,20 +214,20 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
             learning_rate=0.003,
             num_server_rounds=2,
             evaluate_every=2,
-            round_deadline=35.0,
+            round_deadline=45.0,
             output_dir=str(tmp_path / "out"),
         )
-        with site.start_run(path) as started:
-            nodes["rome"].wait_for("Receiving: train", 100)
+        with site.started_run(path) as started:
+            nodes["rome"].wait_for("Receiving: train", _PATIENCE)
             kill(nodes["rome"])
             killed = time.monotonic()
             # Flower lets it in again once it has noticed that it was gone. A service starts it
             # again and again; here, when that minute is nearly over, which spares the others' time.
             time.sleep(max(0, 50 - (time.monotonic() - killed)))
             while not is_in(stack.enter_context(site.supernode("rome", images["rome"]))):
-                assert time.monotonic() - killed < 90
-            log = started.stdout.read()
-            assert started.wait() == 0, log
+                assert time.monotonic() - killed < _PATIENCE
+            log, _ = started.communicate(timeout=_PATIENCE)
+            assert started.returncode == 0, log
     assert "4 devices: berlin, lyon, oslo, rome" in log
     assert "rome failed in round 1 and is left out of it: no answer in time" in log
     assert "4 of 4 devices keep their model" in log
@@ -259,20 +268,19 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
             node.wait_for("SuperNode ID")
         checkpoint = out / "checkpoints/local-seed-0.safetensors"
         path = profile(tmp_path / "first.toml", **options, output_dir=str(out))
-        with site.start_run(path) as started:
-            deadline = time.monotonic() + 100
+        with site.started_run(path):
+            deadline = time.monotonic() + _PATIENCE
             while not checkpoint.exists():
-                assert time.monotonic() < deadline, started.stdout.read()
+                assert time.monotonic() < deadline, "there was no checkpoint"
                 time.sleep(0.1)
             assert load_checkpoint(checkpoint)["strategy"]["round"] == 1
             kill(site.link)
-            started.communicate()
         stack.enter_context(site.program("superlink", "flower-superlink"))
         site.wait_for_superlink()
         path = profile(tmp_path / "again.toml", **options, resume=str(out))
-        with site.start_run(path) as again:
-            log = again.stdout.read()
-            assert again.wait() == 0, log
+        with site.started_run(path) as again:
+            log, _ = again.communicate(timeout=_PATIENCE)
+            assert again.returncode == 0, log
     assert "local  seed 0  resumed after round 1" in log
     assert "2 of 2 devices keep their model" in log
 
@@ -299,23 +307,17 @@ def test_every_key_of_the_profile_exists_and_is_explained():
     assert (config.dataset, config.num_clusters) == ("own", "auto")
     assert config.checkpoint_every == 1
     for line in PROFILE.splitlines():
-        if re.match(r"[a-z-]+ = ", line) and not line.startswith("optimizer"):
+        if re.match(r"[a-z-]+ = ", line):
             assert "# " in line, line
 
 
 def test_no_command_on_the_page_goes_untested():
-    tested = (
-        "clustered-fl certificates certificates --server",
-        "flower-superlink",
-        "clustered-fl gate",
-        "flwr supernode register",
-        "flower-supernode",
-        "flwr run",
-        "clustered-fl classify",
-    )
-    own = ("python3 -m venv", "pip install", "export FLWR_TELEMETRY_ENABLED=0")
+    """But for those that install, copy keys from machine to machine, or make a folder."""
+    used = re.findall(r"""(?:words|call|program)\(\s*(?:"\w+", )?f?"([^"{]*)""", TESTS)
+    own = ("cd ", "python3 -m venv", "pip install", "export FLWR_", "scp ", "sudo install")
+    assert len(set(used)) >= 7
     for line in commands():
-        assert line.startswith((*tested, *own)), line
+        assert line.startswith((*used, *own)), line
 
 
 def node_configs(text: str) -> list[Mapping[str, str]]:
@@ -326,7 +328,8 @@ def node_configs(text: str) -> list[Mapping[str, str]]:
 
 
 def test_the_page_names_every_key_of_a_device():
-    (config,) = node_configs(PAGE)
+    config, of_trial = node_configs(PAGE)
     assert config.keys() == {"name", "data-path", "model-path"}
+    assert of_trial.keys() < config.keys()
     for key in config:
         assert f"| `{key}` |" in PAGE

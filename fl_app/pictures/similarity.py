@@ -126,7 +126,8 @@ def similarity_figure(
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    shown = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    return shown.replace("$", r"\$")  # or matplotlib would read a formula
 
 
 def _leaf_order(

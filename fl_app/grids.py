@@ -1,0 +1,136 @@
+"""Grids before Flower's own: for newcomers, and for devices that nobody trusts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+
+import httpx
+from flwr.app import Error, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+_UNREADABLE = 1  # Flower's code of an error without a code of its own
+_PAUSE = 1.0  # seconds between two looks for answers
+
+
+class GridAround(Grid):
+    """A grid that passes everything on to another.
+
+    Parameters
+    ----------
+    grid : Grid
+        The real one.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Pass on."""
+        return self._grid.get_node_ids()
+
+    def set_run(self, run: Run) -> None:
+        """Pass on."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """Pass on."""
+        return self._grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Pass on."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Pass on."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pass on."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Pass on."""
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+class ArrivingNodes(GridAround):
+    """A grid without the nodes that have not arrived yet.
+
+    Flower's simulation connects all nodes at the start; on devices, this is not needed.
+
+    Parameters
+    ----------
+    grid : Grid
+        The real one.
+    late : collection of int
+        Ids of the nodes that are not shown until `arrive` is called.
+    """
+
+    def __init__(self, grid: Grid, late: Collection[int]) -> None:
+        super().__init__(grid)
+        self._late = set(late)
+
+    def arrive(self) -> None:
+        """Show all nodes from now on."""
+        self._late = set()
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the nodes that have arrived."""
+        return [node for node in self._grid.get_node_ids() if node not in self._late]
+
+
+class DeviceGrid(GridAround):
+    """A grid on which one device's answer cannot cost another's.
+
+    Flower unpacks all answers that have come in one go, so that one which cannot be unpacked ends
+    the run; and it takes from the answer who sent it. Here, each answer is fetched by itself, an
+    unreadable one is that device's failure, and it is from whoever was asked.
+    """
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send each message and return the answers that come within `timeout` seconds."""
+        asked = list(messages)
+        # None stands for a message that could not be pushed, and an empty list for all of them.
+        pushed = zip(self._grid.push_messages(asked), asked, strict=False)
+        waiting = {number: message for number, message in pushed if number}
+        replies: list[Message] = []
+        started = time.monotonic()
+        while waiting:
+            for number, message in list(waiting.items()):
+                answer = self._answer(number, message)
+                if answer is not None:
+                    replies.append(answer)
+                    del waiting[number]
+            if timeout is not None and time.monotonic() - started + _PAUSE > timeout:
+                break
+            if waiting:
+                time.sleep(_PAUSE)
+        return replies
+
+    def _answer(self, number: str, message: Message) -> Message | None:
+        try:
+            found = next(iter(self._grid.pull_messages([number])), None)
+            if found is None:
+                return None
+            if found.has_error():
+                return Message(found.error, reply_to=message)
+            return Message(found.content, reply_to=message)
+        except httpx.HTTPError:
+            raise  # the SuperLink's, not the device's
+        except Exception as error:  # bytes from the network may be anything
+            reason = f"its answer cannot be unpacked: {error}"
+            return Message(Error(_UNREADABLE, reason), reply_to=message)

@@ -1,0 +1,94 @@
+"""A grid on which one device's answer cannot cost another's."""
+
+import time
+
+import httpx
+import pytest
+from flwr.app import Error, Message, RecordDict
+
+from fl_app import grids
+from fl_app.grids import DeviceGrid
+from tests.local_grid import LocalGrid
+from tests.toy_app import toy_app
+
+
+class Post(LocalGrid):
+    """Pushes and pulls as Flower's grid does; `answers` maps a node to what is pulled for it."""
+
+    def __init__(self, answers):
+        super().__init__(toy_app(), 0)
+        self.answers = answers
+        self.pushed = {}
+
+    def push_messages(self, messages):
+        for message in messages:
+            number = str(len(self.pushed))
+            message.metadata.__dict__["_message_id"] = number
+            self.pushed[number] = message
+        return list(self.pushed)  # asked only once in these tests
+
+    def pull_messages(self, message_ids):
+        (number,) = message_ids
+        message = self.pushed[number]
+        return self.answers[message.metadata.dst_node_id](message)
+
+
+def good(message):
+    return [Message(RecordDict(), reply_to=message)]
+
+
+def forged(message):
+    reply = Message(RecordDict(), reply_to=message)
+    reply.metadata.__dict__["_src_node_id"] = 1
+    return [reply]
+
+
+def failed(message):
+    return [Message(Error(7, "the disk is full"), reply_to=message)]
+
+
+def broken(message):
+    raise UnicodeDecodeError("utf-8", b"x", 0, 1, "broken")
+
+
+def ask(answers, timeout=60.0):
+    grid = DeviceGrid(Post(answers))
+    messages = [Message(RecordDict(), dst_node_id=n, message_type="train") for n in answers]
+    replies = list(grid.send_and_receive(messages, timeout=timeout))
+    return {reply.metadata.src_node_id: reply for reply in replies}
+
+
+def test_an_answer_that_cannot_be_unpacked_is_that_devices_failure():
+    replies = ask({1: good, 2: broken, 3: good, 4: failed})
+    assert sorted(replies) == [1, 2, 3, 4]
+    assert [replies[node].has_error() for node in (1, 2, 3, 4)] == [False, True, False, True]
+    assert "cannot be unpacked" in replies[2].error.reason
+    assert replies[4].error.reason == "the disk is full"
+
+
+def test_an_answer_is_from_whoever_was_asked():
+    assert sorted(ask({1: good, 2: forged})) == [1, 2]
+
+
+def test_who_does_not_answer_is_waited_for_until_the_timeout(monkeypatch):
+    monkeypatch.setattr(grids, "_PAUSE", 0.01)
+    calls = []
+
+    def later(message):
+        calls.append(time.monotonic())
+        return good(message) if len(calls) == 3 else []
+
+    assert sorted(ask({1: good, 2: lambda message: [], 3: later}, timeout=0.1)) == [1, 3]
+    assert len(calls) == 3
+
+
+def test_a_superlink_that_is_gone_is_no_devices_failure():
+    def gone(message):
+        raise httpx.ConnectError("gone")
+
+    with pytest.raises(httpx.ConnectError):
+        ask({1: good, 2: gone})
+
+
+def test_nothing_is_sent_for_nobody():
+    assert ask({}) == {}

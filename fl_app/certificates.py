@@ -88,7 +88,7 @@ def make_certificates(
     ------
     ValueError
         If nothing is asked for, if a name is none, if a file is there already, or if the
-        authority that is there cannot sign.
+        authority that is there cannot sign or is gone.
     OSError
         If a file cannot be read or written; what was written before it is removed.
     """
@@ -113,6 +113,11 @@ def make_certificates(
             )
     made: dict[str, bytes] = {}
     has_authority = any(os.path.lexists(folder / name) for name in ("ca.key", "ca.crt"))
+    if not has_authority and os.path.lexists(folder / "server.crt"):
+        raise ValueError(
+            f"{folder} holds server.crt but not the ca.crt that it was made with, and a new "
+            "authority would not fit it: bring ca.crt back, or move server.crt and server.key away."
+        )
     # Devices' keys are not signed: they need an authority beside them, but not its key.
     if servers or not has_authority:
         authority = _read_authority(folder) if has_authority else new_authority(now)
@@ -289,7 +294,8 @@ def _read_authority(folder: Path) -> Authority:
     Raises
     ------
     ValueError
-        If one of its two files is missing or unreadable, or if they do not belong together.
+        If one of its two files is missing or unreadable, if they do not belong together, or if
+        the certificate is not an authority's.
     """
     for name in ("ca.key", "ca.crt"):
         if not (folder / name).is_file():
@@ -309,7 +315,22 @@ def _read_authority(folder: Path) -> Authority:
             f"{folder / 'ca.key'} and {folder / 'ca.crt'} are not the two halves of an authority "
             "of this command: bring back those that belong together."
         )
+    if not _is_authority(certificate):
+        raise ValueError(
+            f"{folder / 'ca.crt'} is not the certificate of an authority of this command: bring "
+            "back the one that it made, or move ca.key and ca.crt away."
+        )
     return Authority(key, certificate)
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    """Return whether it may sign others, and has the identifier by which they name it."""
+    try:
+        extensions = certificate.extensions
+        extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+        return extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> list[Path]:

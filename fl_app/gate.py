@@ -3,6 +3,14 @@
 Flower's SuperLink serves the Fleet API of devices on the same port as the Control API, which asks
 nobody who they are and starts apps on all devices. So the SuperLink stays on an address that only
 its own machine reaches, and this reverse proxy stands on the open one.
+
+The SuperLink reads the whole of what it is sent before it checks a signature. So the gate bounds
+what strangers can do: how long a body is and how long it takes, how much of all bodies is held at
+a time, and how long a connection waits for the head of a request. It reads a body to its end
+before it calls the SuperLink, and bothers it with none that does not arrive.
+
+What remains are floods: whoever opens connections, or sends, faster than these bounds let go of
+them keeps devices waiting. That is for a firewall, which lets in the addresses of the sites alone.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +29,7 @@ from urllib.parse import urlsplit
 import httpx
 import uvicorn
 from cryptography import x509
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # ASGI's: what a request is, where its body comes from, and where the answer goes.
 Event = MutableMapping[str, Any]
@@ -45,8 +54,11 @@ FLEET_PATHS = frozenset(
         "confirm-message-received",
     )
 )
-MOST_BYTES = 2**31 - 1
-"""The longest body: protobuf's own limit of a message."""
+MOST_BYTES = 64 * 2**20
+"""The longest body: Flower sends arrays in pieces of 5 MiB, and the rest is small beside them."""
+MOST_BYTES_HELD = 512 * 2**20
+"""Of all bodies together, from their first byte until the SuperLink answers: what strangers can
+fill of the gate's memory, and about half of what they can fill of the SuperLink's."""
 
 # RFC 9110, section 7.6.1: these are about one connection, not about the message.
 _HOP_BY_HOP = {
@@ -57,19 +69,27 @@ _HOP_BY_HOP = {
 _NOT_FOR_DEVICES = {b"host", b"expect", b"forwarded", b"x-real-ip"}
 _FORWARDED = b"x-forwarded-"
 
-_IDLE_SECONDS = 30.0
+# For the whole of a body, in either direction: SuperNodes have much less patience with a piece.
+_BODY_SECONDS = 120.0
+_SLICE_BYTES = 2**16
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
 _LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=2.0)
 # Longer than the 5 s for which SuperNodes keep idle connections, for the same reason.
 _KEEP_ALIVE_SECONDS = 15
+# With those to the SuperLink, fewer than the 1024 files that a program may usually have open.
+_MOST_CONNECTIONS = 750
 _STOP_SECONDS = 10
 
 _log = logging.getLogger("clustered-fl.gate")
 
 
 class _DeviceGoneError(Exception):
-    """The device closed its connection or stopped sending."""
+    """The device closed its connection."""
+
+
+class _FullError(Exception):
+    """The gate holds as many bytes as it may."""
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -80,7 +100,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Listen for devices with TLS and pass on to the SuperLink only those requests "
         "that SuperNodes need; everything else is answered with 404. Flower's SuperLink lets "
         "whoever reaches its port start apps on all devices: start it with --host 127.0.0.1 and "
-        "open only the gate's port to the network.",
+        "open only the gate's port to the network. The gate bounds how much and how slowly "
+        "strangers may send, but it is no shield against floods: let a firewall admit the "
+        "addresses of your devices alone, where you know them.",
     )
     parser.add_argument(
         "--certificates",
@@ -115,33 +137,38 @@ def gate(superlink: str, client: httpx.AsyncClient) -> Application:
         What connects to it.
     """
     base = f"https://{superlink}"
+    bodies = _Bodies()
 
     async def application(scope: Event, receive: Receive, send: Send) -> None:
         peer = scope["client"][0] if scope["client"] else "unknown"
-        target: bytes = scope["raw_path"]
-        # Compared as it came, before anybody decodes or shortens it: no trick of spelling passes.
-        if scope["method"] != "POST" or target not in FLEET_PATHS or scope["query_string"]:
-            _log.warning("refused %s: %s %.100r", peer, scope["method"], target)
-            await _answer(send, 404)
+        status = _refusal(scope)
+        if status is not None:
+            _log.warning(
+                "refused %s with %d: %s %.100r", peer, status, scope["method"], scope["raw_path"]
+            )
+            await _answer(send, status)
             return
-        headers = list(scope["headers"])
-        length = dict(headers).get(b"content-length")
-        # SuperNodes always say how much they send.
-        if length is None or b"transfer-encoding" in dict(headers):
-            await _answer(send, 411)
-            return
-        if len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES:
-            await _answer(send, 413)
-            return
-        request = client.build_request(
-            "POST",
-            base + target.decode("ascii"),
-            headers=[*_end_to_end(headers), (b"x-forwarded-for", peer.encode("ascii"))],
-            content=_body(receive),
-        )
         try:
-            response = await client.send(request, stream=True)
+            async with bodies.receive_one(receive) as body:
+                request = client.build_request(
+                    "POST",
+                    base + scope["raw_path"].decode("ascii"),
+                    headers=[
+                        *_end_to_end(scope["headers"]),
+                        (b"x-forwarded-for", peer.encode("ascii")),
+                    ],
+                    content=_slices(body),
+                )
+                response = await client.send(request, stream=True)
         except _DeviceGoneError:
+            return
+        except TimeoutError:
+            _log.warning("%s took too long to send a body", peer)
+            await _answer(send, 408)
+            return
+        except _FullError:
+            _log.warning("too much is being sent at a time: %s is to try again", peer)
+            await _answer(send, 503)
             return
         except httpx.TransportError as error:
             _log.warning("the SuperLink at %s does not answer: %s", superlink, _name(error))
@@ -149,7 +176,10 @@ def gate(superlink: str, client: httpx.AsyncClient) -> Application:
             await _answer(send, 504 if isinstance(error, httpx.TimeoutException) else 502)
             return
         try:
-            await _pass_back(response, send)
+            async with asyncio.timeout(_BODY_SECONDS):
+                await _pass_back(response, send)
+        except TimeoutError:
+            _log.warning("%s took too long to receive an answer", peer)
         except httpx.TransportError as error:
             # Without its end, the server closes the connection: the device sees it is not whole.
             _log.warning("an answer of the SuperLink at %s broke off: %s", superlink, _name(error))
@@ -262,7 +292,7 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
             config = uvicorn.Config(
                 gate(superlink, client),
                 ssl_context_factory=lambda _config, _default: for_devices,
-                http="h11",  # bounds the size of headers
+                http=_Connection,
                 ws="none",
                 lifespan="off",
                 access_log=False,
@@ -272,6 +302,7 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
                 server_header=False,
                 date_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                limit_concurrency=_MOST_CONNECTIONS,
                 timeout_graceful_shutdown=_STOP_SECONDS,
             )
             certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
@@ -282,19 +313,82 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
             await uvicorn.Server(config).serve(sockets=[listener])
 
 
-async def _body(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
-    while more:
+class _Connection(H11Protocol):
+    """uvicorn's connection, of which h11 bounds the size of heads, with a clock that bounds time.
+
+    uvicorn's own clock starts only after the first answer, and any byte stops it.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def data_received(self, data: bytes) -> None:
+        self.conn.receive_data(data)
+        # A whole head stops the clock.
+        self.handle_events()
+
+
+def _refusal(scope: Event) -> int | None:
+    """Return the status that a request is refused with for its head alone; None: it may pass."""
+    # Compared as it came, before anybody decodes or shortens it: no trick of spelling passes.
+    if scope["method"] != "POST" or scope["raw_path"] not in FLEET_PATHS or scope["query_string"]:
+        return 404
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length")
+    # SuperNodes always say how much they send.
+    if length is None or b"transfer-encoding" in headers:
+        return 411
+    if len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES:
+        return 413
+    return None
+
+
+class _Bodies:
+    """What devices have sent and the SuperLink has not answered yet."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    @asynccontextmanager
+    async def receive_one(self, receive: Receive) -> AsyncIterator[bytearray]:
+        """Read a body to its end and hold it for the length of the block.
+
+        Raises
+        ------
+        _DeviceGoneError
+            If the device closes its connection before the end.
+        TimeoutError
+            If the end does not come in time, however busily the device sends.
+        _FullError
+            If all bodies together become too long.
+        """
+        body = bytearray()
         try:
-            async with asyncio.timeout(_IDLE_SECONDS):
-                message = await receive()
-        except TimeoutError as error:
-            raise _DeviceGoneError from error
-        if message["type"] != "http.request":
-            raise _DeviceGoneError
-        if message["body"]:
-            yield message["body"]
-        more = message["more_body"]
+            async with asyncio.timeout(_BODY_SECONDS):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise _DeviceGoneError
+                    part: bytes = message["body"]
+                    # What came is counted, not what is announced: an announcement costs nothing.
+                    if self._held + len(part) > MOST_BYTES_HELD:
+                        raise _FullError
+                    self._held += len(part)
+                    body += part
+                    more = message["more_body"]
+            yield body
+        finally:
+            self._held -= len(body)
+
+
+async def _slices(body: bytearray) -> AsyncIterator[bytes]:
+    """Yield a body bit by bit: whole, TLS would copy it whole."""
+    for start in range(0, len(body), _SLICE_BYTES):
+        yield bytes(body[start : start + _SLICE_BYTES])
 
 
 async def _pass_back(response: httpx.Response, send: Send) -> None:
@@ -323,11 +417,15 @@ async def _answer(send: Send, status: int) -> None:
 
 
 def _end_to_end(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers that are not about this connection or about who is calling."""
+    """Return the headers that are not about this connection or about who is calling.
+
+    Content-Length always stays: where a message ends is not up to its `Connection` header.
+    """
     dropped = _HOP_BY_HOP | _NOT_FOR_DEVICES
     for name, value in headers:
         if name.lower() == b"connection":
             dropped |= {one.strip().lower() for one in value.split(b",")}
+    dropped -= {b"content-length"}
     return [
         (name, value)
         for name, value in headers

@@ -179,10 +179,12 @@ def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
         The `FLWR_HOME` that it was started with, and nothing else.
     """
     family = {member.pid: member for member in _with_home(home)}
-    with suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(process.pid)
-        for member in (parent, *parent.children(recursive=True)):
-            family[member.pid] = member
+    # Once it is reaped, its number may be another program's.
+    if process.poll() is None:
+        with suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(process.pid)
+            for member in (parent, *parent.children(recursive=True)):
+                family[member.pid] = member
     for member in family.values():
         with suppress(psutil.NoSuchProcess):
             member.terminate()

@@ -120,13 +120,17 @@ def running(
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return this process's environment, changed as all Flower programs here want it."""
+    """Return this process's environment, changed as all Flower programs here want it.
+
+    What docs/devices.md does with options, they must do alone: no variable helps them.
+    """
     beside = str(Path(sys.executable).parent)
+    kept = dict(os.environ)
+    kept.pop("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", None)
     return {
-        **os.environ,
+        **kept,
         "PATH": os.pathsep.join([beside, os.environ.get("PATH", "")]),
         "FLWR_HOME": str(home),
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
         "PYTHONUNBUFFERED": "1",

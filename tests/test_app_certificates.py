@@ -4,12 +4,18 @@ import argparse
 import os
 import ssl
 import stat
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_ssh_public_key,
+)
 from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.cli.flower_supernode import (
@@ -17,7 +23,7 @@ from flwr.supernode.cli.flower_supernode import (
     _try_setup_client_authentication,
 )
 
-from fl_app.certificates import add_command, make_certificates
+from fl_app.certificates import add_command, make_certificates, new_authority
 from fl_app.gate import server_tls, superlink_tls
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -241,6 +247,43 @@ def test_an_authority_of_two_wholes_makes_no_server(tmp_path, damage):
     (tmp_path / "one/ca.key").write_bytes(key)
     with pytest.raises(ValueError, match="are not the two halves of an authority"):
         make_certificates(tmp_path / "one", ["localhost"], [])
+
+
+def test_devices_get_no_authority_that_does_not_fit_the_server(tmp_path):
+    """Devices with a new ca.crt would refuse the server."""
+    make_certificates(tmp_path, ["localhost"], ["berlin"])
+    for name in ("ca.key", "ca.crt"):
+        (tmp_path / name).unlink()
+    before = content(tmp_path)
+    with pytest.raises(ValueError, match=r"holds server\.crt but not the ca\.crt"):
+        make_certificates(tmp_path, [], ["paris"])
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("lacking", ["the right to sign", "a word on it", "an identifier"])
+def test_a_certificate_that_is_no_authoritys_signs_nothing(tmp_path, lacking):
+    authority = new_authority(NEW_YEAR)
+    name = authority.certificate.subject
+    builder = (
+        x509.CertificateBuilder(name, name, authority.key.public_key(), 1)
+        .not_valid_before(NEW_YEAR)
+        .not_valid_after(NEW_YEAR + timedelta(days=3652))
+    )
+    if lacking != "a word on it":
+        signs = lacking != "the right to sign"
+        builder = builder.add_extension(x509.BasicConstraints(signs, None), critical=True)
+    if lacking != "an identifier":
+        identifier = x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
+        builder = builder.add_extension(identifier, critical=False)
+    made = builder.sign(authority.key, hashes.SHA384())
+    (tmp_path / "ca.crt").write_bytes(made.public_bytes(Encoding.PEM))
+    (tmp_path / "ca.key").write_bytes(
+        authority.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    before = content(tmp_path)
+    with pytest.raises(ValueError, match=r"ca\.crt is not the certificate of an authority"):
+        make_certificates(tmp_path, ["localhost"], [], now=NEW_YEAR)
+    assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from fl_app.certificates import make_certificates
 from fl_app.gate import (
     FLEET_PATHS,
     MOST_BYTES,
+    Application,
     add_command,
     gate,
     parse_address,
@@ -38,32 +39,40 @@ def said(body: bytes, *, more: bool = False) -> dict:
 
 
 def pass_through(
-    transport: httpx.AsyncBaseTransport,
+    transport: httpx.AsyncBaseTransport, *, receive: Callable | None = None, **request
+) -> list[dict]:
+    """Send one request through a gate and return all that it answered."""
+
+    async def receive_nothing() -> dict:
+        return said(b"")
+
+    async def once() -> list[dict]:
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await ask(gate("127.0.0.1:8000", client), receive or receive_nothing, **request)
+
+    return asyncio.run(once())
+
+
+async def ask(
+    application: Application,
+    receive: Callable,
     *,
     target: bytes = PULL,
     query: bytes = b"",
     method: str = "POST",
     headers: Sequence[tuple[bytes, bytes]] = ((b"content-length", b"0"),),
-    receive: Callable | None = None,
 ) -> list[dict]:
-    """Send one request through the gate and return all that it answered."""
+    """Send one request and return all that was answered."""
     answered: list[dict] = []
-
-    async def receive_nothing() -> dict:
-        return said(b"")
 
     async def send(event: dict) -> None:
         answered.append(event)
 
-    async def once() -> None:
-        scope = {
-            **{"type": "http", "method": method, "raw_path": target, "query_string": query},
-            **{"headers": list(headers), "client": ("203.0.113.5", 40000)},
-        }
-        async with httpx.AsyncClient(transport=transport) as client:
-            await gate("127.0.0.1:8000", client)(scope, receive or receive_nothing, send)
-
-    asyncio.run(once())
+    scope = {
+        **{"type": "http", "method": method, "raw_path": target, "query_string": query},
+        **{"headers": list(headers), "client": ("203.0.113.5", 40000)},
+    }
+    await application(scope, receive, send)
     return answered
 
 
@@ -179,8 +188,19 @@ def test_headers_of_authentication_pass_and_those_of_the_connection_do_not():
     assert not names & {b"connection", b"x-hop", b"upgrade"}
 
 
-def test_bodies_pass_piece_by_piece_both_ways():
-    """No piece waits for the next one: the gate never holds a whole model."""
+@pytest.mark.parametrize("name", [b"Connection", b"connection"])
+def test_the_length_stays_whatever_connection_says(name):
+    """Without it, one side would take the body's rest for the next message."""
+    headers = [(name, b"content-length, close"), (b"content-length", b"0")]
+    upstream = Upstream(httpx.Response(200, headers=headers, stream=httpx.ByteStream(b"")))
+    start, *_ = pass_through(upstream, headers=headers)
+    assert upstream.requests[0].headers["content-length"] == "0"
+    assert "transfer-encoding" not in upstream.requests[0].headers
+    assert start["headers"] == [(b"content-length", b"0")]
+
+
+def test_bodies_are_whole_before_the_superlink_hears_of_them_and_answers_pass_in_pieces():
+    """Slow devices keep no connection of the SuperLink, and no answer is held."""
     happened: list[str] = []
 
     class Answer(httpx.AsyncByteStream):
@@ -207,8 +227,8 @@ def test_bodies_pass_piece_by_piece_both_ways():
     headers = [(b"content-length", b"6")]
     start, *rest = pass_through(Piecewise(), target=PUSH, headers=headers, receive=receive)
     assert happened == [
-        *("device says one", "superlink hears one", "device says "),
-        *("device says two", "superlink hears two", "superlink says three", "superlink says four"),
+        *("device says one", "device says ", "device says two", "superlink hears onetwo"),
+        *("superlink says three", "superlink says four"),
     ]
     assert (b"content-length", b"9") in start["headers"]
     assert [(event["body"], event["more_body"]) for event in rest] == [
@@ -233,11 +253,78 @@ def test_bodies_that_are_too_long_or_do_not_say_how_long(headers, status):
     assert not upstream.requests
 
 
-def test_the_longest_body_is_two_gibibytes_less_one():
+def test_the_longest_body_is_64_mebibytes():
     upstream = Upstream()
-    assert MOST_BYTES == 2147483647
-    start, *_ = pass_through(upstream, headers=[(b"content-length", b"2147483647")])
+    assert MOST_BYTES == 67108864
+    start, *_ = pass_through(upstream, headers=[(b"content-length", b"67108864")])
     assert start["status"] == 200
+
+
+def test_a_long_body_arrives_as_it_was_sent():
+    """Longer than the slices in which it is passed on, and no multiple of them."""
+    body = bytes(range(256)) * 1000
+    parts: list[bytes] = []
+
+    class Listening(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            parts.extend([part async for part in request.stream])
+            return httpx.Response(200, stream=httpx.ByteStream(b""))
+
+    async def receive() -> dict:
+        return said(body)
+
+    headers = [(b"content-length", b"256000")]
+    pass_through(Listening(), target=PUSH, headers=headers, receive=receive)
+    assert b"".join(parts) == body
+    assert [len(part) for part in parts] == [65536, 65536, 65536, 59392]
+
+
+def test_all_bodies_together_are_bounded(monkeypatch):
+    """What was announced does not count, what came does, until it is given back."""
+    monkeypatch.setattr(gate_module, "MOST_BYTES_HELD", 10)
+
+    async def several() -> list[int | None]:
+        async with httpx.AsyncClient(
+            transport=httpx.MockTransport(
+                lambda request: httpx.Response(200, stream=httpx.ByteStream(b""))
+            )
+        ) as client:
+            application = gate("127.0.0.1:8000", client)
+
+            async def push(*events: dict) -> int | None:
+                parts = iter(events)
+
+                async def receive() -> dict:
+                    return next(parts)
+
+                headers = [(b"content-length", b"67108864")]
+                answered = await ask(application, receive, target=PUSH, headers=headers)
+                return answered[0]["status"] if answered else None
+
+            begun, rest = asyncio.Event(), asyncio.Event()
+            parts = iter([said(b"12345678", more=True), said(b"9")])
+
+            async def receive_slowly() -> dict:
+                if begun.is_set():
+                    await rest.wait()
+                begun.set()
+                return next(parts)
+
+            slow = asyncio.create_task(ask(application, receive_slowly))
+            await begun.wait()
+            statuses = [await push(said(b"12", more=True), said(b"3")), await push(said(b"12"))]
+            rest.set()
+            start, *_ = await slow
+            return [
+                *statuses,
+                start["status"],
+                await push(said(b"1234567890", more=True), {"type": "http.disconnect"}),
+                await push(said(b"1234567890")),
+                await push(said(b"12345678901")),
+            ]
+
+    # Full, and there is room for two bytes; the slow one ends; one breaks off; all, and no more.
+    assert asyncio.run(several()) == [503, 200, 200, None, 200, 503]
 
 
 @pytest.mark.parametrize(
@@ -275,18 +362,46 @@ def test_a_device_that_goes_away_is_not_answered():
     async def receive() -> dict:
         return next(pieces)
 
+    upstream = Upstream()
     headers = [(b"content-length", b"9")]
-    assert pass_through(Upstream(), headers=headers, receive=receive) == []
+    assert pass_through(upstream, headers=headers, receive=receive) == []
+    assert not upstream.requests
 
 
-def test_a_device_that_stops_sending_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(gate_module, "_IDLE_SECONDS", 0)
+def test_a_device_that_sends_too_slowly_is_not_waited_for(monkeypatch, caplog):
+    """However often it sends something: the clock is for the whole."""
+    monkeypatch.setattr(gate_module, "_BODY_SECONDS", 0.01)
 
-    async def never() -> dict:
-        return await asyncio.get_running_loop().create_future()
+    async def receive() -> dict:
+        await asyncio.sleep(0.001)
+        return said(b"x", more=True)
 
-    headers = [(b"content-length", b"9")]
-    assert pass_through(Upstream(), headers=headers, receive=never) == []
+    upstream = Upstream()
+    headers = [(b"content-length", b"67108864")]
+    start, _ = pass_through(upstream, headers=headers, receive=receive)
+    assert start["status"] == 408
+    assert (b"connection", b"close") in start["headers"]
+    assert not upstream.requests
+    assert "203.0.113.5 took too long to send a body" in caplog.text
+
+
+def test_a_device_that_does_not_take_its_answer_is_not_waited_for(monkeypatch, caplog):
+    """It would keep a connection of the SuperLink."""
+    monkeypatch.setattr(gate_module, "_BODY_SECONDS", 0.01)
+    closed = []
+
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b"half"
+            await asyncio.get_running_loop().create_future()
+
+        async def aclose(self) -> None:
+            closed.append(True)
+
+    _, *rest = pass_through(Upstream(httpx.Response(200, stream=Endless())))
+    assert [(event["body"], event["more_body"]) for event in rest] == [(b"half", True)]
+    assert closed == [True]
+    assert "203.0.113.5 took too long to receive an answer" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -355,6 +470,43 @@ def test_there_is_no_insecure_gate(certificates, capsys):
     assert "unrecognized arguments: --insecure" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("sent", [b"", b"P", b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost:"])
+def test_a_connection_without_a_whole_head_is_closed(certificates, monkeypatch, sent):
+    monkeypatch.setattr(gate_module, "_KEEP_ALIVE_SECONDS", 0.1)
+    port, gate_port = free_ports(2)
+
+    async def knock() -> bytes:
+        serving = asyncio.create_task(
+            gate_module._serve(certificates, f"127.0.0.1:{gate_port}", f"127.0.0.1:{port}")
+        )
+        try:
+            async with asyncio.timeout(30):
+                reader, writer = await connect(gate_port, superlink_tls(certificates))
+                try:
+                    writer.write(sent)
+                    return await reader.read()
+                finally:
+                    writer.close()
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving])
+
+    assert asyncio.run(knock()) == b""
+
+
+async def connect(
+    port: int, tls: ssl.SSLContext
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect as soon as something listens."""
+    while True:
+        try:
+            return await asyncio.open_connection(
+                "127.0.0.1", port, ssl=tls, server_hostname="localhost"
+            )
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.slow
 def test_a_real_gate(certificates, tmp_path):
     """As bytes on the wire: absolute paths, old TLS, no TLS, a SuperLink that is away, the end."""
@@ -381,7 +533,7 @@ def test_a_real_gate(certificates, tmp_path):
         assert ask(f"POST https://localhost{path}") == 404
         assert ask("POST /v1/fleet/../control/start-run") == 404
         assert ask(f"POST {path}", "Transfer-Encoding: chunked\r\nContent-Length: 5") == 411
-        assert ask(f"POST {path}", "Content-Length: 2147483648") == 413
+        assert ask(f"POST {path}", "Content-Length: 67108865") == 413
         assert ask(f"GET {path}", "Connection: Upgrade\r\nUpgrade: websocket") == 404
         with socket.create_connection(address, timeout=10) as plain:
             plain.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
+from flwr.cli.app import app as flower_app
 from flwr.cli.flower_config import parse_superlink_connection
 from flwr.common.config import parse_config_args
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from fl_app import gate
 
@@ -137,6 +140,50 @@ def test_flwr_finds_the_superlink_in_its_container():
     assert found.address == f"127.0.0.1:{command_of_service('superlink').port}"
     assert found.root_certificates == command_of_service("superlink").ssl_ca_certfile
     assert not found.insecure
+
+
+def test_the_run_of_the_server_is_the_profile_for_devices():
+    """The line at the top of the file, and all that it names is in the image."""
+    text = (DEPLOY / "docker-compose.yml").read_text(encoding="utf-8")
+    head = text.partition("\nname:")[0].replace("\\\n#", "")
+    (line,) = re.findall(r"flwr run .*", head)
+    flwr = get_command(flower_app)
+    assert isinstance(flwr, TyperGroup)
+    given = flwr.commands["run"].make_context("run", shlex.split(line)[2:]).params
+    assert given["stream"]
+    assert given["superlink"] in tomllib.loads((DEPLOY / "config.toml").read_text())["superlink"]
+    lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    place = Path(next(one.split()[1] for one in lines if one.startswith("WORKDIR")))
+    assert Path(given["app"]) == place
+    (profile,) = map(Path, given["run_config_overrides"])
+    assert profile.parent == place
+    (copied,) = (one.split()[1:] for one in lines if one.startswith("COPY") and one.endswith("./"))
+    assert {"pyproject.toml", profile.name} <= set(copied)
+    known = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    config = parse_config_args([str(DEPLOY.parent / profile.name)])
+    assert config["dataset"] == "own"
+    assert set(config) <= set(known["tool"]["flwr"]["app"]["config"])
+
+
+def test_only_keys_are_for_root_alone():
+    """Whoever runs `flwr` reads ca.crt where the unit of the SuperLink says that it lies."""
+    for name, keys in (("superlink", {"server.key"}), ("supernode", {"berlin.key"})):
+        text = (DEPLOY / f"clustered-fl-{name}.service").read_text(encoding="utf-8")
+        modes = dict(re.findall(r"(?m)^# install --mode (\d+) (.*) /etc/clustered-fl", text))
+        assert set(modes["600"].split()) == keys
+        assert "ca.crt" in modes["644"].split()
+        assert not any(one.endswith(".key") for one in modes["644"].split())
+        credentials = {one.partition(":")[2] for one in unit(name)["LoadCredential"]}
+        assert "/etc/clustered-fl/ca.crt" in credentials
+    text = (DEPLOY / "clustered-fl-superlink.service").read_text(encoding="utf-8")
+    assert 'root-certificates = "/etc/clustered-fl/ca.crt"' in text
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_every_unit_is_enabled_somewhere(name):
+    heads = "".join(path.read_text(encoding="utf-8") for path in DEPLOY.glob("*.service"))
+    enabled = " ".join(re.findall(r"systemctl enable --now (.*)", heads)).split()
+    assert enabled.count(f"clustered-fl-{name}") == 1
 
 
 @pytest.mark.parametrize("path", sorted(DEPLOY.iterdir()), ids=lambda path: path.name)

@@ -4,7 +4,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -110,11 +110,12 @@ def test_a_device_with_another_authority_refuses_the_server(devices, nodes, stra
 def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes, tmp_path):
     """Its authority is the right one, and still valid."""
     old = tmp_path / "old"
-    make_certificates(old, ["localhost"], [], now=datetime(2025, 1, 1, tzinfo=UTC))
+    made = datetime.now(UTC) - timedelta(days=400)
+    make_certificates(old, ["localhost"], [], now=made)
     (gate_port,) = free_ports(1)
     words = gate_words(old, devices.port, gate_port)
     with running("gate", words, tmp_path / "gate") as gate:
-        gate.wait_for("server.crt expires on 2026-01-01")
+        gate.wait_for(f"server.crt expires on {made + timedelta(days=365):%Y-%m-%d}")
         with devices.supernode(
             "paris", root_certificates=str(old / "ca.crt"), superlink=f"127.0.0.1:{gate_port}"
         ) as supernode:

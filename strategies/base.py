@@ -17,7 +17,7 @@ from fl_core import protocol
 from fl_core.protocol import NDArrays
 from strategies.aggregation import Aggregation, ClusterMean, carry_over
 from strategies.clustering import Clustering
-from strategies.conversation import Conversation, Traffic, sort_replies
+from strategies.conversation import Conversation, Traffic, one_line, sort_replies
 from strategies.rounds import Clusters, Round, Update
 
 logger = logging.getLogger(__name__)
@@ -429,6 +429,8 @@ class ClusteredStrategy(Strategy):
         if newcomers := conversation.admit_newcomers():
             self._regroup(self.clustering.place(newcomers, self.clusters, conversation))
         clients = conversation.connected() or list(conversation.nodes)
+        for client in sorted(set(conversation.nodes) - set(clients)):
+            self._warn(client, "it is not connected")
         count = max(1, round(self.fraction_train * len(clients)))
         drawn = np.random.default_rng([self.seed, server_round, 0xDEA1]).choice(
             clients, size=count, replace=False
@@ -596,7 +598,7 @@ class ClusteredStrategy(Strategy):
             "%s failed in round %d and is left out of it: %s",
             self._conversation.name_of(client),
             self.reports[-1].round,
-            reason,
+            one_line(reason),
         )
 
 

@@ -323,6 +323,7 @@ class Conversation:
 
     def leave_out(self, client: int, action: str, reason: str) -> None:
         """Go on without `client`, and say why."""
+        reason = one_line(reason)
         logger.warning("%s is left out, its %s failed: %s", self.name_of(client), action, reason)
         self.failures[client] = reason
         self._ask_again_later(self.nodes.pop(client))

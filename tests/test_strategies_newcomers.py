@@ -336,3 +336,23 @@ def test_deadlines_are_those_given_and_messages_do_not_outlive_them():
         *("query.describe", "query.spectrum", "query.relevance"),
         *("train", "evaluate"),
     }
+
+
+def test_a_client_that_is_away_is_not_asked_to_train_and_is_named(caplog):
+    grid = Visits(toy_app(), 3, {1: {2}})
+    strategy = Single()
+    run(strategy, grid, rounds=3)
+    assert grid.rounds_of(1) == [1, 3]
+    assert "client 1 failed in round 2 and is left out of it: it is not connected" in caplog.text
+
+
+def test_what_a_client_says_of_its_failure_is_one_short_line(caplog):
+    def shout(message, context, answer):
+        raise RuntimeError("no\x1b[2J\nerror: forged " + "x" * 10_000)
+
+    strategy = RccPfl(3, num_eigenvectors=3)
+    run(strategy, LocalGrid(toy_app(TASKS, {("query.spectrum", 4): shout}), 7))
+    reason = strategy.failures[4]
+    assert reason.startswith("no [2J error: forged")
+    assert len(reason) <= 300
+    assert "\n" not in reason

@@ -8,7 +8,7 @@ the bodies of its train and evaluate functions.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from fl_core import protocol
 
 FeaturesFn = Callable[[Message, Context], NDArray[np.float32]]
 ImagesFn = Callable[[Message, Context], torch.Tensor]
-LossFn = Callable[[Message, Context, ArrayRecord], float]
+LossesFn = Callable[[Message, Context, Sequence[ArrayRecord]], list[float]]
 IndexFn = Callable[[Message, Context], int]
 DescriptionFn = Callable[[Message, Context], Mapping[str, ConfigRecordValues]]
 NoiseFn = Callable[[Message, Context], tuple[float, np.random.Generator]]
@@ -163,7 +163,7 @@ def _everybodys_eigenvectors(message: Message) -> list[NDArray[np.float32]]:
     if not isinstance(columns, list) or sum(map(int, columns)) != joined.shape[1]:
         raise ValueError("the numbers of eigenvectors do not add up to those that were sent.")
     starts = np.cumsum(columns)[:-1]
-    return [np.ascontiguousarray(own) for own in np.split(joined, starts, axis=1)]
+    return np.split(joined, starts, axis=1)
 
 
 def answer_signature(
@@ -230,7 +230,7 @@ def change_flag(message: Message, images: torch.Tensor) -> dict[str, int]:
     return {protocol.CHANGED: int(_fingerprint(images) != known)}
 
 
-def answer_losses(app: ClientApp, loss: LossFn) -> None:
+def answer_losses(app: ClientApp, losses: LossesFn) -> None:
     """Register IFCA's query with `app`: the client's training loss on each model it is sent.
 
     The models stay in the client's state, and the training message then names one of them:
@@ -240,17 +240,17 @@ def answer_losses(app: ClientApp, loss: LossFn) -> None:
     ----------
     app : ClientApp
         Any Flower ClientApp. It gets the query `losses`.
-    loss : callable
-        From message, context and one model's arrays to the client's training loss on it.
+    losses : callable
+        From message, context and the models' arrays to the client's training loss on each.
     """
 
     @app.query(protocol.LOSSES)
-    def losses(message: Message, context: Context) -> Message:
+    def answer(message: Message, context: Context) -> Message:
         packed = message.content.array_records[protocol.ARRAYS]
-        found = [loss(message, context, model) for model in protocol.unpack_models(packed)]
+        found = losses(message, context, protocol.unpack_models(packed))
         context.state[_MODELS] = packed
-        answer = MetricRecord({protocol.LOSSES: found})
-        return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)
+        metrics = MetricRecord({protocol.LOSSES: found})
+        return Message(RecordDict({protocol.METRICS: metrics}), reply_to=message)
 
 
 def restore_model(message: Message, context: Context) -> None:

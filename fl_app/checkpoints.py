@@ -60,10 +60,12 @@ class Checkpoints:
         self.num_clients = 0
         self._options = config.as_run_config()
         self._resumes = bool(config.resume)
+        self._found: dict[Path, dict[str, Any]] = {}
         if self._resumes:
             # All of them now: a damaged one should not be found only when it is its turn.
             for path in sorted((folder / CHECKPOINTS).glob(WHOLE)):
-                self._take_over(load_checkpoint(path))
+                self._found[path] = load_checkpoint(path)
+                self._take_over(self._found[path])
 
     def _take_over(self, saved: Mapping[str, Any]) -> None:
         for key, value in self._options.items():
@@ -129,8 +131,7 @@ class Checkpoints:
 
     def load(self, name: str, seed: int) -> dict[str, Any] | None:
         """Return a strategy's checkpoint, if the run is resumed and had come so far."""
-        path = self._path(name, seed)
-        return load_checkpoint(path) if self._resumes and path.exists() else None
+        return self._found.pop(self._path(name, seed), None)
 
     def _path(self, name: str, seed: int) -> Path:
         return self.folder / CHECKPOINTS / f"{name}-seed-{seed}.safetensors"

@@ -29,7 +29,7 @@ from clients.training import as_pixels
 from fl_app.tables import render
 from fl_core.files import replacing
 from fl_core.image_files import ENDINGS
-from fl_core.image_folder import FORMATS, converted, header_of
+from fl_core.image_folder import FORMATS, header_of, pixels_of
 from fl_core.model_file import ModelCard, load_model
 from fl_core.models import ImageShape
 
@@ -202,8 +202,7 @@ def _read_into(pixels: NDArray[np.uint8], path: Path, shape: ImageShape) -> bool
         raise ValueError("it is no file")
     with path.open("rb") as stream, Image.open(stream, formats=FORMATS) as image:
         is_recoloured = header_of(image, 0).gray != gray
-        own = np.asarray(converted(image, (width, height), gray))
-    pixels[:] = own.reshape(height, width, -1).transpose(2, 0, 1)
+        pixels[:] = pixels_of(image, (width, height), gray)
     return is_recoloured
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -58,12 +59,15 @@ def _features(message: Message, context: Context) -> NDArray[np.float32]:
     return _feature_map(node.config.features, node.config.feature_weights)(images).numpy()
 
 
-def _loss(message: Message, context: Context, arrays: ArrayRecord) -> float:
-    """Return the mean loss of a model on this client's training images, labels as they are."""
+def _losses(message: Message, context: Context, models: Sequence[ArrayRecord]) -> list[float]:
+    """Return each model's mean loss on this client's training images, labels as they are."""
     node = open_node(message, context)
-    model = _model(node)
-    model.load_state_dict(arrays.to_torch_state_dict())
-    return evaluate_model(model, *node.training_data())[0]
+    model, data = _model(node), node.training_data()
+    found = []
+    for arrays in models:
+        model.load_state_dict(arrays.to_torch_state_dict())
+        found.append(evaluate_model(model, *data)[0])
+    return found
 
 
 def _model(node: SimulatedNode | DeviceNode) -> nn.Module:
@@ -93,7 +97,7 @@ def _sharing_noise(message: Message, context: Context) -> tuple[float, np.random
 app = ClientApp(mods=[attack_mod])
 answer_pre_round(app, _features, _index, _sharing_noise, _description)
 answer_signature(app, _images, _index)
-answer_losses(app, _loss)
+answer_losses(app, _losses)
 
 
 @app.train()

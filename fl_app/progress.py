@@ -55,8 +55,7 @@ class Progress:
             events += f", {config.malicious:.0%} malicious ({config.attack})"
         print(
             f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}{events}; "
-            f"{', '.join(config.strategy)} for {config.num_server_rounds} rounds, "
-            f"{config.repeats} seed(s)\nresults go to {folder}",
+            f"{_plan(config, folder)}",
             flush=True,
         )
         if num_clients == 2:
@@ -77,9 +76,7 @@ class Progress:
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
             f"{agreement.num_classes} classes: {', '.join(agreement.class_names)}\n"
-            f"{kind} images of {height}×{width} pixels, {config.model}; "
-            f"{', '.join(config.strategy)} for {config.num_server_rounds} rounds, "
-            f"{config.repeats} seed(s)\nresults go to {folder}",
+            f"{kind} images of {height}×{width} pixels, {config.model}; {_plan(config, folder)}",
             flush=True,
         )
         self._rounds_started = self._clock()
@@ -120,6 +117,13 @@ class Progress:
             f"accuracy {report.accuracy:6.1%} ± {spread:.1%} over clients  "
             f"{_clock_text(now - self._started)} gone, {_clock_text(left)} left"
         )
+
+
+def _plan(config: Config, folder: Path) -> str:
+    return (
+        f"{', '.join(config.strategy)} for {config.num_server_rounds} rounds, "
+        f"{config.repeats} seed(s)\nresults go to {folder}"
+    )
 
 
 def _clock_text(seconds: float) -> str:

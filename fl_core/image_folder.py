@@ -269,14 +269,22 @@ def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], gray:
     images = np.empty((len(files), 1 if gray else 3, height, width), np.uint8)
 
     def fill(image: Image.Image, index: int) -> None:
-        pixels = np.asarray(converted(image, (width, height), gray))
-        images[index] = pixels.reshape(height, width, -1).transpose(2, 0, 1)
+        images[index] = pixels_of(image, (width, height), gray)
 
     _for_each_image(files, root, fill)
     return torch.from_numpy(images)
 
 
-def converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.Image:
+def pixels_of(
+    image: Image.Image, size: tuple[int, int], gray: bool
+) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """Return what a model sees of an image, uint8 (C, H, W), upright, of `size` (width, height)."""
+    width, height = size
+    pixels = np.asarray(_converted(image, size, gray))
+    return pixels.reshape(height, width, -1).transpose(2, 0, 1)
+
+
+def _converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.Image:
     """Return the image upright, in its final mode and size (width, height)."""
     mode = "L" if gray else "RGB"
     turn = _turn(image)

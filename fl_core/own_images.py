@@ -19,9 +19,9 @@ from fl_core.image_folder import (
     read_image_folder,
     summarize_image_folder,
 )
+from fl_core.model_file import MAX_CLASSES
 
 MAX_OWN_CLASSES = 1_000  # of one device, lest a single one makes everybody's model huge
-MAX_CLASSES = 10_000
 MAX_NAME = 200  # characters
 
 # Entries of a message's config record.

@@ -96,6 +96,11 @@ def unpack_models(packed: ArrayRecord) -> list[ArrayRecord]:
     return [ArrayRecord(models[c]) for c in sorted(models)]
 
 
+def metrics_of(content: RecordDict) -> MetricRecord:
+    """Return a message's metrics; empty if it has none."""
+    return content.metric_records.get(METRICS, MetricRecord())
+
+
 def number(record: MetricRecord, key: str) -> float | None:
     """Return the finite number at `key`, or None if there is none."""
     value = record.get(key)
@@ -106,7 +111,7 @@ def number(record: MetricRecord, key: str) -> float | None:
 
 def numbers(content: RecordDict, key: str) -> list[float]:
     """Return the list of numbers at `key` of a message's metrics; empty if there is none."""
-    values = content.metric_records.get(METRICS, MetricRecord()).get(key)
+    values = metrics_of(content).get(key)
     return [float(value) for value in values] if isinstance(values, list) else []
 
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    ConfigRecordValues,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -301,15 +308,18 @@ class ClusteredStrategy(Strategy):
         """
         clients = list(self._conversation.nodes)
         action = protocol.query(protocol.KEEP_MODEL)
-        messages = self._messages(action, self._num_rounds, config, clients, Traffic())
-        for client, message in zip(clients, messages, strict=True):
-            own = message.content.config_records[protocol.CONFIG]
-            own[protocol.CLUSTER] = self.clusters.of_client[client]
+        messages = self._messages(
+            action,
+            self._num_rounds,
+            config,
+            clients,
+            Traffic(),
+            lambda client: {protocol.CLUSTER: self.clusters.of_client[client]},
+        )
         replies = grid.send_and_receive(messages, timeout=self._timeout)
         answers, failures = sort_replies(self._asked, replies)
         for client, answer in answers.items():
-            metrics = answer.content.metric_records.get(protocol.METRICS, MetricRecord())
-            if metrics.get(protocol.KEPT) != 1:
+            if protocol.metrics_of(answer.content).get(protocol.KEPT) != 1:
                 failures[client] = "it has no model-path"
         absent = (set(self.clusters.of_client) | set(self.names)) - set(clients)
         failures |= {c: self.failures.get(c, "it is not connected") for c in absent}
@@ -441,7 +451,12 @@ class ClusteredStrategy(Strategy):
         participants = [client for client in participants if client in conversation.nodes]
         self._participants = tuple(participants)
         messages = self._messages(
-            protocol.TRAIN, server_round, config, participants, self.train_traffic
+            protocol.TRAIN,
+            server_round,
+            config,
+            participants,
+            self.train_traffic,
+            self.clustering.told_for_training,
         )
         conversation.models_at.clear()
         return messages
@@ -519,7 +534,7 @@ class ClusteredStrategy(Strategy):
         """Keep every client's accuracy and return the plain mean over clients."""
         report = self.reports[-1]
         for client, content in self._collect(replies, self.evaluate_traffic).items():
-            metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+            metrics = protocol.metrics_of(content)
             accuracy = protocol.number(metrics, protocol.ACCURACY)
             if accuracy is None or not 0 <= accuracy <= 1:
                 shown = metrics.get(protocol.ACCURACY)
@@ -551,19 +566,18 @@ class ClusteredStrategy(Strategy):
         config: ConfigRecord,
         clients: list[int],
         traffic: Traffic,
+        told: Callable[[int], Mapping[str, ConfigRecordValues]] = lambda client: {},
     ) -> list[Message]:
+        """Return each client's message: its own model, and what it alone is `told`."""
         nodes = self._conversation.nodes
         self._asked = {nodes[client]: client for client in clients}
         self._sent = {client: self._models[self.model_of_client[client]] for client in clients}
         messages = []
         for client in clients:
             # One config record a message: what is shared between messages is shared state.
-            own_config = {**config, protocol.SERVER_ROUND: server_round}
+            own_config = {**config, protocol.SERVER_ROUND: server_round, **told(client)}
             content = RecordDict()
-            kept = None
-            if message_type == protocol.TRAIN:
-                own_config |= self.clustering.told_for_training(client)
-                kept = self._place_of_kept_model(client)
+            kept = self._place_of_kept_model(client) if message_type == protocol.TRAIN else None
             if kept is None:
                 content[protocol.ARRAYS] = self._records[self.model_of_client[client]]
             else:
@@ -605,7 +619,7 @@ class ClusteredStrategy(Strategy):
 def _read_update(client: int, cluster: int, content: RecordDict, received: NDArrays) -> Update:
     """Return a client's update, or raise ValueError with what is wrong with it."""
     record = content.array_records.get(protocol.ARRAYS)
-    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+    metrics = protocol.metrics_of(content)
     if record is None or record.keys() != received.keys():
         raise ValueError("its model's parameters are not those it was sent")
     examples = protocol.number(metrics, protocol.NUM_EXAMPLES)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flwr.app import ConfigRecord, ConfigRecordValues, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, ConfigRecordValues, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fl_core import protocol
@@ -361,8 +361,7 @@ class Conversation:
 
 
 def _given_index(content: RecordDict) -> int | None:
-    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
-    index = metrics.get(protocol.CLIENT_INDEX)
+    index = protocol.metrics_of(content).get(protocol.CLIENT_INDEX)
     return index if isinstance(index, int) and index >= 0 else None
 
 

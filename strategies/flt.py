@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Unpack
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecordValues, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
@@ -275,8 +275,7 @@ def _centroids(content: RecordDict) -> NDArray[np.generic]:
 
 
 def _fingerprint(content: RecordDict) -> int:
-    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
-    value = metrics.get(protocol.FINGERPRINT)
+    value = protocol.metrics_of(content).get(protocol.FINGERPRINT)
     return value if isinstance(value, int) and 0 <= value < 2**32 else 0
 
 

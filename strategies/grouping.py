@@ -52,6 +52,21 @@ def average_relevance(relevances: Float64) -> Float64:
     return (relevances + relevances.T) / 2
 
 
+def closest_cluster(scores: Float64, clusters: Sequence[int]) -> int:
+    """Return the cluster whose clients score highest on average; of equal ones, the first.
+
+    Parameters
+    ----------
+    scores : NDArray[np.float64], shape (K,)
+        How near a newcomer is to each client: higher is nearer.
+    clusters : sequence of K int
+        Of these clients.
+    """
+    members = np.asarray(clusters)
+    means = {cluster: float(scores[members == cluster].mean()) for cluster in sorted(set(clusters))}
+    return max(means, key=means.__getitem__)
+
+
 def agglomerate(
     similarity: Float64, num_clusters: NumClusters, method: str = "average"
 ) -> Grouping:

@@ -16,7 +16,7 @@ from strategies.base import ClusteredStrategy, Options
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.flt import ask_signatures
-from strategies.grouping import NumClusters, agglomerate_distances
+from strategies.grouping import NumClusters, agglomerate_distances, closest_cluster
 from strategies.rounds import Clusters
 from strategies.signatures import closest_distances
 
@@ -80,10 +80,9 @@ class LinearSignatureClustering(Clustering):
         fresh = self._ask(conversation, newcomers, width)
         rows = [own.astype(float) for own in (*known.values(), *fresh.values())]
         distances = closest_distances(rows)[len(known) :, : len(known)]
-        members = np.array([clusters.of_client[client] for client in known])
-        inhabited = sorted(set(members.tolist()))
+        members = [clusters.of_client[client] for client in known]
         placed = {
-            client: min(inhabited, key=lambda c: float(row[members == c].mean()))
+            client: closest_cluster(-row, members)
             for client, row in zip(fresh, distances, strict=True)
         }
         self._signatures = {**known, **fresh}

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from fl_core import protocol
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
-from strategies.grouping import NumClusters, agglomerate, average_relevance
+from strategies.grouping import (
+    NumClusters,
+    agglomerate,
+    average_relevance,
+    closest_cluster,
+)
 from strategies.rounds import Clusters
 
 Eigenvectors = NDArray[np.float32]
@@ -84,14 +89,10 @@ class SpectralClustering(Clustering):
         dimension = next(iter(known.values())).shape[0]
         fresh = self._ask_spectra(conversation, newcomers, dimension)
         answers = self._ask_relevances(conversation, known, fresh)
-        members = np.array([clusters.of_client[client] for client in known])
-        placed = {}
-        for client, scores in answers.items():
-            means = [
-                np.mean(np.array(scores)[members == c]) if (members == c).any() else -1.0
-                for c in range(clusters.count)
-            ]
-            placed[client] = int(np.argmax(means))
+        members = [clusters.of_client[client] for client in known]
+        placed = {
+            client: closest_cluster(np.array(scores), members) for client, scores in answers.items()
+        }
         self._spectra = {**known, **{client: fresh[client] for client in answers}}
         return clusters.with_clients(placed)
 
@@ -120,7 +121,7 @@ class SpectralClustering(Clustering):
     ) -> dict[int, list[float]]:
         """Return how relevant each of `spectra` is to those asked, in the order of `spectra`."""
         # One array, not one for each client: Flower asks for every array of every message by name.
-        everybody = np.concatenate(list(spectra.values()), axis=1, dtype=np.float32)
+        everybody = np.concatenate(list(spectra.values()), axis=1)
         answers = conversation.ask(
             protocol.RELEVANCE,
             RecordDict({protocol.ARRAYS: protocol.to_record({protocol.EIGENVECTORS: everybody})}),

@@ -3,6 +3,9 @@ from collections.abc import Iterator
 import pytest
 from flwr.supercore.task_identity import TaskIdentity
 
+from fl_core import image_folder
+from tests.toy_app import toy_plane
+
 
 @pytest.fixture(autouse=True, scope="session")
 def flower_task() -> Iterator[None]:
@@ -11,3 +14,21 @@ def flower_task() -> Iterator[None]:
         for name in ("_run_id", "_task_id", "_node_id"):
             patch.setattr(TaskIdentity, name, 1)
         yield
+
+
+@pytest.fixture
+def plane_without_umap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strategies.flt.embed_signatures", toy_plane)
+
+
+@pytest.fixture
+def decodes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """Count how often a folder is decoded."""
+    done: list[tuple[object, ...]] = []
+
+    def counted(*arguments, decode=image_folder._decode_into):
+        done.append(arguments)
+        decode(*arguments)
+
+    monkeypatch.setattr(image_folder, "_decode_into", counted)
+    return done

@@ -773,19 +773,6 @@ def test_one_image_cannot_be_split(folder):
 # What is kept on disk
 
 
-@pytest.fixture
-def decodes(monkeypatch):
-    """Count how often a folder is decoded."""
-    done = []
-
-    def counted(*arguments, decode=image_folder._decode_into):
-        done.append(arguments)
-        decode(*arguments)
-
-    monkeypatch.setattr(image_folder, "_decode_into", counted)
-    return done
-
-
 def test_images_are_decoded_once(folder, decodes):
     first, second = read(folder), read(folder)
     assert len(decodes) == 1

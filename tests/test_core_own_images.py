@@ -39,19 +39,6 @@ def site(tmp_path):
     return root
 
 
-@pytest.fixture
-def decodes(monkeypatch):
-    """Count how often a folder is decoded."""
-    done = []
-
-    def counted(*arguments, decode=image_folder._decode_into):
-        done.append(arguments)
-        decode(*arguments)
-
-    monkeypatch.setattr(image_folder, "_decode_into", counted)
-    return done
-
-
 def agreement(*names, shape=(1, 32, 40)):
     return Agreement(names or ("bolt", "nut"), shape)
 

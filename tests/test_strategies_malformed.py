@@ -10,12 +10,9 @@ from strategies.aggregation import mean_model
 from strategies.conversation import Conversation
 from strategies.rounds import Clusters
 from tests.local_grid import LocalGrid
-from tests.toy_app import ENCODER, run, toy_app, toy_plane, weights, with_metrics
+from tests.toy_app import ENCODER, run, toy_app, weights, with_metrics
 
-
-@pytest.fixture(autouse=True)
-def plane_without_umap(monkeypatch):
-    monkeypatch.setattr("strategies.flt.embed_signatures", toy_plane)
+pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
 
 def sends(name, array):

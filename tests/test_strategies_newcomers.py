@@ -12,23 +12,18 @@ from tests.toy_app import (
     STRATEGIES,
     TASKS,
     draw_model,
+    every_strategy,
     fail,
     groups,
     in_rounds,
     run,
     toy_app,
-    toy_plane,
     weights,
     with_arrays,
     with_metrics,
 )
 
-every_strategy = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES.keys())
-
-
-@pytest.fixture(autouse=True)
-def plane_without_umap(monkeypatch):
-    monkeypatch.setattr("strategies.flt.embed_signatures", toy_plane)
+pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
 
 class Visits(LocalGrid):

@@ -12,23 +12,19 @@ from tests.toy_app import (
     ENCODER,
     STRATEGIES,
     TASKS,
+    every_strategy,
     fail,
     groups,
     in_rounds,
     run,
     toy_app,
-    toy_plane,
     with_metrics,
 )
 
 ROUNDS = 5
 
-every_strategy = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES.keys())
 
-
-@pytest.fixture(autouse=True)
-def plane_without_umap(monkeypatch):
-    monkeypatch.setattr("strategies.flt.embed_signatures", toy_plane)
+pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
 
 class CutOffError(Exception):

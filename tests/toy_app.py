@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -94,6 +95,9 @@ STRATEGIES: dict[str, Callable[..., ClusteredStrategy]] = {
 }
 
 
+every_strategy = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES.keys())
+
+
 def run(
     strategy: ClusteredStrategy,
     grid: Grid,
@@ -150,10 +154,11 @@ def toy_app(
         centroids = (10 * task + 0.01 * spread).astype(np.float32)
         return reply(message, arrays=ArrayRecord({protocol.CENTROIDS: Array(centroids)}))
 
-    def loss(message: Message, context: Context, arrays: ArrayRecord) -> float:
-        return abs(float(arrays["w"].numpy()[0]) - 10 * task_of[partition_id(message, context)])
+    def losses(message: Message, context: Context, models: Sequence[ArrayRecord]) -> list[float]:
+        target = 10 * task_of[partition_id(message, context)]
+        return [abs(float(arrays["w"].numpy()[0]) - target) for arrays in models]
 
-    answer_losses(app, loss)
+    answer_losses(app, losses)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

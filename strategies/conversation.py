@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, ConfigRecordValues, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fl_core import protocol
@@ -19,6 +20,13 @@ logger = logging.getLogger(__name__)
 _ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
 _LONGEST_NAME = 100
 _LONGEST_REASON = 300
+_NO_ANSWER = "no answer in time"
+# Flower says so, too, if it looks first: messages expire with our deadlines.
+_REASONS = {
+    ErrorCode.MESSAGE_UNAVAILABLE: _NO_ANSWER,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: _NO_ANSWER,
+    ErrorCode.NODE_UNAVAILABLE: "it is no longer connected",
+}
 
 
 @dataclass
@@ -30,8 +38,9 @@ class Traffic:
 
 
 def error_text(message: Message) -> str:
-    """Return what went wrong at the client, without Flower's wrapping of class names."""
-    reason = message.error.reason or f"error code {message.error.code}"
+    """Return what went wrong, in a few words and without Flower's wrapping of class names."""
+    code = message.error.code
+    reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
     wrapped = re.fullmatch(r"<class '[^']*'>:<'(.*)'>", reason, re.DOTALL)
     return one_line(wrapped.group(1) if wrapped else reason)
 
@@ -77,7 +86,7 @@ def sort_replies(
             answers[client] = reply
     for client in asked.values():
         if client not in answers:
-            failures.setdefault(client, "no answer in time")
+            failures.setdefault(client, _NO_ANSWER)
     return dict(sorted(answers.items())), dict(sorted(failures.items()))
 
 

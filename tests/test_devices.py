@@ -151,6 +151,17 @@ def kill(program: Program) -> None:
     program.process.wait()
 
 
+@contextmanager
+def held(program: Program) -> Iterator[None]:
+    """Let a program stand still for a while: a device that takes its time."""
+    process = psutil.Process(program.process.pid)
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
 def is_in(node: Program) -> bool:
     """Return whether the SuperLink takes a SuperNode; one that it refuses ends."""
     deadline = time.monotonic() + _PATIENCE
@@ -200,20 +211,23 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
             num_clients=4,
             model="mlp-32",
             learning_rate=0.003,
-            num_server_rounds=3,
-            evaluate_every=3,
+            num_server_rounds=2,
+            evaluate_every=2,
             round_deadline=45.0,
             output_dir=str(tmp_path / "out"),
         )
         with site.started_run(path) as started:
             nodes["rome"].wait_for("Receiving: train", _PATIENCE)
             kill(nodes["rome"])
-            # Either the round's deadline passes first, or Flower notices that the node is gone,
-            # which takes it between half a minute and one; before that, it refuses its return.
-            started.wait_for("rome failed in round 1 and is left out of it: ", _PATIENCE)
+            # Flower notices that the node is gone after half a minute to one, and refuses its
+            # return until then: the round's deadline may pass before that, or after.
+            failed = "rome failed in round 1 and is left out of it: "
+            said = started.wait_for(failed, _PATIENCE).partition(failed)[2]
+            assert said in ("no answer in time", "it is no longer connected")
             deadline = time.monotonic() + _PATIENCE
-            while not is_in(stack.enter_context(site.supernode("rome", images["rome"]))):
-                assert time.monotonic() < deadline, "rome is not let in again"
+            with held(nodes["berlin"]):  # so that the run is not over before rome is back
+                while not is_in(stack.enter_context(site.supernode("rome", images["rome"]))):
+                    assert time.monotonic() < deadline, "rome is not let in again"
             assert started.wait_for_exit(_PATIENCE) == 0, started.text
     log = started.text
     assert "4 devices: berlin, lyon, oslo, rome" in log
@@ -227,7 +241,7 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
     assert (tmp_path / "out/similarity-rcc-pfl-seed-0.png").stat().st_size > 10_000
     for name, cluster in zip(one["names"], one["clusters"], strict=True):
         _, card = load_model(site.model(name))
-        assert (card.strategy, card.cluster, card.num_rounds) == ("rcc-pfl", cluster, 3)
+        assert (card.strategy, card.cluster, card.num_rounds) == ("rcc-pfl", cluster, 2)
         assert card.class_names == tuple(f"digit {d}" for d in (0, 1, 2, 4, 6, 8))
     here = {
         "/var/lib/clustered-fl/model.safetensors": str(site.model("rome")),

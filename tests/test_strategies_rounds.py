@@ -4,6 +4,8 @@ import logging
 
 import numpy as np
 import pytest
+from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 
 from fl_core import protocol
 from strategies import (
@@ -28,6 +30,7 @@ from strategies import (
     SpectralClustering,
     UpdateClustering,
 )
+from strategies.conversation import error_text
 from tests.local_grid import LocalGrid
 from tests.toy_app import (
     ENCODER,
@@ -271,6 +274,20 @@ def test_replies_that_are_lost_are_failures(caplog):
     )
     assert weights(run(Single(), grid)) == [2]
     assert "client 1 failed in round 1 and is left out of it: no answer in time" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said"),
+    [
+        (ErrorCode.MESSAGE_UNAVAILABLE, "It may have expired.", "no answer in time"),
+        (ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "The reply has expired.", "no answer in time"),
+        (ErrorCode.NODE_UNAVAILABLE, "No heartbeat.", "it is no longer connected"),
+        (ErrorCode.CLIENT_APP_CRASHED, "It was killed.", "It was killed."),
+    ],
+)
+def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason, said):
+    asked = Message(RecordDict(), dst_node_id=1, message_type="train")
+    assert error_text(Message(Error(code, reason), reply_to=asked)) == said
 
 
 @pytest.mark.parametrize("spoil", [fail, with_metrics(accuracy=float("nan"))])

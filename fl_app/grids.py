@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Iterable
+from concurrent.futures import Future, wait
 
 import httpx
 from flwr.app import Error, Message, RecordDict
@@ -12,6 +14,7 @@ from flwr.supercore.run import Run
 
 _UNREADABLE = 1  # Flower's code of an error without a code of its own
 _PAUSE = 1.0  # seconds between two looks for answers
+_HANDOVER = 0.2  # seconds an answer that is there may take before the next is fetched beside it
 
 
 class GridAround(Grid):
@@ -94,24 +97,32 @@ class ArrivingNodes(GridAround):
 class DeviceGrid(GridAround):
     """A grid on which one device's answer cannot cost another's.
 
-    Flower unpacks all answers that have come in one go, so that one which cannot be unpacked ends
-    the run; and it takes from the answer who sent it. Here, each answer is fetched by itself, an
-    unreadable one is that device's failure, and it is from whoever was asked.
+    Flower fetches all answers in one go: one that cannot be fetched or unpacked ends the run, and
+    while one is still being sent, or its device died over it, all wait for minutes, in which the
+    others' answers expire. And it takes from the answer who sent it. Here, each answer is fetched
+    by itself, an unreadable one is that device's failure, one that is still being sent keeps nobody
+    waiting, and an answer is from whoever was asked.
     """
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send each message and return the answers that come within `timeout` seconds."""
+        """Send each message and return the answers that are there within `timeout` seconds."""
         asked = list(messages)
         # None stands for a message that could not be pushed, and an empty list for all of them.
         pushed = zip(self._grid.push_messages(asked), asked, strict=False)
         waiting = {number: message for number, message in pushed if number}
+        fetched: dict[str, Future[Message | None]] = {}
         replies: list[Message] = []
         started = time.monotonic()
         while waiting:
             for number, message in list(waiting.items()):
-                answer = self._answer(number, message)
+                if number not in fetched:
+                    fetched[number] = self._fetch(number, message)
+                    wait([fetched[number]], _HANDOVER)
+                if not fetched[number].done():
+                    continue
+                answer = fetched.pop(number).result()
                 if answer is not None:
                     replies.append(answer)
                     del waiting[number]
@@ -121,6 +132,20 @@ class DeviceGrid(GridAround):
                 time.sleep(_PAUSE)
         return replies
 
+    def _fetch(self, number: str, message: Message) -> Future[Message | None]:
+        """Look for an answer in a thread of its own."""
+        answer: Future[Message | None] = Future()
+
+        def look() -> None:
+            try:
+                answer.set_result(self._answer(number, message))
+            except Exception as error:
+                answer.set_exception(error)
+
+        # An executor's threads would keep the process alive until Flower gives such an answer up.
+        threading.Thread(target=look, daemon=True).start()
+        return answer
+
     def _answer(self, number: str, message: Message) -> Message | None:
         try:
             found = next(iter(self._grid.pull_messages([number])), None)
@@ -129,8 +154,8 @@ class DeviceGrid(GridAround):
             if found.has_error():
                 return Message(found.error, reply_to=message)
             return Message(found.content, reply_to=message)
-        except httpx.HTTPError:
-            raise  # the SuperLink's, not the device's
+        except httpx.TransportError:
+            raise  # no device can do that: the SuperLink is gone
         except Exception as error:  # bytes from the network may be anything
-            reason = f"its answer cannot be unpacked: {error}"
+            reason = f"its answer cannot be fetched: {error}"
             return Message(Error(_UNREADABLE, reason), reply_to=message)

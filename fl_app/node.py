@@ -163,6 +163,11 @@ class DeviceNode:
             which is better known before the training than after it.
         """
         if self.model_path is not None:
+            if self.model_path.is_dir():
+                raise ValueError(
+                    f"model-path is {self.model_path}, which is a folder: name a file in it, such "
+                    f"as {self.model_path / 'model.safetensors'}."
+                )
             self.model_path.parent.mkdir(parents=True, exist_ok=True)
             if not os.access(self.model_path.parent, os.W_OK):
                 raise ValueError(

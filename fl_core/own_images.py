@@ -219,6 +219,12 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
             f'all devices together have the one class "{names[0]}", but at least 2 are needed: '
             "each class has a folder of its own."
         )
+    if len(names) > MAX_CLASSES:
+        most = sorted(surveys, key=lambda name: (-len(surveys[name].classes), name))
+        raise ValueError(
+            f"all devices together have {len(names)} classes, but {MAX_CLASSES} at most can be "
+            f"learnt: {', '.join(most[:3])} have the most, leave out such devices."
+        )
     height, width = common_size([(survey.height, survey.width) for survey in surveys.values()])
     return Agreement(tuple(names), (1 if gray else 3, height, width))
 

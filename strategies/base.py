@@ -19,6 +19,7 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
 
 from fl_core import protocol
 from fl_core.protocol import NDArrays
@@ -30,6 +31,7 @@ from strategies.rounds import Clusters, Round, Update
 logger = logging.getLogger(__name__)
 
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
+_MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
 _MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
 ACCURACY_PER_CLIENT = "accuracy-per-client"
 
@@ -439,6 +441,10 @@ class ClusteredStrategy(Strategy):
         if newcomers := conversation.admit_newcomers():
             self._regroup(self.clustering.place(newcomers, self.clusters, conversation))
         clients = conversation.connected() or list(conversation.nodes)
+        if not clients:
+            raise RuntimeError(
+                "no client is left to train: start those that are missing, then resume the run"
+            )
         for client in sorted(set(conversation.nodes) - set(clients)):
             self._warn(client, "it is not connected")
         count = max(1, round(self.fraction_train * len(clients)))
@@ -633,8 +639,24 @@ def _read_update(client: int, cluster: int, content: RecordDict, received: NDArr
                 f"its {name} is {array.dtype} of shape {array.shape}, not {sent.dtype} of "
                 f"{sent.shape}"
             )
-        if not np.isfinite(array).all():
-            raise ValueError(f"its {name} holds NaN or infinity")
+        if problem := _implausible(array, sent):
+            raise ValueError(f"its {name} holds {problem}")
         arrays[name] = array
     changed = metrics.get(protocol.CHANGED) == 1
     return Update(client, cluster, arrays, examples, received, changed)
+
+
+def _implausible(array: NDArray[Any], sent: NDArray[Any]) -> str | None:
+    """Return what in a trained array would spoil a mean for good, or None.
+
+    Finite is not enough: means of numbers near the largest of float32 make all who are sent them
+    answer NaN, in every later round.
+    """
+    if array.dtype.kind != "f":
+        return None
+    largest = np.abs(array).max(initial=0)
+    if not np.isfinite(largest):
+        return "NaN or infinity"
+    if largest > _MOST_GROWTH * max(1.0, np.abs(sent).max(initial=0)):
+        return f"{largest:.3g}, which no training makes of what it was sent"
+    return None

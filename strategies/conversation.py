@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +53,8 @@ def one_line(text: str) -> str:
     'the disk is full'
     """
     shown = "".join(c if c.isprintable() else " " for c in text[: 2 * _LONGEST_REASON])
-    return textwrap.shorten(shown, _LONGEST_REASON, placeholder=" …")
+    line = " ".join(shown.split())
+    return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 2] + " …"
 
 
 def sort_replies(

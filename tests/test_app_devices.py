@@ -234,14 +234,23 @@ def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
     assert summary["runs"][0]["names"] == ["berlin", "lyon", "rome"]
 
 
-@pytest.mark.parametrize("where", ["relative", "file"])
-def test_a_model_path_that_cannot_be_written_is_known_before_the_training(tmp_path, where, caplog):
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("model.safetensors", "model-path is model.safetensors"),
+        ("{}/file/model.safetensors", "file"),
+        ("{}/sites", "sites, which is a folder: name a file in it, such as"),
+    ],
+)
+def test_a_model_path_that_cannot_be_written_is_known_before_the_training(
+    tmp_path, where, reason, caplog
+):
     folders = write_sites(tmp_path / "sites", images=10)
     (tmp_path / "file").touch()
-    path = Path("model.safetensors") if where == "relative" else tmp_path / "file/model.safetensors"
+    path = Path(where.format(tmp_path))
     summary, _ = run(tmp_path / "out", folders, model_paths={"rome": path})
     assert summary["runs"][0]["names"] == ["berlin", "lyon", "oslo"]
-    assert "model-path is model.safetensors" in caplog.text or "file" in caplog.text
+    assert reason in caplog.text
 
 
 def say(**entries):

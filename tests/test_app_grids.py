@@ -1,5 +1,6 @@
 """A grid on which one device's answer cannot cost another's."""
 
+import threading
 import time
 
 import httpx
@@ -62,7 +63,7 @@ def test_an_answer_that_cannot_be_unpacked_is_that_devices_failure():
     replies = ask({1: good, 2: broken, 3: good, 4: failed})
     assert sorted(replies) == [1, 2, 3, 4]
     assert [replies[node].has_error() for node in (1, 2, 3, 4)] == [False, True, False, True]
-    assert "cannot be unpacked" in replies[2].error.reason
+    assert "cannot be fetched" in replies[2].error.reason
     assert replies[4].error.reason == "the disk is full"
 
 
@@ -88,6 +89,55 @@ def test_a_superlink_that_is_gone_is_no_devices_failure():
 
     with pytest.raises(httpx.ConnectError):
         ask({1: good, 2: gone})
+
+
+def test_an_answer_at_which_the_superlink_fails_is_that_devices_failure():
+    # Flower's SuperLink stores a reply that lives for NaN seconds, and fails when it is asked for.
+    def spoilt(message):
+        request = httpx.Request("POST", "https://127.0.0.1/v1/runtime/pull-messages")
+        response = httpx.Response(500, request=request)
+        raise httpx.HTTPStatusError("Server error '500'", request=request, response=response)
+
+    replies = ask({1: spoilt, 2: good})
+    assert [replies[node].has_error() for node in (1, 2)] == [True, False]
+    assert "cannot be fetched: Server error '500'" in replies[1].error.reason
+
+
+def test_an_answer_that_is_still_being_sent_keeps_nobody_waiting(monkeypatch):
+    monkeypatch.setattr(grids, "_PAUSE", 0.01)
+    monkeypatch.setattr(grids, "_HANDOVER", 0.01)
+    others = threading.Event()
+    left = threading.Event()
+
+    def slow(message):
+        assert others.wait(60)
+        return good(message)
+
+    def prompt(message):
+        others.set()
+        return good(message)
+
+    def dead(message):
+        left.wait(60)
+        return []
+
+    asked = {1: slow, 2: dead, 3: prompt}
+    assert sorted(ask(asked, timeout=1.0)) == [1, 3]
+    left.set()
+
+
+def test_a_slow_answer_is_fetched_only_once(monkeypatch):
+    monkeypatch.setattr(grids, "_PAUSE", 0.01)
+    monkeypatch.setattr(grids, "_HANDOVER", 0.01)
+    looks = []
+
+    def slow(message):
+        looks.append(message)
+        time.sleep(0.2)
+        return good(message)
+
+    assert sorted(ask({1: slow})) == [1]
+    assert len(looks) == 1
 
 
 def test_nothing_is_sent_for_nobody():

@@ -5,6 +5,7 @@ import pytest
 from flwr.app import ConfigRecord
 
 from strategies import FedHC, Flt, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
+from strategies.conversation import one_line
 from tests.local_grid import LocalGrid
 from tests.toy_app import (
     ENCODER,
@@ -351,3 +352,8 @@ def test_what_a_client_says_of_its_failure_is_one_short_line(caplog):
     assert reason.startswith("no [2J error: forged")
     assert len(reason) <= 300
     assert "\n" not in reason
+
+
+def test_one_long_word_is_cut_and_not_dropped():
+    assert one_line("x" * 400) == "x" * 298 + " …"
+    assert one_line("x" * 300) == "x" * 300

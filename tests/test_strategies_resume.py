@@ -176,6 +176,20 @@ def test_a_client_that_is_away_after_the_resumption_is_placed_when_it_returns(tm
     assert resumed.clusters.of_client[4] == resumed.clusters.of_client[1]
 
 
+def test_a_resumed_run_that_nobody_can_join_says_what_to_do(tmp_path):
+    strategy = STRATEGIES["rcc-pfl"](
+        on_round=lambda report: save_checkpoint(tmp_path / "c", strategy.checkpoint())
+    )
+    run(strategy, Visits(toy_app(TASKS), 7, {6: range(9)}), 1)
+    resumed = STRATEGIES["rcc-pfl"]()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    only_a_stranger = Visits(
+        toy_app(TASKS, {("query.spectrum", 6): fail}), 7, {client: range(9) for client in range(6)}
+    )
+    with pytest.raises(RuntimeError, match="no client is left to train: start those"):
+        run(resumed, only_a_stranger, 2)
+
+
 def test_a_checkpoint_is_not_changed_by_what_follows():
     strategy = STRATEGIES["fedhc"]()
     kept = []

@@ -210,6 +210,8 @@ def test_a_client_that_fails_in_a_round_is_named_and_left_out_of_it(make, caplog
 
 NONSENSE = {
     "NaN": with_arrays(lambda a: a["w"].__setitem__(0, np.nan)),
+    "its w holds 1e+38, which no training": with_arrays(lambda a: a["w"].__setitem__(0, 1e38)),
+    "its w holds 1.01e+03, which": with_arrays(lambda a: a["w"].__setitem__(1, -1010)),
     "infinity": with_arrays(lambda a: a["w"].__setitem__(1, np.inf)),
     "shape": with_arrays(lambda a: a.update(w=np.zeros(3, np.float32))),
     "parameters": with_arrays(lambda a: a.pop("steps")),
@@ -230,6 +232,21 @@ def test_a_client_whose_model_is_no_model_is_left_out(word, spoil, caplog):
     assert weights(result) == [2]  # the mean of +1 and +3
     assert "client 1 failed in round 1" in caplog.text
     assert word in caplog.text
+
+
+def test_by_hand_how_far_a_model_may_go_in_a_round(caplog):
+    """A thousand times 1 at first, then a thousand times the largest number it was sent."""
+    steps = {1: 900, 2: 800_000, 3: 10**9}
+
+    def leap(message, context, answer):
+        server_round = message.content["config"]["server-round"]
+        step = with_arrays(lambda a: a.update(w=np.full(2, steps[server_round], np.float32)))
+        return step(message, context, answer)
+
+    result = run(Single(), LocalGrid(toy_app([0], {("train", 0): leap}), 1), rounds=2)
+    assert weights(result) == [800_000]
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 3"):
+        run(Single(), LocalGrid(toy_app([0], {("train", 0): leap}), 1), rounds=3)
 
 
 def test_a_cluster_all_of_whose_clients_fail_keeps_its_model():

@@ -18,7 +18,7 @@ from typing import NamedTuple, TextIO
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
@@ -29,7 +29,7 @@ from clients.training import as_pixels
 from fl_app.tables import render
 from fl_core.files import replacing
 from fl_core.image_files import ENDINGS
-from fl_core.image_folder import FORMATS, header_of, pixels_of
+from fl_core.image_folder import FORMATS, header_of, in_words, pixels_of, printable
 from fl_core.model_file import ModelCard, load_model
 from fl_core.models import ImageShape
 
@@ -120,12 +120,13 @@ def find_images(root: Path) -> list[Path]:
     Raises
     ------
     ValueError
-        If there are none.
+        If there are none, or there is no such folder.
     OSError
-        If there is no such folder, or one in it cannot be read.
+        If a folder in it cannot be read.
     """
+    if not root.exists():
+        raise ValueError(f"there is no {root}: name a folder of images, or one image.")
     if not root.is_dir():
-        root.stat()  # raises if it is not there
         return [root]
     found = []
     for folder, subfolders, names in os.walk(root, onerror=_raise):
@@ -180,7 +181,7 @@ def _classify_batch(
         try:
             return _read_into(images[index], paths[index], card.image_shape)
         except Exception as error:  # a damaged image shows as nearly any exception
-            return Failure(paths[index], _in_words(error))
+            return Failure(paths[index], in_words(error))
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -259,7 +260,7 @@ def _table(counts: Counter[int], card: ModelCard) -> Table:
     table.add_column("class", overflow="fold")
     table.add_column("images", justify="right")
     for label in sorted(counts):
-        table.add_row(Text(_printable(card.class_names[label])), str(counts[label]))
+        table.add_row(Text(printable(card.class_names[label])), str(counts[label]))
     return table
 
 
@@ -272,16 +273,4 @@ def _complain(failures: Sequence[Failure], recoloured: int, card: ModelCard) -> 
             file=sys.stderr,
         )
     for path, reason in failures:
-        print(f"{_printable(str(path))} cannot be decoded: {reason}.", file=sys.stderr)
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):  # its own words show an object's address
-        return f"it is none of {', '.join(FORMATS)}"
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return _printable(" ".join(reason.split())).rstrip(". ") or type(error).__name__
-
-
-def _printable(text: str) -> str:
-    """Escape what a terminal would obey instead of showing."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        print(f"{printable(str(path))} cannot be decoded: {reason}.", file=sys.stderr)

@@ -261,7 +261,8 @@ def _check_for_devices(values: dict[str, Any]) -> None:
         if values[name] != absent:
             raise ValueError(
                 f'{name.replace("_", "-")} is {values[name]}, but dataset is "{OWN_IMAGES}", and '
-                f"that is for simulations only: leave it at {absent or 'nothing'}."
+                "that is for simulations only: leave it "
+                f"{'empty' if absent == '' else f'at {absent}'}."
             )
     for strategy in values["strategy"]:
         if system(strategy).clustering in ("tasks", "random"):

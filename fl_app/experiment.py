@@ -229,12 +229,19 @@ def run_strategy(
     def seconds() -> float:
         return before + time.perf_counter() - started
 
+    known: set[int] = set()
+
     def on_round(of_round: RoundReport) -> None:
         # What a malicious client gets is nobody's success.
         for client in malicious:
             of_round.accuracies.pop(client, None)
             of_round.losses.pop(client, None)
         report(of_round)
+        clusters = strategy.clusters.of_client
+        if strategy.names and known:
+            for client in sorted(clusters.keys() - known):
+                progress.joined(strategy.names[client], of_round.round, clusters[client])
+        known.update(clusters)
         if checkpoints.is_due(of_round):
             checkpoints.save(name, seed, strategy, seconds())
         if of_round.round + 1 >= config.newcomer_round:
@@ -325,7 +332,12 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
         If no device has come.
     """
     started = time.monotonic()
+    shown = -1
     while (count := len(list(grid.get_node_ids()))) < max(wanted, 1):
+        if count != shown:
+            shown = count
+            there = f"{count} of {wanted} devices are" if wanted else "no device is"
+            print(f"{there} connected yet, waiting up to {deadline:g} seconds", flush=True)
         if time.monotonic() - started > deadline:
             break
         time.sleep(_LOOK_AGAIN)

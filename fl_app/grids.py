@@ -157,5 +157,6 @@ class DeviceGrid(GridAround):
         except httpx.TransportError:
             raise  # no device can do that: the SuperLink is gone
         except Exception as error:  # bytes from the network may be anything
-            reason = f"its answer cannot be fetched: {error}"
+            first_line, _, _ = str(error).partition("\n")
+            reason = f"its answer cannot be fetched: {first_line}"
             return Message(Error(_UNREADABLE, reason), reply_to=message)

@@ -158,26 +158,38 @@ class DeviceNode:
 
         Raises
         ------
-        ValueError, OSError
-            If there are no images, or not such as can be used; or if it could not keep its model,
-            which is better known before the training than after it.
+        ValueError
+            With its name, if there are no images, or not such as can be used; or if it could not
+            keep its model, which is better known before the training than after it.
         """
-        if self.model_path is not None:
-            if self.model_path.is_dir():
-                raise ValueError(
-                    f"model-path is {self.model_path}, which is a folder: name a file in it, such "
-                    f"as {self.model_path / 'model.safetensors'}."
-                )
-            self.model_path.parent.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.model_path.parent, os.W_OK):
-                raise ValueError(
-                    f"model-path is {self.model_path}, but this SuperNode may not write there: "
-                    "give it the right to, or name another folder."
-                )
-        said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
-        if CLASS_NAMES not in self.told:
-            said |= survey_images(self.path).as_config()
+        try:
+            self._check_model_path()
+            said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
+            if CLASS_NAMES not in self.told:
+                said |= survey_images(self.path).as_config()
+        except (ValueError, OSError) as error:  # the server does not know the name yet
+            raise ValueError(f"{self.name}: {error}") from error
         return said
+
+    def _check_model_path(self) -> None:
+        path = self.model_path
+        if path is None:
+            return
+        if path.is_dir():
+            raise ValueError(
+                f"model-path is {path}, which is a folder: name a file in it, such as "
+                f"{path / 'model.safetensors'}."
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            may_write = os.access(path.parent, os.W_OK)
+        except OSError:
+            may_write = False
+        if not may_write:
+            raise ValueError(
+                f"model-path is {path}, but this SuperNode may not write there: make the folder "
+                "and give it the right to, or name another one."
+            )
 
 
 def open_node(message: Message, context: Context) -> SimulatedNode | DeviceNode:
@@ -192,6 +204,11 @@ def open_node(message: Message, context: Context) -> SimulatedNode | DeviceNode:
     config = parse_config(context.run_config)
     if config.dataset == OWN_IMAGES:
         return _open_device(config, message, context)
+    if context.node_config.get("data-path"):
+        raise ValueError(
+            f'this device has images of its own, but dataset is "{config.dataset}", which is for '
+            "simulations: start the run with --run-config pyproject-flwr.toml."
+        )
     _one_thread()
     settings = config.federation_settings(
         protocol.setting(message, protocol.NUM_CLIENTS), protocol.setting(message, protocol.SEED)

@@ -86,6 +86,10 @@ class Progress:
         self.total_rounds -= done
         print(f"{strategy:<{self._width}}  seed {seed}  resumed after round {done}", flush=True)
 
+    def joined(self, name: str, server_round: int, cluster: int) -> None:
+        """Say where a device belongs that was not there at the start."""
+        print(f"{name} joined in round {server_round}, in cluster {cluster}", flush=True)
+
     def handed_out(self, not_kept: Mapping[int, str], names: Mapping[int, str]) -> None:
         """Say which devices do not have their model."""
         for client, reason in not_kept.items():

@@ -52,9 +52,8 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
     over seeds.
     """
     seeds = len({run["seed"] for run in runs})
-    clients = runs[0]["num-clients"]
     table = Table(
-        title=f"Test accuracy, mean over {clients} clients ± std over {seeds} seed(s)",
+        title=f"Test accuracy, mean over {_tested(runs)} clients ± std over {seeds} seed(s)",
         title_justify="left",
     )
     table.add_column("strategy", overflow="fold")  # a pair's name may be long
@@ -77,8 +76,8 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
             f"{1e4 * row['accuracy-variance']:.1f}",
             *([f"{row['ari-mean']:.2f}"] if tasks_are_known else []),
             "/".join(str(n) for n in sorted({_inhabited(run) for run in group})),
-            _kilobytes(group, clients, "pre-round-up", "pre-round-down"),
-            _kilobytes(group, clients, "train-up", "train-down"),
+            _kilobytes(group, "pre-round-up", "pre-round-down"),
+            _kilobytes(group, "train-up", "train-down"),
             f"{sum(run['seconds']['total'] for run in group) / len(group):.1f}",
         )
     return table
@@ -172,6 +171,20 @@ def _inhabited(run: Mapping[str, Any]) -> int:
     return len({cluster for cluster in run["clusters"] if cluster >= 0})
 
 
-def _kilobytes(group: Sequence[Mapping[str, Any]], clients: int, *keys: str) -> str:
-    total = sum(run["bytes"][key] for run in group for key in keys)
-    return f"{total / len(group) / clients / 1000:,.0f}"
+def _tested(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many clients the accuracies are means of: "25", "3 of 6" or "3 to 5 of 6"."""
+    accuracies = [np.array(run["accuracy-per-client"], float) for run in runs]  # None becomes NaN
+    counts = [np.isfinite(of_run).sum() for of_run in accuracies]
+    least, most, clients = min(counts), max(counts), runs[0]["num-clients"]
+    if least == clients:
+        return str(clients)
+    return f"{least if least == most else f'{least} to {most}'} of {clients}"
+
+
+def _kilobytes(group: Sequence[Mapping[str, Any]], *keys: str) -> str:
+    """Return what a client sent and received, those that were left out not counted."""
+    shares = [
+        sum(run["bytes"][key] for key in keys) / (run["num-clients"] - len(run["failures"]))
+        for run in group
+    ]
+    return f"{sum(shares) / len(shares) / 1000:,.0f}"

@@ -16,7 +16,7 @@ import numpy as np
 import PIL
 import torch
 from filelock import FileLock
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -300,6 +300,19 @@ def _converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.I
     return image if image.size == size else image.resize(size)
 
 
+def in_words(error: Exception) -> str:
+    """Return why an image cannot be decoded, without a full stop."""
+    if isinstance(error, UnidentifiedImageError):  # its own words show an object's address
+        return f"it is none of {', '.join(FORMATS)}"
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return printable(" ".join(reason.split())).rstrip(". ") or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would obey instead of showing."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _for_each_image(
     files: Sequence[ImageFile], root: Path, function: Callable[[Image.Image, int], Result]
 ) -> list[Result]:
@@ -323,12 +336,12 @@ def _for_each_image(
         warnings.filterwarnings("ignore", "Corrupt EXIF data")  # the pixels may be whole
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         results = list(pool.map(attempt, range(len(files))))
-    failures = [i for i, result in enumerate(results) if isinstance(result, Exception)]
+    failures = {i: result for i, result in enumerate(results) if isinstance(result, Exception)}
     if failures:
-        named = ", ".join(files[i].path for i in failures[:3])
+        named = ", ".join(files[i].path for i in list(failures)[:3])
         more = f" and {len(failures) - 3} more" if len(failures) > 3 else ""
         raise ValueError(
             f"{len(failures)} of {len(files)} images in {root} cannot be decoded, {named}{more} "
-            f"(the first: {results[failures[0]]}): remove or replace them."
+            f"(the first: {in_words(next(iter(failures.values())))}): remove or replace them."
         )
     return [result for result in results if not isinstance(result, Exception)]

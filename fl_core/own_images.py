@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from fl_core.image_folder import (
     summarize_image_folder,
 )
 from fl_core.model_file import MAX_CLASSES
+
+logger = logging.getLogger(__name__)
 
 MAX_OWN_CLASSES = 1_000  # of one device, lest a single one makes everybody's model huge
 MAX_NAME = 200  # characters
@@ -219,6 +222,12 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
             f'all devices together have the one class "{names[0]}", but at least 2 are needed: '
             "each class has a folder of its own."
         )
+    for alike in _alike(names):
+        logger.warning(
+            "the classes %s are taken for different ones: where they are not, give their folders "
+            "one name on all devices and start again",
+            ", ".join(map(repr, alike)),
+        )
     if len(names) > MAX_CLASSES:
         most = sorted(surveys, key=lambda name: (-len(surveys[name].classes), name))
         raise ValueError(
@@ -279,6 +288,15 @@ def _agreed_labels(read: LabelledImages, path: Path, agreement: Agreement) -> Te
             "images elsewhere."
         )
     return torch.tensor([index[name] for name in names])
+
+
+def _alike(names: list[str]) -> list[list[str]]:
+    """Return names that differ in nothing but case, spaces and punctuation, together."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        letters = "".join(c for c in name.casefold() if c.isalnum())
+        groups.setdefault(letters or name, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _composed(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ from strategies.rounds import Clusters, Round, Update
 logger = logging.getLogger(__name__)
 
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
+_LEFT_OUT = "failed in round %d and is left out of it"
+_UNTESTED = "could not be tested in round %d"
 _MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
 _MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
 ACCURACY_PER_CLIENT = "accuracy-per-client"
@@ -539,12 +541,14 @@ class ClusteredStrategy(Strategy):
     ) -> MetricRecord | None:
         """Keep every client's accuracy and return the plain mean over clients."""
         report = self.reports[-1]
-        for client, content in self._collect(replies, self.evaluate_traffic).items():
+        tested = self._collect(replies, self.evaluate_traffic, _UNTESTED)
+        for client, content in tested.items():
             metrics = protocol.metrics_of(content)
             accuracy = protocol.number(metrics, protocol.ACCURACY)
             if accuracy is None or not 0 <= accuracy <= 1:
                 shown = metrics.get(protocol.ACCURACY)
-                self._warn(client, f"its accuracy is {shown}, not a number in [0, 1]")
+                reason = f"its accuracy is {shown}, not a number in [0, 1]"
+                self._warn(client, reason, _UNTESTED)
                 continue
             report.accuracies[client] = accuracy
             loss = protocol.number(metrics, protocol.LOSS)
@@ -606,18 +610,20 @@ class ClusteredStrategy(Strategy):
         models = self._conversation.models_at.get(client, ())
         return next((i for i, m in enumerate(models) if m is self._sent[client]), None)
 
-    def _collect(self, replies: Iterable[Message], traffic: Traffic) -> dict[int, RecordDict]:
+    def _collect(
+        self, replies: Iterable[Message], traffic: Traffic, failed: str = _LEFT_OUT
+    ) -> dict[int, RecordDict]:
         answers, failures = sort_replies(self._asked, replies)
         for client, reason in failures.items():
-            self._warn(client, reason)
+            self._warn(client, reason, failed)
         traffic.up += sum(protocol.payload_bytes(a.content) for a in answers.values())
         return {client: answer.content for client, answer in answers.items()}
 
-    def _warn(self, client: int, reason: str) -> None:
+    def _warn(self, client: int, reason: str, failed: str = _LEFT_OUT) -> None:
         logger.warning(
-            "%s failed in round %d and is left out of it: %s",
+            "%s %s: %s",
             self._conversation.name_of(client),
-            self.reports[-1].round,
+            failed % self.reports[-1].round,
             one_line(reason),
         )
 

@@ -206,7 +206,7 @@ class Conversation:
         nodes = {node: node for node in sorted(new)}
         answers, failures = self._exchange(protocol.DESCRIBE, RecordDict(), nodes, {}, self.traffic)
         for node, reason in failures.items():
-            logger.warning("node %d is left out, it did not tell its index: %s", node, reason)
+            logger.warning("node %d is left out, it could not take part: %s", node, reason)
             self._ask_again_later(node)
         found: dict[int, int] = {}
         for node, index in self._indices(answers).items():

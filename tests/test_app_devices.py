@@ -209,6 +209,44 @@ def test_a_node_without_name_or_images_is_told_so(tmp_path, missing, reason, cap
     assert summary["runs"][0]["names"] == ["berlin", "lyon", "rome"]
 
 
+def test_a_device_is_never_made_to_simulate(tmp_path):
+    folders = write_sites(tmp_path / "sites", images=6)
+    run_config = {**DEFAULTS, **OPTIONS, "num-clients": len(folders), "dataset": "mnist-5k"}
+    grid = Devices(folders, run_config)
+    for context in grid.contexts.values():
+        del context.node_config["name"]  # forgotten as well
+    with pytest.raises(RuntimeError, match=r'dataset is "mnist-5k".* --run-config pyproject-flwr'):
+        run_experiment(parse_config({**run_config, "output-dir": str(tmp_path / "out")}), grid)
+
+
+def test_a_device_that_cannot_start_is_named_and_the_table_counts_the_others(
+    tmp_path, caplog, capsys
+):
+    folders = write_sites(tmp_path / "sites", images=8)
+    (folders["oslo"] / "digit 6" / "note.png").write_text("no image", encoding="utf-8")
+    run(tmp_path / "out", folders, num_clients=3)
+    assert "could not take part: oslo: 1 of " in caplog.text
+    assert "note.png (the first: it is none of BMP, GIF," in caplog.text
+    assert "mean over 3 of 4 clients" in capsys.readouterr().out
+
+
+def test_the_table_says_how_many_were_tested(tmp_path, capsys):
+    folders = write_sites(tmp_path / "sites")
+    run(tmp_path / "all", folders)
+    whole = capsys.readouterr().out
+    run(tmp_path / "out", folders, spoil={("query.spectrum", "lyon"): fail})
+    fewer = capsys.readouterr().out
+    assert "mean over 4 clients" in whole
+    assert "mean over 3 of 4 clients" in fewer
+
+    def kilobytes(out):
+        """Of training, for a client."""
+        (row,) = (line for line in out.splitlines() if line.startswith("│ rcc-pfl"))
+        return row.split("│")[-3].strip()
+
+    assert kilobytes(whole) == kilobytes(fewer)
+
+
 def test_relative_paths_are_refused_since_nobody_knows_to_what(tmp_path, caplog):
     run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
     with pytest.raises(RuntimeError, match="data-path is scans, but it must be absolute"):
@@ -238,7 +276,8 @@ def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
     ("where", "reason"),
     [
         ("model.safetensors", "model-path is model.safetensors"),
-        ("{}/file/model.safetensors", "file"),
+        ("{}/file/model.safetensors", "rome: model-path is"),
+        ("/proc/nobody/model.safetensors", "may not write there: make the folder"),
         ("{}/sites", "sites, which is a folder: name a file in it, such as"),
     ],
 )
@@ -303,7 +342,7 @@ def test_a_device_that_answers_garbage_is_named_and_the_others_go_on(tmp_path, g
     assert groups(one) == [["berlin"], ["oslo", "rome"]]
 
 
-def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(tmp_path):
+def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(tmp_path, capsys):
     folders = write_sites(tmp_path / "sites")
     path = tmp_path / "rome.safetensors"
     away = {"rome": range(3)}  # it is there from round 2 on
@@ -317,6 +356,9 @@ def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(
     assert asked.count("query.spectrum") == asked.count("query.relevance") == 1
     assert asked.count("train") == 2
     assert load_model(path)[1].cluster == one["clusters"][3]
+    said = capsys.readouterr().out
+    assert f"rome joined in round 2, in cluster {one['clusters'][3]}\n" in said
+    assert said.count("joined in") == 1
 
 
 def test_a_newcomer_with_a_class_that_nobody_agreed_on_is_told_so(tmp_path, caplog):
@@ -330,26 +372,32 @@ def test_a_newcomer_with_a_class_that_nobody_agreed_on_is_told_so(tmp_path, capl
     assert groups(one) == TOGETHER
 
 
-def test_devices_that_do_not_come_are_not_waited_for_longer_than_the_deadline(tmp_path, caplog):
+def test_devices_that_do_not_come_are_not_waited_for_longer_than_the_deadline(
+    tmp_path, caplog, capsys
+):
     folders = write_sites(tmp_path / "sites", {"berlin": (0, 2), "oslo": (6, 8)}, images=8)
     run(tmp_path / "out", folders, num_clients=3, pre_round_deadline=0.2, num_server_rounds=1)
     assert "num-clients is 3, but 2 SuperNodes are connected after 0.2 seconds" in caplog.text
+    waiting = "2 of 3 devices are connected yet, waiting up to 0.2 seconds\n"
+    assert capsys.readouterr().out.count(waiting) == 1
     with pytest.raises(ValueError, match=r"no SuperNode has connected in 0\.2 seconds"):
         run(tmp_path / "none", {}, pre_round_deadline=0.2)
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "left"),
     [
-        ("noise", "class-dependent"),
-        ("tasks", "0,1|2,3"),
-        ("newcomers", 1),
-        ("drift-clients", 1),
-        ("attack", "sign-flip"),
+        ("noise", "class-dependent", "at none"),
+        ("tasks", "0,1|2,3", "empty"),
+        ("newcomers", 1, "at 0"),
+        ("drift-clients", 1, "at 0"),
+        ("attack", "sign-flip", "at none"),
     ],
 )
-def test_what_only_a_simulation_can_have_is_refused(key, value):
-    with pytest.raises(ValueError, match=f'^{key} is .*, but dataset is "own"'):
+def test_what_only_a_simulation_can_have_is_refused(key, value, left):
+    with pytest.raises(
+        ValueError, match=rf'^{key} is .*, but dataset is "own".* leave it {left}\.$'
+    ):
         parse_config({**DEFAULTS, **OPTIONS, key: value})
 
 

@@ -586,7 +586,7 @@ def test_sixteen_bits_are_refused_rather_than_clipped(folder):
 
 def test_other_formats_are_not_even_tried(folder):
     save(folder / "train" / "cat" / "1.png", pixels(8, 6), format="PCX")
-    with pytest.raises(ValueError, match="cannot identify"):
+    with pytest.raises(ValueError, match=r"the first: it is none of BMP, GIF"):
         read(folder)
 
 

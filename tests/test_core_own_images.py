@@ -263,6 +263,14 @@ def test_gray_and_colour_devices_are_named():
         agree(surveys)
 
 
+def test_classes_that_may_be_the_same_are_said(caplog):
+    names = {"x": ("Scar tissue", "other"), "y": ("_", "scar_tissue"), "z": ("-", "other")}
+    agreement = agree({name: Survey(own, True, 28, 28) for name, own in names.items()})
+    assert agreement.num_classes == 5
+    (said,) = caplog.messages
+    assert said.startswith("the classes 'Scar tissue', 'scar_tissue' are taken for different ones")
+
+
 def test_what_cannot_be_agreed():
     with pytest.raises(ValueError, match="no device told"):
         agree({})

@@ -168,7 +168,8 @@ def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
     grid = Visits(toy_app(TASKS), 7, {4: {2}})
     strategy = make()
     run(strategy, grid, rounds=3)
-    assert "client 4 failed in round 2 and is left out of it: no answer in time" in caplog.text
+    assert "client 4 failed in round 2 and is left out of it: it is not connected" in caplog.text
+    assert "client 4 could not be tested in round 2: no answer in time" in caplog.text
     assert "already" not in caplog.text  # its own index is not taken
     assert grid.rounds_of(4) == grid.rounds_of(4, "evaluate") == [1, 3]
     assert [4 in report.accuracies for report in strategy.reports] == [True, False, True]
@@ -204,7 +205,7 @@ def test_a_newcomer_that_does_not_tell_its_index_is_named_and_left_out(make, cap
     grid = Visits(toy_app(TASKS, {("query.describe", 6): fail}), 7, {6: {0, 1}})
     strategy = make()
     run(strategy, grid, rounds=2)
-    assert f"node {grid.node_of(6)} is left out, it did not tell its index" in caplog.text
+    assert f"node {grid.node_of(6)} is left out, it could not take part" in caplog.text
     assert set(strategy.reports[-1].accuracies) == set(range(6))
 
 
@@ -309,7 +310,7 @@ def test_a_client_that_was_too_slow_is_asked_again_and_placed(name, caplog):
     grid = Slow(toy_app(TASKS), 7, {(6, "pre-round"), (6, "1")})
     strategy = STRATEGIES[name]()
     run(strategy, grid, rounds=3)
-    assert "is left out, it did not tell its index: no answer in time" in caplog.text
+    assert "is left out, it could not take part: no answer in time" in caplog.text
     assert [6 in report.accuracies for report in strategy.reports] == [False, True, True]
     assert groups(strategy.clusters.of_client) == TOGETHER
 

@@ -139,7 +139,7 @@ class DeviceGrid(GridAround):
         def look() -> None:
             try:
                 answer.set_result(self._answer(number, message))
-            except Exception as error:
+            except BaseException as error:  # raised again where the answer is asked for
                 answer.set_exception(error)
 
         # An executor's threads would keep the process alive until Flower gives such an answer up.

@@ -184,7 +184,7 @@ def _tested(runs: Sequence[Mapping[str, Any]]) -> str:
 def _kilobytes(group: Sequence[Mapping[str, Any]], *keys: str) -> str:
     """Return what a client sent and received, those that were left out not counted."""
     shares = [
-        sum(run["bytes"][key] for key in keys) / (run["num-clients"] - len(run["failures"]))
+        sum(run["bytes"][key] for key in keys) / max(1, run["num-clients"] - len(run["failures"]))
         for run in group
     ]
     return f"{sum(shares) / len(shares) / 1000:,.0f}"

@@ -123,8 +123,8 @@ def evaluate(message: Message, context: Context) -> Message:
 def keep_model(message: Message, context: Context) -> Message:
     """Save the final model where this device's `model-path` says, if it says so."""
     node = open_node(message, context)
-    path = node.model_path if isinstance(node, DeviceNode) else None
-    if isinstance(node, DeviceNode) and path is not None:
+    kept = False
+    if isinstance(node, DeviceNode) and node.model_path is not None:
         card = ModelCard(
             architecture=node.config.model,
             image_shape=node.image_shape,
@@ -133,6 +133,8 @@ def keep_model(message: Message, context: Context) -> Message:
             cluster=protocol.setting(message, protocol.CLUSTER),
             num_rounds=protocol.setting(message, protocol.SERVER_ROUND),
         )
-        save_model(path, protocol.to_arrays(message.content.array_records[protocol.ARRAYS]), card)
-    answer = MetricRecord({protocol.KEPT: int(path is not None)})
+        arrays = protocol.to_arrays(message.content.array_records[protocol.ARRAYS])
+        save_model(node.model_path, arrays, card)
+        kept = True
+    answer = MetricRecord({protocol.KEPT: int(kept)})
     return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)

@@ -308,6 +308,12 @@ def in_words(error: Exception) -> str:
     return printable(" ".join(reason.split())).rstrip(". ") or type(error).__name__
 
 
+def few(names: Sequence[str]) -> str:
+    """Return the first three names, and how many more there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
 def printable(text: str) -> str:
     """Escape what a terminal would obey instead of showing."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -338,10 +344,10 @@ def _for_each_image(
         results = list(pool.map(attempt, range(len(files))))
     failures = {i: result for i, result in enumerate(results) if isinstance(result, Exception)}
     if failures:
-        named = ", ".join(files[i].path for i in list(failures)[:3])
-        more = f" and {len(failures) - 3} more" if len(failures) > 3 else ""
+        named = few([files[i].path for i in failures])
+        why = in_words(next(iter(failures.values())))
         raise ValueError(
-            f"{len(failures)} of {len(files)} images in {root} cannot be decoded, {named}{more} "
-            f"(the first: {in_words(next(iter(failures.values())))}): remove or replace them."
+            f"{len(failures)} of {len(files)} images in {root} cannot be decoded, {named} "
+            f"(the first: {why}): remove or replace them."
         )
     return [result for result in results if not isinstance(result, Exception)]

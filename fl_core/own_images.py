@@ -17,6 +17,7 @@ from fl_core.image_folder import (
     MAX_SIDE,
     LabelledImages,
     common_size,
+    few,
     read_image_folder,
     summarize_image_folder,
 )
@@ -213,7 +214,7 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     colour = sorted(name for name, survey in surveys.items() if not survey.gray)
     if gray and colour:
         raise ValueError(
-            f"gray images ({_few(gray)}) and colour images ({_few(colour)}) cannot be learnt "
+            f"gray images ({few(gray)}) and colour images ({few(colour)}) cannot be learnt "
             "together: convert them to one kind on all devices, or run them apart."
         )
     names = sorted({name for survey in surveys.values() for name in survey.classes})
@@ -283,7 +284,7 @@ def _agreed_labels(read: LabelledImages, path: Path, agreement: Agreement) -> Te
     strangers = [name for name in names if name not in index]
     if strangers:
         raise ValueError(
-            f"{_few(strangers)} in {path} cannot be learnt, since the classes were agreed without: "
+            f"{few(strangers)} in {path} cannot be learnt, since the classes were agreed without: "
             "start the run again with this device, so that they are agreed anew, or move the "
             "images elsewhere."
         )
@@ -310,11 +311,6 @@ def _as_agreed(name: str) -> str:
 
 def _kind(channels: int) -> str:
     return "gray" if channels == 1 else "colour"
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 def _brief(value: object) -> str:

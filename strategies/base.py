@@ -31,8 +31,8 @@ from strategies.rounds import Clusters, Round, Update
 logger = logging.getLogger(__name__)
 
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
-_LEFT_OUT = "failed in round %d and is left out of it"
-_UNTESTED = "could not be tested in round %d"
+_LEFT_OUT = "%s failed in round %d and is left out of it: %s"
+_UNTESTED = "%s could not be tested in round %d: %s"
 _MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
 _MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
 ACCURACY_PER_CLIENT = "accuracy-per-client"
@@ -620,12 +620,8 @@ class ClusteredStrategy(Strategy):
         return {client: answer.content for client, answer in answers.items()}
 
     def _warn(self, client: int, reason: str, failed: str = _LEFT_OUT) -> None:
-        logger.warning(
-            "%s %s: %s",
-            self._conversation.name_of(client),
-            failed % self.reports[-1].round,
-            one_line(reason),
-        )
+        name = self._conversation.name_of(client)
+        logger.warning(failed, name, self.reports[-1].round, one_line(reason))
 
 
 def _read_update(client: int, cluster: int, content: RecordDict, received: NDArrays) -> Update:
@@ -663,6 +659,7 @@ def _implausible(array: NDArray[Any], sent: NDArray[Any]) -> str | None:
     largest = np.abs(array).max(initial=0)
     if not np.isfinite(largest):
         return "NaN or infinity"
-    if largest > _MOST_GROWTH * max(1.0, np.abs(sent).max(initial=0)):
+    # What was sent is looked at only where it can matter: all clients of a cluster were sent it.
+    if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(sent).max():
         return f"{largest:.3g}, which no training makes of what it was sent"
     return None

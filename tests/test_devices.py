@@ -164,12 +164,11 @@ def held(program: Program) -> Iterator[None]:
 
 def is_in(node: Program) -> bool:
     """Return whether the SuperLink takes a SuperNode; one that it refuses ends."""
-    deadline = time.monotonic() + _PATIENCE
-    while node.process.poll() is None and time.monotonic() < deadline:
-        if "SuperNode ID" in node.text:
-            return True
-        time.sleep(0.2)
-    return False
+    try:
+        node.wait_for("SuperNode ID", _PATIENCE)
+    except AssertionError:
+        return False
+    return True
 
 
 def one_thread(monkeypatch) -> None:

@@ -33,6 +33,7 @@ from clients.handlers import (
 )
 from clients.privacy import noise_generator
 from clients.training import evaluate as evaluate_model
+from fl_app.device_mod import device_mod
 from fl_app.malice import attack_mod
 from fl_app.node import DeviceNode, SimulatedNode, open_node
 from fl_core import protocol
@@ -94,7 +95,7 @@ def _sharing_noise(message: Message, context: Context) -> tuple[float, np.random
     return node.config.sharing_noise, noise_generator(*entropy, real_device=real_device)
 
 
-app = ClientApp(mods=[attack_mod])
+app = ClientApp(mods=[device_mod, attack_mod])
 answer_pre_round(app, _features, _index, _sharing_noise, _description)
 answer_signature(app, _images, _index)
 answer_losses(app, _losses)

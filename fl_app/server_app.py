@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.superlink.grid import InMemoryGrid
+from flwr.superlink.grid import HttpGrid, InMemoryGrid
 
 from fl_app.config import parse_config
+from fl_app.device_grid import DeviceGrid
 from fl_app.experiment import run_experiment
-from fl_app.grids import DeviceGrid
 
 app = ServerApp()
 
@@ -19,7 +19,7 @@ def main(grid: Grid, context: Context) -> None:
     if isinstance(grid, InMemoryGrid):
         # In simulation, replies come sooner than the ten times a second at which Flower looks.
         grid.pull_interval = 0.01
-    else:
+    elif isinstance(grid, HttpGrid):
         grid = DeviceGrid(grid)
     try:
         run_experiment(parse_config(context.run_config), grid)

@@ -17,6 +17,7 @@ from fl_app.client_app import app
 from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
 from fl_core.model_file import load_model
+from fl_core.salt import KEY as SALT
 from tests.app_runs import untrained_encoder, whole_space
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.local_grid import LocalGrid
@@ -144,11 +145,11 @@ def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
     run(tmp_path / "out", folders, spoil={(kind, "rome"): note for kind in kinds})
     weights = {"hidden.weight", "hidden.bias", "output.weight", "output.bias"}
     assert answers == {
-        "query.describe": {"client-index", "name", "class-names", "gray", "height", "width"},
+        "query.describe": {"client-index", "name", "class-names", "gray", "height", "width", SALT},
         "query.spectrum": {"eigenvectors"},
-        "query.relevance": {"relevances"},
-        "train": weights | {"num-examples", "loss"},
-        "evaluate": {"num-examples", "loss", "accuracy"},
+        "query.relevance": {"relevances", SALT},
+        "train": weights | {"num-examples", "loss", SALT},
+        "evaluate": {"num-examples", "loss", "accuracy", SALT},
     }
 
 

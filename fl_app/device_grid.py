@@ -1,0 +1,289 @@
+"""The server's way to real devices, none of which is trusted to speak for another."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import TypeVar, cast
+
+import httpx
+from flwr.app import Array, ArrayRecord, Error, Message
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_body,
+    get_object_head_values_from_object_content,
+    iterate_object_tree,
+)
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+from flwr.superlink.grid.http_grid import HttpGrid
+
+from fl_app.grids import GridAround
+from fl_core import protocol
+from fl_core.salt import Salt, without_salt
+
+_UNREADABLE = 1  # Flower's code of an error without a code of its own
+_PAUSE = 1.0  # seconds between two looks for answers
+_HANDOVER = 0.2  # seconds an answer that is there may take before the next is fetched beside it
+# Seconds before what the SuperLink failed at is tried again. It fails after waiting for its
+# database for 5 seconds, so these are half a minute in all.
+_PAUSES = (1.0, 2.0, 4.0)
+# What an answer may hold beside twice the largest message that was sent so far: room for
+# eigenvectors, which come before the first model is sent.
+_SMALL_ANSWER = 16 * 2**20
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class DeviceGrid(GridAround):
+    """A grid on which no device can answer for another or cost another's answer.
+
+    Flower's own grid takes whatever is pulled for an answer, and what it holds for who sent it; it
+    fetches all answers in one go, so that one that cannot be fetched or unpacked ends the run, and
+    one that is still being sent lets the others expire; and it puts together whatever an answer
+    claims to be. Here,
+
+    - an answer is what replies to the message that was sent and comes from the node that it was
+      sent to, as the SuperLink has checked it;
+    - each answer is fetched by itself, an unreadable one is that device's failure, and one that is
+      still being sent keeps nobody waiting;
+    - an answer holds twice the bytes of the largest message so far, and a little more, at most;
+    - nobody can foresee what a message's parts are called (`fl_core.salt`);
+    - what the SuperLink failed at is tried again.
+
+    Parameters
+    ----------
+    grid : HttpGrid
+        Flower's grid.
+    """
+
+    def __init__(self, grid: HttpGrid) -> None:
+        super().__init__(grid)
+        self._http = grid
+        self._node = Node(node_id=SUPERLINK_NODE_ID)
+        self._largest = 0
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the nodes that are connected."""
+        return _tried_again(lambda: list(self._grid.get_node_ids()))
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send each message and return the answers that are there within `timeout` seconds."""
+        waiting, replies = self._push(list(messages))
+        fetched: dict[str, Future[Message | None]] = {}
+        started = time.monotonic()
+        while waiting:
+            for number, message in list(waiting.items()):
+                if number not in fetched:
+                    fetched[number] = self._fetch(number, message)
+                    wait([fetched[number]], _HANDOVER)
+                if not fetched[number].done():
+                    continue
+                answer = fetched.pop(number).result()
+                if answer is not None:
+                    replies.append(answer)
+                    del waiting[number]
+            if timeout is not None and time.monotonic() - started + _PAUSE > timeout:
+                break
+            if waiting:
+                time.sleep(_PAUSE)
+        return replies
+
+    def _push(self, asked: Sequence[Message]) -> tuple[dict[str, Message], list[Message]]:
+        """Return what the SuperLink took, by its number for it, and the failures of the rest."""
+        self._largest = max(
+            [self._largest, *(protocol.payload_bytes(message.content) for message in asked)]
+        )
+        sent = _with_salt(asked)
+        try:
+            return self._push_at_once(sent, _PAUSES), []
+        except httpx.HTTPStatusError as error:
+            _log.warning("the SuperLink fails to take %d messages: %s", len(sent), _line(error))
+        # One that it cannot take must not keep the others from their devices.
+        waiting: dict[str, Message] = {}
+        failures = []
+        for message in asked:
+            (again,) = _with_salt([message])
+            try:
+                waiting |= self._push_at_once([again], _PAUSES[:1])
+            except httpx.HTTPStatusError as error:
+                failures.append(_failure(again, f"it could not be sent a message: {_line(error)}"))
+        return waiting, failures
+
+    def _push_at_once(self, sent: Sequence[Message], pauses: Sequence[float]) -> dict[str, Message]:
+        # To push the same message twice is to push it once. None, or nothing, stands for a number
+        # where a message could not be pushed, and an empty list for all of them.
+        numbers = _tried_again(lambda: list(self._grid.push_messages(sent)), pauses)
+        return {number: message for number, message in zip(numbers, sent, strict=False) if number}
+
+    def _fetch(self, number: str, message: Message) -> Future[Message | None]:
+        """Look for an answer in a thread of its own."""
+        answer: Future[Message | None] = Future()
+
+        def look() -> None:
+            try:
+                answer.set_result(self._answer(number, message))
+            except BaseException as error:  # raised again where the answer is asked for
+                answer.set_exception(error)
+
+        # An executor's threads would keep the process alive until Flower gives such an answer up.
+        threading.Thread(target=look, daemon=True).start()
+        return answer
+
+    def _answer(self, number: str, message: Message) -> Message | None:
+        """Return the answer to a message if it is there."""
+        try:
+            pulled = _tried_again(
+                lambda: self._http._runtime_client.PullMessages(
+                    PullAppMessagesRequest(message_ids=[number])
+                )
+            )
+            for one, tree in zip(pulled.messages_list, pulled.message_object_trees, strict=True):
+                about = one.metadata
+                # The SuperLink itself says so where a node is gone, or its time is over.
+                senders = (message.metadata.dst_node_id, SUPERLINK_NODE_ID)
+                if about.reply_to_message_id == number and about.src_node_id in senders:
+                    return self._unpacked(about.message_id, tree, message)
+                _log.warning(
+                    "a message that nobody asked for is thrown away; it says that it is from node "
+                    "%d, and was found when node %d was asked for its answer",
+                    *(about.src_node_id, message.metadata.dst_node_id),
+                )
+            return None
+        except httpx.TransportError:
+            raise  # no device can do that: the SuperLink is gone
+        except Exception as error:  # bytes from the network may be anything
+            return _failure(message, f"its answer cannot be fetched: {_line(error)}")
+
+    def _unpacked(self, message_id: str, tree: ObjectTree, asked: Message) -> Message:
+        """Fetch an answer's objects and put them together.
+
+        Raises
+        ------
+        ValueError
+            If it holds more than it may, or says what no answer says.
+        """
+        client, run_id = self._http._runtime_client, self.run.run_id
+        most = _SMALL_ANSWER + 2 * self._largest
+        pull = make_pull_object_fn_protobuf(client.PullObject, self._node, run_id)
+        try:
+            contents = pull_objects(
+                [part.object_id for part in iterate_object_tree(tree)],
+                pull_object_fn=_bounded(pull, most),
+            )
+        finally:  # so that the SuperLink keeps none of them, whatever they are
+            client.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(
+                    node=self._node, run_id=run_id, message_object_id=message_id
+                )
+            )
+        if unfolded_bytes(message_id, contents) > most:
+            raise ValueError(_too_large(most))
+        found = cast(Message, inflate_object_from_contents(message_id, contents))
+        if found.has_error():
+            return Message(found.error, reply_to=asked)
+        return Message(without_salt(found.content), reply_to=asked)
+
+
+def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> int:
+    """Return how many bytes a message's objects make when they are put together.
+
+    An array names its pieces, and a record its arrays, as often as they like: what is a few
+    megabytes on its way can claim to be gigabytes.
+
+    Parameters
+    ----------
+    root : str
+        The message's object id.
+    contents : mapping of bytes
+        Every object of the message by its id, as Flower writes them.
+    """
+    known: dict[str, int] = {}
+
+    def bytes_of(name: str) -> int:
+        if name not in known:
+            known[name] = len(contents[name]) + sum(map(bytes_of, _parts(contents[name])))
+        return known[name]
+
+    return bytes_of(root)
+
+
+def _parts(content: bytes) -> Iterable[str]:
+    """Return the ids of what an object is put together from, each as often as it is used."""
+    kind, children, _ = get_object_head_values_from_object_content(content)
+    if kind == "Array":
+        pieces = json.loads(get_object_body(content, Array))["arraychunk_ids"]
+        return [children[piece] for piece in pieces]
+    if kind == "ArrayRecord":
+        return list(json.loads(get_object_body(content, ArrayRecord)).values())
+    return children
+
+
+def _bounded(pull: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
+    """Return a function that pulls objects, in any number of threads, but not more than `most`."""
+    pulled = 0
+    lock = threading.Lock()
+
+    def pull_bounded(object_id: str) -> bytes:
+        nonlocal pulled
+        content = pull(object_id)
+        with lock:
+            pulled += len(content)
+        if pulled > most:
+            raise ValueError(_too_large(most))
+        return content
+
+    return pull_bounded
+
+
+def _with_salt(messages: Iterable[Message]) -> list[Message]:
+    """Return copies of messages that share one salt."""
+    salt = Salt()
+    return [
+        Message(
+            salt.added_to(message.content),
+            dst_node_id=message.metadata.dst_node_id,
+            message_type=message.metadata.message_type,
+            ttl=message.metadata.ttl,
+            group_id=message.metadata.group_id,
+        )
+        for message in messages
+    ]
+
+
+def _tried_again(call: Callable[[], _T], pauses: Sequence[float] | None = None) -> _T:
+    """Call the SuperLink, and again after each pause while it answers that it failed (500).
+
+    It does so while its database is locked. Flower itself tries again after 502, 503 and 504 only.
+    """
+    for pause in _PAUSES if pauses is None else pauses:
+        try:
+            return call()
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
+                raise
+        time.sleep(pause)
+    return call()
+
+
+def _failure(message: Message, reason: str) -> Message:
+    return Message(Error(_UNREADABLE, reason), reply_to=message)
+
+
+def _too_large(most: int) -> str:
+    return f"it is larger than the {most / 2**20:.0f} MiB that an answer may be here"
+
+
+def _line(error: Exception) -> str:
+    first_line, _, _ = str(error).partition("\n")
+    return first_line

@@ -1,0 +1,51 @@
+"""The Flower mod through which a real device hears and speaks."""
+
+from __future__ import annotations
+
+from flwr.app import Context, Message
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.constant import SUPERLINK_NODE_ID
+
+from fl_app.config import OWN_IMAGES, parse_config
+from fl_core.salt import Salt
+
+
+def device_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer as the app does, but only the SuperLink, and so that nobody foresees the answer.
+
+    Without the salt, another device could keep this one's answer out of the SuperLink's store: all
+    devices answer some queries alike (`fl_core.salt`). Arrays come from private data and need none.
+    A simulated client is left alone.
+
+    Raises
+    ------
+    ValueError
+        If the message says that it is another node's, for another node or of another run.
+    """
+    if parse_config(context.run_config).dataset != OWN_IMAGES:
+        return call_next(message, context)
+    check_sender(message, context)
+    answer = call_next(message, context)
+    if answer.has_content():
+        answer.content = Salt().added_to(answer.content, arrays=False)
+    return answer
+
+
+def check_sender(message: Message, context: Context) -> None:
+    """Refuse what does not even claim to be the SuperLink's instruction to this node in this run.
+
+    It is no proof: whoever reaches the SuperLink without the gate can claim it.
+
+    Raises
+    ------
+    ValueError
+        With what it claims instead.
+    """
+    about = message.metadata
+    claimed = (about.src_node_id, about.dst_node_id, about.run_id)
+    if claimed != (SUPERLINK_NODE_ID, context.node_id, context.run_id):
+        raise ValueError(
+            f"a message from node {about.src_node_id} to node {about.dst_node_id} in run "
+            f"{about.run_id} is refused: this is node {context.node_id} in run {context.run_id}, "
+            "and takes instructions from the SuperLink alone."
+        )

@@ -1,0 +1,399 @@
+"""A grid on which no device can answer for another or cost another's answer."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import httpx
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app.message.arraychunk import ArrayChunk
+from flwr.common.serde import message_to_proto
+from flwr.proto.message_pb2 import PullObjectResponse
+from flwr.proto.runtime_pb2 import PullAppMessagesResponse
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
+
+from fl_app import device_grid
+from fl_app.device_grid import DeviceGrid, unfolded_bytes
+from fl_core.salt import KEY
+from tests.local_grid import LocalGrid
+from tests.toy_app import toy_app
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    monkeypatch.setattr(device_grid, "_PAUSE", 0.01)
+    monkeypatch.setattr(device_grid, "_HANDOVER", 0.05)
+    monkeypatch.setattr(device_grid, "_PAUSES", (0.0, 0.0))
+
+
+def failed_answer(status=500):
+    request = httpx.Request("POST", "https://127.0.0.1/v1/runtime/x")
+    response = httpx.Response(status, request=request)
+    return httpx.HTTPStatusError(f"Server error '{status}'", request=request, response=response)
+
+
+class Post(LocalGrid):
+    """Pushes and pulls as Flower's grid does; `answers` maps a node to what is pulled for it."""
+
+    def __init__(self, answers, push=lambda messages: None):
+        super().__init__(toy_app(), 0)
+        self.answers = answers
+        self.push = push
+        self.pushed = {}
+        self.objects = {}
+        self.confirmed = []
+        self.pulled = 0
+        self._runtime_client = self
+        self.run_id = 7
+
+    @property
+    def run(self):
+        return SimpleNamespace(run_id=self.run_id)
+
+    def push_messages(self, messages):
+        self.push(messages)
+        numbers = []
+        for message in messages:
+            number = message.object_id
+            message.metadata.__dict__["_message_id"] = number
+            self.pushed[number] = message
+            numbers.append(number)
+        return numbers
+
+    def PullMessages(self, request):  # noqa: N802
+        (number,) = request.message_ids
+        message = self.pushed[number]
+        protos, trees = [], []
+        for reply in self.answers[message.metadata.dst_node_id](message):
+            with no_object_id_recompute():
+                nested = get_all_nested_objects(reply)
+                self.objects |= {name: one.deflate() for name, one in nested.items()}
+                proto = message_to_proto(reply)
+                proto.metadata.message_id = reply.object_id
+                protos.append(proto)
+                trees.append(get_object_tree(reply))
+        return PullAppMessagesResponse(messages_list=protos, message_object_trees=trees)
+
+    def PullObject(self, request):  # noqa: N802
+        content = self.objects[request.object_id]
+        self.pulled += len(content)
+        return PullObjectResponse(object_found=True, object_available=True, object_content=content)
+
+    def ConfirmMessageReceived(self, request):  # noqa: N802
+        self.confirmed.append(request.message_object_id)
+
+
+def reply_of(message, content=None, source=None, target=1):
+    """Return what the node that was asked, or `source`, replies."""
+    reply = Message(content or RecordDict(), reply_to=message)
+    reply.metadata.__dict__["_src_node_id"] = source or message.metadata.dst_node_id
+    reply.metadata.__dict__["_dst_node_id"] = target
+    return reply
+
+
+def good(message):
+    return [reply_of(message)]
+
+
+def failed(message):
+    return [Message(Error(7, "the disk is full"), reply_to=message)]
+
+
+def broken(message):
+    raise UnicodeDecodeError("utf-8", b"x", 0, 1, "broken")
+
+
+def as_superlink(message):
+    """A message of some device, which says that it is the SuperLink's and replies to nothing."""
+    forged = reply_of(message, RecordDict({"arrays": ArrayRecord([np.ones(3)])}), source=1)
+    forged.metadata.__dict__["_reply_to_message_id"] = ""
+    return forged
+
+
+def grid_of(answers, push=lambda messages: None):
+    return DeviceGrid(Post(answers, push))
+
+
+def ask(answers, timeout=60.0, grid=None, content=None):
+    messages = [
+        Message(content or RecordDict(), dst_node_id=node, message_type="train", ttl=60)
+        for node in answers
+    ]
+    replies = list((grid or grid_of(answers)).send_and_receive(messages, timeout=timeout))
+    return {reply.metadata.src_node_id: reply for reply in replies}
+
+
+def test_an_answer_arrives_whole():
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord({"a": Array(np.arange(6.0).reshape(2, 3))}),
+            "metrics": MetricRecord({"loss": 0.5}),
+            "config": ConfigRecord({"name": "berlin"}),
+        }
+    )
+    grid = grid_of({5: lambda message: [reply_of(message, content)]})
+    (reply,) = ask({5: None}, grid=grid).values()
+    np.testing.assert_array_equal(
+        reply.content.array_records["arrays"]["a"].numpy(), np.arange(6.0).reshape(2, 3)
+    )
+    assert dict(reply.content.metric_records["metrics"]) == {"loss": 0.5}
+    assert dict(reply.content.config_records["config"]) == {"name": "berlin"}
+    assert len(grid._grid.confirmed) == 1
+
+
+def test_an_answer_that_cannot_be_unpacked_is_that_devices_failure():
+    replies = ask({2: broken, 3: good, 4: failed, 5: good})
+    assert sorted(replies) == [2, 3, 4, 5]
+    assert [replies[node].has_error() for node in (2, 3, 4, 5)] == [True, False, True, False]
+    assert "cannot be fetched" in replies[2].error.reason
+    assert replies[4].error.reason == "the disk is full"
+
+
+def test_what_replies_to_nothing_is_nobodys_answer(caplog):
+    """Flower hands it out with the next answer that is asked for, whoever's that is."""
+    replies = ask(
+        {
+            2: lambda message: [as_superlink(message), reply_of(message)],
+            3: lambda message: [as_superlink(message)],
+        },
+        timeout=0.1,
+    )
+    assert sorted(replies) == [2]
+    assert not replies[2].content
+    assert "a message that nobody asked for is thrown away" in caplog.text
+
+
+@pytest.mark.parametrize("source", [3, 99])
+def test_nobody_answers_for_another(source):
+    replies = ask({2: lambda message: [reply_of(message, source=source)], 3: good}, timeout=0.1)
+    assert sorted(replies) == [3]
+
+
+def test_an_answer_to_another_message_is_none():
+    earlier = Message(RecordDict(), dst_node_id=2, message_type="train")
+    earlier.metadata.__dict__["_message_id"] = "f" * 64
+    assert ask({2: lambda message: [reply_of(earlier)]}, timeout=0.1) == {}
+
+
+def test_the_superlink_says_who_is_gone():
+    def gone(message):
+        error = Message(Error(5, "gone"), reply_to=message)
+        error.metadata.__dict__["_src_node_id"] = 1
+        return [error]
+
+    assert ask({2: gone})[2].error.reason == "gone"
+
+
+def test_who_does_not_answer_is_waited_for_until_the_timeout():
+    calls = []
+
+    def later(message):
+        calls.append(time.monotonic())
+        return good(message) if len(calls) == 3 else []
+
+    assert sorted(ask({2: good, 3: lambda message: [], 4: later}, timeout=0.5)) == [2, 4]
+    assert len(calls) == 3
+
+
+def test_a_superlink_that_is_gone_is_no_devices_failure():
+    def gone(message):
+        raise httpx.ConnectError("gone")
+
+    with pytest.raises(httpx.ConnectError):
+        ask({2: good, 3: gone})
+
+
+def test_an_answer_at_which_the_superlink_fails_is_that_devices_failure():
+    # Flower's SuperLink stores a reply that lives for NaN seconds, and fails when it is asked for.
+    def spoilt(message):
+        raise failed_answer()
+
+    replies = ask({2: spoilt, 3: good})
+    assert [replies[node].has_error() for node in (2, 3)] == [True, False]
+    assert "cannot be fetched: Server error '500'" in replies[2].error.reason
+
+
+def test_a_superlink_that_fails_once_is_asked_again():
+    looks = []
+
+    def locked_first(message):
+        looks.append(message)
+        if len(looks) < 3:
+            raise failed_answer()
+        return good(message)
+
+    assert not ask({2: locked_first})[2].has_error()
+    assert len(looks) == 3
+
+
+def test_an_answer_that_is_still_being_sent_keeps_nobody_waiting():
+    others = threading.Event()
+    left = threading.Event()
+
+    def slow(message):
+        assert others.wait(60)
+        return good(message)
+
+    def prompt(message):
+        others.set()
+        return good(message)
+
+    def dead(message):
+        left.wait(60)
+        return []
+
+    asked = {2: slow, 3: dead, 4: prompt}
+    assert sorted(ask(asked, timeout=1.0)) == [2, 4]
+    left.set()
+
+
+def test_a_slow_answer_is_fetched_only_once():
+    looks = []
+
+    def slow(message):
+        looks.append(message)
+        time.sleep(0.2)
+        return good(message)
+
+    assert sorted(ask({2: slow})) == [2]
+    assert len(looks) == 1
+
+
+def test_nothing_is_sent_for_nobody():
+    assert ask({}) == {}
+
+
+class Unwilling:
+    """A SuperLink that fails to take messages: the first `times`, or those to one node."""
+
+    def __init__(self, times=0, node=None, status=500):
+        self.times, self.node, self.status = times, node, status
+        self.pushes = []
+
+    def __call__(self, messages):
+        self.pushes.append([message.object_id for message in messages])
+        self.times -= 1
+        to = {message.metadata.dst_node_id for message in messages}
+        if self.times >= 0 or self.node in to:
+            raise failed_answer(self.status)
+
+
+def test_messages_that_the_superlink_fails_to_take_are_sent_again_as_they_are():
+    """A device may know of them already: other messages would be others to it."""
+    push = Unwilling(times=2)
+    answers = {2: good, 3: good}
+    assert sorted(ask(answers, grid=grid_of(answers, push))) == [2, 3]
+    assert len(push.pushes) == 3
+    assert push.pushes[0] == push.pushes[1] == push.pushes[2]
+
+
+def test_a_message_that_cannot_be_sent_is_that_devices_failure_alone():
+    push = Unwilling(node=3)
+    answers = {2: good, 3: good, 4: good}
+    replies = ask(answers, grid=grid_of(answers, push))
+    assert [replies[node].has_error() for node in (2, 3, 4)] == [False, True, False]
+    assert "it could not be sent a message: Server error '500'" in replies[3].error.reason
+    # The names that the store did not take are not tried for ever.
+    together = set(push.pushes[0])
+    assert not together & {name for pushed in push.pushes[3:] for name in pushed}
+
+
+def test_what_the_superlink_refuses_is_not_tried_again():
+    push = Unwilling(times=99, status=403)
+    replies = ask({2: good}, grid=grid_of({2: good}, push))
+    assert replies[2].has_error()
+    assert len(push.pushes) == 2  # all of them together, then by itself
+
+
+def test_nodes_are_asked_for_again():
+    post = Post({})
+    looks = []
+
+    def get_node_ids():
+        looks.append(1)
+        if len(looks) < 2:
+            raise failed_answer()
+        return {5, 6}
+
+    post.get_node_ids = get_node_ids
+    assert sorted(DeviceGrid(post).get_node_ids()) == [5, 6]
+
+
+def names_of(grid):
+    return [set(get_all_nested_objects(message)) for message in grid._grid.pushed.values()]
+
+
+def test_nobody_foresees_what_a_messages_parts_are_called():
+    content = RecordDict({"arrays": ArrayRecord([np.ones(3)]), "config": ConfigRecord({"seed": 1})})
+    foreseen = set(get_all_nested_objects(content))
+    grid = grid_of({2: good, 3: good})
+    for _ in range(2):
+        ask({2: None, 3: None}, grid=grid, content=content)
+    first, same, later, _ = names_of(grid)
+    assert len(first & same) == 6 - 1  # all but the message itself: it is stored once for all
+    assert not first & later
+    assert not (first | later) & foreseen
+    for message in grid._grid.pushed.values():
+        np.testing.assert_array_equal(message.content.array_records["arrays"]["0"].numpy(), [1] * 3)
+        assert message.content.config_records["config"]["seed"] == 1
+        assert KEY in message.content.config_records["config"]
+
+
+def repeated(count, times):
+    """One array that names its only piece again and again."""
+    record = ArrayRecord({"a": Array(np.zeros(count, np.uint8))})
+    record["a"].__dict__["_chunks"] = record["a"].slice_array() * times
+    return RecordDict({"arrays": record})
+
+
+def shared(count, times):
+    """One array under many names: each becomes an array of its own when it is read."""
+    array = Array(np.zeros(count, np.uint8))
+    return RecordDict({"arrays": ArrayRecord({str(i): array for i in range(times)})})
+
+
+@pytest.mark.parametrize("claim", [repeated, shared])
+def test_an_answer_that_claims_to_be_huge_is_never_put_together(claim, monkeypatch):
+    inflated = []
+    monkeypatch.setattr(device_grid, "inflate_object_from_contents", lambda *a: inflated.append(a))
+    answers = {2: lambda message: [reply_of(message, claim(2**20, 40))]}
+    grid = grid_of(answers)
+    reply = ask(answers, grid=grid)[2]
+    assert "it is larger than the 16 MiB that an answer may be here" in reply.error.reason
+    assert not inflated
+    assert len(grid._grid.confirmed) == 1  # the SuperLink does not keep it
+
+
+def test_an_answer_of_many_bytes_is_not_fetched_to_its_end():
+    big = RecordDict({"arrays": ArrayRecord([np.full(2**20, i, np.uint8) for i in range(40)])})
+    grid = grid_of({2: lambda message: [reply_of(message, big)]})
+    reply = ask({2: None}, grid=grid)[2]
+    assert "larger than the 16 MiB" in reply.error.reason
+    assert grid._grid.pulled < 30 * 2**20
+    assert len(grid._grid.confirmed) == 1
+
+
+def test_an_answer_may_be_as_large_as_the_model_that_was_sent_before():
+    """IFCA sends models with one message and is sent one back with the answer to another."""
+    model = RecordDict({"arrays": ArrayRecord([np.zeros(12 * 2**20, np.uint8)])})
+    answer = RecordDict({"arrays": ArrayRecord([np.zeros(20 * 2**20, np.uint8)])})
+    grid = grid_of({2: lambda message: [reply_of(message, answer)]})
+    assert ask({2: None}, grid=grid)[2].has_error()
+    ask({2: None}, grid=grid, content=model)
+    assert not ask({2: None}, grid=grid)[2].has_error()
+
+
+def test_what_an_answer_makes_counts_every_use():
+    chunk = ArrayChunk(memoryview(b"x" * 100))
+    assert unfolded_bytes("c", {"c": chunk.deflate()}) == len(chunk.deflate())
+    content = repeated(1000, 3)
+    objects = {name: one.deflate() for name, one in get_all_nested_objects(content).items()}
+    piece = next(len(o) for o in objects.values() if o.startswith(b"ArrayChunk"))
+    rest = sum(map(len, objects.values())) - piece
+    assert unfolded_bytes(content.object_id, objects) == rest + 3 * piece

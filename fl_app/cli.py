@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app import certificates, gate
+from fl_app import certificates
+from fl_app.gate.command import add_command as add_gate
 from fl_core.image_files import ENDINGS
 
 PAPER_CLIENTS = 25
@@ -144,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(call=_run)
     certificates.add_command(commands)
-    gate.add_command(commands)
+    add_gate(commands)
     classify = commands.add_parser(
         "classify",
         help="classify images with a model that a device saved",

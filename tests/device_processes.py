@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.certificates import make_certificates
-from fl_app.gate import superlink_tls
+from fl_app.gate.command import superlink_tls
 from fl_app.simulate import free_ports, program_path, stop_family
 
 _PATIENCE = 60.0

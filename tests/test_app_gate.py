@@ -6,7 +6,7 @@ import re
 import shutil
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -15,80 +15,30 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app import gate as gate_module
 from fl_app.certificates import make_certificates
-from fl_app.gate import (
-    FLEET_PATHS,
-    MOST_BYTES,
-    Application,
-    add_command,
-    gate,
-    parse_address,
-    server_tls,
-    superlink_tls,
-)
+from fl_app.gate import application as gate_application
+from fl_app.gate import callers
+from fl_app.gate import command as gate_command
+from fl_app.gate.application import FLEET_PATHS, MOST_BYTES, MOST_BYTES_OF_OTHERS, Gate
+from fl_app.gate.command import add_command, parse_address, server_tls, superlink_tls
 from fl_app.simulate import free_ports
 from tests.device_processes import gate_words, running
+from tests.gate_requests import (
+    DEVICE,
+    PULL,
+    PUSH,
+    PUSH_MESSAGES,
+    STRANGER,
+    Upstream,
+    ask,
+    known,
+    pass_through,
+    post,
+    said,
+    signature,
+)
 
-PULL = b"/v1/fleet/pull-messages"
-PUSH = b"/v1/fleet/push-object"
-
-
-def said(body: bytes, *, more: bool = False) -> dict:
-    return {"type": "http.request", "body": body, "more_body": more}
-
-
-def pass_through(
-    transport: httpx.AsyncBaseTransport, *, receive: Callable | None = None, **request
-) -> list[dict]:
-    """Send one request through a gate and return all that it answered."""
-
-    async def receive_nothing() -> dict:
-        return said(b"")
-
-    async def once() -> list[dict]:
-        async with httpx.AsyncClient(transport=transport) as client:
-            return await ask(gate("127.0.0.1:8000", client), receive or receive_nothing, **request)
-
-    return asyncio.run(once())
-
-
-async def ask(
-    application: Application,
-    receive: Callable,
-    *,
-    target: bytes = PULL,
-    query: bytes = b"",
-    method: str = "POST",
-    headers: Sequence[tuple[bytes, bytes]] = ((b"content-length", b"0"),),
-) -> list[dict]:
-    """Send one request and return all that was answered."""
-    answered: list[dict] = []
-
-    async def send(event: dict) -> None:
-        answered.append(event)
-
-    scope = {
-        **{"type": "http", "method": method, "raw_path": target, "query_string": query},
-        **{"headers": list(headers), "client": ("203.0.113.5", 40000)},
-    }
-    await application(scope, receive, send)
-    return answered
-
-
-class Upstream(httpx.MockTransport):
-    """Stands in for the SuperLink and remembers what reached it."""
-
-    def __init__(self, answer: httpx.Response | Exception | None = None) -> None:
-        self.requests: list[httpx.Request] = []
-        self._answer = answer or httpx.Response(200, stream=httpx.ByteStream(b"fine"))
-        super().__init__(self._respond)
-
-    def _respond(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(request)
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
+LONG = [(b"content-length", b"%d" % MOST_BYTES)]
 
 
 def test_the_paths_are_flowers_but_for_nodes_without_keys():
@@ -101,7 +51,7 @@ def test_the_paths_are_flowers_but_for_nodes_without_keys():
     assert flowers > FLEET_PATHS
 
 
-@pytest.mark.parametrize("path", sorted(FLEET_PATHS))
+@pytest.mark.parametrize("path", sorted(FLEET_PATHS - {PUSH_MESSAGES}))
 def test_what_supernodes_need_passes(path):
     upstream = Upstream()
     start, *rest = pass_through(upstream, target=path)
@@ -157,9 +107,8 @@ def test_a_query_does_not_pass():
 
 def test_headers_of_authentication_pass_and_those_of_the_connection_do_not():
     kept = [
-        *((b"content-type", b"application/protobuf"), (b"flwr-public-key", b"a2V5")),
-        *((b"flwr-timestamp", b"2026-01-01T00:00:00+00:00"), (b"flwr-signature", b"c2ln")),
-        (b"content-length", b"0"),
+        *((b"content-type", b"application/protobuf"), (b"content-length", b"0")),
+        *signature(DEVICE),
     ]
     dropped = [
         *((b"host", b"elsewhere"), (b"connection", b"Keep-Alive, X-Secret"), (b"te", b"trailers")),
@@ -174,7 +123,7 @@ def test_headers_of_authentication_pass_and_those_of_the_connection_do_not():
             stream=httpx.ByteStream(b""),
         )
     )
-    start, *_ = pass_through(upstream, headers=[*dropped, *kept])
+    start, *_ = pass_through(upstream, headers=[*dropped, *kept], key=None)
     got = upstream.requests[0].headers
     assert all(got[name.decode()] == value.decode() for name, value in kept)
     assert got["host"] == "127.0.0.1:8000"
@@ -253,11 +202,14 @@ def test_bodies_that_are_too_long_or_do_not_say_how_long(headers, status):
     assert not upstream.requests
 
 
-def test_the_longest_body_is_64_mebibytes():
-    upstream = Upstream()
-    assert MOST_BYTES == 67108864
-    start, *_ = pass_through(upstream, headers=[(b"content-length", b"67108864")])
-    assert start["status"] == 200
+def test_an_object_may_be_long_and_no_other_body():
+    """Three of Flower's pieces; what else is sent are names."""
+    assert (MOST_BYTES, MOST_BYTES_OF_OTHERS) == (16777216, 262144)
+    for target, most in ((PUSH, MOST_BYTES), (PULL, MOST_BYTES_OF_OTHERS)):
+        for length, status in ((most, 200), (most + 1, 413)):
+            headers = [(b"content-length", b"%d" % length)]
+            start, *_ = pass_through(Upstream(), target=target, headers=headers)
+            assert start["status"] == status
 
 
 def test_a_long_body_arrives_as_it_was_sent():
@@ -281,7 +233,7 @@ def test_a_long_body_arrives_as_it_was_sent():
 
 def test_all_bodies_together_are_bounded(monkeypatch):
     """What was announced does not count, what came does, until it is given back."""
-    monkeypatch.setattr(gate_module, "MOST_BYTES_HELD", 10)
+    monkeypatch.setattr(callers, "MOST_BYTES_HELD", 10)
 
     async def several() -> list[int | None]:
         async with httpx.AsyncClient(
@@ -289,7 +241,7 @@ def test_all_bodies_together_are_bounded(monkeypatch):
                 lambda request: httpx.Response(200, stream=httpx.ByteStream(b""))
             )
         ) as client:
-            application = gate("127.0.0.1:8000", client)
+            application = known(Gate("127.0.0.1:8000", client))
 
             async def push(*events: dict) -> int | None:
                 parts = iter(events)
@@ -297,8 +249,7 @@ def test_all_bodies_together_are_bounded(monkeypatch):
                 async def receive() -> dict:
                     return next(parts)
 
-                headers = [(b"content-length", b"67108864")]
-                answered = await ask(application, receive, target=PUSH, headers=headers)
+                answered = await ask(application, receive, target=PUSH, headers=LONG)
                 return answered[0]["status"] if answered else None
 
             begun, rest = asyncio.Event(), asyncio.Event()
@@ -310,7 +261,7 @@ def test_all_bodies_together_are_bounded(monkeypatch):
                 begun.set()
                 return next(parts)
 
-            slow = asyncio.create_task(ask(application, receive_slowly))
+            slow = asyncio.create_task(ask(application, receive_slowly, target=PUSH, headers=LONG))
             await begun.wait()
             statuses = [await push(said(b"12", more=True), said(b"3")), await push(said(b"12"))]
             rest.set()
@@ -325,6 +276,133 @@ def test_all_bodies_together_are_bounded(monkeypatch):
 
     # Full, and there is room for two bytes; the slow one ends; one breaks off; all, and no more.
     assert asyncio.run(several()) == [503, 200, 200, None, 200, 503]
+
+
+def through(answer, steps):
+    """Return what `steps`, a coroutine function, makes of a gate before such a SuperLink."""
+
+    async def all_steps():
+        upstream = Upstream(answer)
+        async with httpx.AsyncClient(transport=upstream) as client:
+            return await steps(Gate("127.0.0.1:8000", client), upstream)
+
+    return asyncio.run(all_steps())
+
+
+@pytest.mark.parametrize("target", [PULL, PUSH, PUSH_MESSAGES])
+def test_who_signs_nothing_is_not_listened_to(target, caplog):
+    async def receive() -> dict:
+        raise AssertionError("nobody reads this body")
+
+    upstream = Upstream()
+    headers = [(b"content-length", b"1000")]
+    start, _ = pass_through(upstream, target=target, headers=headers, receive=receive, key=None)
+    assert start["status"] == 401
+    assert not upstream.requests
+    assert "refused 203.0.113.5 with 401" in caplog.text
+
+
+def test_a_stranger_becomes_a_device_once_the_superlink_has_answered_it():
+    long = bytes(callers.MOST_BYTES_OF_STRANGER + 1)
+
+    async def steps(gate, upstream):
+        statuses = [await post(gate, long, target=PUSH, key=STRANGER)]
+        for answer in (401, 400, 500):
+            upstream.answer = answer
+            statuses.append(await post(gate, key=STRANGER))
+            statuses.append(await post(gate, long, target=PUSH, key=STRANGER))
+        upstream.answer = 200
+        statuses.append(await post(gate, key=STRANGER))
+        statuses.append(await post(gate, long, target=PUSH, key=STRANGER))
+        # Somebody has unregistered it.
+        upstream.answer = 401
+        statuses.append(await post(gate, key=STRANGER))
+        statuses.append(await post(gate, long, target=PUSH, key=STRANGER))
+        return statuses
+
+    statuses = through(200, steps)
+    assert statuses == [503, 401, 503, 400, 503, 503, 503, 200, 200, 401, 503]
+
+
+def test_strangers_leave_room_for_devices(monkeypatch):
+    """All that strangers may take up at a time is taken up, from many addresses."""
+    monkeypatch.setattr(callers, "_MOST_REQUESTS_OF_STRANGERS", 5)
+    monkeypatch.setattr(callers, "_MOST_REQUESTS_OF_ADDRESS", 3)
+
+    async def steps(gate, upstream):
+        end = asyncio.Event()
+
+        async def never() -> dict:
+            await end.wait()
+            return {"type": "http.disconnect"}
+
+        async def stranger(address):
+            headers = [(b"content-length", b"1000")]
+            answered = await ask(gate, never, headers=headers, key=STRANGER, address=address)
+            return answered[0]["status"] if answered else None
+
+        known(gate)
+        addresses = ["192.0.2.1"] * 4 + ["192.0.2.2", "192.0.2.3", "192.0.2.4"]
+        waiting = [asyncio.create_task(stranger(address)) for address in addresses]
+        await asyncio.sleep(0.05)
+        served = [await post(gate, bytes(2**20), target=PUSH) for _ in range(10)]
+        end.set()
+        refused = await asyncio.gather(*waiting)
+        return served, refused, await post(gate, key=STRANGER)
+
+    served, refused, afterwards = through(200, steps)
+    assert served == [200] * 10
+    # Three of one address, then of all of them five; what they took up is given back.
+    assert refused == [None, None, None, 503, None, None, 503]
+    assert afterwards == 200
+
+
+def test_a_device_leaves_room_for_others(monkeypatch):
+    monkeypatch.setattr(callers, "MOST_BYTES_OF_DEVICE", 2**20)
+
+    async def steps(gate, upstream):
+        known(gate, DEVICE, STRANGER)
+        begun, end = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> dict:
+            if begun.is_set():
+                await end.wait()
+                return said(b"")
+            begun.set()
+            return said(bytes(2**20), more=True)
+
+        slow = asyncio.create_task(ask(gate, slowly, target=PUSH, headers=LONG))
+        await begun.wait()
+        await asyncio.sleep(0)
+        full = await post(gate, b"x", target=PUSH)
+        other = await post(gate, bytes(2**20), target=PUSH, key=STRANGER)
+        end.set()
+        start, *_ = await slow
+        return full, other, start["status"]
+
+    assert through(200, steps) == (503, 200, 200)
+
+
+def test_a_superlink_that_fails_is_something_to_retry():
+    """SuperNodes stop for good at 500, with their processes alive."""
+    assert through(500, lambda gate, _: post(known(gate))) == 503
+
+
+def test_a_push_at_which_the_superlink_fails_again_and_again_is_dropped(monkeypatch):
+    """At 403 a SuperNode drops its reply and goes on; it would try for ever at 503."""
+    monkeypatch.setattr(gate_application, "_MOST_FAILED_PUSHES", 3)
+
+    async def steps(gate, upstream):
+        known(gate)
+        statuses = []
+        for answer in (500, 500, 200, 500, 500, 500, 500):
+            upstream.answer = answer
+            statuses.append(await post(gate, target=PUSH))
+            upstream.answer = 200  # what it asks in between says nothing about its pushes
+            await post(gate)
+        return statuses
+
+    assert through(500, steps) == [503, 503, 200, 503, 503, 403, 503]
 
 
 @pytest.mark.parametrize(
@@ -370,24 +448,23 @@ def test_a_device_that_goes_away_is_not_answered():
 
 def test_a_device_that_sends_too_slowly_is_not_waited_for(monkeypatch, caplog):
     """However often it sends something: the clock is for the whole."""
-    monkeypatch.setattr(gate_module, "_BODY_SECONDS", 0.01)
+    monkeypatch.setattr(gate_application, "_BODY_SECONDS", 0.01)
 
     async def receive() -> dict:
         await asyncio.sleep(0.001)
         return said(b"x", more=True)
 
     upstream = Upstream()
-    headers = [(b"content-length", b"67108864")]
-    start, _ = pass_through(upstream, headers=headers, receive=receive)
+    start, _ = pass_through(upstream, target=PUSH, headers=LONG, receive=receive)
     assert start["status"] == 408
     assert (b"connection", b"close") in start["headers"]
     assert not upstream.requests
-    assert "203.0.113.5 took too long to send a body" in caplog.text
+    assert "refused 203.0.113.5 with 408, it took too long" in caplog.text
 
 
 def test_a_device_that_does_not_take_its_answer_is_not_waited_for(monkeypatch, caplog):
     """It would keep a connection of the SuperLink."""
-    monkeypatch.setattr(gate_module, "_BODY_SECONDS", 0.01)
+    monkeypatch.setattr(gate_application, "_BODY_SECONDS", 0.05)
     closed = []
 
     class Endless(httpx.AsyncByteStream):
@@ -472,12 +549,12 @@ def test_there_is_no_insecure_gate(certificates, capsys):
 
 @pytest.mark.parametrize("sent", [b"", b"P", b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost:"])
 def test_a_connection_without_a_whole_head_is_closed(certificates, monkeypatch, sent):
-    monkeypatch.setattr(gate_module, "_KEEP_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(gate_command, "_KEEP_ALIVE_SECONDS", 0.1)
     port, gate_port = free_ports(2)
 
     async def knock() -> bytes:
         serving = asyncio.create_task(
-            gate_module._serve(certificates, f"127.0.0.1:{gate_port}", f"127.0.0.1:{port}")
+            gate_command._serve(certificates, f"127.0.0.1:{gate_port}", f"127.0.0.1:{port}")
         )
         try:
             async with asyncio.timeout(30):
@@ -528,12 +605,16 @@ def test_a_real_gate(certificates, tmp_path):
                 return int(secure.makefile("r", encoding="latin-1").readline().split()[1])
 
         path = PULL.decode()
-        assert ask(f"POST {path}") == 502
+        signed = "\r\n".join(
+            f"{name.decode()}: {value.decode()}" for name, value in signature(DEVICE)
+        )
+        assert ask(f"POST {path}") == 401
+        assert ask(f"POST {path}", f"Content-Length: 0\r\n{signed}") == 502
         assert ask(f"POST {path}?a") == 404
         assert ask(f"POST https://localhost{path}") == 404
         assert ask("POST /v1/fleet/../control/start-run") == 404
         assert ask(f"POST {path}", "Transfer-Encoding: chunked\r\nContent-Length: 5") == 411
-        assert ask(f"POST {path}", "Content-Length: 67108865") == 413
+        assert ask(f"POST {path}", "Content-Length: 16777217") == 413
         assert ask(f"GET {path}", "Connection: Upgrade\r\nUpgrade: websocket") == 404
         with socket.create_connection(address, timeout=10) as plain:
             plain.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())

@@ -21,7 +21,7 @@ from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from fl_app import gate
+from fl_app.gate import command as gate
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 SYSTEMD_ANALYZE = shutil.which("systemd-analyze")

@@ -18,7 +18,8 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fl_app.certificates import make_certificates
-from fl_app.gate import FLEET_PATHS, superlink_tls
+from fl_app.gate.application import FLEET_PATHS
+from fl_app.gate.command import superlink_tls
 from fl_app.simulate import free_ports
 from tests.device_processes import (
     Federation,

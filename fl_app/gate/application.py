@@ -1,0 +1,297 @@
+"""What is passed on to the SuperLink, and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import nullcontext
+from typing import Any
+
+import httpx
+
+from fl_app.gate.callers import MOST_BYTES_OF_STRANGER, Callers, FullError, Held, signer
+from fl_app.gate.pushes import RefusedPushError, check_push
+
+# ASGI's: what a request is, where its body comes from, and where the answer goes.
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+Application = Callable[[Event, Receive, Send], Awaitable[None]]
+
+FLEET_PATHS = frozenset(
+    f"/v1/fleet/{name}".encode("ascii")
+    # Every path of Flower's FleetHttpClient but register-node and unregister-node: they are for
+    # SuperNodes without a key, and a SuperLink with --enable-supernode-auth refuses them anyway.
+    for name in (
+        "activate-node",
+        "deactivate-node",
+        "send-node-heartbeat",
+        "pull-messages",
+        "push-messages",
+        "get-run",
+        "get-fab",
+        "pull-object",
+        "push-object",
+        "confirm-message-received",
+    )
+)
+_PUSH_MESSAGES = b"/v1/fleet/push-messages"
+_PUSH_OBJECT = b"/v1/fleet/push-object"
+_PUSHES = (_PUSH_MESSAGES, _PUSH_OBJECT)
+MOST_BYTES = 16 * 2**20
+"""The longest object: Flower sends arrays in pieces of 5 MiB, and the rest is small beside them."""
+MOST_BYTES_OF_OTHERS = 2**18
+"""The longest body of any other request: a thousand names have 70 kB."""
+
+# RFC 9110, section 7.6.1: these are about one connection, not about the message.
+_HOP_BY_HOP = {
+    *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
+    *(b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
+}
+# The SuperLink believes a proxy on its own machine about who is calling: devices have no say in it.
+_NOT_FOR_DEVICES = {b"host", b"expect", b"forwarded", b"x-real-ip"}
+_FORWARDED = b"x-forwarded-"
+
+# For the whole of a body, in either direction: SuperNodes have much less patience with a piece.
+_BODY_SECONDS = 120.0
+_SLICE_BYTES = 2**16
+# So often in a row the SuperLink may fail at what a device pushes (two minutes, as SuperNodes wait)
+# before the device is told to drop it instead of trying for ever.
+_MOST_FAILED_PUSHES = 10
+
+_log = logging.getLogger("clustered-fl.gate")
+
+
+class _DeviceGoneError(Exception):
+    """The device closed its connection."""
+
+
+class _RefusedError(Exception):
+    """What is not passed on, or back.
+
+    Parameters
+    ----------
+    status : int
+        What the caller is answered.
+    reason : str
+        What the log says.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Gate:
+    """The application that passes devices' requests on.
+
+    Parameters
+    ----------
+    superlink : str
+        The SuperLink's HOST:PORT.
+    client : httpx.AsyncClient
+        What connects to it.
+    """
+
+    def __init__(self, superlink: str, client: httpx.AsyncClient) -> None:
+        self._superlink = superlink
+        self._client = client
+        self._callers = Callers()
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        address = scope["client"][0] if scope["client"] else "unknown"
+        try:
+            response = await self._ask(scope, receive, address)
+        except _DeviceGoneError:
+            return
+        except _RefusedError as refused:
+            _log.warning(
+                "refused %s with %d, %s: %s %.100r",
+                *(address, refused.status, refused, scope["method"], scope["raw_path"]),
+            )
+            await _answer(send, refused.status)
+            return
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                await _pass_back(response, send)
+        except TimeoutError:
+            _log.warning("%s took too long to receive an answer", address)
+        except httpx.TransportError as error:
+            # Without its end, the server closes the connection: the device sees it is not whole.
+            _log.warning(
+                "an answer of the SuperLink at %s broke off: %s", self._superlink, _name(error)
+            )
+        finally:
+            await response.aclose()
+
+    async def _ask(self, scope: Event, receive: Receive, address: str) -> httpx.Response:
+        """Pass a request on, and return the SuperLink's answer, of which nothing is read yet."""
+        length = _checked_length(scope)
+        key = signer(scope["headers"])
+        if key is None:
+            raise _RefusedError(401, "without the signature of a key, or at another time")
+        device = self._callers.device(key)
+        if device is not None and (connection := scope.get("state", {}).get("connection")):
+            connection.is_devices()
+        if device is None and length > MOST_BYTES_OF_STRANGER:
+            raise _RefusedError(503, "to try again once its key is known")
+        push = device is not None and scope["raw_path"] == _PUSH_MESSAGES
+        try:
+            with self._callers.request(key, address) as held:
+                async with device.one_push() if device and push else nullcontext():
+                    body = await _body(receive, held)
+                    if scope["raw_path"] == _PUSH_MESSAGES:
+                        check_push(bytes(body))
+                    response = await self._send(scope, body, address)
+        except FullError:
+            raise _RefusedError(503, "too much at a time, to try again") from None
+        except RefusedPushError as refused:
+            # At 403, a SuperNode drops what it wanted to send, and goes on.
+            raise _RefusedError(403, str(refused)) from None
+        return await self._learnt_from(response, key, scope["raw_path"])
+
+    async def _send(self, scope: Event, body: bytearray, address: str) -> httpx.Response:
+        request = self._client.build_request(
+            "POST",
+            f"https://{self._superlink}{scope['raw_path'].decode('ascii')}",
+            headers=[
+                *_end_to_end(scope["headers"]),
+                (b"x-forwarded-for", address.encode("ascii")),
+            ],
+            content=_slices(body),
+        )
+        try:
+            return await self._client.send(request, stream=True)
+        except httpx.TransportError as error:
+            # SuperNodes try again later on either.
+            raise _RefusedError(
+                504 if isinstance(error, httpx.TimeoutException) else 502,
+                f"the SuperLink at {self._superlink} does not answer ({_name(error)})",
+            ) from error
+
+    async def _learnt_from(
+        self, response: httpx.Response, key: bytes, path: bytes
+    ) -> httpx.Response:
+        """Return an answer of the SuperLink, after which the gate knows its caller better."""
+        if response.status_code == httpx.codes.OK:
+            self._callers.know(key)
+        elif response.status_code == httpx.codes.UNAUTHORIZED:
+            self._callers.forget(key)
+        device = self._callers.device(key) if path in _PUSHES else None
+        if response.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
+            if device is not None:
+                device.failed_pushes = 0
+            return response
+        await response.aclose()
+        if device is not None:
+            device.failed_pushes += 1
+            if device.failed_pushes >= _MOST_FAILED_PUSHES:
+                device.failed_pushes = 0
+                raise _RefusedError(403, "the SuperLink fails at it again and again")
+        raise _RefusedError(503, "the SuperLink failed, to try again")
+
+
+def _checked_length(scope: Event) -> int:
+    """Return how long a request says that its body is.
+
+    Raises
+    ------
+    _RefusedError
+        If its head alone is reason enough.
+    """
+    path = scope["raw_path"]
+    # Compared as it came, before anybody decodes or shortens it: no trick of spelling passes.
+    if scope["method"] != "POST" or path not in FLEET_PATHS or scope["query_string"]:
+        raise _RefusedError(404, "it is not for devices")
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length")
+    # SuperNodes always say how much they send.
+    if length is None or b"transfer-encoding" in headers:
+        raise _RefusedError(411, "it does not say how long it is")
+    most = MOST_BYTES if path == _PUSH_OBJECT else MOST_BYTES_OF_OTHERS
+    if len(length) > len(str(most)) or int(length) > most:
+        raise _RefusedError(413, f"it is longer than {most} bytes")
+    return int(length)
+
+
+async def _body(receive: Receive, held: Held) -> bytearray:
+    """Read a body to its end.
+
+    Raises
+    ------
+    _DeviceGoneError
+        If the device closes its connection before the end.
+    _RefusedError
+        If the end does not come in time, however busily the device sends.
+    FullError
+        If there is no room for it.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise _DeviceGoneError
+                # What came is counted, not what is announced: an announcement costs nothing.
+                held.add(len(message["body"]))
+                body += message["body"]
+                more = message["more_body"]
+    except TimeoutError:
+        raise _RefusedError(408, "it took too long to send its body") from None
+    return body
+
+
+async def _slices(body: bytearray) -> AsyncIterator[bytes]:
+    """Yield a body bit by bit: whole, TLS would copy it whole."""
+    for start in range(0, len(body), _SLICE_BYTES):
+        yield bytes(body[start : start + _SLICE_BYTES])
+
+
+async def _pass_back(response: httpx.Response, send: Send) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": _end_to_end(response.headers.raw),
+        }
+    )
+    async for part in response.aiter_raw():
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _answer(send: Send, status: int) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            # Closing spares the gate from reading a body that nobody wants.
+            "headers": [(b"content-length", b"0"), (b"connection", b"close")],
+        }
+    )
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _end_to_end(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers that are not about this connection or about who is calling.
+
+    Content-Length always stays: where a message ends is not up to its `Connection` header.
+    """
+    dropped = _HOP_BY_HOP | _NOT_FOR_DEVICES
+    for name, value in headers:
+        if name.lower() == b"connection":
+            dropped |= {one.strip().lower() for one in value.split(b",")}
+    dropped -= {b"content-length"}
+    return [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in dropped and not name.lower().startswith(_FORWARDED)
+    ]
+
+
+def _name(error: Exception) -> str:
+    return str(error) or type(error).__name__

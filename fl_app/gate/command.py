@@ -1,0 +1,207 @@
+"""`clustered-fl gate`: where the gate listens, and with which certificates."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import socket
+import ssl
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httpx
+import uvicorn
+from cryptography import x509
+
+from fl_app.gate.application import Gate
+from fl_app.gate.connections import Connection, Newcomers
+
+_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+# The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
+_LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
+# Longer than the 5 s for which SuperNodes keep idle connections, for the same reason.
+_KEEP_ALIVE_SECONDS = 15
+# With those to the SuperLink, fewer than the 1024 files that a program may usually have open.
+_MOST_CONNECTIONS = 750
+_STOP_SECONDS = 10
+
+_log = logging.getLogger("clustered-fl.gate")
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `gate` to the command line."""
+    parser = commands.add_parser(
+        "gate",
+        help="let devices, and only devices, reach a SuperLink on this machine",
+        description="Listen for devices with TLS and pass on to the SuperLink only those requests "
+        "that SuperNodes need; everything else is answered with 404. Flower's SuperLink lets "
+        "whoever reaches its port start apps on all devices: start it with --host 127.0.0.1 and "
+        "open only the gate's port to the network. The gate bounds how much and how slowly "
+        "strangers may send, but it is no shield against floods: let a firewall admit the "
+        "addresses of your devices alone, where you know them.",
+    )
+    parser.add_argument(
+        "--certificates",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the folder with ca.crt, server.crt and server.key (see `clustered-fl certificates`)",
+    )
+    parser.add_argument(
+        "--listen",
+        default="0.0.0.0:9092",
+        metavar="HOST:PORT",
+        help="where devices connect to (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--superlink",
+        default="127.0.0.1:8000",
+        metavar="HOST:PORT",
+        help="where the SuperLink listens (default: %(default)s)",
+    )
+    parser.set_defaults(call=_run)
+
+
+def parse_address(text: str, option: str) -> tuple[str, int]:
+    """Read HOST:PORT.
+
+    Examples
+    --------
+    >>> parse_address("[::1]:9092", "--listen")
+    ('::1', 9092)
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    written = f"[{host}]:{port}" if host and ":" in host else f"{host}:{port}"
+    if not host or not port or written != text.lower():
+        raise ValueError(
+            f"{option} {text!r} is no HOST:PORT: give for example 127.0.0.1:8000, "
+            "fl.example.org:9092 or [::1]:9092."
+        )
+    return host, port
+
+
+def server_tls(folder: Path) -> ssl.SSLContext:
+    """Return how the gate shows devices who it is: with server.crt, in TLS 1.2 or later.
+
+    Raises
+    ------
+    ValueError
+        If the certificate or its key is missing, unreadable or not the other's.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    certificate, key = _file(folder, "server.crt"), _file(folder, "server.key")
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        raise ValueError(
+            f"{certificate} and {key} are not a certificate and its key: make both anew with "
+            "`clustered-fl certificates`."
+        ) from error
+    return context
+
+
+def superlink_tls(folder: Path) -> ssl.SSLContext:
+    """Return how the gate checks that it speaks to the SuperLink: against ca.crt alone.
+
+    Raises
+    ------
+    ValueError
+        If ca.crt is missing or is no certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    authority = _file(folder, "ca.crt")
+    try:
+        context.load_verify_locations(authority)
+    except ssl.SSLError as error:
+        raise ValueError(
+            f"{authority} is no certificate: bring back the one that `clustered-fl certificates` "
+            "made."
+        ) from error
+    return context
+
+
+def _run(options: argparse.Namespace) -> int:
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    # Ctrl-C and a polite kill are how a gate ends.
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(options.certificates, options.listen, options.superlink))
+    return 0
+
+
+async def _serve(folder: Path, listen: str, superlink: str) -> None:
+    host, port = parse_address(listen, "--listen")
+    parse_address(superlink, "--superlink")
+    for_devices, for_superlink = server_tls(folder), superlink_tls(folder)
+    try:
+        listener = socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+            backlog=2048,
+            # [::] is for devices with addresses of either kind.
+            dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
+        )
+    except OSError as error:
+        raise ValueError(
+            f"--listen {listen} cannot be used ({error.strerror}): name a free port of an address "
+            "of this machine."
+        ) from error
+    with listener:
+        # Proxies of the environment have no place between the gate and the SuperLink.
+        async with httpx.AsyncClient(
+            verify=for_superlink, timeout=_TIMEOUT, limits=_LIMITS, trust_env=False
+        ) as client:
+            config = uvicorn.Config(
+                Gate(superlink, client),
+                ssl_context_factory=lambda _config, _default: for_devices,
+                http=cast(Any, partial(Connection, newcomers=Newcomers())),
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                log_level="warning",
+                proxy_headers=False,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                limit_concurrency=_MOST_CONNECTIONS,
+                timeout_graceful_shutdown=_STOP_SECONDS,
+            )
+            certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
+            _log.info(
+                "the gate listens on %s and passes devices on to %s; server.crt expires on %s",
+                *(listen, superlink, f"{certificate.not_valid_after_utc:%Y-%m-%d}"),
+            )
+            await uvicorn.Server(config).serve(sockets=[listener])
+
+
+def _file(folder: Path, name: str) -> Path:
+    path = folder / name
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise ValueError(
+            f"--certificates {folder}: {name} cannot be read ({error.strerror}); it is one of the "
+            "files that `clustered-fl certificates` makes for the server."
+        ) from error
+    return path
+
+
+def _no_password() -> str:
+    """Stand in for OpenSSL's question on the terminal."""
+    return ""

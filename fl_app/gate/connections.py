@@ -1,0 +1,76 @@
+"""Connections to the gate: they must show soon that they are a device's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fl_app.gate.callers import network_of
+
+# Connections that no known device has used yet: more close the oldest of them.
+_MOST_NEWCOMERS = 400
+_MOST_NEWCOMERS_OF_ADDRESS = 100
+
+
+class Newcomers:
+    """Connections that no known device has used yet, the oldest first."""
+
+    def __init__(self) -> None:
+        self._networks: dict[Connection, str] = {}
+
+    def add(self, connection: Connection, network: str) -> None:
+        """Take one in, and close the oldest if there are too many.
+
+        A device shows who it is within moments: what has stood there longest is least likely one.
+        """
+        of_network = [one for one, its in self._networks.items() if its == network]
+        if len(of_network) >= _MOST_NEWCOMERS_OF_ADDRESS:
+            self._close(of_network[0])
+        elif len(self._networks) >= _MOST_NEWCOMERS:
+            self._close(next(iter(self._networks)))
+        self._networks[connection] = network
+
+    def remove(self, connection: Connection) -> None:
+        """Let one go: it is closed, or a device's."""
+        self._networks.pop(connection, None)
+
+    def _close(self, connection: Connection) -> None:
+        self.remove(connection)
+        connection.transport.abort()
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection, of which h11 bounds the size of heads, with a clock that bounds time.
+
+    uvicorn's own clock starts only after the first answer, and any byte stops it.
+    """
+
+    def __init__(self, *args: Any, newcomers: Newcomers, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._newcomers = newcomers
+        self.app_state = {"connection": self}  # requests carry it in their scope
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the clock, and count it among the newcomers."""
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+        self._newcomers.add(self, network_of(self.client[0] if self.client else "unknown"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let it go."""
+        super().connection_lost(exc)
+        self._newcomers.remove(self)
+
+    def is_devices(self) -> None:
+        """Hear that a known device uses this connection."""
+        self._newcomers.remove(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request."""
+        self.conn.receive_data(data)
+        # A whole head stops the clock.
+        self.handle_events()

@@ -1,0 +1,78 @@
+"""What a device may push: a reply of its own, and no more parts than a model has.
+
+Flower's SuperLink knows who calls, but not whether a message is the caller's: it takes instructions
+to other devices, and messages to itself, from anybody that it knows. It also keeps its database for
+as long as the names of a message's parts take to be written.
+"""
+
+from __future__ import annotations
+
+import math
+
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_object import is_valid_sha256_hash
+from google.protobuf.message import DecodeError
+
+MOST_OBJECTS = 1000
+"""Of a message, each array counted twice: a model may have some 490 of them."""
+_DEEPEST = 6  # message, its content, a record, an array, a piece of it, and one to spare
+
+
+class RefusedPushError(Exception):
+    """What a device wants to push is no reply of its own, or more than a reply has."""
+
+
+def check_push(body: bytes) -> None:
+    """Refuse what a device may not send to `push-messages`.
+
+    That the caller is the node that it says it is, the SuperLink checks by its key.
+
+    Parameters
+    ----------
+    body : bytes
+        Of the request: a `PushMessagesRequest`.
+
+    Raises
+    ------
+    RefusedPushError
+        With the reason.
+    """
+    try:
+        request = PushMessagesRequest.FromString(body)
+    except DecodeError:
+        raise RefusedPushError("it cannot be read") from None
+    if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
+        raise RefusedPushError("it is not one message")
+    about = request.messages_list[0].metadata
+    if not about.reply_to_message_id:
+        raise RefusedPushError("it is an instruction, and devices only reply")
+    if about.src_node_id != request.node.node_id:
+        raise RefusedPushError(f"it says that it is from node {about.src_node_id}")
+    if about.dst_node_id != SUPERLINK_NODE_ID:
+        raise RefusedPushError(f"it is for node {about.dst_node_id}")
+    if not all(map(math.isfinite, (about.created_at, about.ttl, *request.clientapp_runtime_list))):
+        raise RefusedPushError("its times are not finite")
+    (tree,) = request.message_object_trees
+    if tree.object_id != about.message_id:
+        raise RefusedPushError("its parts are another message's")
+    _check_parts(tree)
+
+
+def _check_parts(tree: ObjectTree) -> None:
+    children: dict[str, set[str]] = {}
+    level, count = [tree], 0
+    for _ in range(_DEEPEST):
+        count += len(level)
+        if count > MOST_OBJECTS:
+            raise RefusedPushError(f"it has more than {MOST_OBJECTS} parts")
+        for part in level:
+            names = {child.object_id for child in part.children}
+            if not is_valid_sha256_hash(part.object_id) or len(names) != len(part.children):
+                raise RefusedPushError("the names of its parts are not SHA-256 hashes, each once")
+            if children.setdefault(part.object_id, names) != names:
+                raise RefusedPushError("one of its parts is listed with different parts")
+        level = [child for part in level for child in part.children]
+    if level:
+        raise RefusedPushError(f"its parts are nested more than {_DEEPEST} deep")

@@ -1,0 +1,125 @@
+"""Requests as SuperNodes make them, for tests of the gate without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import (
+    generate_key_pairs,
+    public_key_to_bytes,
+    sign_message,
+)
+
+from fl_app.gate.application import Application, Gate
+
+PULL = b"/v1/fleet/pull-messages"
+PUSH = b"/v1/fleet/push-object"
+PUSH_MESSAGES = b"/v1/fleet/push-messages"
+
+DEVICE, _ = generate_key_pairs()
+STRANGER, _ = generate_key_pairs()
+
+Header = tuple[bytes, bytes]
+
+
+def public(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a key's public half, as Flower sends it."""
+    return public_key_to_bytes(key.public_key())
+
+
+def signature(key: ec.EllipticCurvePrivateKey, at: datetime | None = None) -> list[Header]:
+    """Return the headers with which a SuperNode signs a request."""
+    timestamp = (at or now()).isoformat().encode("ascii")
+    return [
+        (b"flwr-public-key", base64.b64encode(public(key))),
+        (b"flwr-timestamp", timestamp),
+        (b"flwr-signature", base64.b64encode(sign_message(key, timestamp))),
+    ]
+
+
+def said(body: bytes, *, more: bool = False) -> dict:
+    """Return a piece of a body."""
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def known(gate: Gate, *keys: ec.EllipticCurvePrivateKey) -> Gate:
+    """Return the gate, which has heard of these devices."""
+    for key in keys or (DEVICE,):
+        gate._callers.know(public(key))
+    return gate
+
+
+def pass_through(
+    transport: httpx.AsyncBaseTransport, *, receive: Callable | None = None, **request
+) -> list[dict]:
+    """Send one request of a known device through a gate and return all that it answered."""
+
+    async def receive_nothing() -> dict:
+        return said(b"")
+
+    async def once() -> list[dict]:
+        async with httpx.AsyncClient(transport=transport) as client:
+            gate = known(Gate("127.0.0.1:8000", client))
+            return await ask(gate, receive or receive_nothing, **request)
+
+    return asyncio.run(once())
+
+
+async def ask(
+    application: Application,
+    receive: Callable,
+    *,
+    target: bytes = PULL,
+    query: bytes = b"",
+    method: str = "POST",
+    headers: Sequence[Header] = ((b"content-length", b"0"),),
+    key: ec.EllipticCurvePrivateKey | None = DEVICE,
+    address: str = "203.0.113.5",
+) -> list[dict]:
+    """Send one request, signed unless there is no key, and return all that was answered."""
+    answered: list[dict] = []
+
+    async def send(event: dict) -> None:
+        answered.append(event)
+
+    signed = [] if key is None else signature(key)
+    scope = {
+        **{"type": "http", "method": method, "raw_path": target, "query_string": query},
+        **{"headers": [*headers, *signed], "client": (address, 40000)},
+    }
+    await application(scope, receive, send)
+    return answered
+
+
+async def post(application: Application, body: bytes = b"", **request) -> int | None:
+    """Send one whole body and return the status; None: no answer."""
+
+    async def receive() -> dict:
+        return said(body)
+
+    headers = [(b"content-length", b"%d" % len(body))]
+    answered = await ask(application, receive, headers=headers, **request)
+    return answered[0]["status"] if answered else None
+
+
+class Upstream(httpx.MockTransport):
+    """Stands in for the SuperLink and remembers what reached it."""
+
+    def __init__(self, answer: httpx.Response | Exception | int | None = None) -> None:
+        self.requests: list[httpx.Request] = []
+        self.answer = answer or httpx.Response(200, stream=httpx.ByteStream(b"fine"))
+        super().__init__(self._respond)
+
+    def _respond(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if isinstance(self.answer, int):
+            return httpx.Response(self.answer, stream=httpx.ByteStream(b""))
+        return self.answer

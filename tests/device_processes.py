@@ -87,7 +87,11 @@ class Program:
 
 @contextmanager
 def running(
-    name: str, words: list[str], home: Path, folder: Path | None = None
+    name: str,
+    words: list[str],
+    home: Path,
+    folder: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Program]:
     """Start a program with a FLWR_HOME of its own; stop it and all that it started at the end.
 
@@ -101,13 +105,15 @@ def running(
         Made where it is missing; no other running program may have the same.
     folder : Path, optional
         Where it is started; by default, here.
+    env : mapping, optional
+        Its environment; by default, one with that home.
     """
     home.mkdir(parents=True, exist_ok=True)
     log = home / f"{name}.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
             words,
-            env=environment(home),
+            env=env or environment(home),
             stdout=file,
             stderr=file,
             start_new_session=True,

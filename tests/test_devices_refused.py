@@ -14,8 +14,6 @@ from flwr.proto.fleet_pb2 import PullMessagesRequest, RegisterNodeFleetRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fl_app.certificates import make_certificates
 from fl_app.gate.application import FLEET_PATHS
@@ -29,6 +27,7 @@ from tests.device_processes import (
     running,
     superlink_words,
 )
+from tests.raw_device import fleet_client, status_of
 
 pytestmark = pytest.mark.slow
 
@@ -59,25 +58,6 @@ def post(devices: Federation, port: int, path: str, body: bytes = b"") -> httpx.
     with httpx.Client(verify=superlink_tls(devices.certificates), trust_env=False) as client:
         headers = {"content-type": "application/protobuf"}
         return client.post(f"https://127.0.0.1:{port}{path}", content=body, headers=headers)
-
-
-def fleet_client(devices: Federation, key: Path, port: int | None = None) -> FleetHttpClient:
-    """Return what a SuperNode with this key speaks through."""
-    private = load_ssh_private_key(key.read_bytes(), None)
-    return FleetHttpClient.from_server_address(
-        f"127.0.0.1:{port or devices.gate_port}",
-        insecure=False,
-        root_certificates=(devices.certificates / "ca.crt").read_bytes(),
-        interceptors=[NodeAuthHttpInterceptor(private, private.public_key())],
-    )
-
-
-def status_of(call, request) -> int:
-    try:
-        call(request)
-    except httpx.HTTPStatusError as error:
-        return error.response.status_code
-    return 200
 
 
 def test_a_registered_device_gets_in(devices, nodes):
@@ -130,10 +110,10 @@ def test_a_device_speaks_only_for_itself(devices, nodes, strangers):
         PullMessagesRequest(node=Node(node_id=nodes[name])) for name in ("berlin", "paris")
     )
     with fleet_client(devices, berlin) as client:
-        assert status_of(client.PullMessages, own) == 200
-        assert status_of(client.PullMessages, other) == 401
+        assert status_of(lambda: client.PullMessages(own)) == 200
+        assert status_of(lambda: client.PullMessages(other)) == 401
     with fleet_client(devices, eve) as client:
-        assert status_of(client.PullMessages, own) == 401
+        assert status_of(lambda: client.PullMessages(own)) == 401
     body = own.SerializeToString()
     assert post(devices, devices.gate_port, "/v1/fleet/pull-messages", body).status_code == 401
 
@@ -144,9 +124,9 @@ def test_nobody_registers_itself(devices, strangers):
     public = load_ssh_private_key(key.read_bytes(), None).public_key()
     request = RegisterNodeFleetRequest(public_key=public_key_to_bytes(public))
     with fleet_client(devices, key) as client:
-        assert status_of(client.RegisterNode, request) == 404
+        assert status_of(lambda: client.RegisterNode(request)) == 404
     with fleet_client(devices, key, devices.port) as client:
-        assert status_of(client.RegisterNode, request) not in (200, 404)
+        assert status_of(lambda: client.RegisterNode(request)) not in (200, 404)
 
 
 def test_nothing_but_the_fleet_api_is_reached_through_the_gate(devices):

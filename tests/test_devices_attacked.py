@@ -1,0 +1,188 @@
+"""What one registered device can do to others: real SuperLink, real gate, real ServerApp."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import httpx
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.proto.fleet_pb2 import PullMessagesRequest
+from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
+from flwr.supercore.inflatable.inflatable_object import get_object_tree
+
+from fl_app.certificates import make_certificates
+from tests.device_processes import Federation, federation
+from tests.probe_app import probing
+from tests.raw_device import RawDevice, fleet_client, status_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory) -> Iterator[Federation]:
+    with federation(tmp_path_factory.mktemp("federation")) as started:
+        started.register("berlin", "mallory")
+        yield started
+
+
+def answer(number: float) -> RecordDict:
+    return RecordDict({"arrays": ArrayRecord({"a": Array(np.array([number]))})})
+
+
+def test_nobody_answers_for_another(devices, tmp_path):
+    """Even at the SuperLink itself, without the gate: the ServerApp does not believe it."""
+    with (
+        RawDevice(devices, "berlin") as berlin,
+        RawDevice(devices, "mallory", devices.port) as mallory,
+        probing(devices, tmp_path / "probe", rounds=1) as probe,
+    ):
+        to_mallory, to_berlin = mallory.wait_for_message(), berlin.wait_for_message()
+        for _ in range(3):  # Flower hands them out when the next answer is asked for
+            mallory.push(mallory.order(to_mallory, answer(666.0), target=1))
+        time.sleep(3)
+        mallory.reply(to_mallory, answer(2.0))
+        berlin.reply(to_berlin, answer(1.0))
+        said = probe.heard(1)["heard"]
+        assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+        assert "a message that nobody asked for is thrown away" in probe.program.text
+
+
+def test_nobody_gives_orders_to_others(devices, tmp_path):
+    with (
+        RawDevice(devices, "berlin") as berlin,
+        RawDevice(devices, "mallory") as mallory,
+        probing(devices, tmp_path / "probe", rounds=1) as probe,
+    ):
+        to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
+        order = mallory.order(to_mallory, answer(666.0), target=berlin.node_id)
+        assert status_of(lambda: mallory.push(order)) == 403
+        to_server = mallory.order(to_mallory, answer(666.0), target=1)
+        assert status_of(lambda: mallory.push(to_server)) == 403
+        # Nor does it answer for another, were it to know what was asked.
+        forged = Message(answer(666.0), reply_to=to_berlin)
+        assert status_of(lambda: mallory.push(forged)) == 403
+        assert berlin.next_message() is None
+        berlin.reply(to_berlin, answer(1.0))
+        mallory.reply(to_mallory, answer(2.0))
+        said = probe.heard(1)["heard"]
+        assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+    assert "it is an instruction, and devices only reply" in devices.gate.text
+
+
+def test_a_small_reply_that_claims_to_be_huge_is_not_put_together(devices, tmp_path):
+    record = ArrayRecord({"a": Array(np.zeros(5 * 2**20 - 200, np.uint8))})
+    record["a"].__dict__["_chunks"] = record["a"].slice_array() * 400
+    with (
+        RawDevice(devices, "berlin") as berlin,
+        RawDevice(devices, "mallory") as mallory,
+        probing(devices, tmp_path / "probe", rounds=2) as probe,
+    ):
+        for number, content in ((1, answer(2.0)), (2, RecordDict({"arrays": record}))):
+            to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
+            mallory.reply(to_mallory, content)
+            berlin.reply(to_berlin, answer(1.0))
+            said = probe.heard(number)
+            assert said["heard"][str(berlin.node_id)] == [1.0]
+            if number == 1:
+                before = said["megabytes"]
+        assert "it is larger than the 16 MiB" in said["heard"][str(mallory.node_id)]
+        assert said["megabytes"] < before + 100  # 2,000 are claimed
+
+
+def test_nobody_blocks_what_others_are_sent(devices, tmp_path):
+    """It registers the names of what all are sent next, without the gate, with other parts."""
+    model = ArrayRecord([np.arange(1000.0)])
+    with (
+        RawDevice(devices, "berlin") as berlin,
+        RawDevice(devices, "mallory", devices.port) as mallory,
+        probing(devices, tmp_path / "probe", rounds=2, timeout=8.0) as probe,
+    ):
+        to_mallory = mallory.wait_for_message()
+        to_berlin = berlin.wait_for_message()
+        reply = Message(answer(2.0), reply_to=to_mallory)
+        tree = get_object_tree(reply)
+        # Its own parts, and those of the model as the next message would have it.
+        foreseen = get_object_tree(model)
+        names = [foreseen.object_id, *(array.object_id for array in foreseen.children)]
+        other = ObjectTree(object_id="f" * 64)
+        tree.children.extend(ObjectTree(object_id=name, children=[other]) for name in names)
+        mallory.push(reply, tree)
+        berlin.reply(to_berlin, answer(1.0))
+        assert probe.heard(1)["heard"][str(berlin.node_id)] == [1.0]
+        for device, number in ((mallory, 2.0), (berlin, 1.0)):
+            device.reply(device.wait_for_message(), answer(number))
+        said = probe.heard(2)["heard"]
+        assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+
+
+def test_thousands_of_names_do_not_pass(devices, tmp_path):
+    with (
+        RawDevice(devices, "berlin") as berlin,
+        RawDevice(devices, "mallory") as mallory,
+        probing(devices, tmp_path / "probe", rounds=1) as probe,
+    ):
+        to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
+        reply = Message(answer(2.0), reply_to=to_mallory)
+        tree = get_object_tree(reply)
+        tree.children.extend(ObjectTree(object_id=f"{i:064x}") for i in range(2000))
+        assert status_of(lambda: mallory.push(reply, tree)) == 403
+        berlin.reply(to_berlin, answer(1.0))
+        mallory.reply(to_mallory, answer(2.0))
+        assert len(probe.heard(1)["heard"]) == 2
+
+
+def test_strangers_do_not_use_up_the_door(devices, tmp_path_factory):
+    """Eight of them send as much as they can, with keys of their own and without."""
+    folder = tmp_path_factory.mktemp("strangers")
+    make_certificates(folder, ["localhost"], ["eve"])
+    end = threading.Event()
+    statuses = set()
+
+    def send() -> None:
+        with fleet_client(devices, folder / "devices/eve.key") as client:
+            while not end.is_set():
+                with suppress(httpx.TransportError):  # it is closed before all is sent
+                    statuses.add(status_of(lambda: client.PushObject(large)))
+
+    large = PushObjectRequest(object_content=bytes(15 * 2**20))
+    with RawDevice(devices, "berlin") as berlin:
+        senders = [threading.Thread(target=send) for _ in range(8)]
+        for sender in senders:
+            sender.start()
+        try:
+            time.sleep(1)
+            took = []
+            for _ in range(20):
+                started = time.monotonic()
+                berlin.client.PullMessages(PullMessagesRequest(node=berlin.node))
+                took.append(time.monotonic() - started)
+        finally:
+            end.set()
+            for sender in senders:
+                sender.join()
+    assert statuses <= {503}
+    assert max(took) < 10
+
+
+def test_a_locked_database_stops_no_supernode(tmp_path):
+    """They would stay offline for good, with their processes alive."""
+    with federation(tmp_path) as devices:
+        devices.register("berlin")
+        with devices.supernode("berlin") as supernode:
+            supernode.wait_for("SuperNode ID")
+            locked = sqlite3.connect(tmp_path / "superlink/state.db", isolation_level=None)
+            locked.execute("BEGIN IMMEDIATE")
+            time.sleep(12)  # the SuperLink answers 500 after 5
+            locked.execute("ROLLBACK")
+            locked.close()
+            supernode.wait_for("Connection successful after")
+            (berlin,) = devices.flwr("supernode", "list")["nodes"]
+            assert berlin["status"] == "online"
+        # It signs off, as one that still listens does.
+        devices.superlink.wait_for("[Fleet.DeactivateNode] Deactivated")
+        assert "database is locked" in devices.superlink.text
+        assert "the SuperLink failed, to try again" in devices.gate.text

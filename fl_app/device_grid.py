@@ -7,7 +7,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import httpx
@@ -31,7 +32,10 @@ from fl_core.salt import Salt, without_salt
 
 _UNREADABLE = 1  # Flower's code of an error without a code of its own
 _PAUSE = 1.0  # seconds between two looks for answers
-_HANDOVER = 0.2  # seconds an answer that is there may take before the next is fetched beside it
+# So many answers are fetched at a time, since each request is a write to the SuperLink's database;
+# one that takes longer than so many seconds does not count: its sender may be slow, or dead.
+_FETCHES = 4
+_STUCK = 5.0
 # Seconds before what the SuperLink failed at is tried again. It fails after waiting for its
 # database for 5 seconds, so these are half a minute in all.
 _PAUSES = (1.0, 2.0, 4.0)
@@ -41,6 +45,14 @@ _SMALL_ANSWER = 16 * 2**20
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Fetch:
+    """A look for an answer, and when it began."""
+
+    answer: Future[Message | None]
+    started: float
 
 
 class DeviceGrid(GridAround):
@@ -80,16 +92,16 @@ class DeviceGrid(GridAround):
     ) -> Iterable[Message]:
         """Send each message and return the answers that are there within `timeout` seconds."""
         waiting, replies = self._push(list(messages))
-        fetched: dict[str, Future[Message | None]] = {}
+        fetched: dict[str, _Fetch] = {}
         started = time.monotonic()
         while waiting:
-            for number, message in list(waiting.items()):
+            for number, message in waiting.items():
                 if number not in fetched:
+                    _wait_for_room(fetched.values())
                     fetched[number] = self._fetch(number, message)
-                    wait([fetched[number]], _HANDOVER)
-                if not fetched[number].done():
-                    continue
-                answer = fetched.pop(number).result()
+            wait([fetch.answer for fetch in fetched.values()], _PAUSE)
+            for number in [number for number, fetch in fetched.items() if fetch.answer.done()]:
+                answer = fetched.pop(number).answer.result()
                 if answer is not None:
                     replies.append(answer)
                     del waiting[number]
@@ -126,7 +138,7 @@ class DeviceGrid(GridAround):
         numbers = _tried_again(lambda: list(self._grid.push_messages(sent)), pauses)
         return {number: message for number, message in zip(numbers, sent, strict=False) if number}
 
-    def _fetch(self, number: str, message: Message) -> Future[Message | None]:
+    def _fetch(self, number: str, message: Message) -> _Fetch:
         """Look for an answer in a thread of its own."""
         answer: Future[Message | None] = Future()
 
@@ -138,7 +150,7 @@ class DeviceGrid(GridAround):
 
         # An executor's threads would keep the process alive until Flower gives such an answer up.
         threading.Thread(target=look, daemon=True).start()
-        return answer
+        return _Fetch(answer, time.monotonic())
 
     def _answer(self, number: str, message: Message) -> Message | None:
         """Return the answer to a message if it is there."""
@@ -244,6 +256,15 @@ def _bounded(pull: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
         return content
 
     return pull_bounded
+
+
+def _wait_for_room(fetches: Iterable[_Fetch]) -> None:
+    """Return when another answer may be fetched beside these."""
+    now = time.monotonic()
+    busy = [one for one in fetches if not one.answer.done() and now < one.started + _STUCK]
+    if len(busy) >= _FETCHES:
+        oldest = min(one.started for one in busy)
+        wait([one.answer for one in busy], oldest + _STUCK - now, FIRST_COMPLETED)
 
 
 def _with_salt(messages: Iterable[Message]) -> list[Message]:

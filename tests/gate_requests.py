@@ -81,6 +81,7 @@ async def ask(
     headers: Sequence[Header] = ((b"content-length", b"0"),),
     key: ec.EllipticCurvePrivateKey | None = DEVICE,
     address: str = "203.0.113.5",
+    state: dict | None = None,
 ) -> list[dict]:
     """Send one request, signed unless there is no key, and return all that was answered."""
     answered: list[dict] = []
@@ -92,6 +93,7 @@ async def ask(
     scope = {
         **{"type": "http", "method": method, "raw_path": target, "query_string": query},
         **{"headers": [*headers, *signed], "client": (address, 40000)},
+        **{"state": state or {}},
     }
     await application(scope, receive, send)
     return answered

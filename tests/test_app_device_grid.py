@@ -28,7 +28,7 @@ from tests.toy_app import toy_app
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
     monkeypatch.setattr(device_grid, "_PAUSE", 0.01)
-    monkeypatch.setattr(device_grid, "_HANDOVER", 0.05)
+    monkeypatch.setattr(device_grid, "_STUCK", 0.05)
     monkeypatch.setattr(device_grid, "_PAUSES", (0.0, 0.0))
 
 
@@ -263,6 +263,38 @@ def test_a_slow_answer_is_fetched_only_once():
 
     assert sorted(ask({2: slow})) == [2]
     assert len(looks) == 1
+
+
+def test_a_few_answers_are_fetched_at_a_time(monkeypatch):
+    """Each request is a write to the SuperLink's database, which does one after the other."""
+    monkeypatch.setattr(device_grid, "_STUCK", 60.0)
+    lock, running, most = threading.Lock(), [], []
+
+    def busy(message):
+        with lock:
+            running.append(message)
+            most.append(len(running))
+        time.sleep(0.02)
+        with lock:
+            running.remove(message)
+        return good(message)
+
+    assert len(ask(dict.fromkeys(range(2, 22), busy))) == 20
+    assert max(most) == 4
+
+
+def test_dead_devices_do_not_hold_up_the_others():
+    left = threading.Event()
+
+    def dead(message):
+        left.wait(60)
+        return []
+
+    started = time.monotonic()
+    asked = dict.fromkeys(range(2, 12), dead) | dict.fromkeys(range(12, 62), good)
+    assert sorted(ask(asked, timeout=2.0)) == list(range(12, 62))
+    assert time.monotonic() - started < 30
+    left.set()
 
 
 def test_nothing_is_sent_for_nobody():

@@ -388,6 +388,63 @@ def test_a_superlink_that_fails_is_something_to_retry():
     assert through(500, lambda gate, _: post(known(gate))) == 503
 
 
+HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
+
+
+class Slow(httpx.AsyncBaseTransport):
+    """A SuperLink that answers nobody until `go`, and says how many it has at a time."""
+
+    def __init__(self):
+        self.go = asyncio.Event()
+        self.now = {HEARTBEAT: 0, PULL: 0}
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path
+        self.now[path] += 1
+        await self.go.wait()
+        self.now[path] -= 1
+        return httpx.Response(200, stream=httpx.ByteStream(b""))
+
+
+def test_the_superlink_has_a_few_requests_at_a_time_and_heartbeats_do_not_wait_for_them():
+    """Its database is written to by one request after the other, and fails who waits too long."""
+
+    async def steps():
+        slow = Slow()
+        async with httpx.AsyncClient(transport=slow) as client:
+            gate = known(Gate("127.0.0.1:8000", client))
+            calls = [asyncio.create_task(post(gate)) for _ in range(30)]
+            calls += [asyncio.create_task(post(gate, target=HEARTBEAT)) for _ in range(2)]
+            await asyncio.sleep(0.2)
+            at_a_time = dict(slow.now)
+            slow.go.set()
+            return at_a_time, await asyncio.gather(*calls)
+
+    at_a_time, statuses = asyncio.run(steps())
+    assert at_a_time == {PULL: 16, HEARTBEAT: 2}
+    assert statuses == [200] * 32
+
+
+def test_who_has_hung_up_in_the_line_is_not_passed_on(monkeypatch):
+    """It asks again: what it no longer waits for would keep the others waiting."""
+    monkeypatch.setattr(gate_application, "_AT_A_TIME", 1)
+
+    class Connection:
+        is_closed = True
+
+        def is_devices(self):
+            pass
+
+    async def steps():
+        upstream = Upstream(200)
+        async with httpx.AsyncClient(transport=upstream) as client:
+            gate = known(Gate("127.0.0.1:8000", client))
+            gone = await post(gate, state={"connection": Connection()})
+            return gone, await post(gate), len(upstream.requests)
+
+    assert asyncio.run(steps()) == (None, 200, 1)
+
+
 def test_a_push_at_which_the_superlink_fails_again_and_again_is_dropped(monkeypatch):
     """At 403 a SuperNode drops its reply and goes on; it would try for ever at 503."""
     monkeypatch.setattr(gate_application, "_MOST_FAILED_PUSHES", 3)

@@ -120,6 +120,8 @@ def test_a_device_is_no_newcomer():
     heard = []
 
     class Connection:
+        is_closed = False
+
         def is_devices(self):
             heard.append("device")
 

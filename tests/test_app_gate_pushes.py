@@ -52,7 +52,7 @@ def model(tensors):
     )
 
 
-@pytest.mark.parametrize("content", [RecordDict(), model(1), model(490), Error(1, "disk full")])
+@pytest.mark.parametrize("content", [RecordDict(), model(1), model(340), Error(1, "disk full")])
 def test_a_reply_passes(content):
     check_push(push(content).SerializeToString())
 

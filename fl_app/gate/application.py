@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from fl_app.gate.callers import MOST_BYTES_OF_STRANGER, Callers, FullError, Held, signer
+from fl_app.gate.connections import Connection
 from fl_app.gate.pushes import RefusedPushError, check_push
 
 # ASGI's: what a request is, where its body comes from, and where the answer goes.
@@ -56,6 +57,12 @@ _FORWARDED = b"x-forwarded-"
 # For the whole of a body, in either direction: SuperNodes have much less patience with a piece.
 _BODY_SECONDS = 120.0
 _SLICE_BYTES = 2**16
+# So many requests the SuperLink has at a time, and beside them so many heartbeats, which must not
+# wait in line: it writes to its database for every request, one after the other, and fails at what
+# has waited for that for 5 seconds. Measured with 50 devices that all call at once (docs/scale.md).
+_AT_A_TIME = 16
+_HEARTBEATS_AT_A_TIME = 8
+_HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
 # So often in a row the SuperLink may fail at what a device pushes (two minutes, as SuperNodes wait)
 # before the device is told to drop it instead of trying for ever.
 _MOST_FAILED_PUSHES = 10
@@ -98,6 +105,8 @@ class Gate:
         self._superlink = superlink
         self._client = client
         self._callers = Callers()
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._heartbeats = asyncio.Semaphore(_HEARTBEATS_AT_A_TIME)
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -128,29 +137,34 @@ class Gate:
 
     async def _ask(self, scope: Event, receive: Receive, address: str) -> httpx.Response:
         """Pass a request on, and return the SuperLink's answer, of which nothing is read yet."""
-        length = _checked_length(scope)
+        length, path = _checked_length(scope), scope["raw_path"]
         key = signer(scope["headers"])
         if key is None:
             raise _RefusedError(401, "without the signature of a key, or at another time")
         device = self._callers.device(key)
-        if device is not None and (connection := scope.get("state", {}).get("connection")):
+        connection: Connection | None = scope.get("state", {}).get("connection")
+        if device is not None and connection is not None:
             connection.is_devices()
         if device is None and length > MOST_BYTES_OF_STRANGER:
             raise _RefusedError(503, "to try again once its key is known")
-        push = device is not None and scope["raw_path"] == _PUSH_MESSAGES
+        push = device is not None and path == _PUSH_MESSAGES
         try:
             with self._callers.request(key, address) as held:
                 async with device.one_push() if device and push else nullcontext():
                     body = await _body(receive, held)
-                    if scope["raw_path"] == _PUSH_MESSAGES:
+                    if path == _PUSH_MESSAGES:
                         check_push(bytes(body))
-                    response = await self._send(scope, body, address)
+                    # Given back with the head of the answer, which devices may read slowly.
+                    async with self._heartbeats if path == _HEARTBEAT else self._turns:
+                        if connection is not None and connection.is_closed:
+                            raise _DeviceGoneError  # it will ask again
+                        response = await self._send(scope, body, address)
         except FullError:
             raise _RefusedError(503, "too much at a time, to try again") from None
         except RefusedPushError as refused:
             # At 403, a SuperNode drops what it wanted to send, and goes on.
             raise _RefusedError(403, str(refused)) from None
-        return await self._learnt_from(response, key, scope["raw_path"])
+        return await self._learnt_from(response, key, path)
 
     async def _send(self, scope: Event, body: bytearray, address: str) -> httpx.Response:
         request = self._client.build_request(

@@ -22,7 +22,7 @@ from fl_app.gate.connections import Connection, Newcomers
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
-_LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
+_LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=2.0)
 # Longer than the 5 s for which SuperNodes keep idle connections, for the same reason.
 _KEEP_ALIVE_SECONDS = 15
 # With those to the SuperLink, fewer than the 1024 files that a program may usually have open.

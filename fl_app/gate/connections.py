@@ -69,6 +69,11 @@ class Connection(H11Protocol):
         """Hear that a known device uses this connection."""
         self._newcomers.remove(self)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody listens any more."""
+        return bool(self.transport.is_closing())
+
     def data_received(self, data: bytes) -> None:
         """Read a part of a request."""
         self.conn.receive_data(data)

@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from fl_app.gate import command as gate
+from fl_app.gate.callers import MOST_BYTES_HELD
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 SYSTEMD_ANALYZE = shutil.which("systemd-analyze")
@@ -104,6 +105,16 @@ def test_containers_have_few_rights(name):
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["restart"] == "unless-stopped"
     assert "privileged" not in service
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_memory_is_bounded(name):
+    """A device that sends much, or an app that needs too much, does not take the machine with it."""
+    (limit,) = unit(name)["MemoryMax"]
+    assert SERVICES[name]["mem_limit"] == limit.lower()
+    assert int(limit.removesuffix("G")) * 2**30 >= 2 * MOST_BYTES_HELD
+    # What holds other programs goes on without the one that was killed.
+    assert unit(name)["OOMPolicy"] == ([] if name == "gate" else ["continue"])
 
 
 def test_containers_have_the_secrets_they_need_and_data_read_only():

@@ -15,7 +15,7 @@ from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
-from fl_app.gate import callers
+from fl_app.gate import application, callers
 from fl_app.gate.application import Gate
 from fl_app.gate.pushes import MOST_OBJECTS, RefusedPushError, check_push
 from tests.gate_requests import PUSH_MESSAGES, STRANGER, Upstream, known, post
@@ -188,6 +188,7 @@ def test_a_device_that_keeps_the_database_rests_longer_than_it_works(monkeypatch
         now[0] += seconds
 
     monkeypatch.setattr(callers, "time", Clock)
+    monkeypatch.setattr(application, "time", Clock)
     monkeypatch.setattr(callers.asyncio, "sleep", sleep)
 
     async def steps(gate, upstream):

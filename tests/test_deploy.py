@@ -109,7 +109,7 @@ def test_containers_have_few_rights(name):
 
 @pytest.mark.parametrize("name", UNITS)
 def test_memory_is_bounded(name):
-    """A device that sends much, or an app that needs too much, does not take the machine with it."""
+    """What a device sends, or an app needs, does not take the machine with it."""
     (limit,) = unit(name)["MemoryMax"]
     assert SERVICES[name]["mem_limit"] == limit.lower()
     assert int(limit.removesuffix("G")) * 2**30 >= 2 * MOST_BYTES_HELD

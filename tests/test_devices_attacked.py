@@ -1,10 +1,11 @@
 """What one registered device can do to others: real SuperLink, real gate, real ServerApp."""
 
+import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import httpx
 import numpy as np
@@ -15,7 +16,9 @@ from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
 from fl_app.certificates import make_certificates
+from fl_app.gate.command import superlink_tls
 from tests.device_processes import Federation, federation
+from tests.gate_requests import STRANGER, signature
 from tests.probe_app import probing
 from tests.raw_device import RawDevice, fleet_client, status_of
 
@@ -166,6 +169,32 @@ def test_strangers_do_not_use_up_the_door(devices, tmp_path_factory):
                 sender.join()
     assert statuses <= {503}
     assert max(took) < 10
+
+
+def test_slow_strangers_do_not_use_up_the_door(devices):
+    """Hundreds of connections, bare ones, begun heads and begun bodies: devices still get in."""
+    path = "/v1/fleet/push-object"
+    signed = "".join(f"{n.decode()}: {v.decode()}\r\n" for n, v in signature(STRANGER))
+    heads = [
+        None,
+        "",
+        f"POST {path} HTTP/1.1\r\nHost:",
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n{signed}\r\nbody",
+    ]
+    tls = superlink_tls(devices.certificates)
+    with ExitStack() as opened:
+        for number in range(400):
+            address = ("127.0.0.1", devices.gate_port)
+            line = opened.enter_context(socket.create_connection(address, timeout=30))
+            if (head := heads[number % 4]) is not None:
+                line = opened.enter_context(tls.wrap_socket(line, server_hostname="localhost"))
+                with suppress(OSError):  # the oldest are closed as others come
+                    line.sendall(head.encode())
+        started = time.monotonic()
+        for _ in range(10):
+            with RawDevice(devices, "berlin") as berlin:
+                assert berlin.next_message() is None
+        assert time.monotonic() - started < 30
 
 
 def test_a_locked_database_stops_no_supernode(tmp_path):

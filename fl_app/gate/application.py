@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import nullcontext
 from typing import Any
@@ -158,7 +159,10 @@ class Gate:
                     async with self._heartbeats if path == _HEARTBEAT else self._turns:
                         if connection is not None and connection.is_closed:
                             raise _DeviceGoneError  # it will ask again
+                        started = time.monotonic()
                         response = await self._send(scope, body, address)
+                        if device is not None and push:
+                            device.rest_after(time.monotonic() - started)
         except FullError:
             raise _RefusedError(503, "too much at a time, to try again") from None
         except RefusedPushError as refused:

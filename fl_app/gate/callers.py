@@ -41,7 +41,7 @@ _NO_LIMIT = 2**63
 # A device's push waits for this many times as long as its last one took: so no device keeps the
 # SuperLink's database, which one request at a time can write to, for more than a fifth of the time.
 _REST = 4.0
-_LONGEST_REST = 60.0
+_LONGEST_REST = 20.0  # SuperNodes wait for an answer for 30 seconds
 _AUTHENTICATION = tuple(
     name.lower().encode("ascii")
     for name in (FLEET_HTTP_PUBLIC_KEY_HEADER, TIMESTAMP_HEADER, FLEET_HTTP_SIGNATURE_HEADER)
@@ -91,15 +91,14 @@ class Device:
 
     @asynccontextmanager
     async def one_push(self) -> AsyncIterator[None]:
-        """Let one push at a time through, and rest after it."""
+        """Let one push at a time through, once the device has rested from its last one."""
         async with self._pushing:
             await asyncio.sleep(max(0.0, self._rests_until - time.monotonic()))
-            started = time.monotonic()
-            try:
-                yield
-            finally:
-                ended = time.monotonic()
-                self._rests_until = ended + min(_REST * (ended - started), _LONGEST_REST)
+            yield
+
+    def rest_after(self, seconds: float) -> None:
+        """Note how long the SuperLink took for a push."""
+        self._rests_until = time.monotonic() + min(_REST * seconds, _LONGEST_REST)
 
 
 class Held:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -27,6 +28,15 @@ RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray's own advice about a variable that this app does not use.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # A Ray of its own. A cluster, running here or named in the user's RAY_ADDRESS, refuses the
+    # number of workers that we ask for.
+    "RAY_ADDRESS": "local",
+    # In spite of its name it works on Linux: Ray takes 127.0.0.1 as this machine's address and
+    # listens nowhere else. Without it, with two workers, five of its processes listen on all
+    # addresses and the sixth on the network's.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Whoever reaches one of its ports can otherwise run code.
+    "RAY_AUTH_MODE": "token",
 }
 
 _START_SECONDS = 60
@@ -128,6 +138,8 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
         **RAY_SETTINGS,
+        # In the environment, so on no command line and in no file; a new one for each SuperLink.
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
     }
     command = [
         *(

@@ -1,0 +1,495 @@
+"""How many devices that all call at once one SuperLink bears: docs/scale.md.
+
+SuperLink, gate and ServerApp are the real programs, all on this machine. Devices are threads with
+the connection of Flower's SuperNode: its client, key, heartbeats, retries and patience. Left out is
+what a SuperNode does in between, to start a process for each message and to train, so that all
+devices call at the same time: the worst case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+from unittest import mock
+
+import httpx
+import numpy as np
+import psutil
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.common.constant import (
+    HEARTBEAT_CALL_TIMEOUT,
+    HEARTBEAT_DEFAULT_INTERVAL,
+)
+from flwr.proto.control_pb2 import RegisterNodeRequest
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.constant import FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    inflate_object_from_contents,
+    pull_objects,
+    push_object_contents_from_iterable,
+)
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.protobuf.client import ProtobufRequestContext
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.run import RunNotRunningException
+from flwr.supernode import fleet_http_connection
+from flwr.supernode.fleet_http_client import FleetHttpClient
+
+from fl_app import device_grid
+from fl_app.certificates import make_certificates
+from fl_app.gate import application
+from fl_app.simulate import free_ports, program_path, stop_family
+from fl_core.files import replacing
+
+NUMBERS, ARRAYS = 60_000, 8  # of the model that is sent, 240 kB of float32, and of each answer
+PAUSE = 3.0  # seconds between two looks of a SuperNode for messages
+_PATIENCE = 120.0  # for what comes before and after the rounds
+
+_PROJECT = """\
+[project]
+name = "many"
+version = "1.0.0"
+description = "Send a model to all devices, and wait for one from each"
+license = "Apache-2.0"
+[tool.flwr.app]
+publisher = "clustered-fl"
+[tool.flwr.app.components]
+serverapp = "many:server"
+clientapp = "many:client"
+[tool.flwr.app.config]
+devices = 0
+rounds = 0
+deadline = 0.0
+numbers = 0
+arrays = 0
+report = ""
+"""
+_APP = """\
+import json, time
+from pathlib import Path
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from fl_app.device_grid import DeviceGrid
+
+server = ServerApp()
+client = ClientApp()
+
+@server.main()
+def main(grid, context):
+    config, grid, rows = context.run_config, DeviceGrid(grid), []
+    deadline = time.monotonic() + 90
+    while len(nodes := list(grid.get_node_ids())) < config["devices"]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(1)
+    rng, arrays = np.random.default_rng(0), config["arrays"]
+    for number in range(config["rounds"]):
+        model = {str(i): Array(rng.random(config["numbers"] // arrays, np.float32))
+                 for i in range(arrays)}
+        content, started = RecordDict({"arrays": ArrayRecord(model)}), time.time()
+        replies = grid.send_and_receive(
+            [Message(content, node, "train", group_id=str(number)) for node in nodes],
+            timeout=config["deadline"])
+        rows.append({"started": started, "seconds": time.time() - started, "nodes": len(nodes),
+                     "replies": sum(not reply.has_error() for reply in replies),
+                     "failures": [str(reply.error) for reply in replies if reply.has_error()]})
+        report = Path(config["report"])
+        report.with_suffix(".part").write_text(json.dumps(rows))
+        report.with_suffix(".part").rename(report)
+"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A device's request: when, what, how it ended, and how long it took."""
+
+    started: float
+    name: str
+    status: str
+    seconds: float
+
+
+_calls: list[Call] = []
+_losses: Counter[str] = Counter()  # what made SuperNodes lose a message or an answer
+
+
+class NotedClient(FleetHttpClient):
+    """Flower's client of a SuperNode, which notes its calls."""
+
+    def _send(self, context: ProtobufRequestContext, *, stream: bool = False) -> httpx.Response:
+        started, status = time.time(), "unknown"
+        try:
+            response = super()._send(context, stream=stream)
+            status = str(response.status_code)
+        except httpx.TransportError as error:
+            status = type(error).__name__
+            raise
+        finally:
+            name = context.request.url.path.rpartition("/")[2]
+            _calls.append(Call(started, name, status, time.time() - started))
+        return response
+
+
+def reply_to(message: Message) -> Message:
+    """Return an answer with as many numbers, all random."""
+    rng = np.random.default_rng()
+    arrays = {
+        name: Array(rng.random(array.shape, np.float32))
+        for name, array in message.content.array_records["arrays"].items()
+    }
+    return Message(RecordDict({"arrays": ArrayRecord(arrays)}), reply_to=message)
+
+
+def taken_apart(message: Message) -> tuple[Message, ObjectTree, dict[str, bytes]]:
+    """Return a message, the names of its parts, and the parts."""
+    with no_object_id_recompute():
+        message.metadata.__dict__["_message_id"] = message.object_id
+        parts = get_all_nested_objects(message)
+        contents = {name: part.deflate() for name, part in parts.items()}
+        return message, get_object_tree(message), contents
+
+
+def play(
+    key: ec.EllipticCurvePrivateKey, gate: str, authority: bytes, stopping: threading.Event
+) -> None:
+    """Do what a SuperNode does, but answer at once, until told to stop."""
+    runs = set[int]()
+    with fleet_http_connection.http_request_response(
+        gate, False, authority, (key, key.public_key())
+    ) as (_, receive, send, get_run, get_fab, pull, push, confirm):
+        while not stopping.is_set():
+            try:
+                if (received := receive()) is None:
+                    stopping.wait(PAUSE)
+                    continue
+                message, tree = received
+                run_id, number = message.metadata.run_id, message.metadata.message_id
+                if run_id not in runs:
+                    get_fab(get_run(run_id).fab_hash, run_id)
+                    runs.add(run_id)
+            except RunNotRunningException:
+                stopping.wait(PAUSE)
+                continue
+            try:
+                names = dict.fromkeys(part.object_id for part in iterate_object_tree(tree))
+                contents = pull_objects(list(names), partial(pull, run_id))
+                confirm(run_id, number)
+                whole = cast(Message, inflate_object_from_contents(number, contents))
+                whole.metadata.__dict__["_message_id"] = number
+                reply, tree, parts = taken_apart(reply_to(whole))
+                wanted, session = send(reply, tree, 1.0)
+                push_object_contents_from_iterable(
+                    [(name, parts[name]) for name in parts if name in wanted],
+                    partial(push, run_id, session),
+                )
+            except Exception as error:  # a SuperNode says so in its log, and goes on
+                _losses[type(error).__name__] += 1
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment of Flower's programs."""
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "FLWR_HOME": str(home),
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+    }
+
+
+@contextmanager
+def running(words: Sequence[str], home: Path) -> Iterator[psutil.Process]:
+    """Run a program for the length of the block; what it says is in `home/log`."""
+    home.mkdir()
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(
+            words, env=environment(home), stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        stop_family(process, home)
+
+
+def superlink_words(certificates: Path, port: int, database: Path) -> list[str]:
+    """Return the command line of a SuperLink as docs/devices.md has it."""
+    return [
+        *(program_path("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)),
+        *("--ssl-ca-certfile", str(certificates / "ca.crt")),
+        *("--ssl-certfile", str(certificates / "server.crt")),
+        *("--ssl-keyfile", str(certificates / "server.key")),
+        *("--enable-supernode-auth", "--database", str(database)),
+        "--disable-runtime-dependency-installation",
+    ]
+
+
+def register(superlink: str, authority: bytes, keys: Sequence[ec.EllipticCurvePrivateKey]) -> None:
+    """Make keys known to a SuperLink, which may still be starting."""
+    patient = make_simple_http_retry_invoker()
+    patient.max_time = _PATIENCE
+    own_version = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
+    with ControlHttpClient.from_server_address(
+        superlink, False, authority, [own_version], retry_invoker=patient
+    ) as client:
+        for key in keys:
+            public_key = public_key_to_bytes(key.public_key())
+            client.RegisterNode(RegisterNodeRequest(public_key=public_key))
+
+
+def start_run(folder: Path, superlink: str, settings: Mapping[str, object]) -> None:
+    """Start the ServerApp."""
+    home, app = folder / "flwr", folder / "app"
+    authority = folder / "certificates" / "ca.crt"
+    home.mkdir()
+    app.mkdir()
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "many"\n\n[superlink.many]\naddress = "{superlink}"\n'
+        f'root-certificates = "{authority}"\n',
+        encoding="utf-8",
+    )
+    (app / "pyproject.toml").write_text(_PROJECT, encoding="utf-8")
+    (app / "many.py").write_text(_APP, encoding="utf-8")
+    config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+    done = subprocess.run(
+        [program_path("flwr"), "run", str(app), "--run-config", config, "--format", "json"],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if '"run-id"' not in done.stdout:
+        raise RuntimeError(done.stdout + done.stderr)
+
+
+def ask_for_lock(database: Path, waits: list[float], stopping: threading.Event) -> None:
+    """Ask for the database's lock three times a second, and note how long it takes."""
+    connection = sqlite3.connect(database, timeout=_PATIENCE, isolation_level=None)
+    while not stopping.wait(0.3):
+        started = time.perf_counter()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+        waits.append(time.perf_counter() - started)
+    connection.close()
+
+
+def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[str, Any]:
+    """Run rounds of so many devices, and return what they took."""
+    certificates, report = folder / "certificates", folder / "report.json"
+    database = folder / "superlink" / "state.db"
+    make_certificates(certificates, ["localhost"], [])
+    authority = (certificates / "ca.crt").read_bytes()
+    port, gate_port = free_ports(2)
+    superlink, gate = f"127.0.0.1:{port}", f"127.0.0.1:{gate_port}"
+    gate_words = [
+        *(program_path("clustered-fl"), "gate", "--certificates", str(certificates)),
+        *("--listen", gate, "--superlink", superlink),
+    ]
+    stopping, waits = threading.Event(), list[float]()
+    _calls.clear()
+    _losses.clear()
+    with (
+        running(superlink_words(certificates, port, database), folder / "superlink") as its_process,
+        running(gate_words, folder / "gate") as gate_process,
+        mock.patch.object(fleet_http_connection, "FleetHttpClient", NotedClient),
+    ):
+
+        def cpu() -> dict[str, float]:
+            everything = psutil.cpu_times()
+            return {
+                "superlink": _cpu(its_process),
+                "gate": _cpu(gate_process),
+                "devices": _cpu(psutil.Process()),
+                "machine": sum(everything) - everything.idle - everything.iowait,
+            }
+
+        keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(devices)]
+        register(superlink, authority, keys)
+        threads = [threading.Thread(target=ask_for_lock, args=(database, waits, stopping))]
+        threads += [
+            threading.Thread(target=play, args=(key, gate, authority, stopping)) for key in keys
+        ]
+        for thread in threads:
+            thread.daemon = True
+            thread.start()
+        settings = {"devices": devices, "rounds": rounds, "deadline": deadline}
+        model = {"numbers": NUMBERS, "arrays": ARRAYS, "report": str(report)}
+        started, before = time.monotonic(), cpu()
+        start_run(folder, superlink, settings | model)
+        rows: list[dict[str, Any]] = []
+        while len(rows) < rounds and time.monotonic() < started + rounds * deadline + _PATIENCE:
+            time.sleep(0.5)
+            if report.exists():
+                rows = json.loads(report.read_text(encoding="utf-8"))
+        calls, seconds = list(_calls), time.monotonic() - started
+        cores = {name: round((now - before[name]) / seconds, 2) for name, now in cpu().items()}
+        # It starts the runs, and is never started again.
+        alive = any(
+            child.name().startswith("flower-supere") and child.status() != psutil.STATUS_ZOMBIE
+            for child in its_process.children()
+        )
+        stopping.set()
+        for thread in threads:
+            thread.join(max(0.0, started + seconds + _PATIENCE - time.monotonic()))
+        log = (folder / "superlink" / "log").read_text(encoding="utf-8", errors="replace")
+    return {
+        "devices": devices,
+        **summary(rows, calls, log),
+        "lost-by-devices": dict(_losses),
+        "lock-waits": _quantiles(waits),
+        "cores": cores,
+        "superexec-alive": alive,
+        "threads-left": sum(thread.is_alive() for thread in threads),
+    }
+
+
+def summary(rows: Sequence[Mapping[str, Any]], calls: Sequence[Call], log: str) -> dict[str, Any]:
+    """Return what the rounds' report, the devices' calls and the SuperLink's log say."""
+    rounds = []
+    for row in rows:
+        end = row["started"] + row["seconds"]
+        requests = sum(row["started"] <= call.started <= end for call in calls)
+        of_round = {name: row[name] for name in ("seconds", "nodes", "replies", "failures")}
+        rounds.append(of_round | {"requests-per-second": requests / row["seconds"]})
+    hearts = [call for call in calls if call.name == "send-node-heartbeat"]
+    slowest = max(calls, key=lambda call: call.seconds)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
+    return {
+        "rounds": rounds,
+        "answers-to-devices": dict(Counter(call.status for call in calls)),
+        "superlink-500": dict(Counter(re.findall(r'"POST (\S+) HTTP/1.1" 500', plain))),
+        "database-is-locked": len(re.findall(r"OperationalError\) database is locked", plain)),
+        "heartbeats": len(hearts),
+        "heartbeats-missed": sum(
+            call.status != "200" or call.seconds > HEARTBEAT_CALL_TIMEOUT for call in hearts
+        ),
+        "longest-call": {"name": slowest.name, "seconds": round(slowest.seconds, 2)},
+        "seconds-by-call": {
+            name: _quantiles([call.seconds for call in calls if call.name == name])
+            for name in sorted({call.name for call in calls})
+        },
+    }
+
+
+def tables(measured: Mapping[str, Any]) -> dict[str, str]:
+    """Return the table of docs/scale.md in Markdown, by name."""
+    heads = (
+        *("devices", "rounds", "seconds a round", "replies", "requests a second"),
+        *("answers of 500", "database is locked", "heartbeats missed", "longest call"),
+        "longest wait for the lock",
+    )
+    lines: list[Sequence[object]] = [heads, ["---"] * len(heads)]
+    for devices in sorted({run["devices"] for run in measured["runs"]}):
+        runs = [run for run in measured["runs"] if run["devices"] == devices]
+        rounds = [one for run in runs for one in run["rounds"]]
+        replies = sum(one["replies"] for one in rounds)
+        beats = sum(run["heartbeats"] for run in runs)
+        lines.append(
+            (
+                devices,
+                len(rounds),
+                f"{median(one['seconds'] for one in rounds):.0f}",
+                f"{replies:,} of {devices * len(rounds):,}",
+                f"{median(one['requests-per-second'] for one in rounds):.0f}",
+                sum(sum(run["superlink-500"].values()) for run in runs),
+                sum(run["database-is-locked"] for run in runs),
+                f"{sum(run['heartbeats-missed'] for run in runs):,} of {beats:,}",
+                f"{max(run['longest-call']['seconds'] for run in runs):.1f} s",
+                f"{max(run['lock-waits']['longest'] for run in runs):.1f} s",
+            )
+        )
+    return {"many": "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)}
+
+
+def surroundings(rounds: int, deadline: float) -> dict[str, Any]:
+    """Return what the numbers depend on."""
+    return {
+        "versions": {name: version(name) for name in ("flwr", "uvicorn", "httpx", "sqlalchemy")}
+        | {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version},
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "cores": len(os.sched_getaffinity(0)),
+            "memory-gib": round(psutil.virtual_memory().total / 2**30),
+        },
+        "settings": {
+            "rounds": rounds,
+            "round-deadline": deadline,
+            "model-bytes": 4 * NUMBERS,
+            "model-arrays": ARRAYS,
+            "gate-requests-at-a-time": application._AT_A_TIME,
+            "gate-heartbeats-at-a-time": application._HEARTBEATS_AT_A_TIME,
+            "serverapp-fetches-at-a-time": device_grid._FETCHES,
+            "device-pushes-at-a-time": FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES,
+            "heartbeat-interval": HEARTBEAT_DEFAULT_INTERVAL,
+        },
+    }
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    found = np.quantile(seconds, (0.5, 0.99, 1)).tolist()
+    return {
+        name: round(one, 3) for name, one in zip(("median", "p99", "longest"), found, strict=True)
+    }
+
+
+def main() -> None:
+    """Measure, write the result and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--devices", type=int, nargs="+", default=[8, 16, 50, 50, 100])
+    parser.add_argument("--rounds", type=int, default=2, help="of each run")
+    parser.add_argument("--deadline", type=float, default=400.0, help="of a round, in seconds")
+    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/many-devices.json"))
+    options = parser.parse_args()
+    result = surroundings(options.rounds, options.deadline) | {"runs": []}
+    for devices in options.devices:
+        load = os.getloadavg()[0]
+        with tempfile.TemporaryDirectory(prefix="many-devices-") as folder:
+            run = measure(devices, options.rounds, options.deadline, Path(folder))
+        result["runs"].append(run | {"load-before": round(load, 1)})
+        for one in run["rounds"]:
+            print(
+                f"{devices} devices: {one['replies']} replies in {one['seconds']:.0f} s, "
+                f"{one['requests-per-second']:.0f} requests/s",
+                flush=True,
+            )
+        # After each, so that what was measured is kept if the next is interrupted.
+        with replacing(options.output) as partial:
+            partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{tables(result)['many']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -120,7 +120,7 @@ def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="clustered-fl",
+        prog="fedkin",
         description="Cluster federated clients by what they want to learn. On real devices, the "
         "training itself is started with `flwr run` (docs/devices.md).",
     )

@@ -21,7 +21,7 @@ from fl_core.models import build_model
 
 
 def call(*words):
-    """Run the command as `clustered-fl classify WORDS` does."""
+    """Run the command as `fedkin classify WORDS` does."""
     parser = _parser()
     options = parser.parse_args(["classify", *map(str, words)])
     return options.call(options)

@@ -11,7 +11,7 @@ from fl_app.tables import event_tables, render, strategy_table
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"<!-- (docs/runs/\S+\.json) -->\n\n```\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = re.findall(r"```sh\nclustered-fl run (.*?)```", PAGE, re.DOTALL)
+COMMANDS = re.findall(r"```sh\nfedkin run (.*?)```", PAGE, re.DOTALL)
 
 
 def test_every_committed_run_is_shown():

@@ -68,7 +68,7 @@ _HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
 # before the device is told to drop it instead of trying for ever.
 _MOST_FAILED_PUSHES = 10
 
-_log = logging.getLogger("clustered-fl.gate")
+_log = logging.getLogger("fedkin.gate")
 
 
 class _DeviceGoneError(Exception):

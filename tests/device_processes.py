@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_app.certificates import make_certificates
-from fl_app.gate.command import superlink_tls
+from fl_app.devices.certificates import make_certificates
+from fl_app.devices.gate.command import superlink_tls
 from fl_app.simulate import free_ports, program_path, stop_family
 
 _PATIENCE = 60.0

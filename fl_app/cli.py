@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app import certificates
-from fl_app.gate.command import add_command as add_gate
+from fl_app.devices import certificates
+from fl_app.devices.gate.command import add_command as add_gate
 from fl_core.image_files import ENDINGS
 
 PAPER_CLIENTS = 25
@@ -70,7 +70,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _classify(options: argparse.Namespace) -> int:
-    from fl_app.classify import classify_folder  # noqa: PLC0415
+    from fl_app.devices.classify import classify_folder  # noqa: PLC0415
 
     return classify_folder(options.model, options.folder, options.output)
 
@@ -120,7 +120,7 @@ def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="clustered-fl",
+        prog="fedkin",
         description="Cluster federated clients by what they want to learn. On real devices, the "
         "training itself is started with `flwr run` (docs/devices.md).",
     )

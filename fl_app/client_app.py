@@ -33,7 +33,7 @@ from clients.handlers import (
 )
 from clients.privacy import noise_generator
 from clients.training import evaluate as evaluate_model
-from fl_app.device_mod import device_mod
+from fl_app.devices.mod import device_mod
 from fl_app.malice import attack_mod
 from fl_app.node import DeviceNode, SimulatedNode, open_node
 from fl_core import protocol

@@ -16,8 +16,8 @@ from clients.features import feature_dimension, feature_map
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import OWN_IMAGES, Config, output_folder
 from fl_app.grids import ArrivingNodes
-from fl_app.progress import Progress
-from fl_app.results import Results, RunResult
+from fl_app.report.progress import Progress
+from fl_app.report.results import Results, RunResult
 from fl_app.systems import (
     Setting,
     build_strategy,

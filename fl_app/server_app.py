@@ -7,7 +7,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid import HttpGrid, InMemoryGrid
 
 from fl_app.config import parse_config
-from fl_app.device_grid import DeviceGrid
+from fl_app.devices.grid import DeviceGrid
 from fl_app.experiment import run_experiment
 
 app = ServerApp()

@@ -68,7 +68,7 @@ def simulate(app: Path, run_config: Mapping[str, Any], *, num_clients: int, work
     federation = (
         f"num-supernodes={num_clients} client-resources-num-cpus=1 init-args-num-cpus={workers}"
     )
-    with tempfile.TemporaryDirectory(prefix="clustered-fl-") as home:
+    with tempfile.TemporaryDirectory(prefix="fedkin-") as home:
         overrides = Path(home) / "run-config.toml"
         # JSON's scalars are TOML's, but for its escapes of what is not in Unicode's first plane.
         lines = [

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from fl_core.files import replacing
 
-_FORMAT = "clustered-fl checkpoint 1"
+_FORMAT = "fedkin checkpoint 1"
 _SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {
     "list": list,
     "tuple": tuple,

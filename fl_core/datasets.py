@@ -195,7 +195,7 @@ def cache_dir() -> Path:
     if own := os.environ.get("FL_CACHE_DIR"):
         return Path(own).expanduser().absolute()
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return caches.expanduser().absolute() / "clustered-fl"
+    return caches.expanduser().absolute() / "fedkin"
 
 
 def resolve_data_dir(data_dir: str) -> Path:

@@ -23,7 +23,7 @@ CHANNELS = (1, 3)
 MAX_SIDE = 1024  # pixels
 MAX_CLASSES = 10_000
 
-_FORMAT = "clustered-fl model 1"
+_FORMAT = "fedkin model 1"
 _NUMPY_NAMES = {"F32": "float32"}  # of the types of numbers that the models have
 
 _Form = tuple[tuple[int, ...], str]

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_app.certificates import make_certificates
-from fl_app.gate.command import superlink_tls
+from fl_app.devices.certificates import make_certificates
+from fl_app.devices.gate.command import superlink_tls
 from fl_app.simulate import free_ports, program_path, stop_family
 
 _PATIENCE = 60.0
@@ -275,7 +275,7 @@ def superlink_words(certificates: Path, port: int, database: Path) -> list[str]:
 def gate_words(certificates: Path, port: int, gate_port: int) -> list[str]:
     """Return the command line of a gate."""
     return [
-        *(program_path("clustered-fl"), "gate", "--certificates", str(certificates)),
+        *(program_path("fedkin"), "gate", "--certificates", str(certificates)),
         *("--listen", f"127.0.0.1:{gate_port}", "--superlink", f"127.0.0.1:{port}"),
     ]
 

@@ -16,7 +16,7 @@ from flwr.supercore.primitives.asymmetric import (
     sign_message,
 )
 
-from fl_app.gate.application import Application, Gate
+from fl_app.devices.gate.application import Application, Gate
 
 PULL = b"/v1/fleet/pull-messages"
 PUSH = b"/v1/fleet/push-object"

@@ -44,7 +44,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import ServerApp
 
-from fl_app.device_grid import DeviceGrid
+from fl_app.devices.grid import DeviceGrid
 
 app = ServerApp()
 model = ArrayRecord([np.arange(1000.0)])

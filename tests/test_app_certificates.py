@@ -23,8 +23,8 @@ from flwr.supernode.cli.flower_supernode import (
     _try_setup_client_authentication,
 )
 
-from fl_app.certificates import add_command, make_certificates, new_authority
-from fl_app.gate.command import server_tls, superlink_tls
+from fl_app.devices.certificates import add_command, make_certificates, new_authority
+from fl_app.devices.gate.command import server_tls, superlink_tls
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -135,7 +135,7 @@ def test_keys_are_secret_from_their_first_moment(tmp_path, monkeypatch):
         assert os.fstat(handle).st_size == 0
         return handle
 
-    monkeypatch.setattr("fl_app.certificates.os.open", watching)
+    monkeypatch.setattr("fl_app.devices.certificates.os.open", watching)
     before = os.umask(0)
     try:
         make_certificates(tmp_path / "new", ["localhost"], ["berlin"])
@@ -209,7 +209,7 @@ def test_a_second_call_at_the_same_moment_overwrites_nothing(tmp_path, monkeypat
     """Both have looked before either writes."""
     make_certificates(tmp_path, ["localhost"], ["berlin"])
     before = content(tmp_path)
-    monkeypatch.setattr("fl_app.certificates.os.path.lexists", lambda path: False)
+    monkeypatch.setattr("fl_app.devices.certificates.os.path.lexists", lambda path: False)
     with pytest.raises(FileExistsError):
         make_certificates(tmp_path, ["localhost"], ["oslo"])
     assert content(tmp_path) == before
@@ -225,7 +225,7 @@ def test_a_failure_leaves_nothing_half_done(tmp_path, monkeypatch, failing):
             raise OSError(28, "No space left on device")
         return really(*arguments)
 
-    monkeypatch.setattr("fl_app.certificates.os.open", full)
+    monkeypatch.setattr("fl_app.devices.certificates.os.open", full)
     with pytest.raises(OSError, match="No space left"):
         make_certificates(tmp_path, ["localhost"], ["berlin"])
     assert content(tmp_path) == {}

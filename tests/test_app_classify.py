@@ -11,9 +11,9 @@ import torch
 from PIL import ExifTags, Image
 
 from clients.training import TrainingSettings, as_pixels, evaluate, train
-from fl_app import classify
-from fl_app.classify import Failure, Prediction, classify_images, find_images
 from fl_app.cli import _parser
+from fl_app.devices import classify
+from fl_app.devices.classify import Failure, Prediction, classify_images, find_images
 from fl_core.datasets import load_dataset
 from fl_core.image_folder import read_image_folder
 from fl_core.model_file import ModelCard, load_model, save_model
@@ -21,7 +21,7 @@ from fl_core.models import build_model
 
 
 def call(*words):
-    """Run the command as `clustered-fl classify WORDS` does."""
+    """Run the command as `fedkin classify WORDS` does."""
     parser = _parser()
     options = parser.parse_args(["classify", *map(str, words)])
     return options.call(options)

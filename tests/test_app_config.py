@@ -8,7 +8,7 @@ import pytest
 from fl_app import systems
 from fl_app.cli import parse_override
 from fl_app.config import AGGREGATIONS, CLUSTERINGS, STRATEGIES, parse_config
-from fl_app.tables import render, strategy_table
+from fl_app.report.tables import render, strategy_table
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -15,12 +15,12 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.certificates import make_certificates
-from fl_app.gate import application as gate_application
-from fl_app.gate import callers
-from fl_app.gate import command as gate_command
-from fl_app.gate.application import FLEET_PATHS, MOST_BYTES, MOST_BYTES_OF_OTHERS, Gate
-from fl_app.gate.command import add_command, parse_address, server_tls, superlink_tls
+from fl_app.devices.certificates import make_certificates
+from fl_app.devices.gate import application as gate_application
+from fl_app.devices.gate import callers
+from fl_app.devices.gate import command as gate_command
+from fl_app.devices.gate.application import FLEET_PATHS, MOST_BYTES, MOST_BYTES_OF_OTHERS, Gate
+from fl_app.devices.gate.command import add_command, parse_address, server_tls, superlink_tls
 from fl_app.simulate import free_ports
 from tests.device_processes import gate_words, running
 from tests.gate_requests import (

@@ -12,10 +12,10 @@ from flwr.supercore.date import now
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.gate import connections
-from fl_app.gate.application import Gate
-from fl_app.gate.callers import network_of, signer
-from fl_app.gate.connections import Newcomers
+from fl_app.devices.gate import connections
+from fl_app.devices.gate.application import Gate
+from fl_app.devices.gate.callers import network_of, signer
+from fl_app.devices.gate.connections import Newcomers
 from tests.gate_requests import DEVICE, PULL, STRANGER, Upstream, known, public, said, signature
 
 

@@ -15,9 +15,9 @@ from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
-from fl_app.gate import application, callers
-from fl_app.gate.application import Gate
-from fl_app.gate.pushes import MOST_OBJECTS, RefusedPushError, check_push
+from fl_app.devices.gate import application, callers
+from fl_app.devices.gate.application import Gate
+from fl_app.devices.gate.pushes import MOST_OBJECTS, RefusedPushError, check_push
 from tests.gate_requests import PUSH_MESSAGES, STRANGER, Upstream, known, post
 
 NODE = 2**63 + 11

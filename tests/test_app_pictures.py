@@ -11,18 +11,18 @@ from PIL import Image
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
-from fl_app.pictures import (
+from fl_app.report.pictures import (
     draw_accuracy_per_client,
     draw_accuracy_per_round,
     draw_label_counts,
     draw_similarity,
 )
-from fl_app.pictures.clients import clients_figure
-from fl_app.pictures.figure import spread
-from fl_app.pictures.labels import labels_figure
-from fl_app.pictures.rounds import rounds_figure
-from fl_app.pictures.similarity import similarity_figure
-from fl_app.pictures.style import strategy_styles
+from fl_app.report.pictures.clients import clients_figure
+from fl_app.report.pictures.figure import spread
+from fl_app.report.pictures.labels import labels_figure
+from fl_app.report.pictures.rounds import rounds_figure
+from fl_app.report.pictures.similarity import similarity_figure
+from fl_app.report.pictures.style import strategy_styles
 
 TWELVE = (
     *("rcc-pfl", "optimum", "random", "single", "local", "ifca", "ifca-pfl", "fedhc", "flt"),
@@ -147,7 +147,7 @@ import sys
 import pathlib
 import matplotlib, numpy
 before = str(matplotlib.rcParams.copy())
-from fl_app import pictures
+from fl_app.report import pictures
 path = pathlib.Path(sys.argv[1])
 pictures.draw_similarity(path, numpy.eye(1), numpy.zeros((0, 4)), [0], [0])
 assert "matplotlib.pyplot" not in sys.modules

@@ -6,11 +6,11 @@ from matplotlib.collections import PatchCollection, PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from fl_app.pictures.clients import clients_figure
-from fl_app.pictures.labels import labels_figure
-from fl_app.pictures.rounds import rounds_figure
-from fl_app.pictures.similarity import colour_range, similarity_figure
-from fl_app.pictures.style import FAINT
+from fl_app.report.pictures.clients import clients_figure
+from fl_app.report.pictures.labels import labels_figure
+from fl_app.report.pictures.rounds import rounds_figure
+from fl_app.report.pictures.similarity import colour_range, similarity_figure
+from fl_app.report.pictures.style import FAINT
 from tests.test_app_pictures import TWELVE, accuracies, curves, labels, similar
 
 

@@ -85,9 +85,9 @@ def test_folders_come_from_the_option_then_the_environment_then_the_cache(monkey
     assert resolve_data_dir("here") == Path.cwd() / "here"
     monkeypatch.delenv("FL_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/xdg")
-    assert cache_dir() == Path("/var/xdg/clustered-fl")
+    assert cache_dir() == Path("/var/xdg/fedkin")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_dir() == Path.home() / ".cache" / "clustered-fl"
+    assert cache_dir() == Path.home() / ".cache" / "fedkin"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fl_core.model_file import ModelCard, load_model, save_model
 from fl_core.models import MODELS, build_model
 
 CARD = ModelCard("mlp-32", (1, 4, 5), ("cat", "dog"), "rcc-pfl", 1, 20)
-FORMAT = "clustered-fl model 1"
+FORMAT = "fedkin model 1"
 
 
 def arrays_of(card, seed=3):
@@ -191,7 +191,7 @@ def test_cards_that_are_no_cards(forged, card, message):
 )
 def test_safetensors_without_the_metadata_are_refused(forged, metadata):
     save_file(arrays_of(CARD), forged, metadata=metadata)
-    with pytest.raises(ValueError, match=r"does not say that it is a clustered-fl|cannot be read"):
+    with pytest.raises(ValueError, match=r"does not say that it is a fedkin|cannot be read"):
         load_model(forged)
 
 

@@ -21,15 +21,15 @@ from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from fl_app.gate import command as gate
-from fl_app.gate.callers import MOST_BYTES_HELD
+from fl_app.devices.gate import command as gate
+from fl_app.devices.gate.callers import MOST_BYTES_HELD
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 SYSTEMD_ANALYZE = shutil.which("systemd-analyze")
 UNITS = ("superlink", "gate", "supernode")
 DEVICE = {
     **{"SERVER": "fl.example.org:9092", "DEVICE_NAME": "berlin", "DATA_PATH": "/srv/my scans"},
-    **{"MODEL_PATH": "/var/lib/clustered-fl/model.safetensors", "CREDENTIALS_DIRECTORY": "/run/c"},
+    **{"MODEL_PATH": "/var/lib/fedkin/model.safetensors", "CREDENTIALS_DIRECTORY": "/run/c"},
 }
 
 
@@ -46,7 +46,7 @@ def read(words: list[str]) -> argparse.Namespace:
         return _parse_args_run_superlink().parse_args(rest)
     if name == "flower-supernode":
         return _parse_args_run_supernode().parse_args(rest)
-    assert (name, rest[0]) == ("clustered-fl", "gate")
+    assert (name, rest[0]) == ("fedkin", "gate")
     parser = argparse.ArgumentParser()
     gate.add_command(parser.add_subparsers())
     return parser.parse_args(rest)
@@ -66,7 +66,7 @@ SERVICES = {
 
 def unit(name: str) -> dict[str, list[str]]:
     """Return the lines of a unit: key to values, in order."""
-    text = (DEPLOY / f"clustered-fl-{name}.service").read_text(encoding="utf-8")
+    text = (DEPLOY / f"fedkin-{name}.service").read_text(encoding="utf-8")
     found = defaultdict(list)
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
         if "=" in line and not line.startswith("#"):
@@ -123,7 +123,7 @@ def test_containers_have_the_secrets_they_need_and_data_read_only():
     assert SERVICES["supernode"]["secrets"] == ["ca.crt", "device.key"]
     data, state = SERVICES["supernode"]["volumes"]
     assert filled_in(data) == "/srv/my scans:/srv/data:ro"
-    assert state == "state:/var/lib/clustered-fl"
+    assert state == "state:/var/lib/fedkin"
     for name in ("docker-compose.yml", "docker-compose.device.yml"):
         document = composed(name)
         files = {key: value["file"] for key, value in document["secrets"].items()}
@@ -179,22 +179,22 @@ def test_the_run_of_the_server_is_the_profile_for_devices():
 def test_only_keys_are_for_root_alone():
     """Whoever runs `flwr` reads ca.crt where the unit of the SuperLink says that it lies."""
     for name, keys in (("superlink", {"server.key"}), ("supernode", {"berlin.key"})):
-        text = (DEPLOY / f"clustered-fl-{name}.service").read_text(encoding="utf-8")
-        modes = dict(re.findall(r"(?m)^# install --mode (\d+) (.*) /etc/clustered-fl", text))
+        text = (DEPLOY / f"fedkin-{name}.service").read_text(encoding="utf-8")
+        modes = dict(re.findall(r"(?m)^# install --mode (\d+) (.*) /etc/fedkin", text))
         assert set(modes["600"].split()) == keys
         assert "ca.crt" in modes["644"].split()
         assert not any(one.endswith(".key") for one in modes["644"].split())
         credentials = {one.partition(":")[2] for one in unit(name)["LoadCredential"]}
-        assert "/etc/clustered-fl/ca.crt" in credentials
-    text = (DEPLOY / "clustered-fl-superlink.service").read_text(encoding="utf-8")
-    assert 'root-certificates = "/etc/clustered-fl/ca.crt"' in text
+        assert "/etc/fedkin/ca.crt" in credentials
+    text = (DEPLOY / "fedkin-superlink.service").read_text(encoding="utf-8")
+    assert 'root-certificates = "/etc/fedkin/ca.crt"' in text
 
 
 @pytest.mark.parametrize("name", UNITS)
 def test_every_unit_is_enabled_somewhere(name):
     heads = "".join(path.read_text(encoding="utf-8") for path in DEPLOY.glob("*.service"))
     enabled = " ".join(re.findall(r"systemctl enable --now (.*)", heads)).split()
-    assert enabled.count(f"clustered-fl-{name}") == 1
+    assert enabled.count(f"fedkin-{name}") == 1
 
 
 @pytest.mark.parametrize("path", sorted(DEPLOY.iterdir()), ids=lambda path: path.name)
@@ -211,7 +211,7 @@ def test_the_superlink_knows_its_devices_and_is_encrypted(command):
     assert options.enable_supernode_auth
     assert not options.insecure
     assert not options.runtime_dependency_install
-    assert options.database.startswith("/var/lib/clustered-fl")
+    assert options.database.startswith("/var/lib/fedkin")
     names = [options.ssl_ca_certfile, options.ssl_certfile, options.ssl_keyfile]
     assert [Path(one).name for one in names] == ["ca.crt", "server.crt", "server.key"]
 
@@ -242,7 +242,7 @@ def test_a_device_says_who_it_is(command, data):
     assert parse_config_args([options.node_config]) == {
         "name": "berlin",
         "data-path": data,
-        "model-path": "/var/lib/clustered-fl/model.safetensors",
+        "model-path": "/var/lib/fedkin/model.safetensors",
     }
 
 
@@ -250,7 +250,7 @@ def test_a_device_says_who_it_is(command, data):
 def test_units_have_few_rights_and_start_again(name):
     lines = unit(name)
     wanted = {
-        **{"User": "clustered-fl", "NoNewPrivileges": "yes", "ProtectSystem": "strict"},
+        **{"User": "fedkin", "NoNewPrivileges": "yes", "ProtectSystem": "strict"},
         **{"PrivateTmp": "yes", "ProtectHome": "yes", "CapabilityBoundingSet": ""},
         **{"Restart": "on-failure"},
     }
@@ -281,10 +281,10 @@ def test_flower_finds_its_other_programs(name):
 def test_systemd_accepts_the_units(tmp_path):
     paths = []
     for name in UNITS:
-        path = tmp_path / f"clustered-fl-{name}.service"
+        path = tmp_path / f"fedkin-{name}.service"
         text = (DEPLOY / path.name).read_text(encoding="utf-8")
         # The programs are not installed there on the machine that tests.
-        path.write_text(re.sub(r"/opt/clustered-fl/bin/[\w-]+", "/bin/true", text))
+        path.write_text(re.sub(r"/opt/fedkin/bin/[\w-]+", "/bin/true", text))
         paths.append(path)
 
     def complaints() -> list[str]:
@@ -295,7 +295,7 @@ def test_systemd_accepts_the_units(tmp_path):
             text=True,
             check=False,
         )
-        return [line for line in (done.stdout + done.stderr).splitlines() if "clustered-fl" in line]
+        return [line for line in (done.stdout + done.stderr).splitlines() if "fedkin" in line]
 
     assert complaints() == []
     paths[0].write_text(paths[0].read_text().replace("RestartSec", "RestartSek"))

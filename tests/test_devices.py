@@ -119,7 +119,7 @@ class Site:
             **{
                 "berlin": name,
                 "/srv/scans": str(images),
-                "/var/lib/clustered-fl/model.safetensors": str(self.model(name)),
+                "/var/lib/fedkin/model.safetensors": str(self.model(name)),
             },
         )
         home = self.folder / name
@@ -180,16 +180,16 @@ def one_thread(monkeypatch) -> None:
 def set_up(folder: Path, names: list[str]) -> Iterator[tuple[Site, ExitStack, dict[str, Path]]]:
     """Sections 1 to 3 of the page, without the SuperNodes."""
     site = Site(folder)
-    made = site.call("clustered-fl certificates certificates --server")
+    made = site.call("fedkin certificates certificates --server")
     assert "berlin.key" in made
     site.home.mkdir()
     (config,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     config = config.replace("127.0.0.1:8000", f"127.0.0.1:{site.port}")
-    config = config.replace("/srv/clustered-fl/certificates", str(folder / "certificates"))
+    config = config.replace("/srv/fedkin/certificates", str(folder / "certificates"))
     (site.home / "config.toml").write_text(config, encoding="utf-8")
     with ExitStack() as stack:
         site.link = stack.enter_context(site.program("superlink", "flower-superlink"))
-        gate = stack.enter_context(site.program("gate", "clustered-fl gate"))
+        gate = stack.enter_context(site.program("gate", "fedkin gate"))
         gate.wait_for("the gate listens")
         site.wait_for_superlink()
         for name in names:
@@ -243,11 +243,11 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
         assert (card.strategy, card.cluster, card.num_rounds) == ("rcc-pfl", cluster, 2)
         assert card.class_names == tuple(f"digit {d}" for d in (0, 1, 2, 4, 6, 8))
     here = {
-        "/var/lib/clustered-fl/model.safetensors": str(site.model("rome")),
+        "/var/lib/fedkin/model.safetensors": str(site.model("rome")),
         "/srv/new-scans": str(images["rome"]),
         "answers.csv": str(tmp_path / "answers.csv"),
     }
-    assert "digit 6" in site.call("clustered-fl classify", **here)
+    assert "digit 6" in site.call("fedkin classify", **here)
     with (tmp_path / "answers.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3 * 40

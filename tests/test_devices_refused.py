@@ -15,9 +15,9 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
-from fl_app.certificates import make_certificates
-from fl_app.gate.application import FLEET_PATHS
-from fl_app.gate.command import superlink_tls
+from fl_app.devices.certificates import make_certificates
+from fl_app.devices.gate.application import FLEET_PATHS
+from fl_app.devices.gate.command import superlink_tls
 from fl_app.simulate import free_ports
 from tests.device_processes import (
     Federation,

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fl_app.tables import cluster_table, render, strategy_table
+from fl_app.report.tables import cluster_table, render, strategy_table
 
 DOCS = Path(__file__).parents[1] / "docs"
 

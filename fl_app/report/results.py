@@ -18,13 +18,13 @@ from safetensors.numpy import save_file
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fl_app.config import Config
-from fl_app.pictures import (
+from fl_app.report.pictures import (
     draw_accuracy_per_client,
     draw_accuracy_per_round,
     draw_label_counts,
     draw_similarity,
 )
-from fl_app.tables import print_results
+from fl_app.report.tables import print_results
 from fl_core import protocol
 from fl_core.federation import Federation
 from fl_core.files import replacing

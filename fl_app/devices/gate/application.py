@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
-from fl_app.gate.callers import MOST_BYTES_OF_STRANGER, Callers, FullError, Held, signer
-from fl_app.gate.connections import Connection
-from fl_app.gate.pushes import RefusedPushError, check_push
+from fl_app.devices.gate.callers import MOST_BYTES_OF_STRANGER, Callers, FullError, Held, signer
+from fl_app.devices.gate.connections import Connection
+from fl_app.devices.gate.pushes import RefusedPushError, check_push
 
 # ASGI's: what a request is, where its body comes from, and where the answer goes.
 Event = MutableMapping[str, Any]
@@ -68,7 +68,7 @@ _HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
 # before the device is told to drop it instead of trying for ever.
 _MOST_FAILED_PUSHES = 10
 
-_log = logging.getLogger("clustered-fl.gate")
+_log = logging.getLogger("fedkin.gate")
 
 
 class _DeviceGoneError(Exception):

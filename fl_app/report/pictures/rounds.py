@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fl_app.pictures.figure import (
+from fl_app.report.pictures.figure import (
     check_accuracies,
     keep_spines,
     label_axes,
@@ -24,7 +24,7 @@ from fl_app.pictures.figure import (
     save,
     spread,
 )
-from fl_app.pictures.style import (
+from fl_app.report.pictures.style import (
     DASHED,
     FAINT,
     LINE_HEIGHT,

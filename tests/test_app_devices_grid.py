@@ -18,8 +18,8 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 
-from fl_app import device_grid
-from fl_app.device_grid import DeviceGrid, unfolded_bytes
+from fl_app.devices import grid as device_grid
+from fl_app.devices.grid import DeviceGrid, unfolded_bytes
 from fl_core.salt import KEY
 from tests.local_grid import LocalGrid
 from tests.toy_app import toy_app

@@ -5,10 +5,10 @@ state: figures are made without pyplot, so pictures may be drawn from threads an
 without a screen, and the same input always gives the same bytes.
 """
 
-from fl_app.pictures.clients import draw_accuracy_per_client
-from fl_app.pictures.labels import draw_label_counts
-from fl_app.pictures.rounds import draw_accuracy_per_round
-from fl_app.pictures.similarity import draw_similarity
+from fl_app.report.pictures.clients import draw_accuracy_per_client
+from fl_app.report.pictures.labels import draw_label_counts
+from fl_app.report.pictures.rounds import draw_accuracy_per_round
+from fl_app.report.pictures.similarity import draw_similarity
 
 __all__ = [
     "draw_accuracy_per_client",

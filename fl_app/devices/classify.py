@@ -26,7 +26,7 @@ from rich.text import Text
 from torch import nn
 
 from clients.training import as_pixels
-from fl_app.tables import render
+from fl_app.report.tables import render
 from fl_core.files import replacing
 from fl_core.image_files import ENDINGS
 from fl_core.image_folder import FORMATS, header_of, in_words, pixels_of, printable

@@ -133,7 +133,7 @@ def make_certificates(
 def new_authority(now: datetime) -> Authority:
     """Return a new authority that may sign servers, and no further authorities, for ten years."""
     key = ec.generate_private_key(ec.SECP384R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clustered-fl authority")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedkin authority")])
     certificate = (
         _certificate(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -162,7 +162,7 @@ def server_certificate(
             "and give every device the new ca.crt."
         )
     key = ec.generate_private_key(ec.SECP384R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clustered-fl server")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedkin server")])
     issuer = authority.certificate.subject
     until = min(end, now + timedelta(days=SERVER_DAYS))
     identifier = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import dendrogram
 
-from fl_app.pictures.figure import (
+from fl_app.report.pictures.figure import (
     check_shape,
     index_ticks,
     keep_spines,
@@ -30,7 +30,7 @@ from fl_app.pictures.figure import (
     runs_of_equals,
     save,
 )
-from fl_app.pictures.style import FAINT, INK, LABEL_SIZE, MUTED, SMALL_SIZE, task_colour
+from fl_app.report.pictures.style import FAINT, INK, LABEL_SIZE, MUTED, SMALL_SIZE, task_colour
 
 _LONGEST_NAME = 16  # characters of a client's name
 

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
-from fl_app.pictures.figure import (
+from fl_app.report.pictures.figure import (
     check_shape,
     index_ticks,
     legend_below,
@@ -25,7 +25,7 @@ from fl_app.pictures.figure import (
     save,
     spread,
 )
-from fl_app.pictures.style import (
+from fl_app.report.pictures.style import (
     FAINT,
     INK,
     LABEL_SIZE,

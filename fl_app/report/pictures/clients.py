@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from fl_app.pictures.figure import (
+from fl_app.report.pictures.figure import (
     check_accuracies,
     keep_spines,
     label_axes,
@@ -20,7 +20,7 @@ from fl_app.pictures.figure import (
     percent_axis,
     save,
 )
-from fl_app.pictures.style import INK, LABEL_SIZE, MUTED, SMALL_SIZE, strategy_styles
+from fl_app.report.pictures.style import INK, LABEL_SIZE, MUTED, SMALL_SIZE, strategy_styles
 
 
 def draw_accuracy_per_client(path: Path, accuracies: Mapping[str, NDArray[np.float64]]) -> Path:

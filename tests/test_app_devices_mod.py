@@ -3,7 +3,7 @@
 import pytest
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 
-from fl_app.device_mod import device_mod
+from fl_app.devices.mod import device_mod
 from fl_core.salt import KEY
 from tests.app_runs import DEFAULTS
 

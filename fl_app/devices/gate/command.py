@@ -1,4 +1,4 @@
-"""`clustered-fl gate`: where the gate listens, and with which certificates."""
+"""`fedkin gate`: where the gate listens, and with which certificates."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import httpx
 import uvicorn
 from cryptography import x509
 
-from fl_app.gate.application import Gate
-from fl_app.gate.connections import Connection, Newcomers
+from fl_app.devices.gate.application import Gate
+from fl_app.devices.gate.connections import Connection, Newcomers
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
@@ -29,7 +29,7 @@ _KEEP_ALIVE_SECONDS = 15
 _MOST_CONNECTIONS = 750
 _STOP_SECONDS = 10
 
-_log = logging.getLogger("clustered-fl.gate")
+_log = logging.getLogger("fedkin.gate")
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,7 +49,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="the folder with ca.crt, server.crt and server.key (see `clustered-fl certificates`)",
+        help="the folder with ca.crt, server.crt and server.key (see `fedkin certificates`)",
     )
     parser.add_argument(
         "--listen",
@@ -109,7 +109,7 @@ def server_tls(folder: Path) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(
             f"{certificate} and {key} are not a certificate and its key: make both anew with "
-            "`clustered-fl certificates`."
+            "`fedkin certificates`."
         ) from error
     return context
 
@@ -129,8 +129,7 @@ def superlink_tls(folder: Path) -> ssl.SSLContext:
         context.load_verify_locations(authority)
     except ssl.SSLError as error:
         raise ValueError(
-            f"{authority} is no certificate: bring back the one that `clustered-fl certificates` "
-            "made."
+            f"{authority} is no certificate: bring back the one that `fedkin certificates` made."
         ) from error
     return context
 
@@ -197,7 +196,7 @@ def _file(folder: Path, name: str) -> Path:
     except OSError as error:
         raise ValueError(
             f"--certificates {folder}: {name} cannot be read ({error.strerror}); it is one of the "
-            "files that `clustered-fl certificates` makes for the server."
+            "files that `fedkin certificates` makes for the server."
         ) from error
     return path
 

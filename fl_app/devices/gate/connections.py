@@ -7,7 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fl_app.gate.callers import network_of
+from fl_app.devices.gate.callers import network_of
 
 # Connections that no known device has used yet: more close the oldest of them.
 _MOST_NEWCOMERS = 400

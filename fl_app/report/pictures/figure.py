@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
-from fl_app.pictures.style import (
+from fl_app.report.pictures.style import (
     GRID,
     INK,
     LABEL_SIZE,

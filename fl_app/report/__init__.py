@@ -1,0 +1,1 @@
+"""What a run leaves to look at: results, tables, progress and pictures."""

@@ -62,9 +62,9 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fl_app import device_grid
-from fl_app.certificates import make_certificates
-from fl_app.gate import application
+from fl_app.devices import grid as device_grid
+from fl_app.devices.certificates import make_certificates
+from fl_app.devices.gate import application
 from fl_app.simulate import free_ports, program_path, stop_family
 from fl_core.files import replacing
 
@@ -79,7 +79,7 @@ version = "1.0.0"
 description = "Send a model to all devices, and wait for one from each"
 license = "Apache-2.0"
 [tool.flwr.app]
-publisher = "clustered-fl"
+publisher = "fedkin"
 [tool.flwr.app.components]
 serverapp = "many:server"
 clientapp = "many:client"
@@ -98,7 +98,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
-from fl_app.device_grid import DeviceGrid
+from fl_app.devices.grid import DeviceGrid
 
 server = ServerApp()
 client = ClientApp()
@@ -247,7 +247,7 @@ def superlink_words(certificates: Path, port: int, database: Path) -> list[str]:
         *("--ssl-ca-certfile", str(certificates / "ca.crt")),
         *("--ssl-certfile", str(certificates / "server.crt")),
         *("--ssl-keyfile", str(certificates / "server.key")),
-        *("--enable-supernode-auth", "--database", str(database)),
+        *("--enable-supernode-auth", "--database", f"sqlite:///{database}?plugin=fedkin"),
         "--disable-runtime-dependency-installation",
     ]
 
@@ -310,7 +310,7 @@ def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[st
     port, gate_port = free_ports(2)
     superlink, gate = f"127.0.0.1:{port}", f"127.0.0.1:{gate_port}"
     gate_words = [
-        *(program_path("clustered-fl"), "gate", "--certificates", str(certificates)),
+        *(program_path("fedkin"), "gate", "--certificates", str(certificates)),
         *("--listen", gate, "--superlink", superlink),
     ]
     stopping, waits = threading.Event(), list[float]()

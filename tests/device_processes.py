@@ -231,13 +231,15 @@ class Federation:
 
 
 @contextmanager
-def federation(folder: Path) -> Iterator[Federation]:
+def federation(folder: Path, *, patient: bool = True) -> Iterator[Federation]:
     """Start a SuperLink with TLS, known devices only and a database, and the gate before it.
 
     Parameters
     ----------
     folder : Path
         An empty folder for all files.
+    patient : bool
+        Whether its database has our patience instead of Flower's.
     """
     certificates = folder / "certificates"
     make_certificates(certificates, ["localhost"], [])
@@ -249,7 +251,7 @@ def federation(folder: Path) -> Iterator[Federation]:
         f'address = "127.0.0.1:{port}"\nroot-certificates = "{certificates / "ca.crt"}"\n',
         encoding="utf-8",
     )
-    words = superlink_words(certificates, port, folder / "superlink" / "state.db")
+    words = superlink_words(certificates, port, folder / "superlink" / "state.db", patient=patient)
     with (
         running("superlink", words, folder / "superlink") as superlink,
         running("gate", gate_words(certificates, port, gate_port), folder / "gate") as gate,
@@ -259,15 +261,18 @@ def federation(folder: Path) -> Iterator[Federation]:
         yield Federation(folder, certificates, port, gate_port, superlink, gate, environment(home))
 
 
-def superlink_words(certificates: Path, port: int, database: Path) -> list[str]:
+def superlink_words(
+    certificates: Path, port: int, database: Path, *, patient: bool = True
+) -> list[str]:
     """Return the command line of a SuperLink as docs/devices.md has it."""
+    address = f"sqlite:///{database}?plugin=fedkin" if patient else str(database)
     return [
         program_path("flower-superlink"),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--ssl-ca-certfile", str(certificates / "ca.crt")),
         *("--ssl-certfile", str(certificates / "server.crt")),
         *("--ssl-keyfile", str(certificates / "server.key")),
-        *("--enable-supernode-auth", "--database", str(database)),
+        *("--enable-supernode-auth", "--database", address),
         "--disable-runtime-dependency-installation",
     ]
 

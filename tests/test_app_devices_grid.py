@@ -232,6 +232,24 @@ def test_a_superlink_that_fails_once_is_asked_again():
     assert len(looks) == 3
 
 
+@pytest.mark.parametrize("request_name", ["PullObject", "ConfirmMessageReceived"])
+@pytest.mark.parametrize("times", [2, 99])
+def test_a_superlink_that_fails_while_an_answer_is_fetched(request_name, times):
+    """It costs no answer if it is for a moment, or once the answer is here."""
+    grid = grid_of({2: good})
+    calls, honest = [], getattr(grid._grid, request_name)
+
+    def locked_first(request):
+        calls.append(request)
+        if len(calls) <= times:
+            raise failed_answer()
+        return honest(request)
+
+    setattr(grid._grid, request_name, locked_first)
+    reply = ask({2: None}, grid=grid)[2]
+    assert reply.has_error() == (request_name == "PullObject" and times > 2)
+
+
 def test_an_answer_that_is_still_being_sent_keeps_nobody_waiting():
     others = threading.Event()
     left = threading.Event()

@@ -18,6 +18,7 @@ from flwr.cli.flower_config import parse_superlink_connection
 from flwr.common.config import parse_config_args
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
+from sqlalchemy import make_url
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -211,7 +212,9 @@ def test_the_superlink_knows_its_devices_and_is_encrypted(command):
     assert options.enable_supernode_auth
     assert not options.insecure
     assert not options.runtime_dependency_install
-    assert options.database.startswith("/var/lib/fedkin")
+    database = make_url(options.database)
+    assert database.database.startswith("/var/lib/fedkin")
+    assert database.query["plugin"] == "fedkin"
     names = [options.ssl_ca_certfile, options.ssl_certfile, options.ssl_keyfile]
     assert [Path(one).name for one in names] == ["ca.crt", "server.crt", "server.key"]
 

@@ -197,17 +197,22 @@ def test_slow_strangers_do_not_use_up_the_door(devices):
         assert time.monotonic() - started < 30
 
 
-def test_a_locked_database_stops_no_supernode(tmp_path):
+def lock(devices: Federation, seconds: float) -> None:
+    """Lock the SuperLink's database, as a careless backup does."""
+    locked = sqlite3.connect(devices.folder / "superlink/state.db", isolation_level=None)
+    locked.execute("BEGIN IMMEDIATE")
+    time.sleep(seconds)
+    locked.execute("ROLLBACK")
+    locked.close()
+
+
+def test_a_superlink_that_fails_stops_no_supernode(tmp_path):
     """They would stay offline for good, with their processes alive."""
-    with federation(tmp_path) as devices:
+    with federation(tmp_path, patient=False) as devices:
         devices.register("berlin")
         with devices.supernode("berlin") as supernode:
             supernode.wait_for("SuperNode ID")
-            locked = sqlite3.connect(tmp_path / "superlink/state.db", isolation_level=None)
-            locked.execute("BEGIN IMMEDIATE")
-            time.sleep(12)  # the SuperLink answers 500 after 5
-            locked.execute("ROLLBACK")
-            locked.close()
+            lock(devices, 12)  # Flower waits for 5
             supernode.wait_for("Connection successful after")
             (berlin,) = devices.flwr("supernode", "list")["nodes"]
             assert berlin["status"] == "online"
@@ -215,3 +220,24 @@ def test_a_locked_database_stops_no_supernode(tmp_path):
         devices.superlink.wait_for("[Fleet.DeactivateNode] Deactivated")
         assert "database is locked" in devices.superlink.text
         assert "the SuperLink failed, to try again" in devices.gate.text
+
+
+def test_a_locked_database_is_waited_for(tmp_path):
+    """Flower's own programs would end, and no run would start on this SuperLink any more."""
+    with federation(tmp_path / "federation") as devices:
+        devices.register("berlin", "mallory")
+        with (
+            RawDevice(devices, "berlin") as berlin,
+            RawDevice(devices, "mallory") as mallory,
+        ):
+            lock(devices, 12)
+            with probing(devices, tmp_path / "probe", rounds=2, timeout=60.0) as probe:
+                for number in (1, 2):
+                    berlin.reply(berlin.wait_for_message(), answer(1.0))
+                    to_mallory = mallory.wait_for_message()
+                    if number == 1:
+                        lock(devices, 12)
+                    mallory.reply(to_mallory, answer(2.0))
+                    said = probe.heard(number)["heard"]
+                    assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+        assert "database is locked" not in devices.superlink.text

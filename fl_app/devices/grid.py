@@ -191,20 +191,26 @@ class DeviceGrid(GridAround):
         try:
             contents = pull_objects(
                 [part.object_id for part in iterate_object_tree(tree)],
-                pull_object_fn=_bounded(pull, most),
+                pull_object_fn=_bounded(lambda name: _tried_again(lambda: pull(name)), most),
             )
-        finally:  # so that the SuperLink keeps none of them, whatever they are
-            client.ConfirmMessageReceived(
-                ConfirmMessageReceivedRequest(
-                    node=self._node, run_id=run_id, message_object_id=message_id
-                )
-            )
+        finally:
+            self._confirm(message_id)
         if unfolded_bytes(message_id, contents) > most:
             raise ValueError(_too_large(most))
         found = cast(Message, inflate_object_from_contents(message_id, contents))
         if found.has_error():
             return Message(found.error, reply_to=asked)
         return Message(without_salt(found.content), reply_to=asked)
+
+    def _confirm(self, message_id: str) -> None:
+        """Let the SuperLink delete an answer, whatever it was."""
+        received = ConfirmMessageReceivedRequest(
+            node=self._node, run_id=self.run.run_id, message_object_id=message_id
+        )
+        try:
+            _tried_again(lambda: self._http._runtime_client.ConfirmMessageReceived(received))
+        except httpx.HTTPStatusError as error:  # the answer is here, and goes with the run
+            _log.warning("the SuperLink keeps an answer that was fetched: %s", _line(error))
 
 
 def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> int:

@@ -439,11 +439,41 @@ def test_an_answer_may_be_as_large_as_the_model_that_was_sent_before():
     assert not ask({2: None}, grid=grid)[2].has_error()
 
 
+def test_an_answer_of_many_words_is_refused():
+    """A list of a million numbers has a few megabytes on its way, and twenty times that here."""
+    words = RecordDict({"metrics": MetricRecord({"numbers": list(range(600_000))})})
+    reply = ask({2: lambda message: [reply_of(message, words)]})[2]
+    assert "larger than the 1 MiB that an answer may be here beside its arrays" in (
+        reply.error.reason
+    )
+
+
+def test_who_is_given_up_holds_nothing_any_more():
+    """Its parts would stay in memory, and its thread, until Flower gives up hours later."""
+    grid = grid_of({2: good})
+    pull, started = grid._grid.PullObject, threading.Event()
+
+    def half_sent(request):
+        started.set()
+        answer = pull(request)
+        answer.object_available = False
+        return answer
+
+    grid._grid.PullObject = half_sent
+    before = set(threading.enumerate())
+    assert ask({2: None}, grid=grid, timeout=0.2) == {}
+    assert started.is_set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert len(grid._grid.confirmed) == 1  # and the SuperLink need not keep it
+
+
 def test_what_an_answer_makes_counts_every_use():
     chunk = ArrayChunk(memoryview(b"x" * 100))
-    assert unfolded_bytes("c", {"c": chunk.deflate()}) == len(chunk.deflate())
+    assert unfolded_bytes("c", {"c": chunk.deflate()}) == (len(chunk.deflate()), 0)
     content = repeated(1000, 3)
     objects = {name: one.deflate() for name, one in get_all_nested_objects(content).items()}
     piece = next(len(o) for o in objects.values() if o.startswith(b"ArrayChunk"))
     rest = sum(map(len, objects.values())) - piece
-    assert unfolded_bytes(content.object_id, objects) == rest + 3 * piece
+    assert unfolded_bytes(content.object_id, objects) == (3 * piece, rest)

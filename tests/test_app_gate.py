@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,13 @@ from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application as gate_application
 from fl_app.devices.gate import callers
 from fl_app.devices.gate import command as gate_command
-from fl_app.devices.gate.application import FLEET_PATHS, MOST_BYTES, MOST_BYTES_OF_OTHERS, Gate
+from fl_app.devices.gate.application import (
+    FLEET_PATHS,
+    MOST_BYTES,
+    MOST_BYTES_OF_NAMES,
+    MOST_BYTES_OF_OTHERS,
+    Gate,
+)
 from fl_app.devices.gate.command import add_command, parse_address, server_tls, superlink_tls
 from fl_app.simulate import free_ports
 from tests.device_processes import gate_words, running
@@ -203,13 +210,18 @@ def test_bodies_that_are_too_long_or_do_not_say_how_long(headers, status):
 
 
 def test_an_object_may_be_long_and_no_other_body():
-    """Three of Flower's pieces; what else is sent are names."""
-    assert (MOST_BYTES, MOST_BYTES_OF_OTHERS) == (16777216, 262144)
-    for target, most in ((PUSH, MOST_BYTES), (PULL, MOST_BYTES_OF_OTHERS)):
-        for length, status in ((most, 200), (most + 1, 413)):
+    """Three of Flower's pieces; a message without its objects; anything else."""
+    sizes = {PUSH: 16777216, PUSH_MESSAGES: 262144, PULL: 4096}
+    assert sizes == {
+        PUSH: MOST_BYTES,
+        PUSH_MESSAGES: MOST_BYTES_OF_NAMES,
+        PULL: MOST_BYTES_OF_OTHERS,
+    }
+    for target, most in sizes.items():
+        for length, refused in ((most, False), (most + 1, True)):
             headers = [(b"content-length", b"%d" % length)]
             start, *_ = pass_through(Upstream(), target=target, headers=headers)
-            assert start["status"] == status
+            assert (start["status"] == 413) == refused
 
 
 def test_a_long_body_arrives_as_it_was_sent():
@@ -408,21 +420,58 @@ class Slow(httpx.AsyncBaseTransport):
 
 def test_the_superlink_has_a_few_requests_at_a_time_and_heartbeats_do_not_wait_for_them():
     """Its database is written to by one request after the other, and fails who waits too long."""
+    keys = [generate_key_pairs()[0] for _ in range(6)]
 
-    async def steps():
+    async def steps(*keys):
         slow = Slow()
         async with httpx.AsyncClient(transport=slow) as client:
-            gate = known(Gate("127.0.0.1:8000", client))
-            calls = [asyncio.create_task(post(gate)) for _ in range(30)]
-            calls += [asyncio.create_task(post(gate, target=HEARTBEAT)) for _ in range(2)]
-            await asyncio.sleep(0.2)
+            gate = known(Gate("127.0.0.1:8000", client), *keys)
+            calls = [asyncio.create_task(post(gate, key=key)) for key in keys for _ in range(6)]
+            calls += [asyncio.create_task(post(gate, target=HEARTBEAT, key=key)) for key in keys]
+            await asyncio.sleep(0.5)
             at_a_time = dict(slow.now)
             slow.go.set()
-            return at_a_time, await asyncio.gather(*calls)
+            return at_a_time, set(await asyncio.gather(*calls))
 
-    at_a_time, statuses = asyncio.run(steps())
-    assert at_a_time == {PULL: 16, HEARTBEAT: 2}
-    assert statuses == [200] * 32
+    assert asyncio.run(steps(*keys)) == ({PULL: 16, HEARTBEAT: 6}, {200})
+    # One device does not take all turns: its other requests wait for its own.
+    assert asyncio.run(steps(keys[0])) == ({PULL: 4, HEARTBEAT: 1}, {200})
+
+
+def test_answers_count_until_they_are_read(monkeypatch):
+    """What its receiver does not read, the SuperLink holds: all of it."""
+    monkeypatch.setattr(callers, "MOST_BYTES_OF_DEVICE", 100)
+
+    async def steps():
+        transport = httpx.MockTransport(
+            lambda request: httpx.Response(
+                200, headers={"content-length": "60"}, stream=httpx.ByteStream(bytes(60))
+            )
+        )
+        async with httpx.AsyncClient(transport=transport) as client:
+            gate = known(Gate("127.0.0.1:8000", client), DEVICE, STRANGER)
+            read = asyncio.Event()
+
+            async def receive() -> dict:
+                return said(b"")
+
+            async def unread(key):
+                async def send(event: dict) -> None:
+                    await read.wait()
+
+                headers = [(b"content-length", b"0"), *signature(key)]
+                scope = {"method": "POST", "raw_path": PULL, "query_string": b""}
+                await gate({**scope, "headers": headers, "client": None}, receive, send)
+
+            waiting = asyncio.create_task(unread(DEVICE))
+            await asyncio.sleep(0.05)
+            statuses = [await post(gate), await post(gate, key=STRANGER)]
+            read.set()
+            await waiting
+            return [*statuses, await post(gate)]
+
+    # The first device has no room for a second answer, another has; and then it has again.
+    assert asyncio.run(steps()) == [503, 200, 200]
 
 
 def test_who_has_hung_up_in_the_line_is_not_passed_on(monkeypatch):
@@ -513,10 +562,10 @@ def test_a_device_that_sends_too_slowly_is_not_waited_for(monkeypatch, caplog):
 
     upstream = Upstream()
     start, _ = pass_through(upstream, target=PUSH, headers=LONG, receive=receive)
-    assert start["status"] == 408
+    assert start["status"] == 503  # and not 408, at which SuperNodes give up
     assert (b"connection", b"close") in start["headers"]
     assert not upstream.requests
-    assert "refused 203.0.113.5 with 408, it took too long" in caplog.text
+    assert "refused 203.0.113.5 with 503, it took too long" in caplog.text
 
 
 def test_a_device_that_does_not_take_its_answer_is_not_waited_for(monkeypatch, caplog):
@@ -639,6 +688,47 @@ async def connect(
             )
         except ConnectionRefusedError:
             await asyncio.sleep(0.01)
+
+
+def test_connections_that_say_nothing_are_closed_and_files_are_many(certificates, monkeypatch):
+    """uvicorn hears of a connection only once TLS has been agreed upon."""
+    monkeypatch.setattr(gate_command, "_HANDSHAKE_SECONDS", 0.2)
+    (port,) = free_ports(1)
+
+    async def knock() -> bytes:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            asyncio.Protocol, "127.0.0.1", port, ssl=server_tls(certificates)
+        )
+        async with server, asyncio.timeout(30):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                return await reader.read()
+            finally:
+                writer.close()
+
+    with asyncio.Runner(loop_factory=gate_command._Loop) as runner:
+        assert runner.run(knock()) == b""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((1024, 524288), (4096, 524288)),
+        ((1024, 2048), (2048, 2048)),
+        ((1024, -1), (4096, -1)),
+        ((8192, 8192), None),
+        ((-1, -1), None),
+    ],
+)
+def test_the_gate_takes_as_many_files_as_it_may_have(monkeypatch, before, after):
+    taken = []
+    monkeypatch.setattr(gate_command.resource, "getrlimit", lambda what: before)
+    monkeypatch.setattr(
+        gate_command.resource, "setrlimit", lambda what, limits: taken.append(limits)
+    )
+    gate_command._allow_many_files()
+    assert taken == ([] if after is None else [after])
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from datetime import timedelta
 import httpx
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from flwr.supercore.date import now
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,6 +71,20 @@ def test_a_key_of_another_kind_says_nothing():
     headers = signature(DEVICE)
     headers[0] = (headers[0][0], base64.b64encode(pem))
     assert signer(headers) is None
+
+
+@pytest.mark.parametrize(
+    ("curve", "quick"),
+    [
+        (ec.SECP256R1(), True),
+        (ec.SECP384R1(), True),
+        (ec.SECP521R1(), True),
+        (ec.BrainpoolP512R1(), False),  # 6.5 ms of everybody's time for each request
+    ],
+)
+def test_a_stranger_does_not_choose_how_long_its_signature_takes(curve, quick):
+    key = ec.generate_private_key(curve)
+    assert signer(signature(key)) == (public(key) if quick else None)
 
 
 @pytest.mark.parametrize(

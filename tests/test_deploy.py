@@ -118,6 +118,10 @@ def test_memory_is_bounded(name):
     assert unit(name)["OOMPolicy"] == ([] if name == "gate" else ["continue"])
 
 
+def test_the_gate_may_have_as_many_files_as_it_takes():
+    assert unit("gate")["LimitNOFILE"] == [str(gate._MOST_FILES)]
+
+
 def test_containers_have_the_secrets_they_need_and_data_read_only():
     for name in ("superlink", "gate"):
         assert SERVICES[name]["secrets"] == ["ca.crt", "server.crt", "server.key"]

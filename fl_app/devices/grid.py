@@ -20,6 +20,7 @@ from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.inflatable.inflatable_object import (
     get_object_body,
     get_object_head_values_from_object_content,
+    get_object_type_from_object_content,
     iterate_object_tree,
 )
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
@@ -42,6 +43,9 @@ _PAUSES = (1.0, 2.0, 4.0)
 # What an answer may hold beside twice the largest message that was sent so far: room for
 # eigenvectors, which come before the first model is sent.
 _SMALL_ANSWER = 16 * 2**20
+# And beside the numbers in its arrays: names, metrics, texts. As Python's objects they become some
+# twenty times as large.
+_MOST_WORDS = 2**20
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -92,13 +96,25 @@ class DeviceGrid(GridAround):
     ) -> Iterable[Message]:
         """Send each message and return the answers that are there within `timeout` seconds."""
         waiting, replies = self._push(list(messages))
+        over = threading.Event()
+        try:
+            replies += self._receive(waiting, timeout, over)
+        finally:
+            over.set()
+        return replies
+
+    def _receive(
+        self, waiting: dict[str, Message], timeout: float | None, over: threading.Event
+    ) -> list[Message]:
+        """Return the answers to messages that come within `timeout` seconds."""
         fetched: dict[str, _Fetch] = {}
+        replies = []
         started = time.monotonic()
         while waiting:
             for number, message in waiting.items():
                 if number not in fetched:
                     _wait_for_room(fetched.values())
-                    fetched[number] = self._fetch(number, message)
+                    fetched[number] = self._fetch(number, message, over)
             wait([fetch.answer for fetch in fetched.values()], _PAUSE)
             for number in [number for number, fetch in fetched.items() if fetch.answer.done()]:
                 answer = fetched.pop(number).answer.result()
@@ -124,8 +140,7 @@ class DeviceGrid(GridAround):
         # One that it cannot take must not keep the others from their devices.
         waiting: dict[str, Message] = {}
         failures = []
-        for message in asked:
-            (again,) = _with_salt([message])
+        for again in _with_salt(asked):
             try:
                 waiting |= self._push_at_once([again], _PAUSES[:1])
             except httpx.HTTPStatusError as error:
@@ -138,13 +153,13 @@ class DeviceGrid(GridAround):
         numbers = _tried_again(lambda: list(self._grid.push_messages(sent)), pauses)
         return {number: message for number, message in zip(numbers, sent, strict=False) if number}
 
-    def _fetch(self, number: str, message: Message) -> _Fetch:
-        """Look for an answer in a thread of its own."""
+    def _fetch(self, number: str, message: Message, over: threading.Event) -> _Fetch:
+        """Look for an answer in a thread of its own, which ends once nobody waits for it."""
         answer: Future[Message | None] = Future()
 
         def look() -> None:
             try:
-                answer.set_result(self._answer(number, message))
+                answer.set_result(self._answer(number, message, over))
             except BaseException as error:  # raised again where the answer is asked for
                 answer.set_exception(error)
 
@@ -152,7 +167,7 @@ class DeviceGrid(GridAround):
         threading.Thread(target=look, daemon=True).start()
         return _Fetch(answer, time.monotonic())
 
-    def _answer(self, number: str, message: Message) -> Message | None:
+    def _answer(self, number: str, message: Message, over: threading.Event) -> Message | None:
         """Return the answer to a message if it is there."""
         try:
             pulled = _tried_again(
@@ -165,7 +180,7 @@ class DeviceGrid(GridAround):
                 # The SuperLink itself says so where a node is gone, or its time is over.
                 senders = (message.metadata.dst_node_id, SUPERLINK_NODE_ID)
                 if about.reply_to_message_id == number and about.src_node_id in senders:
-                    return self._unpacked(about.message_id, tree, message)
+                    return self._unpacked(about.message_id, tree, message, over)
                 _log.warning(
                     "a message that nobody asked for is thrown away; it says that it is from node "
                     "%d, and was found when node %d was asked for its answer",
@@ -177,7 +192,9 @@ class DeviceGrid(GridAround):
         except Exception as error:  # bytes from the network may be anything
             return _failure(message, f"its answer cannot be fetched: {_line(error)}")
 
-    def _unpacked(self, message_id: str, tree: ObjectTree, asked: Message) -> Message:
+    def _unpacked(
+        self, message_id: str, tree: ObjectTree, asked: Message, over: threading.Event
+    ) -> Message:
         """Fetch an answer's objects and put them together.
 
         Raises
@@ -191,12 +208,15 @@ class DeviceGrid(GridAround):
         try:
             contents = pull_objects(
                 [part.object_id for part in iterate_object_tree(tree)],
-                pull_object_fn=_bounded(lambda name: _tried_again(lambda: pull(name)), most),
+                pull_object_fn=_bounded(lambda name: _tried_again(lambda: pull(name)), most, over),
             )
         finally:
             self._confirm(message_id)
-        if unfolded_bytes(message_id, contents) > most:
+        numbers, words = unfolded_bytes(message_id, contents)
+        if numbers > most:
             raise ValueError(_too_large(most))
+        if words > _MOST_WORDS:
+            raise ValueError(_too_large(_MOST_WORDS, " beside its arrays"))
         found = cast(Message, inflate_object_from_contents(message_id, contents))
         if found.has_error():
             return Message(found.error, reply_to=asked)
@@ -213,8 +233,8 @@ class DeviceGrid(GridAround):
             _log.warning("the SuperLink keeps an answer that was fetched: %s", _line(error))
 
 
-def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> int:
-    """Return how many bytes a message's objects make when they are put together.
+def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> tuple[int, int]:
+    """Return how many bytes of arrays, and of all else, a message's objects make put together.
 
     An array names its pieces, and a record its arrays, as often as they like: what is a few
     megabytes on its way can claim to be gigabytes.
@@ -228,12 +248,19 @@ def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> int:
     """
     known: dict[str, int] = {}
 
-    def bytes_of(name: str) -> int:
+    def numbers(name: str) -> int:
         if name not in known:
-            known[name] = len(contents[name]) + sum(map(bytes_of, _parts(contents[name])))
+            content = contents[name]
+            known[name] = len(content) if _is_piece(content) else sum(map(numbers, _parts(content)))
         return known[name]
 
-    return bytes_of(root)
+    words = sum(len(content) for content in contents.values() if not _is_piece(content))
+    return numbers(root) if words <= _MOST_WORDS else 0, words
+
+
+def _is_piece(content: bytes) -> bool:
+    """Return whether an object is a piece of an array."""
+    return get_object_type_from_object_content(content) == "ArrayChunk"
 
 
 def _parts(content: bytes) -> Iterable[str]:
@@ -247,13 +274,20 @@ def _parts(content: bytes) -> Iterable[str]:
     return children
 
 
-def _bounded(pull: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
-    """Return a function that pulls objects, in any number of threads, but not more than `most`."""
+def _bounded(
+    pull: Callable[[str], bytes], most: int, over: threading.Event
+) -> Callable[[str], bytes]:
+    """Return a function that pulls objects, in any number of threads.
+
+    It fails once they have more than `most` bytes, or nobody waits for them any more.
+    """
     pulled = 0
     lock = threading.Lock()
 
     def pull_bounded(object_id: str) -> bytes:
         nonlocal pulled
+        if over.is_set():
+            raise TimeoutError("it came too late")
         content = pull(object_id)
         with lock:
             pulled += len(content)
@@ -307,8 +341,8 @@ def _failure(message: Message, reason: str) -> Message:
     return Message(Error(_UNREADABLE, reason), reply_to=message)
 
 
-def _too_large(most: int) -> str:
-    return f"it is larger than the {most / 2**20:.0f} MiB that an answer may be here"
+def _too_large(most: int, where: str = "") -> str:
+    return f"it is larger than the {most / 2**20:.0f} MiB that an answer may be here{where}"
 
 
 def _line(error: Exception) -> str:

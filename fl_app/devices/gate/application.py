@@ -6,12 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import httpx
 
-from fl_app.devices.gate.callers import MOST_BYTES_OF_STRANGER, Callers, FullError, Held, signer
+from fl_app.devices.gate.callers import (
+    MOST_BYTES_OF_STRANGER,
+    Callers,
+    Device,
+    FullError,
+    Held,
+    signer,
+)
 from fl_app.devices.gate.connections import Connection
 from fl_app.devices.gate.pushes import RefusedPushError, check_push
 
@@ -43,8 +50,12 @@ _PUSH_OBJECT = b"/v1/fleet/push-object"
 _PUSHES = (_PUSH_MESSAGES, _PUSH_OBJECT)
 MOST_BYTES = 16 * 2**20
 """The longest object: Flower sends arrays in pieces of 5 MiB, and the rest is small beside them."""
-MOST_BYTES_OF_OTHERS = 2**18
-"""The longest body of any other request: a thousand names have 70 kB."""
+MOST_BYTES_OF_NAMES = 2**18
+"""The longest message without its objects: a thousand names have 70 kB."""
+MOST_BYTES_OF_OTHERS = 2**12
+"""The longest body of any other request."""
+
+_LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_NAMES}
 
 # RFC 9110, section 7.6.1: these are about one connection, not about the message.
 _HOP_BY_HOP = {
@@ -113,19 +124,63 @@ class Gate:
         """Answer one request."""
         address = scope["client"][0] if scope["client"] else "unknown"
         try:
-            response = await self._ask(scope, receive, address)
+            length, key = _checked_length(scope), signer(scope["headers"])
+            if key is None:
+                raise _RefusedError(401, "without the signature of a key, or at another time")
+            if self._callers.device(key) is None and length > MOST_BYTES_OF_STRANGER:
+                raise _RefusedError(503, "to try again once its key is known")
+            # Until the answer has gone, too: the SuperLink holds what its receiver does not read.
+            with self._callers.request(key, address) as held:
+                response = await self._ask(scope, receive, key, held)
+                try:
+                    held.add(int(response.headers.get("content-length", 0)))
+                    await self._pass_back(response, send, address)
+                finally:
+                    await response.aclose()
         except _DeviceGoneError:
             return
+        except FullError:
+            await _refuse(scope, send, address, 503, "too much at a time, to try again")
         except _RefusedError as refused:
-            _log.warning(
-                "refused %s with %d, %s: %s %.100r",
-                *(address, refused.status, refused, scope["method"], scope["raw_path"]),
-            )
-            await _answer(send, refused.status)
+            await _refuse(scope, send, address, refused.status, str(refused))
+
+    async def _ask(self, scope: Event, receive: Receive, key: bytes, held: Held) -> httpx.Response:
+        """Pass a request on, and return the SuperLink's answer, of which nothing is read yet."""
+        path = scope["raw_path"]
+        device = self._callers.device(key)
+        connection: Connection | None = scope.get("state", {}).get("connection")
+        if device is not None and connection is not None:
+            connection.is_devices()
+        push = device is not None and path == _PUSH_MESSAGES
+        async with device.one_push() if device and push else nullcontext():
+            body = await _body(receive, held)
+            if path == _PUSH_MESSAGES:
+                _check(body)
+            # Given back with the head of the answer, which devices may read slowly.
+            async with self._turn(path, device):
+                if connection is not None and connection.is_closed:
+                    raise _DeviceGoneError  # it will ask again
+                started = time.monotonic()
+                response = await self._send(scope, body)
+                if device is not None and push:
+                    device.rest_after(time.monotonic() - started)
+        held.give_back()
+        return await self._learnt_from(response, key, path)
+
+    @asynccontextmanager
+    async def _turn(self, path: bytes, device: Device | None) -> AsyncIterator[None]:
+        """Wait in line: heartbeats in one of their own, and of a device only a few at a time."""
+        if path == _HEARTBEAT:
+            async with self._heartbeats:
+                yield
             return
+        async with device.turns if device is not None else nullcontext(), self._turns:
+            yield
+
+    async def _pass_back(self, response: httpx.Response, send: Send, address: str) -> None:
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                await _pass_back(response, send)
+                await _stream(response, send)
         except TimeoutError:
             _log.warning("%s took too long to receive an answer", address)
         except httpx.TransportError as error:
@@ -133,44 +188,9 @@ class Gate:
             _log.warning(
                 "an answer of the SuperLink at %s broke off: %s", self._superlink, _name(error)
             )
-        finally:
-            await response.aclose()
 
-    async def _ask(self, scope: Event, receive: Receive, address: str) -> httpx.Response:
-        """Pass a request on, and return the SuperLink's answer, of which nothing is read yet."""
-        length, path = _checked_length(scope), scope["raw_path"]
-        key = signer(scope["headers"])
-        if key is None:
-            raise _RefusedError(401, "without the signature of a key, or at another time")
-        device = self._callers.device(key)
-        connection: Connection | None = scope.get("state", {}).get("connection")
-        if device is not None and connection is not None:
-            connection.is_devices()
-        if device is None and length > MOST_BYTES_OF_STRANGER:
-            raise _RefusedError(503, "to try again once its key is known")
-        push = device is not None and path == _PUSH_MESSAGES
-        try:
-            with self._callers.request(key, address) as held:
-                async with device.one_push() if device and push else nullcontext():
-                    body = await _body(receive, held)
-                    if path == _PUSH_MESSAGES:
-                        check_push(bytes(body))
-                    # Given back with the head of the answer, which devices may read slowly.
-                    async with self._heartbeats if path == _HEARTBEAT else self._turns:
-                        if connection is not None and connection.is_closed:
-                            raise _DeviceGoneError  # it will ask again
-                        started = time.monotonic()
-                        response = await self._send(scope, body, address)
-                        if device is not None and push:
-                            device.rest_after(time.monotonic() - started)
-        except FullError:
-            raise _RefusedError(503, "too much at a time, to try again") from None
-        except RefusedPushError as refused:
-            # At 403, a SuperNode drops what it wanted to send, and goes on.
-            raise _RefusedError(403, str(refused)) from None
-        return await self._learnt_from(response, key, path)
-
-    async def _send(self, scope: Event, body: bytearray, address: str) -> httpx.Response:
+    async def _send(self, scope: Event, body: bytearray) -> httpx.Response:
+        address = scope["client"][0] if scope["client"] else "unknown"
         request = self._client.build_request(
             "POST",
             f"https://{self._superlink}{scope['raw_path'].decode('ascii')}",
@@ -228,7 +248,7 @@ def _checked_length(scope: Event) -> int:
     # SuperNodes always say how much they send.
     if length is None or b"transfer-encoding" in headers:
         raise _RefusedError(411, "it does not say how long it is")
-    most = MOST_BYTES if path == _PUSH_OBJECT else MOST_BYTES_OF_OTHERS
+    most = _LONGEST.get(path, MOST_BYTES_OF_OTHERS)
     if len(length) > len(str(most)) or int(length) > most:
         raise _RefusedError(413, f"it is longer than {most} bytes")
     return int(length)
@@ -259,8 +279,17 @@ async def _body(receive: Receive, held: Held) -> bytearray:
                 body += message["body"]
                 more = message["more_body"]
     except TimeoutError:
-        raise _RefusedError(408, "it took too long to send its body") from None
+        # Not 408, at which SuperNodes give up: a line may be slow for once.
+        raise _RefusedError(503, "it took too long to send its body") from None
     return body
+
+
+def _check(push: bytearray) -> None:
+    try:
+        check_push(bytes(push))
+    except RefusedPushError as refused:
+        # At 403, a SuperNode drops what it wanted to send, and goes on.
+        raise _RefusedError(403, str(refused)) from None
 
 
 async def _slices(body: bytearray) -> AsyncIterator[bytes]:
@@ -269,7 +298,7 @@ async def _slices(body: bytearray) -> AsyncIterator[bytes]:
         yield bytes(body[start : start + _SLICE_BYTES])
 
 
-async def _pass_back(response: httpx.Response, send: Send) -> None:
+async def _stream(response: httpx.Response, send: Send) -> None:
     await send(
         {
             "type": "http.response.start",
@@ -282,7 +311,11 @@ async def _pass_back(response: httpx.Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _answer(send: Send, status: int) -> None:
+async def _refuse(scope: Event, send: Send, address: str, status: int, reason: str) -> None:
+    _log.warning(
+        "refused %s with %d, %s: %s %.100r",
+        *(address, status, reason, scope["method"], scope["raw_path"]),
+    )
     await send(
         {
             "type": "http.response.start",

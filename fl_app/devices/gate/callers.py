@@ -26,8 +26,8 @@ from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
 MOST_BYTES_HELD = 512 * 2**20
-"""Of all bodies together, from their first byte until the SuperLink answers: what callers can fill
-of the gate's memory, and about half of what they can fill of the SuperLink's."""
+"""Of all bodies, from their first byte until the SuperLink answers, and of all answers until they
+are read: what callers can fill of the gate's memory, and about half of what of the SuperLink's."""
 MOST_BYTES_OF_DEVICE = 64 * 2**20
 """Of these, one device's: a SuperNode sends eight pieces of 5 MiB at a time."""
 MOST_BYTES_OF_STRANGERS = 2**20
@@ -35,6 +35,7 @@ MOST_BYTES_OF_STRANGER = 2**14
 """A stranger's body: a device becomes known with its first request, which is shorter."""
 
 _MOST_REQUESTS_OF_DEVICE = 32
+_MOST_TURNS = 4
 _MOST_REQUESTS_OF_STRANGERS = 64
 _MOST_REQUESTS_OF_ADDRESS = 16
 _NO_LIMIT = 2**63
@@ -42,6 +43,7 @@ _NO_LIMIT = 2**63
 # SuperLink's database, which one request at a time can write to, for more than a fifth of the time.
 _REST = 4.0
 _LONGEST_REST = 20.0  # SuperNodes wait for an answer for 30 seconds
+_CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _AUTHENTICATION = tuple(
     name.lower().encode("ascii")
     for name in (FLEET_HTTP_PUBLIC_KEY_HEADER, TIMESTAMP_HEADER, FLEET_HTTP_SIGNATURE_HEADER)
@@ -78,6 +80,8 @@ class Device:
     ----------
     share : Share
         Its own.
+    turns : Semaphore
+        What it may ask the SuperLink at a time: the rest of its requests wait for its own.
     failed_pushes : int
         How often in a row the SuperLink has failed at what it sent.
     """
@@ -85,6 +89,7 @@ class Device:
     share: Share = field(
         default_factory=lambda: Share(_MOST_REQUESTS_OF_DEVICE, MOST_BYTES_OF_DEVICE)
     )
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_TURNS))
     failed_pushes: int = 0
     _pushing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _rests_until: float = 0.0
@@ -206,21 +211,26 @@ def signer(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
         return None
     encoded_key, timestamp, encoded_signature = (found[name] for name in _AUTHENTICATION)
     try:
+        age = (now() - datetime.fromisoformat(timestamp.decode("ascii"))).total_seconds()
+        if not -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE:
+            return None
         key = base64.b64decode(encoded_key, validate=True)
         signature = base64.b64decode(encoded_signature, validate=True)
-        age = (now() - datetime.fromisoformat(timestamp.decode("ascii"))).total_seconds()
-        recent = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
         public_key = _public_key(key)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # anybody can send anything
         return None
-    if not recent or not isinstance(public_key, ec.EllipticCurvePublicKey):
+    if public_key is None or not verify_signature(public_key, timestamp, signature):
         return None
-    return key if verify_signature(public_key, timestamp, signature) else None
+    return key
 
 
 @lru_cache(maxsize=1024)
-def _public_key(key: bytes) -> ec.EllipticCurvePublicKey:
-    return bytes_to_public_key(key)
+def _public_key(key: bytes) -> ec.EllipticCurvePublicKey | None:
+    """Return a key of a curve that is quick to check; None: it is of another."""
+    public_key: object = bytes_to_public_key(key)
+    if isinstance(public_key, ec.EllipticCurvePublicKey) and isinstance(public_key.curve, _CURVES):
+        return public_key
+    return None
 
 
 def network_of(address: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import resource
 import socket
 import ssl
 from contextlib import suppress
@@ -28,6 +29,9 @@ _KEEP_ALIVE_SECONDS = 15
 # With those to the SuperLink, fewer than the 1024 files that a program may usually have open.
 _MOST_CONNECTIONS = 750
 _STOP_SECONDS = 10
+# Connections that say nothing: 800 new ones a second are needed to fill these.
+_HANDSHAKE_SECONDS = 5.0
+_MOST_FILES = 4096
 
 _log = logging.getLogger("fedkin.gate")
 
@@ -137,10 +141,32 @@ def superlink_tls(folder: Path) -> ssl.SSLContext:
 def _run(options: argparse.Namespace) -> int:
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    _allow_many_files()
     # Ctrl-C and a polite kill are how a gate ends.
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(options.certificates, options.listen, options.superlink))
+    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_Loop) as runner:
+        runner.run(_serve(options.certificates, options.listen, options.superlink))
     return 0
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """asyncio's loop, whose servers wait less than a minute for the first words of TLS.
+
+    uvicorn, and so all that bounds connections here, hears of one after that only.
+    """
+
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
+        """Listen as asyncio does."""
+        return await super().create_server(
+            *args, **{**options, "ssl_handshake_timeout": _HANDSHAKE_SECONDS}
+        )
+
+
+def _allow_many_files() -> None:
+    """Let the gate have as many connections open as it can hold, where the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _serve(folder: Path, listen: str, superlink: str) -> None:

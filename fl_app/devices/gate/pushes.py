@@ -7,8 +7,6 @@ as long as the names of a message's parts take to be written.
 
 from __future__ import annotations
 
-import math
-
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree
@@ -18,6 +16,7 @@ from google.protobuf.message import DecodeError
 MOST_OBJECTS = 700
 """Of a message, each array counted twice: ResNet-50 has 645. The SuperLink's database is locked for
 about a millisecond for each, or two when the machine is busy, and fails others after 5 seconds."""
+_LONGEST_TIME = 1e10  # seconds, since 1970 as well as of a message's life
 _DEEPEST = 6  # message, its content, a record, an array, a piece of it, and one to spare
 
 
@@ -53,8 +52,9 @@ def check_push(body: bytes) -> None:
         raise RefusedPushError(f"it says that it is from node {about.src_node_id}")
     if about.dst_node_id != SUPERLINK_NODE_ID:
         raise RefusedPushError(f"it is for node {about.dst_node_id}")
-    if not all(map(math.isfinite, (about.created_at, about.ttl, *request.clientapp_runtime_list))):
-        raise RefusedPushError("its times are not finite")
+    times = (about.created_at, about.ttl, *request.clientapp_runtime_list)
+    if not all(0 <= seconds <= _LONGEST_TIME for seconds in times):  # NaN is not either
+        raise RefusedPushError("its times are none")
     (tree,) = request.message_object_trees
     if tree.object_id != about.message_id:
         raise RefusedPushError("its parts are another message's")

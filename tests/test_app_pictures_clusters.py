@@ -183,8 +183,7 @@ def test_the_figure_shows_the_images_their_classes_and_whose_they_are():
     drawn = figure(shown)
     said = texts(drawn)
     assert said[0] == "What HoG sees in the clusters of rcc-pfl, seed 0"
-    assert "each of 9 directions" in said[1].replace("\n", " ")
-    assert "cell of 4 × 4 pixels" in said[1].replace("\n", " ")
+    assert "In each 4 × 4 cell, 9 strokes" in said[1].replace("\n", " ")
     assert said[2:4] == ["Cluster 0", "3 clients, true tasks: a, b (2); c, d (1)"]
     assert said[4:8] == [r"\$level\$", *CLASSES[1:]]
     assert said[8:] == ["Cluster 1", "1 client, true task: c, d", *CLASSES[2:]]

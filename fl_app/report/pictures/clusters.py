@@ -84,7 +84,7 @@ def clusters_figure(
     pixel = min(_LARGEST, (pitch - 1.5 * _GAP) / 2) / max(height, width)
     row = _HEADER + pixel * height + _CAPTION
     top = _TITLE + LINE_HEIGHT * (note.count("\n") + 1) + _GAP
-    total = top + (row + _GAP) * len(clusters) + _GAP / 2
+    total = top + (row + _GAP) * len(clusters)
 
     figure = new_figure("", total)
     # Dozens of small axes would take seconds.
@@ -117,18 +117,18 @@ def _write(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
 
 def _note(height: int, width: int, shown: int, num_clusters: int) -> str:
     down, across = default_cell(height, width)
-    text = (
-        "Left: the training image whose HoG is nearest to the mean of its class in the cluster. "
-        f"Right: its HoG. Each cell of {down} × {across} pixels has a stroke for each of "
-        f"{ORIENTATIONS} directions, as long as its edges there are strong."
-    )
+    parts = [
+        "Left: the training image whose HoG is nearest to the mean of its class in the cluster.",
+        f"Right: its HoG. In each {down} × {across} cell, {ORIENTATIONS} strokes show how strong "
+        "the edges of a direction are.",
+    ]
     if shown < num_clusters:
         hidden = num_clusters - shown
-        text += (
-            f" These are the {shown} largest of {num_clusters} clusters; "
+        parts.append(
+            f"These are the {shown} largest of {num_clusters} clusters; "
             f"{hidden} {'is' if hidden == 1 else 'are'} not shown."
         )
-    return "\n".join(textwrap.wrap(text, int(_LETTERS * WIDTH)))
+    return "\n".join(line for part in parts for line in textwrap.wrap(part, 100))
 
 
 def _describe(one: TypicalImages, task_names: Sequence[str]) -> str:
@@ -136,15 +136,12 @@ def _describe(one: TypicalImages, task_names: Sequence[str]) -> str:
     tasks = [f"{task_names[task]} ({count})" for task, count in one.tasks.items()]
     if len(tasks) == 1:
         tasks = [task_names[task] for task in one.tasks]
-    text = f"{_count(one.num_clients, 'client')}, true task{'s' * (len(tasks) > 1)}: "
+    clients = f"{one.num_clients} client{'s' * (one.num_clients > 1)}"
+    text = f"{clients}, true task{'s' * (len(tasks) > 1)}: "
     left_out = one.num_classes - len(one.images)
     ending = f" · {left_out} more class{'es' * (left_out > 1)}" if left_out else ""
     room = int(_LETTERS * (WIDTH - _LEFT - 0.85 - _MARGIN))
     return short_name(text + "; ".join(tasks), room - len(ending)) + ending
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def _draw_strip(axes: Axes, y: float, row: float, one: TypicalImages) -> None:

@@ -176,7 +176,7 @@ def _show_hog(
     """Draw a stroke along the edges of each direction in each cell: the stronger, the longer.
 
     `skimage.feature.hog(visualize=True)` draws such strokes into the image's own pixels, which are
-    too few: in a cell of 7 × 7 they are 5 pixels long, and most of nine directions look alike.
+    too few: in a cell of 7 × 7, all nine lie over each other, 4 or 5 pixels long.
 
     Parameters
     ----------

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+ORIENTATIONS = 9  # by default
+CELLS_PER_BLOCK = 2  # along each side, by default
 SMALLEST_SIDE = 8  # pixels; below it a quarter of the image is less than a 2-pixel cell
 CELLS_ACROSS = 4  # by default
 CHUNK_BYTES = 3 << 16  # 250 images of 28 × 28, 64 of 32 × 32 × 3: what a core's cache can hold
@@ -27,9 +29,9 @@ LARGEST_SHARE = 0.2  # L2-Hys: no entry of a unit-length block may exceed it
 
 def hog(
     images: Tensor,
-    orientations: int = 9,
+    orientations: int = ORIENTATIONS,
     pixels_per_cell: tuple[int, int] | None = None,
-    cells_per_block: int = 2,
+    cells_per_block: int = CELLS_PER_BLOCK,
 ) -> Tensor:
     """Return the histogram of oriented gradients of each image.
 
@@ -95,9 +97,9 @@ def default_cell(height: int, width: int) -> tuple[int, int]:
 def hog_dimension(
     height: int,
     width: int,
-    orientations: int = 9,
+    orientations: int = ORIENTATIONS,
     pixels_per_cell: tuple[int, int] | None = None,
-    cells_per_block: int = 2,
+    cells_per_block: int = CELLS_PER_BLOCK,
 ) -> int:
     """Return d, the number of features that `hog` gives an image of height × width pixels.
 

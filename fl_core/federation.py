@@ -107,6 +107,10 @@ class Federation:
         own = torch.from_numpy(self.partition.train[whose])
         return self.dataset.train_images[own], torch.from_numpy(self.train_labels[whose])
 
+    def training_indices(self, client: int, server_round: int = 0) -> NDArray[np.int64]:
+        """Return which training images a client holds in a round, shape (n,); round 0: at first."""
+        return self.partition.train[self._holdings(server_round)[client]]
+
     def test_data(self, client: int, server_round: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the test images of a client's task in a round, uint8 (m, C, H, W), clean labels.
 

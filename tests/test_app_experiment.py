@@ -162,6 +162,7 @@ def test_pictures_and_partitions_are_there(finished):
         "metrics.csv",
         "models",
         "labels-per-client.png",
+        "clusters.png",
         "accuracy-per-round.png",
         "accuracy-per-client.png",
         *(f"partition-seed-{s}.npz" for s in (0, 1)),

@@ -21,14 +21,17 @@ from fl_app.config import Config
 from fl_app.report.pictures import (
     draw_accuracy_per_client,
     draw_accuracy_per_round,
+    draw_clusters,
     draw_label_counts,
     draw_similarity,
 )
+from fl_app.report.pictures.clusters import MOST_CLUSTERS
 from fl_app.report.tables import print_results
+from fl_app.report.typical import typical_of_clusters
 from fl_core import protocol
 from fl_core.federation import Federation
 from fl_core.files import replacing
-from strategies import ClusteredStrategy, RoundReport
+from strategies import ClusteredStrategy, RoundReport, SpectralClustering
 
 VERSION = 1
 _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
@@ -341,6 +344,8 @@ class Results:
             with replacing(self.folder / file) as path:
                 save_file(protocol.to_arrays(model), path)
         self._write_tables()
+        if federation is not None and isinstance(strategy.clustering, SpectralClustering):
+            self._draw_clusters(run, federation)
         found = strategy.clusters
         if found.similarity is not None and found.merges is not None:
             clients = list(found.compared)
@@ -367,6 +372,24 @@ class Results:
                     client_names=None if run.names is None else [run.names[c] for c in clients],
                 )
             )
+
+    def _draw_clusters(self, run: RunResult, federation: Federation) -> None:
+        """Draw typical images of the first clusters that were found by HoG, with their HoG."""
+        path = self.folder / "clusters.png"
+        if self.config.features != "hog" or run.tasks is None or path in self.pictures:
+            return
+        shown = typical_of_clusters(
+            federation, run.of_client, run.tasks, len(run.reports), MOST_CLUSTERS
+        )
+        self.pictures.append(
+            draw_clusters(
+                path,
+                shown,
+                len(set(run.of_client.values())),
+                f"{run.strategy}, seed {run.seed}",
+                task_names=task_names(federation),
+            )
+        )
 
     def finish(self) -> None:
         """Print the tables, then draw what compares strategies."""

@@ -109,6 +109,12 @@ def label_axes(axes: Axes, across: str, up: str) -> None:
     axes.tick_params(labelsize=SMALL_SIZE)
 
 
+def short_name(name: str, longest: int) -> str:
+    """Return a name of at most so many characters, as matplotlib shows it."""
+    shown = name if len(name) <= longest else name[: longest - 1] + "…"
+    return shown.replace("$", r"\$")  # or matplotlib would read a formula
+
+
 def keep_spines(axes: Axes, *sides: str) -> None:
     """Show only these sides of the frame, and mute them."""
     for side, spine in axes.spines.items():

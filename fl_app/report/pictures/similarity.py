@@ -29,6 +29,7 @@ from fl_app.report.pictures.figure import (
     new_figure,
     runs_of_equals,
     save,
+    short_name,
 )
 from fl_app.report.pictures.style import FAINT, INK, LABEL_SIZE, MUTED, SMALL_SIZE, task_colour
 
@@ -103,7 +104,11 @@ def similarity_figure(
     axes = figure.add_subplot()
     low, high = colour_range(similarity)
     image = axes.imshow(similarity[np.ix_(order, order)], cmap="YlGnBu", vmin=low, vmax=high)
-    shown = order if client_names is None else [_short(client_names[c]) for c in order]
+    shown = (
+        order
+        if client_names is None
+        else [short_name(client_names[c], _LONGEST_NAME) for c in order]
+    )
     index_ticks(axes.xaxis, shown, inches=4.4)
     index_ticks(axes.yaxis, shown, inches=4.4)
     label_axes(axes, "client", "client")
@@ -123,11 +128,6 @@ def similarity_figure(
     _draw_bar(figure, axes, image, similarity, measure)
     legend_below(figure, handles)
     return figure
-
-
-def _short(name: str) -> str:
-    shown = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
-    return shown.replace("$", r"\$")  # or matplotlib would read a formula
 
 
 def _leaf_order(

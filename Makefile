@@ -5,12 +5,13 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: help run test lint bench reproduce clean
+.PHONY: help run test lint docs bench reproduce clean
 
 help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
 	@echo "make test       install, then lint, types and tests"
 	@echo "make lint       only lint and types"
+	@echo "make docs       the pages and the API as a site, in site/"
 	@echo "make bench      simulated rounds against a bare PyTorch loop"
 	@echo "make reproduce  the clustering grid of docs/results.md (needs FL_DATA_DIR)"
 
@@ -18,7 +19,7 @@ $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "Python 3.11 to 3.13 is needed: make PYTHON=/path/to/python3.11 run"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,efficientnet]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,docs,efficientnet]'
 	@touch $@
 
 run: $(INSTALLED)
@@ -36,6 +37,9 @@ lint: $(INSTALLED)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
+docs: $(INSTALLED)
+	$(BIN)/mkdocs build --strict
+
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.hog
 	$(BIN)/python -m benchmarks.rounds
@@ -44,4 +48,4 @@ reproduce: $(INSTALLED)
 	$(BIN)/python -m benchmarks.clustering_grid
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

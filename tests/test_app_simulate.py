@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -121,34 +120,6 @@ def test_flwr_run_alone_works_and_a_wrong_number_of_clients_says_what_to_do(
 
 def load_summary(folder: Path) -> dict:
     return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-
-
-def readme_blocks(heading: str) -> dict[str, str]:
-    """Return the code blocks under a heading that begin with a file name in a comment."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    blocks = re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", section, re.DOTALL)
-    return dict(blocks)
-
-
-def test_the_readmes_own_flower_app_works(tmp_path, capfd):
-    """A strategy class in somebody else's app, exactly as the README writes it."""
-    blocks = readme_blocks("A strategy in your own Flower app")
-    assert set(blocks) == {"pyproject.toml", "my_app/client.py", "my_app/server.py"}
-    app = tmp_path / "app"
-    for name, text in blocks.items():
-        path = app / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    (app / "my_app/__init__.py").touch()
-    home = tmp_path / "home"
-    home.mkdir()
-    with private_superlink(home) as env:
-        federation = "num-supernodes=4 client-resources-num-cpus=1"
-        done = run_app(env, app, "--federation-config", federation)
-    text = capfd.readouterr().out
-    assert done, text
-    assert "clusters {0: 0, 1: 1, 2: 0, 3: 1}" in text
 
 
 @pytest.mark.parametrize(

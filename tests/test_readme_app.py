@@ -1,40 +1,28 @@
-"""The README's complete app, file by file and command by command."""
+"""README's complete app: the files of `examples/own_app`, run by the command that it prints."""
 
-import os
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from fl_app.simulate import free_ports, program_path, stop_family
+from tests.example_runs import EXAMPLES, ROOT, commands_of, run_example
 
-pytestmark = pytest.mark.slow
-
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 SECTION = README[README.index("## A strategy in your own Flower app") :].partition("\n## From")[0]
+APP = EXAMPLES / "own_app"
 
 
-def write_app(folder: Path) -> None:
-    """Write each block of the section into the file that its first line names."""
+def files_of(folder: Path) -> dict[str, str]:
+    """Return the text of an app's files, by their path in its folder."""
+    paths = (path for path in folder.rglob("*") if path.suffix in {".py", ".toml"})
+    return {str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in paths}
+
+
+def test_the_readme_shows_the_files_and_the_command():
     blocks = re.findall(r"```(?:toml|python)\n(# (\S+)\n.*?)```", SECTION, re.DOTALL)
-    assert [name for _, name in blocks] == [
-        "pyproject.toml",
-        "my_app/client.py",
-        "my_app/server.py",
-    ]
-    for text, name in blocks:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-def command() -> list[str]:
-    """Return the section's only command."""
-    (line,) = re.findall(r"```sh\n(flwr run .*?)\n```", SECTION, re.DOTALL)
-    _, *words = shlex.split(line)
-    return [program_path("flwr"), *words]
+    assert {name: text for text, name in blocks} == files_of(APP)
+    (command,) = re.findall(r"```sh\n(.*?)\n```", SECTION, re.DOTALL)
+    assert command == commands_of(APP / "README.md")
 
 
 def numbers(said: str, name: str) -> list[float]:
@@ -46,29 +34,9 @@ def numbers(said: str, name: str) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 def test_the_app_groups_its_clients_and_learns(tmp_path):
-    app, home = tmp_path / "app", tmp_path / "flwr"
-    app.mkdir()
-    home.mkdir()
-    write_app(app)
-    http_port, control_port = free_ports(2)
-    env = {
-        **{k: v for k, v in os.environ.items() if not k.startswith(("FLWR_", "RAY_"))},
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        # A SuperLink for this test alone; nothing that helps the app.
-        "FLWR_HOME": str(home),
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http_port),
-        "FLWR_LOCAL_CONTROL_API_PORT": str(control_port),
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_TELEMETRY_ENABLED": "0",
-    }
-    with subprocess.Popen(
-        command(), cwd=app, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as running:
-        try:
-            said, _ = running.communicate(timeout=180)
-        finally:
-            stop_family(running, home)
+    said = run_example("own_app", tmp_path)
     assert "clusters {0: 0, 1: 1, 2: 0, 3: 1}" in said, said
     assert "models ['0', '1']" in said
     accuracies, losses = numbers(said, "accuracy"), numbers(said, "loss")

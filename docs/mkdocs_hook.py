@@ -1,0 +1,107 @@
+"""What the site is made of: the repository's pages where they lie, and the API by room.
+
+The pages keep their places, so the links between them that work in the repository work here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+SHOWN = ("README.md", "docs/*.md", "examples/README.md", "examples/*/README.md")
+PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+# What pages link to, or show.
+LINKED = (
+    "docs/pictures/*",
+    "docs/example/*.json",
+    "docs/runs/**/*.json",
+    "deploy/*",
+    "examples/*/**/*.py",
+    "pyproject-flwr.toml",
+    "LICENSE",
+    "CITATION.cff",
+)
+ROOMS = (
+    "fl_core",
+    "clients",
+    "strategies",
+    "fl_app",
+    "fl_app/report",
+    "fl_app/devices",
+)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the pages; their titles are their first headings."""
+    config.nav = [
+        {"Home": "README.md"},
+        {"How to": _found("docs/*.md")},
+        {"Examples": _found("examples/README.md", "examples/*/README.md")},
+        {"API": [{_dotted(room): _api_page(room)} for room in ROOMS]},
+        {"Project": _found(*PROJECT)},
+    ]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Put the repository's files in the place of those of `docs_dir`, and add the API."""
+    for file in [file for file in files if file.src_dir == config.docs_dir]:
+        files.remove(file)
+    for path in _found(*SHOWN, *PROJECT, *LINKED):
+        files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+    for room in ROOMS:
+        files.append(File.generated(config, _api_page(room), content=_api(room)))
+    return files
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Undo in tables what GitHub wants there: code with a bar is written with a backslash."""
+    return re.sub(r"<td>.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.S)
+
+
+def _found(*patterns: str) -> list[str]:
+    """Return the files that match, relative to the repository: pattern by pattern, sorted."""
+    paths = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+    return [path.relative_to(ROOT).as_posix() for path in paths if path.is_file()]
+
+
+def _api_page(room: str) -> str:
+    return f"api/{_dotted(room)}.md"
+
+
+def _dotted(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".")
+
+
+def _api(room: str) -> str:
+    """Return a page that shows every module of a room that has something public."""
+    init = ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8"))
+    lines = [f"# {_dotted(room)}", "", ast.get_docstring(init) or "", ""]
+    exported = [
+        f"[`{alias.name}`][{node.module}.{alias.name}]"
+        for node in init.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    if exported:
+        lines += [f"Importable from `{_dotted(room)}` itself: {', '.join(exported)}.", ""]
+    for module in _modules(room):
+        lines += [f"## {module}", "", f"::: {module}", "    options:"]
+        lines += ["      show_root_heading: false", "      show_root_toc_entry: false", ""]
+    return "\n".join(lines)
+
+
+def _modules(room: str) -> list[str]:
+    """Return a room's modules, those of its packages that are no rooms of their own included."""
+    paths = [path for path in _found(f"{room}/**/*.py") if not path.endswith("__init__.py")]
+    return [_dotted(path) for path in paths if _owner(path) == room]
+
+
+def _owner(path: str) -> str:
+    """Return the innermost room that holds a file."""
+    return max((room for room in ROOMS if path.startswith(f"{room}/")), key=len)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from clients.attacks import ATTACKS
 from clients.autoencoder import PRETRAINING_DATASETS
@@ -18,39 +18,10 @@ from fl_core.federation import FederationSettings
 from fl_core.models import MODELS, paper_model
 from fl_core.noise import NOISES
 from fl_core.partition import PARTITIONS, Kind, parse_tasks
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 from strategies.fedhc import DISTANCES, Distance
+from strategies.flt import FINE_TUNE
 from strategies.grouping import COUNT_RULES, LINKAGES
-
-
-class System(NamedTuple):
-    """A strategy's two halves, and whether its paper weights clients by their samples."""
-
-    clustering: str
-    aggregation: str
-    weighted: bool
-
-
-SYSTEMS: dict[str, System] = {
-    "rcc-pfl": System("spectral", "mean", False),
-    "mt-hfl": System("spectral", "lps-gps", True),
-    "flt": System("signature", "mean", True),
-    "flt-graph": System("signature", "graph", True),
-    "fedhc": System("update", "mean", True),
-    "ifca-pfl": System("loss-inhabited", "mean", False),
-    "ifca": System("loss", "mean", False),
-    "fedsem": System("model", "mean", False),
-    "cfl": System("bipartition", "mean", False),
-    "pca-km-hc": System("linear-signature", "mean", True),
-    "optimum": System("tasks", "mean", False),
-    "random": System("random", "mean", False),
-    "single": System("single", "mean", False),
-    "local": System("own", "mean", False),
-}
-BASELINES = ("optimum", "random", "single", "local")
-STRATEGIES = tuple(SYSTEMS)
-CLUSTERINGS = tuple(dict.fromkeys(system.clustering for system in SYSTEMS.values()))
-AGGREGATIONS = {"mean": False, "graph": True, "lps-gps": True}
-"""Names, and whether each weights clients by their samples unless told otherwise."""
 
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
@@ -65,15 +36,6 @@ AUTO = "auto"
 AS_TASKS = "num-tasks"
 AS_PAPER = "paper"
 NEVER = "never"
-FINE_TUNE = ("refresh", "always", "never")
-
-
-def system(strategy: str) -> System:
-    """Return the halves of a strategy: a paper's name, or `CLUSTERING+AGGREGATION`."""
-    if strategy in SYSTEMS:
-        return SYSTEMS[strategy]
-    clustering, _, aggregation = strategy.partition("+")
-    return System(clustering, aggregation, AGGREGATIONS[aggregation])
 
 
 @dataclass(frozen=True)
@@ -238,7 +200,7 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
 
 def _check_for_noise(strategies: Sequence[str]) -> None:
     for strategy in strategies:
-        if system(strategy).clustering not in ("spectral", "tasks", "random", "single", "own"):
+        if system_of(strategy).clustering.shares not in ("eigenvectors", "nothing"):
             raise ValueError(
                 f"sharing-noise protects what spectral clustering shares, and {strategy} shares "
                 "other things: leave that strategy out, or set sharing-noise to 0."
@@ -265,7 +227,7 @@ def _check_for_devices(values: dict[str, Any]) -> None:
                 f"{'empty' if absent == '' else f'at {absent}'}."
             )
     for strategy in values["strategy"]:
-        if system(strategy).clustering in ("tasks", "random"):
+        if system_of(strategy).clustering.needs_tasks:
             raise ValueError(
                 f'strategy names {strategy}, but dataset is "{OWN_IMAGES}", and nobody knows the '
                 "tasks of real devices: choose a strategy that finds clusters, or single or local."
@@ -382,14 +344,14 @@ def _client_count(key: str, value: Any) -> int:
 
 
 _STRATEGY_WORDS = (
-    f"one of {', '.join(STRATEGIES)}, or several separated by commas, or all; or a pair such as "
+    f"one of {', '.join(SYSTEMS)}, or several separated by commas, or all; or a pair such as "
     "spectral+lps-gps"
 )
 
 
 def _strategies(key: str, value: Any) -> tuple[str, ...]:
     if value == EVERY_STRATEGY:
-        return STRATEGIES
+        return tuple(SYSTEMS)
     if value == "":
         return ()
     names = tuple(name.strip() for name in str(value).split(","))
@@ -398,7 +360,7 @@ def _strategies(key: str, value: Any) -> tuple[str, ...]:
         if plus:
             _one_of(CLUSTERINGS)("clustering", clustering)
             _one_of(AGGREGATIONS)("aggregation", aggregation)
-        elif name not in STRATEGIES:
+        elif name not in SYSTEMS:
             raise _complain(key, name, _STRATEGY_WORDS)
     if len(set(names)) < len(names):
         raise _complain(key, str(value), "without repetition (use repeats for more seeds)")

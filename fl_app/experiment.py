@@ -18,13 +18,7 @@ from fl_app.config import OWN_IMAGES, Config, output_folder
 from fl_app.grids import ArrivingNodes
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results, RunResult
-from fl_app.systems import (
-    Setting,
-    build_strategy,
-    clusterings_of,
-    initial_model,
-    wanted_clusters,
-)
+from fl_app.systems import Setting, build_strategy, initial_model, wanted_clusters
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir
 from fl_core.federation import simulate_federation
@@ -32,6 +26,7 @@ from fl_core.models import ImageShape
 from fl_core.own_images import Survey, agree
 from strategies import ClusteredStrategy, Conversation, RoundReport
 from strategies.base import Options
+from strategies.catalogue import system_of
 
 logger = logging.getLogger(__name__)
 
@@ -353,10 +348,6 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
         )
 
 
-# Clusterings that make exactly as many clusters as they are told.
-_EXACT_NUMBER = {"spectral", "signature", "linear-signature", "loss-inhabited"}
-
-
 def check(setting: Setting, num_clients: int) -> None:
     """Refuse what no strategy could work with, on any seed, before anything is trained.
 
@@ -376,13 +367,13 @@ def check(setting: Setting, num_clients: int) -> None:
     """
     config = setting.config
     initial_model(setting)
-    clusterings = clusterings_of(config.strategy)
-    if "spectral" in clusterings:
+    clusterings = {system_of(name).clustering for name in config.strategy}
+    if any(clustering.shares == "eigenvectors" for clustering in clusterings):
         _check_features(config, setting.images.image_shape)
     for name in config.strategy:
         build_strategy(name, setting, {})
     wanted = wanted_clusters(setting) or 1
-    if wanted > num_clients and clusterings & _EXACT_NUMBER:
+    if wanted > num_clients and any(clustering.exact_number for clustering in clusterings):
         raise ValueError(
             f"num-clusters is {wanted}, but there are {num_clients} clients"
             f"{' at the start' if config.newcomers else ''}: choose 1 to {num_clients}."

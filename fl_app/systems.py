@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,35 +17,18 @@ from torch import nn
 
 from clients.autoencoder import pretrained_autoencoder
 from clients.features import feature_dimension
-from fl_app.config import AS_PAPER, AS_TASKS, AUTO, Config, system
+from fl_app.config import AS_TASKS, AUTO, Config
 from fl_core import protocol
 from fl_core.datasets import Dataset
 from fl_core.federation import Federation
 from fl_core.models import build_model
 from fl_core.own_images import Agreement
-from strategies import (
-    Aggregation,
-    ClusteredStrategy,
-    Clustering,
-    ClusterMean,
-    GivenClusters,
-    GraphMean,
-    LinearSignatureClustering,
-    LossClustering,
-    LpsGps,
-    ModelClustering,
-    OwnCluster,
-    RandomClusters,
-    RecursiveBipartition,
-    SignatureClustering,
-    SingleCluster,
-    SpectralClustering,
-    UpdateClustering,
-)
+from strategies import ClusteredStrategy
 from strategies.base import Options
-from strategies.grouping import NumClusters
-
-_DRAW_STREAM = 0x1FCA
+from strategies.catalogue import SYSTEMS, Half, parameters, system_of
+from strategies.flt import fine_tuning
+from strategies.ifca import drawn_models
+from strategies.mt_hfl import common_layers
 
 
 class Setting(NamedTuple):
@@ -72,14 +56,42 @@ def build_strategy(name: str, setting: Setting, options: Options) -> ClusteredSt
     Raises
     ------
     ValueError, OSError
-        If an encoder cannot be had, or the model has no such common layers.
+        If an encoder cannot be had, the model has no such common layers, or a clustering that
+        needs a number of clusters has none.
     """
-    clustering, aggregation, weighted = system(name)
-    if setting.config.weighted_mean is not None:
-        weighted = setting.config.weighted_mean
-    return ClusteredStrategy(
-        CLUSTERINGS[clustering](setting), AGGREGATIONS[aggregation](setting, weighted), **options
-    )
+    system = system_of(name)
+    values = _values(system.clustering, setting) | _values(system.aggregation, setting)
+    halves = system.halves(weighted_mean=setting.config.weighted_mean, **values)
+    return ClusteredStrategy(*halves, **options)
+
+
+def _values(half: Half, setting: Setting) -> dict[str, Any]:
+    """Return what a half is built from: each field that is found or an option has its value."""
+    values = {}
+    for name, field in parameters(half).items():
+        option = field.metadata.get("option", name).replace("-", "_")
+        if name == "num_clusters":
+            values[name] = _number(setting, half, field.default)
+        elif name in FOUND:
+            values[name] = FOUND[name](setting)
+        elif hasattr(setting.config, option):
+            values[name] = getattr(setting.config, option)
+    return values
+
+
+def _number(setting: Setting, half: Half, default: Any) -> Any:
+    """Return the number of clusters, or the rule that chooses it; `auto`: the half's default."""
+    wanted = wanted_clusters(setting)
+    if wanted is not None:
+        return wanted
+    word = setting.config.num_clusters
+    if default is MISSING:
+        name = next(name for name, system in SYSTEMS.items() if half is system.clustering)
+        raise ValueError(
+            f'num-clusters is "{word}", but {name} cannot choose a number of clusters: give it '
+            "one, or num-tasks."
+        )
+    return {AUTO: default, "silhouette": "silhouette"}.get(str(word), "elbow")
 
 
 def wanted_clusters(setting: Setting) -> int | None:
@@ -94,74 +106,6 @@ def initial_model(setting: Setting) -> nn.Module:
     """Return the configured model with random weights."""
     images = setting.images
     return build_model(setting.config.model, images.image_shape, images.num_classes, setting.seed)
-
-
-def common_layers(config: Config, model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the modules that MT-HFL's clusters share.
-
-    `paper`: the convolutions, or, in a perceptron, the first layer (MT-HFL, section IV); a model of
-    one layer has nothing to share, as the last layer is each task's own.
-
-    Raises
-    ------
-    ValueError
-        If the model has no such module, or no convolution.
-    """
-    layers = [n for n, m in model.named_modules() if list(m.parameters(recurse=False))]
-    convolutions = tuple(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
-    if config.common_layers == AS_PAPER:
-        return convolutions or tuple(layers[:1] if len(layers) > 1 else ())
-    if config.common_layers == "conv":
-        if not convolutions:
-            raise ValueError(
-                f'common-layers is "conv", but {config.model} has no convolution: its layers are '
-                f"{', '.join(layers)}."
-            )
-        return convolutions
-    names = tuple(config.common_layers.split(","))
-    for name in names:
-        if name not in layers:
-            raise ValueError(
-                f'common-layers names "{name}", but the layers of {config.model} are '
-                f"{', '.join(layers)}."
-            )
-    return names
-
-
-def _number(setting: Setting, chosen: NumClusters = "elbow") -> NumClusters:
-    """Return the number of clusters or the rule that chooses it; `chosen`: what `auto` means."""
-    wanted = wanted_clusters(setting)
-    if wanted is not None:
-        return wanted
-    return (
-        "silhouette"
-        if setting.config.num_clusters == "silhouette"
-        else (chosen if setting.config.num_clusters == AUTO else "elbow")
-    )
-
-
-def _fixed_number(setting: Setting, clustering: str) -> int:
-    wanted = wanted_clusters(setting)
-    if wanted is None:
-        raise ValueError(
-            f'num-clusters is "{setting.config.num_clusters}", but {clustering} cannot choose a '
-            "number of clusters: give it one, or num-tasks."
-        )
-    return wanted
-
-
-def _losses(setting: Setting, *, enforce: bool) -> Clustering:
-    def draw_model(number: int) -> protocol.NDArrays:
-        stream = np.random.SeedSequence([setting.seed, number, _DRAW_STREAM])
-        model = initial_model(setting._replace(seed=int(stream.generate_state(1)[0])))
-        return protocol.to_arrays(ArrayRecord(model.state_dict()))
-
-    return LossClustering(
-        _fixed_number(setting, "ifca-pfl" if enforce else "ifca"),
-        draw_model,
-        enforce=enforce,
-        stop_after=setting.config.stop_reassociation,
-    )
 
 
 @contextmanager
@@ -192,26 +136,7 @@ def _one_thread() -> Iterator[None]:
 def _encoder(source: str, channels: int, data_dir: str) -> protocol.NDArrays:
     with _printed(logging.getLogger("clients.autoencoder")), _one_thread():
         autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir)
-    return protocol.to_arrays(ArrayRecord(autoencoder.state_dict()))
-
-
-def _signatures(setting: Setting) -> Clustering:
-    config = setting.config
-    return SignatureClustering(
-        _encoder(
-            config.encoder,
-            setting.images.image_shape[0],
-            "" if config.dataset == "folder" else config.data_dir,  # that is the user's own
-        ),
-        _number(setting),
-        config.num_centroids,
-        config.graph_threshold,
-        config.fine_tune_epochs if config.fine_tune != "never" else 0,
-        config.fine_tune == "always",
-        config.max_changed,
-        config.refresh_every,
-        setting.seed,
-    )
+    return _arrays_of(autoencoder)
 
 
 def _federation(setting: Setting) -> Federation:
@@ -227,58 +152,41 @@ def _federation(setting: Setting) -> Federation:
     return setting.federation
 
 
-def _tasks(setting: Setting) -> Clustering:
+def _arrays_of(model: nn.Module) -> protocol.NDArrays:
+    return protocol.to_arrays(ArrayRecord(model.state_dict()))
+
+
+def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
     federation, rounds = _federation(setting), setting.config.num_server_rounds
     first, last = (federation.tasks_at(r).tolist() for r in (0, rounds))
-    later = {federation.drift_round: dict(enumerate(last))} if first != last else {}
-    return GivenClusters(dict(enumerate(first)), later)
+    return {federation.drift_round: dict(enumerate(last))} if first != last else {}
 
 
-# Every name of `fl_app.config.CLUSTERINGS`.
-CLUSTERINGS: dict[str, Callable[[Setting], Clustering]] = {
-    "spectral": lambda setting: SpectralClustering(
-        _number(setting),
-        setting.config.num_eigenvectors,
-        setting.config.linkage,
-        setting.config.relevance,
-        feature_dimension(setting.config.features, setting.images.image_shape),
+# What is no option of its own, by the name of the field that takes it.
+FOUND: dict[str, Callable[[Setting], Any]] = {
+    "seed": lambda setting: setting.seed,
+    "dimension": lambda setting: feature_dimension(
+        setting.config.features, setting.images.image_shape
     ),
-    "signature": _signatures,
-    "update": lambda setting: UpdateClustering(
-        _number(setting, "silhouette"), setting.config.update_distance
+    "draw_model": lambda setting: drawn_models(
+        lambda seed: _arrays_of(initial_model(setting._replace(seed=seed))), setting.seed
     ),
-    "loss-inhabited": lambda setting: _losses(setting, enforce=True),
-    "loss": lambda setting: _losses(setting, enforce=False),
-    "model": lambda setting: ModelClustering(_fixed_number(setting, "fedsem"), setting.seed),
-    "bipartition": lambda setting: RecursiveBipartition(
-        setting.config.cfl_mean_norm, setting.config.cfl_max_norm
+    "common_layers": lambda setting: common_layers(
+        setting.config.common_layers, initial_model(setting), setting.config.model
     ),
-    "linear-signature": lambda setting: LinearSignatureClustering(
-        _number(setting),
-        setting.config.num_centroids,
-        setting.config.num_components,
-        setting.config.linkage,
+    "encoder": lambda setting: _encoder(
+        setting.config.encoder,
+        setting.images.image_shape[0],
+        # A folder is the user's own.
+        "" if setting.config.dataset == "folder" else setting.config.data_dir,
     ),
-    "tasks": _tasks,
-    "random": lambda setting: RandomClusters(
-        np.bincount(_federation(setting).partition.client_tasks).tolist(), setting.seed
-    ),
-    "single": lambda setting: SingleCluster(),
-    "own": lambda setting: OwnCluster(),
+    "fine_tune_epochs": lambda setting: fine_tuning(
+        setting.config.fine_tune, setting.config.fine_tune_epochs
+    )[0],
+    "fine_tune_first": lambda setting: fine_tuning(
+        setting.config.fine_tune, setting.config.fine_tune_epochs
+    )[1],
+    "labels": lambda setting: dict(enumerate(_federation(setting).tasks_at(0).tolist())),
+    "later": _later_tasks,
+    "sizes": lambda setting: np.bincount(_federation(setting).partition.client_tasks).tolist(),
 }
-
-# Every name of `fl_app.config.AGGREGATIONS`.
-AGGREGATIONS: dict[str, Callable[[Setting, bool], Aggregation]] = {
-    "mean": lambda setting, weighted: ClusterMean(weighted),
-    "graph": lambda setting, weighted: GraphMean(weighted),
-    "lps-gps": lambda setting, weighted: LpsGps(
-        common_layers(setting.config, initial_model(setting)),
-        setting.config.local_rounds,
-        weighted,
-    ),
-}
-
-
-def clusterings_of(names: Sequence[str]) -> set[str]:
-    """Return the clusterings that strategies use."""
-    return {system(name).clustering for name in names}

@@ -1,9 +1,23 @@
 """What happens on the server: clusterings, aggregations, and the strategies made of them."""
 
-from strategies.aggregation import Aggregation, ClusterMean, GraphMean, LpsGps
+from strategies.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.base import ClusteredStrategy, RoundReport
-from strategies.baselines import Local, Optimum, Random, Single
-from strategies.cfl import Cfl, RecursiveBipartition
+from strategies.catalogue import (
+    Cfl,
+    FedHC,
+    FedSem,
+    Flt,
+    Ifca,
+    IfcaPfl,
+    Local,
+    MtHfl,
+    Optimum,
+    PcaKmHc,
+    Random,
+    RccPfl,
+    Single,
+)
+from strategies.cfl import RecursiveBipartition
 from strategies.clustering import (
     Clustering,
     GivenClusters,
@@ -12,13 +26,12 @@ from strategies.clustering import (
     SingleCluster,
 )
 from strategies.conversation import Conversation
-from strategies.fedhc import FedHC, UpdateClustering
-from strategies.fedsem import FedSem, ModelClustering
-from strategies.flt import Flt, SignatureClustering
-from strategies.ifca import Ifca, IfcaPfl, LossClustering
-from strategies.mt_hfl import MtHfl
-from strategies.pca_km_hc import LinearSignatureClustering, PcaKmHc
-from strategies.rcc_pfl import RccPfl
+from strategies.fedhc import UpdateClustering
+from strategies.fedsem import ModelClustering
+from strategies.flt import SignatureClustering
+from strategies.ifca import LossClustering
+from strategies.mt_hfl import LpsGps
+from strategies.pca_km_hc import LinearSignatureClustering
 from strategies.rounds import Clusters, Round, Update
 from strategies.spectral import SpectralClustering
 

@@ -19,11 +19,18 @@ class Aggregation(ABC):
 
     Attributes
     ----------
+    name : str
+        By which a configuration pairs it with a clustering.
     per_client : bool
         False: there is one model for each cluster; True: one for each client.
+    weighted : bool
+        Whether clients count by their number of samples. The class's own value is the default of
+        pairs that no paper has.
     """
 
+    name: ClassVar[str] = ""
     per_client: ClassVar[bool] = False
+    weighted: bool = False
 
     @abstractmethod
     def __call__(self, state: Round) -> list[NDArrays]:
@@ -45,6 +52,7 @@ class ClusterMean(Aggregation):
         numbers of samples. A cluster of which no client answered keeps its model.
     """
 
+    name: ClassVar[str] = "mean"
     weighted: bool = False
 
     def __call__(self, state: Round) -> list[NDArrays]:
@@ -70,6 +78,7 @@ class GraphMean(Aggregation):
         True: by the numbers of samples, the paper's p_j; False: the plain mean.
     """
 
+    name: ClassVar[str] = "graph"
     per_client: ClassVar[bool] = True
     weighted: bool = True
 
@@ -90,70 +99,6 @@ class GraphMean(Aggregation):
                 )
             models.append(means[near])
         return models
-
-
-@dataclass(frozen=True)
-class LpsGps(Aggregation):
-    """MT-HFL's hierarchy (Algorithm 1): a local server per cluster, a global one above them.
-
-    Each cluster's local parameter server (LPS) runs FedAvg. Every `local_rounds` rounds, the LPSs
-    send their common layers to the global parameter server (GPS), which averages them, weighted by
-    the number of samples of each LPS's clients, and sends them back; the other layers stay.
-
-    Attributes
-    ----------
-    common_layers : tuple of str
-        Names of modules: `conv1` stands for all parameters and buffers below it.
-    local_rounds : int
-        Rounds of FedAvg at the LPSs for each exchange with the GPS.
-    weighted : bool
-        Whether the LPSs weight clients by their number of samples, as FedAvg does.
-    """
-
-    common_layers: tuple[str, ...]
-    local_rounds: int = 1
-    weighted: bool = True
-
-    def __call__(self, state: Round) -> list[NDArrays]:
-        """Return each LPS's model.
-
-        Raises
-        ------
-        ValueError
-            If the model has no such layer.
-        """
-        names = self._common(state.models[0])
-        models = ClusterMean(self.weighted)(state)
-        samples = [
-            sum(state.num_examples.get(client, 0) for client in state.clusters.members(cluster))
-            for cluster in range(len(models))
-        ]
-        if not names or state.number % self.local_rounds or not sum(samples):
-            return models
-        shared = mean_model([{n: model[n] for n in names} for model in models], samples)
-        return [{**model, **shared} for model in models]
-
-    def bytes_between_servers(self, state: Round) -> int:
-        """Return the bytes that all inhabited LPSs send to the GPS; it sends as many back."""
-        if state.number % self.local_rounds:
-            return 0
-        model = state.models[0]
-        size = sum(model[name].nbytes for name in self._common(model))
-        return size * len(set(state.clusters.of_client.values()))
-
-    def _common(self, model: NDArrays) -> list[str]:
-        for layer in self.common_layers:
-            if not any(_is_below(name, layer) for name in model):
-                layers = dict.fromkeys(name.rpartition(".")[0] or name for name in model)
-                raise ValueError(
-                    f'common-layers names "{layer}", but the model\'s layers are '
-                    f"{', '.join(layers)}."
-                )
-        return [n for n in model if any(_is_below(n, layer) for layer in self.common_layers)]
-
-
-def _is_below(parameter: str, layer: str) -> bool:
-    return parameter == layer or parameter.startswith(f"{layer}.")
 
 
 def cluster_models(state: Round) -> list[NDArrays]:

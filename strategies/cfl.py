@@ -1,14 +1,17 @@
-"""CFL: a cluster is split in two when its mean update vanishes but its clients' do not."""
+"""CFL: a cluster is split in two when its mean update vanishes but its clients' do not.
+
+F. Sattler, K.-R. Müller, W. Samek, "Clustered federated learning: model-agnostic distributed
+multitask optimization under privacy constraints", IEEE TNNLS 32(8), 2021,
+https://doi.org/10.1109/TNNLS.2020.3015958.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import ClassVar
 
 import numpy as np
 
-from strategies.aggregation import ClusterMean
-from strategies.base import ClusteredStrategy, Options
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate, canonical_labels
@@ -34,8 +37,9 @@ class RecursiveBipartition(Clustering):
         ε₂, as a share of the same.
     """
 
-    mean_norm: float = 0.4
-    max_norm: float = 2.0
+    name: ClassVar[str] = "bipartition"
+    mean_norm: float = field(default=0.4, metadata={"option": "cfl-mean-norm"})
+    max_norm: float = field(default=2.0, metadata={"option": "cfl-max-norm"})
     _longest: float = field(default=0.0, init=False, repr=False, compare=False)
 
     def find(self, conversation: Conversation) -> Clusters:
@@ -71,29 +75,3 @@ class RecursiveBipartition(Clustering):
         labels = agglomerate(cosine_similarities(vectors), 2, "single").labels
         smaller = int(np.bincount(labels).argmin())
         return [u.client for u, label in zip(updates, labels, strict=True) if label == smaller]
-
-
-class Cfl(ClusteredStrategy):
-    """CFL: recursive bipartition, the plain mean per cluster.
-
-    Parameters
-    ----------
-    mean_norm, max_norm : float
-        ε₁ and ε₂, as shares of the longest mean update so far.
-    weighted_mean : bool
-        Weight clients by their number of samples.
-    **options
-        See `ClusteredStrategy`.
-    """
-
-    def __init__(
-        self,
-        mean_norm: float = 0.4,
-        max_norm: float = 2.0,
-        *,
-        weighted_mean: bool = False,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(
-            RecursiveBipartition(mean_norm, max_norm), ClusterMean(weighted_mean), **options
-        )

@@ -1,6 +1,6 @@
 """Clusterings: each finds out which client belongs to which cluster, before training or during it.
 
-Those that need no more than a line are here; the papers' are in the files named after them.
+Those that RCC-PFL (section V) is compared with are here; the papers' are in files of their own.
 """
 
 from __future__ import annotations
@@ -28,12 +28,27 @@ class Clustering(ABC):
 
     Attributes
     ----------
+    name : str
+        By which a configuration pairs it with an aggregation.
+    shares : str
+        What clients tell of their data so that they can be grouped: "eigenvectors", "centroids", …;
+        "updates": no more than what they send when they train; "nothing": not even that is used.
+    exact_number : bool
+        Whether it makes exactly as many clusters as it is told, so that there must be as many
+        clients. A clustering that cannot choose the number itself has no default for its field
+        `num_clusters`.
+    needs_tasks : bool
+        Whether it must be told the clients' true tasks, which only a simulation knows.
     keeps_models : bool
         What happens when clusters change. True: cluster c remains cluster c with its model, and
         clients that join it take that model over (IFCA); False: clusters are new sets of clients,
         and each starts from the mean of what its clients hold (FedHC).
     """
 
+    name: ClassVar[str] = ""
+    shares: ClassVar[str] = "updates"
+    exact_number: ClassVar[bool] = False
+    needs_tasks: ClassVar[bool] = False
     keeps_models: ClassVar[bool] = False
 
     @abstractmethod
@@ -92,6 +107,9 @@ class GivenClusters(Clustering):
         Labels that hold from that round on.
     """
 
+    name: ClassVar[str] = "tasks"
+    shares: ClassVar[str] = "nothing"
+    needs_tasks: ClassVar[bool] = True
     keeps_models: ClassVar[bool] = True
     labels: Mapping[int, int]
     later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
@@ -148,6 +166,9 @@ class RandomClusters(Clustering):
     seed : int
     """
 
+    name: ClassVar[str] = "random"
+    shares: ClassVar[str] = "nothing"
+    needs_tasks: ClassVar[bool] = True
     sizes: Sequence[int]
     seed: int
 
@@ -186,6 +207,9 @@ class RandomClusters(Clustering):
 class SingleCluster(Clustering):
     """Everybody together: one global model."""
 
+    name: ClassVar[str] = "single"
+    shares: ClassVar[str] = "nothing"
+
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster of all clients."""
         return Clusters(dict.fromkeys(conversation.nodes, 0))
@@ -194,6 +218,9 @@ class SingleCluster(Clustering):
 @dataclass(frozen=True)
 class OwnCluster(Clustering):
     """Everybody alone: no federation."""
+
+    name: ClassVar[str] = "own"
+    shares: ClassVar[str] = "nothing"
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster for each client."""

@@ -1,16 +1,20 @@
-"""FedHC: in every round, clients whose updates point the same way are averaged together."""
+"""FedHC: in every round, clients whose updates point the same way are averaged together.
+
+FedHC, unsigned: "Federated Learning with Hierarchical Clustering for Personalized Model
+Aggregation"; the copy that we have names no author, year or address.
+C. Briggs, Z. Fan, P. Andras, "Federated learning with hierarchical clustering of local updates to
+improve training on non-IID data", IJCNN 2020, https://arxiv.org/abs/2004.11791 (FL+HC).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Unpack, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
-from strategies.aggregation import ClusterMean
-from strategies.base import ClusteredStrategy, Options
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import NumClusters, agglomerate_distances
@@ -35,11 +39,12 @@ class UpdateClustering(Clustering):
         A number, at most as many as there are directions; or how it is chosen in every round.
     distance : {"cosine", "euclidean"}
         What is compared: directions, as in the paper; or the updates themselves, as in the earlier
-        FL+HC (Briggs et al., 2020), which also tells a blown-up update from an honest one.
+        FL+HC, which also tells a blown-up update from an honest one.
     """
 
+    name: ClassVar[str] = "update"
     num_clusters: NumClusters = "silhouette"
-    distance: Distance = "cosine"
+    distance: Distance = field(default="cosine", metadata={"option": "update-distance"})
     _vectors: dict[int, NDArray[np.float64]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -73,27 +78,3 @@ class UpdateClustering(Clustering):
             measure="cosine of updates",
         )
         return found.with_everybody(list(state.clusters.of_client))
-
-
-class FedHC(ClusteredStrategy):
-    """FedHC: Ward's clusters of update directions in every round, means weighted by samples.
-
-    Parameters
-    ----------
-    num_clusters : int, "elbow" or "silhouette"
-        A number, or how it is chosen in every round.
-    distance : {"cosine", "euclidean"}
-        See `UpdateClustering`.
-    **options
-        See `ClusteredStrategy`.
-    """
-
-    def __init__(
-        self,
-        num_clusters: NumClusters = "silhouette",
-        *,
-        distance: Distance = "cosine",
-        **options: Unpack[Options],
-    ) -> None:
-        clustering = UpdateClustering(num_clusters, distance)
-        super().__init__(clustering, ClusterMean(weighted=True), **options)

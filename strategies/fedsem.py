@@ -1,17 +1,20 @@
-"""FedSEM: in every round, each client joins the cluster whose model is nearest to its own."""
+"""FedSEM: in every round, each client joins the cluster whose model is nearest to its own.
+
+M. Xie, G. Long, T. Shen, T. Zhou, X. Wang, J. Jiang, "Multi-center federated learning", 2020,
+https://arxiv.org/abs/2005.01026.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
-from strategies.aggregation import ClusterMean, cluster_models
-from strategies.base import ClusteredStrategy, Options
+from strategies.aggregation import cluster_models
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import canonical_labels
@@ -34,6 +37,7 @@ class ModelClustering(Clustering):
         Of k-means++.
     """
 
+    name: ClassVar[str] = "model"
     keeps_models: ClassVar[bool] = True
     num_clusters: int
     seed: int = 0
@@ -67,25 +71,3 @@ class ModelClustering(Clustering):
         kmeans = KMeans(number, n_init=10, random_state=self.seed)
         with threadpool_limits(1):  # so few points are done before threads have met
             return canonical_labels(kmeans.fit_predict(left * scale))
-
-
-class FedSem(ClusteredStrategy):
-    """FedSEM: clusters of client models, the plain mean per cluster.
-
-    Parameters
-    ----------
-    num_clusters : int
-    weighted_mean : bool
-        Weight clients by their number of samples.
-    **options
-        See `ClusteredStrategy`; `seed` starts k-means, too.
-    """
-
-    def __init__(
-        self, num_clusters: int, *, weighted_mean: bool = False, **options: Unpack[Options]
-    ) -> None:
-        super().__init__(
-            ModelClustering(num_clusters, options.get("seed", 0)),
-            ClusterMean(weighted_mean),
-            **options,
-        )

@@ -1,10 +1,14 @@
-"""FLT: clients are related by what an encoder sees in their data (Algorithms 2 and 3)."""
+"""FLT: clients are related by what an encoder sees in their data (Algorithms 2 and 3).
+
+H. Jamali-Rad, M. Abdizadeh, A. Singh, "Federated Learning With Taskonomy for Non-IID Data", IEEE
+TNNLS 34(11), 2022, https://doi.org/10.1109/TNNLS.2022.3152581.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Unpack
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
@@ -12,8 +16,6 @@ from numpy.typing import NDArray
 
 from fl_core import protocol
 from fl_core.protocol import NDArrays
-from strategies.aggregation import ClusterMean, GraphMean
-from strategies.base import ClusteredStrategy, Options
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import NumClusters
@@ -29,6 +31,8 @@ from strategies.signatures import (
 )
 
 Float32 = NDArray[np.float32]
+
+FINE_TUNE = ("refresh", "always", "never")
 
 _WIDTH = "its centroids have {} numbers"
 _LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger ones would overflow
@@ -67,10 +71,13 @@ class SignatureClustering(Clustering):
         Of UMAP.
     """
 
+    name: ClassVar[str] = "signature"
+    shares: ClassVar[str] = "centroids"
+    exact_number: ClassVar[bool] = True
     encoder: NDArrays = field(compare=False, repr=False)
     num_clusters: NumClusters = "elbow"
     num_centroids: int = 5
-    threshold: float = THRESHOLD
+    threshold: float = field(default=THRESHOLD, metadata={"option": "graph-threshold"})
     fine_tune_epochs: int = 5
     fine_tune_first: bool = False
     max_changed: int | None = 0
@@ -177,6 +184,20 @@ class SignatureClustering(Clustering):
         )
 
 
+def fine_tuning(when: str, epochs: int) -> tuple[int, bool]:
+    """Return `fine_tune_epochs` and `fine_tune_first` of `SignatureClustering`.
+
+    Parameters
+    ----------
+    when : {"refresh", "always", "never"}
+        Whether clients fine-tune the encoder when they are asked again (Enc1, pre-trained on data
+        like theirs), in the pre-round, too (Enc2, on other data), or not at all.
+    epochs : int
+        J.
+    """
+    return (0 if when == "never" else epochs), when == "always"
+
+
 class Signature(NamedTuple):
     """What a client answers.
 
@@ -220,54 +241,6 @@ def ask_signatures(
     widths = {client: own.centroids.shape[1] for client, own in found.items()}
     alike = conversation.keep_common_size(protocol.SIGNATURE, widths, _WIDTH)
     return {client: found[client] for client in alike}
-
-
-class Flt(ClusteredStrategy):
-    """FLT (Jamali-Rad et al.): one-shot relatedness by signatures.
-
-    Case II: FedAvg in disjoint clusters; Case I (`graph=True`): each client's model is the mean
-    over its neighbours in the graph.
-
-    Parameters
-    ----------
-    encoder : dict of arrays
-        See `SignatureClustering`, as for all parameters but these:
-    graph : bool
-        Case I instead of Case II.
-    weighted_mean : bool
-        Weight clients by their number of samples, as the paper does.
-    **options
-        See `ClusteredStrategy`; `seed` is UMAP's, too.
-    """
-
-    def __init__(
-        self,
-        encoder: NDArrays,
-        num_clusters: NumClusters = "elbow",
-        *,
-        graph: bool = False,
-        num_centroids: int = 5,
-        threshold: float = THRESHOLD,
-        fine_tune_epochs: int = 5,
-        fine_tune_first: bool = False,
-        max_changed: int | None = 0,
-        refresh_every: int = 0,
-        weighted_mean: bool = True,
-        **options: Unpack[Options],
-    ) -> None:
-        clustering = SignatureClustering(
-            encoder,
-            num_clusters,
-            num_centroids,
-            threshold,
-            fine_tune_epochs,
-            fine_tune_first,
-            max_changed,
-            refresh_every,
-            options.get("seed", 0),
-        )
-        aggregation = GraphMean(weighted_mean) if graph else ClusterMean(weighted_mean)
-        super().__init__(clustering, aggregation, **options)
 
 
 def _centroids(content: RecordDict) -> NDArray[np.generic]:

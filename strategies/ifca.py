@@ -1,10 +1,15 @@
-"""IFCA and IFCA-PFL: each client trains, of all cluster models, the one with its lowest loss."""
+"""IFCA and IFCA-PFL: each client trains, of all cluster models, the one with its lowest loss.
+
+A. Ghosh, J. Chung, D. Yin, K. Ramchandran, "An Efficient Framework for Clustered Federated
+Learning", NeurIPS 2020, https://arxiv.org/abs/2006.04088 (IFCA, by model averaging).
+A. Ali, A. Arafa, "RCC-PFL", 2025, Algorithm 2 (IFCA-PFL): see `spectral`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
@@ -12,8 +17,7 @@ from numpy.typing import NDArray
 
 from fl_core import protocol
 from fl_core.protocol import NDArrays
-from strategies.aggregation import ClusterMean, cluster_models
-from strategies.base import ClusteredStrategy, Options
+from strategies.aggregation import cluster_models
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.rounds import Clusters, Round
@@ -22,6 +26,25 @@ Float64 = NDArray[np.float64]
 DrawModel = Callable[[int], NDArrays]
 
 MAX_DRAWS = 100
+_DRAW_STREAM = 0x1FCA
+
+
+def drawn_models(initial_model: DrawModel, seed: int) -> DrawModel:
+    """Return a `draw_model` for `LossClustering`, each of whose models has a seed of its own.
+
+    Parameters
+    ----------
+    initial_model : callable
+        From a seed to a freshly initialised model.
+    seed : int
+        Of the run: another one draws other models.
+    """
+
+    def draw_model(number: int) -> NDArrays:
+        stream = np.random.SeedSequence([seed, number, _DRAW_STREAM])
+        return initial_model(int(stream.generate_state(1)[0]))
+
+    return draw_model
 
 
 def lowest_loss(losses: Float64) -> NDArray[np.int64]:
@@ -91,11 +114,14 @@ class LossClustering(Clustering):
         0: they are always asked.
     """
 
+    name: ClassVar[str] = "loss-inhabited"
+    shares: ClassVar[str] = "losses"
+    exact_number: ClassVar[bool] = True
     keeps_models: ClassVar[bool] = True
     num_clusters: int
     draw_model: DrawModel = field(compare=False)
     enforce: bool = True
-    stop_after: int = 0
+    stop_after: int = field(default=0, metadata={"option": "stop-reassociation"})
     _models: list[NDArrays] = field(default_factory=list, init=False, repr=False, compare=False)
     _unchanged: int = field(default=0, init=False, repr=False, compare=False)
 
@@ -208,50 +234,13 @@ class LossClustering(Clustering):
         }
 
 
-class Ifca(ClusteredStrategy):
-    """IFCA (Ghosh et al., 2020), model averaging: an empty cluster keeps its model.
+@dataclass
+class FreeLossClustering(LossClustering):
+    """IFCA's: what `LossClustering` is with `enforce=False`, under a name of its own."""
 
-    Parameters
-    ----------
-    num_clusters : int
-        M.
-    draw_model : callable
-        From 0, 1, 2, … to a freshly initialised model (arrays by parameter name), a different one
-        for each number.
-    stop_after : int
-        Clients are no longer asked once no one has changed cluster for so many rounds in a row;
-        0: they are always asked.
-    weighted_mean : bool
-        Weight clients by their number of samples.
-    **options
-        See `ClusteredStrategy`.
-    """
-
-    _enforce: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        num_clusters: int,
-        draw_model: DrawModel,
-        *,
-        stop_after: int = 0,
-        weighted_mean: bool = False,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(
-            LossClustering(num_clusters, draw_model, self._enforce, stop_after),
-            ClusterMean(weighted_mean),
-            **options,
-        )
-
-
-class IfcaPfl(Ifca):
-    """IFCA-PFL (Ali and Arafa, Algorithm 2): IFCA in which no cluster may be empty.
-
-    Parameters are those of `Ifca`.
-    """
-
-    _enforce: ClassVar[bool] = True
+    name: ClassVar[str] = "loss"
+    exact_number: ClassVar[bool] = False
+    enforce: bool = False
 
 
 def _wrong_losses(content: RecordDict, count: int) -> str | None:

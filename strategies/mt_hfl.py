@@ -1,49 +1,123 @@
-"""MT-HFL: spectral clusters, and a hierarchy of servers that shares only some layers."""
+"""MT-HFL: spectral clusters, and a hierarchy of servers that shares only some layers.
+
+A. Ali, A. Arafa, "Data Similarity-Based One-Shot Clustering for Multi-Task Hierarchical Federated
+Learning", 2024, https://arxiv.org/abs/2410.02733.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Unpack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-from strategies.aggregation import LpsGps
-from strategies.base import ClusteredStrategy, Options
-from strategies.grouping import NumClusters
-from strategies.spectral import SpectralClustering
+from fl_core.protocol import NDArrays
+from strategies.aggregation import Aggregation, ClusterMean, mean_model
+from strategies.rounds import Round
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
-class MtHfl(ClusteredStrategy):
-    """MT-HFL (Ali and Arafa): each cluster has a local server, and the common layers a global one.
+@dataclass(frozen=True)
+class LpsGps(Aggregation):
+    """MT-HFL's hierarchy (Algorithm 1): a local server per cluster, a global one above them.
+
+    Each cluster's local parameter server (LPS) runs FedAvg. Every `local_rounds` rounds, the LPSs
+    send their common layers to the global parameter server (GPS), which averages them, weighted by
+    the number of samples of each LPS's clients, and sends them back; the other layers stay.
+
+    Attributes
+    ----------
+    common_layers : tuple of str
+        Names of modules: `conv1` stands for all parameters and buffers below it.
+    local_rounds : int
+        Rounds of FedAvg at the LPSs for each exchange with the GPS.
+    weighted : bool
+        Whether the LPSs weight clients by their number of samples, as FedAvg does.
+    """
+
+    name: ClassVar[str] = "lps-gps"
+    common_layers: tuple[str, ...]
+    local_rounds: int = 1
+    weighted: bool = True
+
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return each LPS's model.
+
+        Raises
+        ------
+        ValueError
+            If the model has no such layer.
+        """
+        names = self._common(state.models[0])
+        models = ClusterMean(self.weighted)(state)
+        samples = [
+            sum(state.num_examples.get(client, 0) for client in state.clusters.members(cluster))
+            for cluster in range(len(models))
+        ]
+        if not names or state.number % self.local_rounds or not sum(samples):
+            return models
+        shared = mean_model([{n: model[n] for n in names} for model in models], samples)
+        return [{**model, **shared} for model in models]
+
+    def bytes_between_servers(self, state: Round) -> int:
+        """Return the bytes that all inhabited LPSs send to the GPS; it sends as many back."""
+        if state.number % self.local_rounds:
+            return 0
+        model = state.models[0]
+        size = sum(model[name].nbytes for name in self._common(model))
+        return size * len(set(state.clusters.of_client.values()))
+
+    def _common(self, model: NDArrays) -> list[str]:
+        for layer in self.common_layers:
+            if not any(_is_below(name, layer) for name in model):
+                layers = dict.fromkeys(name.rpartition(".")[0] or name for name in model)
+                raise ValueError(
+                    f'common-layers names "{layer}", but the model\'s layers are '
+                    f"{', '.join(layers)}."
+                )
+        return [n for n in model if any(_is_below(n, layer) for layer in self.common_layers)]
+
+
+def common_layers(wanted: str, model: nn.Module, model_name: str) -> tuple[str, ...]:
+    """Return the names of the modules that MT-HFL's clusters share.
 
     Parameters
     ----------
-    num_clusters : int, "elbow" or "silhouette"
-        T, the number of tasks, or how it is chosen from the dendrogram.
-    common_layers : sequence of str
-        The modules that all clusters share: the paper takes a CNN's convolutions, an MLP's first
-        layer.
-    local_rounds : int
-        Rounds of FedAvg inside the clusters for each exchange with the global server.
-    num_eigenvectors, linkage
-        As in `RccPfl`.
-    weighted_mean : bool
-        Weight a cluster's clients by their number of samples, as FedAvg does.
-    **options
-        See `ClusteredStrategy`.
-    """
+    wanted : str
+        "paper": the convolutions, or, in a perceptron, the first layer (section IV); a model of one
+        layer has nothing to share, as the last layer is each task's own. "conv": the convolutions.
+        Else names of modules, separated by commas.
+    model : torch.nn.Module
+    model_name : str
+        For messages.
 
-    def __init__(
-        self,
-        num_clusters: NumClusters = "elbow",
-        *,
-        common_layers: Sequence[str],
-        local_rounds: int = 1,
-        num_eigenvectors: int = 20,
-        linkage: str = "average",
-        weighted_mean: bool = True,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(
-            SpectralClustering(num_clusters, num_eigenvectors, linkage),
-            LpsGps(tuple(common_layers), local_rounds, weighted_mean),
-            **options,
-        )
+    Raises
+    ------
+    ValueError
+        If the model has no such module, or no convolution.
+    """
+    from torch import nn  # noqa: PLC0415 - a server with layers of its own needs no torch
+
+    layers = [n for n, m in model.named_modules() if list(m.parameters(recurse=False))]
+    convolutions = tuple(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
+    if wanted == "paper":
+        return convolutions or tuple(layers[:1] if len(layers) > 1 else ())
+    if wanted == "conv":
+        if not convolutions:
+            raise ValueError(
+                f'common-layers is "conv", but {model_name} has no convolution: its layers are '
+                f"{', '.join(layers)}."
+            )
+        return convolutions
+    names = tuple(wanted.split(","))
+    for name in names:
+        if name not in layers:
+            raise ValueError(
+                f'common-layers names "{name}", but the layers of {model_name} are '
+                f"{', '.join(layers)}."
+            )
+    return names
+
+
+def _is_below(parameter: str, layer: str) -> bool:
+    return parameter == layer or parameter.startswith(f"{layer}.")

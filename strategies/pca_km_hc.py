@@ -1,18 +1,20 @@
-"""PCA + k-means + HC: FLT's linear competitor, with no encoder and no manifold."""
+"""PCA + k-means + HC: FLT's linear competitor, with no encoder and no manifold.
+
+Described by Jamali-Rad et al., 2022 (see `flt`), section IV-C, after D. K. Dennis, T. Li,
+V. Smith, "Heterogeneity for the win: one-shot federated clustering", ICML 2021, PMLR 139.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
-from strategies.aggregation import ClusterMean
-from strategies.base import ClusteredStrategy, Options
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.flt import ask_signatures
@@ -40,6 +42,9 @@ class LinearSignatureClustering(Clustering):
         Any of scipy's linkage methods.
     """
 
+    name: ClassVar[str] = "linear-signature"
+    shares: ClassVar[str] = "centroids"
+    exact_number: ClassVar[bool] = True
     num_clusters: NumClusters = "elbow"
     num_centroids: int = 5
     num_components: int = 128
@@ -97,30 +102,3 @@ class LinearSignatureClustering(Clustering):
         }
         answers = ask_signatures(conversation, RecordDict(), options, clients, width)
         return {client: answer.centroids for client, answer in answers.items()}
-
-
-class PcaKmHc(ClusteredStrategy):
-    """PCA + k-means at the clients, hierarchical clustering at the server, FedAvg per cluster.
-
-    Parameters
-    ----------
-    num_clusters, num_centroids, num_components, linkage
-        See `LinearSignatureClustering`.
-    weighted_mean : bool
-        Weight clients by their number of samples.
-    **options
-        See `ClusteredStrategy`.
-    """
-
-    def __init__(
-        self,
-        num_clusters: NumClusters = "elbow",
-        *,
-        num_centroids: int = 5,
-        num_components: int = 128,
-        linkage: str = "average",
-        weighted_mean: bool = True,
-        **options: Unpack[Options],
-    ) -> None:
-        clustering = LinearSignatureClustering(num_clusters, num_centroids, num_components, linkage)
-        super().__init__(clustering, ClusterMean(weighted_mean), **options)

@@ -1,9 +1,14 @@
-"""One-shot clustering by the relevance of eigenvectors (RCC-PFL Proc. 1, MT-HFL Algorithm 2)."""
+"""One-shot clustering by the relevance of eigenvectors (RCC-PFL Proc. 1, MT-HFL Algorithm 2).
+
+A. Ali, A. Arafa, "RCC-PFL: Robust Client Clustering under Noisy Labels in Personalized Federated
+Learning", 2025, https://arxiv.org/abs/2503.19886; for MT-HFL, see `mt_hfl`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
@@ -45,6 +50,9 @@ class SpectralClustering(Clustering):
         d, the length of an eigenvector; by default, the most common one of those that come.
     """
 
+    name: ClassVar[str] = "spectral"
+    shares: ClassVar[str] = "eigenvectors"
+    exact_number: ClassVar[bool] = True
     num_clusters: NumClusters = "elbow"
     num_eigenvectors: int = 20
     linkage: str = "average"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fl_app import systems
 from fl_app.cli import parse_override
-from fl_app.config import AGGREGATIONS, CLUSTERINGS, STRATEGIES, parse_config
+from fl_app.config import parse_config
 from fl_app.report.tables import render, strategy_table
+from strategies.catalogue import SYSTEMS
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -28,10 +28,8 @@ def test_the_defaults_are_valid():
     assert found.model == "logistic-regression"
 
 
-def test_every_strategy_that_can_be_named_can_be_built():
-    assert tuple(systems.CLUSTERINGS) == CLUSTERINGS
-    assert tuple(systems.AGGREGATIONS) == tuple(AGGREGATIONS)
-    assert config(strategy="all").strategy == STRATEGIES
+def test_all_strategies_are_those_of_the_catalogue():
+    assert config(strategy="all").strategy == tuple(SYSTEMS)
 
 
 @pytest.mark.parametrize(
@@ -46,11 +44,6 @@ def test_every_strategy_that_can_be_named_can_be_built():
 )
 def test_a_pair_is_named_as_a_strategy_or_runs_beside_them(keys, expected):
     assert config(**keys).strategy == expected
-
-
-def test_a_pair_weights_clients_as_its_aggregations_paper_does():
-    weighted = {name: systems.system(name).weighted for name in ("own+mean", "single+graph")}
-    assert weighted == {"own+mean": False, "single+graph": True}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
-from fl_app.config import STRATEGIES
 from fl_app.simulate import _is_chatter, private_superlink, run_app
+from strategies.catalogue import SYSTEMS
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,7 +56,7 @@ def test_one_worker_and_two_give_the_same_results_and_leave_no_process(tmp_path,
     assert not processes_with(marker)
 
     runs = {one["strategy"]: one for one in summaries[0]["runs"]}
-    assert tuple(runs) == STRATEGIES == tuple(r["strategy"] for r in summaries[0]["table"])
+    assert tuple(runs) == tuple(SYSTEMS) == tuple(r["strategy"] for r in summaries[0]["table"])
     for name, one in runs.items():
         assert min(one["accuracy-per-client"]) >= 0  # all are numbers
         assert one["failures"] == {}

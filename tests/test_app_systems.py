@@ -6,9 +6,10 @@ import random
 import numpy as np
 import pytest
 
-from fl_app.config import AGGREGATIONS, CLUSTERINGS, STRATEGIES, SYSTEMS, parse_config
+from fl_app.config import parse_config
 from fl_app.systems import Setting, build_strategy
 from fl_core.federation import simulate_federation
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS
 from tests.app_runs import (
     DEFAULTS,
     SGD,
@@ -49,7 +50,7 @@ def every_strategy(tmp_path_factory):
     return folder / "in-order", summary, shuffled
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_a_strategy_runs_by_its_name(every_strategy, name):
     folder, summary, _ = every_strategy
     one = of_strategy(summary, name)
@@ -67,7 +68,7 @@ def test_a_strategy_runs_by_its_name(every_strategy, name):
 
 def test_no_strategy_depends_on_the_order_of_replies(every_strategy):
     _, summary, shuffled = every_strategy
-    for name in STRATEGIES:
+    for name in SYSTEMS:
         one, other = of_strategy(summary, name), of_strategy(shuffled, name)
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
     assert without_seconds(summary) == without_seconds(shuffled)
@@ -85,7 +86,7 @@ def every_pair(tmp_path_factory):
     options = SGD | untrained_encoder(folder) | {"model": "mlp-32", "evaluate_every": 2}
     with pytest.MonkeyPatch.context() as patch:  # two dozen pictures that nobody looks at
         patch.setattr("fl_app.report.results.draw_similarity", lambda path, *args, **kwargs: path)
-        summary = run(folder / "out", strategy=",".join([*STRATEGIES, *PAIRS]), **options)
+        summary = run(folder / "out", strategy=",".join([*SYSTEMS, *PAIRS]), **options)
     return folder / "out", summary
 
 
@@ -104,13 +105,13 @@ def test_a_clustering_runs_with_an_aggregation(every_pair, pair):
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, s in SYSTEMS.items() if s.weighted == AGGREGATIONS[s.aggregation]]
+    "name", [n for n, s in SYSTEMS.items() if s.weighted == s.aggregation.weighted]
 )
 def test_a_name_is_its_pair(every_pair, name):
     _, summary = every_pair
     system = SYSTEMS[name]
     named = of_strategy(summary, name)
-    pair = of_strategy(summary, f"{system.clustering}+{system.aggregation}")
+    pair = of_strategy(summary, f"{system.clustering.name}+{system.aggregation.name}")
     for key in ("accuracy-per-client", "clusters"):
         assert named[key] == pair[key]
 

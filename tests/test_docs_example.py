@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl_app import systems
 from fl_core import protocol
 from strategies import ClusteredStrategy, ClusterMean
+from strategies.catalogue import SYSTEMS, System
 from tests.app_runs import run as run_app
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, fail, in_rounds, run, toy_app, weights, with_arrays
@@ -65,8 +65,8 @@ def test_the_page_uses_the_example_as_it_can_be_used(example):
 def test_what_the_page_says_of_noise_is_so(
     example, tmp_path, monkeypatch, noise, rate, least, most
 ):
-    monkeypatch.setitem(systems.CLUSTERINGS, "single", lambda setting: example(3, setting.seed))
-    options = {"strategy": "single,rcc-pfl", "noise": noise, "noise_rate": rate}
+    monkeypatch.setitem(SYSTEMS, "bias", System(example, ClusterMean, False))
+    options = {"strategy": "bias,rcc-pfl", "noise": noise, "noise_rate": rate}
     found, spectral = run_app(tmp_path, clients=25, num_server_rounds=1, **options)["runs"]
     assert least <= found["ari"] <= most
     assert spectral["ari"] == 1

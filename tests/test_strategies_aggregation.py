@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from strategies.aggregation import (
     ClusterMean,
     GraphMean,
-    LpsGps,
     carry_over,
     cluster_models,
     mean_model,
 )
+from strategies.mt_hfl import LpsGps
 from strategies.rounds import Clusters, Round, Update
 
 

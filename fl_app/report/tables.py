@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fl_app.config import BASELINES
+from strategies.catalogue import BASELINES
 
 WIDTH = 100
 _MOST_ROUNDS = 14  # columns that fit

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -11,6 +12,7 @@ from strategies.grouping import canonical_labels
 class BiasClustering(Clustering):
     """k-means on the direction in which round 1 moves the last bias; then it stays."""
 
+    name: ClassVar[str] = "bias"
     num_clusters: int
     seed: int = 0
 

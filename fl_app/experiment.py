@@ -27,6 +27,7 @@ from fl_app.systems import (
 )
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir
+from fl_core.extras import need_extra
 from fl_core.federation import simulate_federation
 from fl_core.models import ImageShape
 from fl_core.own_images import Survey, agree
@@ -50,6 +51,7 @@ def run_experiment(config: Config, grid: Grid) -> None:
         One sentence that says what is wrong and what to do.
     """
     checkpoints = Checkpoints(config, output_folder(config.output_dir, config.resume))
+    need_extra("matplotlib", "a server, which draws pictures,")
     if config.dataset == OWN_IMAGES:
         _run_on_devices(config, grid, checkpoints)
     else:
@@ -377,6 +379,8 @@ def check(setting: Setting, num_clients: int) -> None:
     config = setting.config
     initial_model(setting)
     clusterings = clusterings_of(config.strategy)
+    if "signature" in clusterings:
+        need_extra("umap", "the clustering signature (flt)", "use pca-km-hc")
     if "spectral" in clusterings:
         _check_features(config, setting.images.image_shape)
     for name in config.strategy:

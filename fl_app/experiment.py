@@ -47,7 +47,7 @@ def run_experiment(config: Config, grid: Grid) -> None:
 
     Raises
     ------
-    ValueError, OSError, RuntimeError
+    ValueError, OSError, RuntimeError, ImportError
         One sentence that says what is wrong and what to do.
     """
     checkpoints = Checkpoints(config, output_folder(config.output_dir, config.resume))

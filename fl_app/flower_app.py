@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _FILE = "pyproject.toml"
+_WANTED = "name the project's folder with --app, or leave --app out."
 
 
 def installed_app() -> Path:
@@ -90,9 +91,6 @@ def _read(app: Path) -> dict[str, Any]:
     if "app" not in described.get("tool", {}).get("flwr", {}):
         raise ValueError(_no_app(app))
     return described
-
-
-_WANTED = "name the project's folder with --app, or leave --app out."
 
 
 def _no_app(app: Path) -> str:

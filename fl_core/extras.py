@@ -37,11 +37,6 @@ def need_extra(package: str, user: str, instead: str = "") -> None:
     ------
     MissingExtraError
         If it is not installed.
-
-    Examples
-    --------
-    >>> EXTRA_OF["ray"]
-    'simulation'
     """
     if find_spec(package) is None:
         raise _missing(package, user, instead)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clients.attacks import ATTACKS
-from fl_app.cli import read_defaults
+from fl_app.flower_app import read_defaults
 from fl_app.simulate import simulate
 
 ROOT = Path(__file__).parents[1]

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
-from fl_app.cli import read_defaults
 from fl_app.config import Config, parse_config
+from fl_app.flower_app import read_defaults
 from fl_app.simulate import simulate
 from fl_core.federation import Federation, simulate_federation
 from fl_core.models import build_model

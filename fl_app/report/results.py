@@ -18,14 +18,6 @@ from safetensors.numpy import save_file
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fl_app.config import Config
-from fl_app.report.pictures import (
-    draw_accuracy_per_client,
-    draw_accuracy_per_round,
-    draw_clusters,
-    draw_label_counts,
-    draw_similarity,
-)
-from fl_app.report.pictures.clusters import MOST_CLUSTERS
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
 from fl_core import protocol
@@ -322,10 +314,12 @@ class Results:
         with replacing(self.folder / f"partition-seed-{seed}.npz") as path:
             np.savez_compressed(path, allow_pickle=False, **arrays)
         if seed == self.config.seed:
+            from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
+
             noisy = federation.label_counts(noisy=True)
             true = federation.label_counts(noisy=False)
             self.pictures.append(
-                draw_label_counts(
+                pictures.draw_label_counts(
                     self.folder / "labels-per-client.png",
                     noisy,
                     partition.client_tasks.tolist(),
@@ -360,8 +354,10 @@ class Results:
                 )
             if len(clients) > _MOST_DRAWN:
                 return
+            from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
+
             self.pictures.append(
-                draw_similarity(
+                pictures.draw_similarity(
                     self.folder / f"{name}.png",
                     found.similarity,
                     found.merges,
@@ -378,11 +374,13 @@ class Results:
         path = self.folder / "clusters.png"
         if self.config.features != "hog" or run.tasks is None or path in self.pictures:
             return
+        from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
+
         shown = typical_of_clusters(
-            federation, run.of_client, run.tasks, len(run.reports), MOST_CLUSTERS
+            federation, run.of_client, run.tasks, len(run.reports), pictures.MOST_CLUSTERS
         )
         self.pictures.append(
-            draw_clusters(
+            pictures.draw_clusters(
                 path,
                 shown,
                 len(set(run.of_client.values())),
@@ -396,11 +394,13 @@ class Results:
         print_results(table_rows(self.runs), [run.as_json() for run in self.runs])
         curves = self._curves()
         if any(rounds.size for rounds, _ in curves.values()):
+            from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
+
             self.pictures.append(
-                draw_accuracy_per_round(self.folder / "accuracy-per-round.png", curves)
+                pictures.draw_accuracy_per_round(self.folder / "accuracy-per-round.png", curves)
             )
             self.pictures.append(
-                draw_accuracy_per_client(
+                pictures.draw_accuracy_per_client(
                     self.folder / "accuracy-per-client.png",
                     {
                         name: _stacked([r.accuracies for r in self.runs if r.strategy == name])

@@ -28,6 +28,7 @@ from fl_app.report.pictures.style import (
     task_colour,
 )
 from fl_app.report.typical import TypicalImages
+from fl_core.extras import load_extra
 
 MOST_CLUSTERS = 6  # fit on a page
 _LARGEST = 0.74  # inches that the longer side of an image takes at most
@@ -216,7 +217,7 @@ def edge_strengths(image: NDArray[np.uint8]) -> NDArray[np.float64]:
     image : NDArray[np.uint8], shape (C, H, W)
     """
     # Imported here: only runs that draw this picture need scikit-image.
-    from skimage.feature import hog  # noqa: PLC0415
+    hog = load_extra("skimage.feature", "clusters.png").hog
 
     # (block rows, block columns, cell rows, cell columns, orientations); with the arguments that
     # clients.hog equals, and by scikit-image so that the picture is a second opinion.

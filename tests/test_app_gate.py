@@ -441,6 +441,7 @@ def test_the_superlink_has_a_few_requests_at_a_time_and_heartbeats_do_not_wait_f
 def test_answers_count_until_they_are_read(monkeypatch):
     """What its receiver does not read, the SuperLink holds: all of it."""
     monkeypatch.setattr(callers, "MOST_BYTES_OF_DEVICE", 100)
+    monkeypatch.setattr(gate_application, "MOST_BYTES_OF_NAMES", 50)
 
     async def steps():
         transport = httpx.MockTransport(
@@ -472,6 +473,13 @@ def test_answers_count_until_they_are_read(monkeypatch):
 
     # The first device has no room for a second answer, another has; and then it has again.
     assert asyncio.run(steps()) == [503, 200, 200]
+
+
+def test_a_short_answer_is_not_lost_however_full_the_gate_is(monkeypatch):
+    """It says what the SuperLink has done: asked again, it would say something else."""
+    monkeypatch.setattr(callers, "MOST_BYTES_OF_DEVICE", 0)
+    answer = httpx.Response(200, headers={"content-length": "4"}, stream=httpx.ByteStream(b"done"))
+    assert pass_through(Upstream(answer))[0]["status"] == 200
 
 
 def test_who_has_hung_up_in_the_line_is_not_passed_on(monkeypatch):

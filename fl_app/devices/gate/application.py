@@ -133,7 +133,11 @@ class Gate:
             with self._callers.request(key, address) as held:
                 response = await self._ask(scope, receive, key, held)
                 try:
-                    held.add(int(response.headers.get("content-length", 0)))
+                    size = int(response.headers.get("content-length", 0))
+                    # Only objects and apps are longer, and can be asked for again: a short answer
+                    # says what the SuperLink has done, and must not be lost.
+                    if size > MOST_BYTES_OF_NAMES:
+                        held.add(size)
                     await self._pass_back(response, send, address)
                 finally:
                     await response.aclose()

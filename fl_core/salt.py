@@ -15,6 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 KEY = "salt"
 _MAGIC = b"\x93NUMPY\x01\x00"
 _LENGTH = 2  # bytes, after the magic string
+_COMMENT = b" # "
 
 
 class Salt:
@@ -32,15 +33,16 @@ class Salt:
         # With the original, since only then its id stays its own.
         self._made: dict[int, tuple[Array, Array]] = {}
 
-    def added_to(self, content: RecordDict, *, arrays: bool = True) -> RecordDict:
+    def added_to(self, content: RecordDict, *, longest: int | None = None) -> RecordDict:
         """Return a copy of a message's content, each record and array of which holds the salt.
 
         Parameters
         ----------
         content : RecordDict
             Stays as it is.
-        arrays : bool
-            Whether arrays get it, too: those computed from private data need none.
+        longest : int, optional
+            Only arrays of at most so many bytes get it: of the rest of what is computed from
+            private data, nobody foresees a bit.
         """
         records: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {}
         for name, record in content.items():
@@ -48,10 +50,13 @@ class Salt:
                 records[name] = ConfigRecord({**record, KEY: self.text})
             elif isinstance(record, MetricRecord):
                 records[name] = MetricRecord({**record, KEY: self._as_numbers()})
-            elif isinstance(record, ArrayRecord) and arrays:
-                records[name] = ArrayRecord({key: self._once(one) for key, one in record.items()})
             else:
-                records[name] = record
+                records[name] = ArrayRecord(
+                    {
+                        key: self._once(one) if longest is None or len(one.data) <= longest else one
+                        for key, one in record.items()
+                    }
+                )
         return RecordDict(records)
 
     def _as_numbers(self) -> list[int]:
@@ -65,7 +70,13 @@ class Salt:
 
 
 def without_salt(content: RecordDict) -> RecordDict:
-    """Return a content without the salt in its records; arrays are as they were sent."""
+    """Return a content as it was before it got a salt.
+
+    Raises
+    ------
+    ValueError
+        If an array with a comment is no array.
+    """
     records: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {}
     for name, record in content.items():
         if isinstance(record, ConfigRecord):
@@ -73,7 +84,9 @@ def without_salt(content: RecordDict) -> RecordDict:
         elif isinstance(record, MetricRecord):
             records[name] = MetricRecord({k: v for k, v in record.items() if k != KEY})
         else:
-            records[name] = record
+            records[name] = ArrayRecord(
+                {k: Array(v.numpy()) if _COMMENT in _header(v) else v for k, v in record.items()}
+            )
     return RecordDict(records)
 
 
@@ -88,11 +101,19 @@ def array_with_comment(array: Array, comment: str) -> Array:
     >>> array_with_comment(Array(np.array([1.5, 2.5])), "0f1e").numpy()
     array([1.5, 2.5])
     """
-    if not array.data.startswith(_MAGIC):
+    old = _header(array)
+    if not old:
         return array
-    start = len(_MAGIC) + _LENGTH
-    end = start + int.from_bytes(array.data[len(_MAGIC) : start], "little")
-    header = array.data[start:end].rstrip() + f" # {comment}\n".encode("ascii")
+    header = old.rstrip() + _COMMENT + f"{comment}\n".encode("ascii")
     length = len(header).to_bytes(_LENGTH, "little")
-    data = b"".join([_MAGIC, length, header, memoryview(array.data)[end:]])
+    numbers = memoryview(array.data)[len(_MAGIC) + _LENGTH + len(old) :]
+    data = b"".join([_MAGIC, length, header, numbers])
     return Array(dtype=array.dtype, shape=array.shape, stype=array.stype, data=data)
+
+
+def _header(array: Array) -> bytes:
+    """Return the line that NumPy writes before an array's numbers; empty if there is none."""
+    start = len(_MAGIC) + _LENGTH
+    if not array.data.startswith(_MAGIC):
+        return b""
+    return array.data[start : start + int.from_bytes(array.data[len(_MAGIC) : start], "little")]

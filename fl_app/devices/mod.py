@@ -9,13 +9,15 @@ from flwr.common.constant import SUPERLINK_NODE_ID
 from fl_app.config import OWN_IMAGES, parse_config
 from fl_core.salt import Salt
 
+_FORESEEABLE = 1024  # bytes of an array, which may be but a counter
+
 
 def device_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer as the app does, but only the SuperLink, and so that nobody foresees the answer.
 
     Without the salt, another device could keep this one's answer out of the SuperLink's store: all
-    devices answer some queries alike (`fl_core.salt`). Arrays come from private data and need none.
-    A simulated client is left alone.
+    devices answer some queries alike (`fl_core.salt`), and count the same batches. A simulated
+    client is left alone.
 
     Raises
     ------
@@ -27,7 +29,7 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
     check_sender(message, context)
     answer = call_next(message, context)
     if answer.has_content():
-        answer.content = Salt().added_to(answer.content, arrays=False)
+        answer.content = Salt().added_to(answer.content, longest=_FORESEEABLE)
     return answer
 
 

@@ -29,8 +29,11 @@ def test_the_required_keys_are_there():
 
 def test_it_agrees_with_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for key, own in (("title", "name"), ("version", "version"), ("license", "license")):
+    for key, own in (("title", "name"), ("version", "version")):
         assert CITATION[key] == project[own]
+    assert CITATION["license"] == "Apache-2.0"
+    text = (ROOT / project["license"]["file"]).read_text(encoding="utf-8")
+    assert text.split()[:4] == ["Apache", "License", "Version", "2.0,"]
 
 
 def test_the_four_papers_are_references():

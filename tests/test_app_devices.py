@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
 from fl_core.model_file import load_model
 from fl_core.salt import KEY as SALT
+from fl_core.salt import without_salt
 from tests.app_runs import untrained_encoder, whole_space
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.local_grid import LocalGrid
@@ -63,6 +65,15 @@ class Devices(LocalGrid):
             for node, name in zip(self.contexts, self.names, strict=True)
             if self.looks not in self.away.get(name, ())
         }
+
+    def send_and_receive(self, messages, *, timeout=None):
+        """Take the salt out of answers, as the server's own grid does."""
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        for reply in replies:
+            if reply.has_content():
+                with suppress(Exception):  # spoilt ones are as they are
+                    reply.content = without_salt(reply.content)
+        return replies
 
     def asked(self, name):
         node = self.node_of(self.names.index(name))

@@ -16,7 +16,7 @@ from flwr.supercore.primitives.asymmetric import (
     sign_message,
 )
 
-from fl_app.devices.gate.application import Application, Gate
+from fl_app.devices.gate.application import Gate
 
 PULL = b"/v1/fleet/pull-messages"
 PUSH = b"/v1/fleet/push-object"
@@ -72,7 +72,7 @@ def pass_through(
 
 
 async def ask(
-    application: Application,
+    application: Gate,
     receive: Callable,
     *,
     target: bytes = PULL,
@@ -99,7 +99,7 @@ async def ask(
     return answered
 
 
-async def post(application: Application, body: bytes = b"", **request) -> int | None:
+async def post(application: Gate, body: bytes = b"", **request) -> int | None:
     """Send one whole body and return the status; None: no answer."""
 
     async def receive() -> dict:

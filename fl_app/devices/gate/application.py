@@ -26,7 +26,6 @@ from fl_app.devices.gate.pushes import RefusedPushError, check_push
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
-Application = Callable[[Event, Receive, Send], Awaitable[None]]
 
 FLEET_PATHS = frozenset(
     f"/v1/fleet/{name}".encode("ascii")
@@ -122,7 +121,7 @@ class Gate:
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        address = scope["client"][0] if scope["client"] else "unknown"
+        address = _address(scope)
         try:
             length, key = _checked_length(scope), signer(scope["headers"])
             if key is None:
@@ -144,9 +143,9 @@ class Gate:
         except _DeviceGoneError:
             return
         except FullError:
-            await _refuse(scope, send, address, 503, "too much at a time, to try again")
+            await _refuse(scope, send, 503, "too much at a time, to try again")
         except _RefusedError as refused:
-            await _refuse(scope, send, address, refused.status, str(refused))
+            await _refuse(scope, send, refused.status, str(refused))
 
     async def _ask(self, scope: Event, receive: Receive, key: bytes, held: Held) -> httpx.Response:
         """Pass a request on, and return the SuperLink's answer, of which nothing is read yet."""
@@ -155,8 +154,8 @@ class Gate:
         connection: Connection | None = scope.get("state", {}).get("connection")
         if device is not None and connection is not None:
             connection.is_devices()
-        push = device is not None and path == _PUSH_MESSAGES
-        async with device.one_push() if device and push else nullcontext():
+        pushing = device if path == _PUSH_MESSAGES else None
+        async with pushing.one_push() if pushing is not None else nullcontext():
             body = await _body(receive, held)
             if path == _PUSH_MESSAGES:
                 _check(body)
@@ -166,8 +165,8 @@ class Gate:
                     raise _DeviceGoneError  # it will ask again
                 started = time.monotonic()
                 response = await self._send(scope, body)
-                if device is not None and push:
-                    device.rest_after(time.monotonic() - started)
+                if pushing is not None:
+                    pushing.rest_after(time.monotonic() - started)
         held.give_back()
         return await self._learnt_from(response, key, path)
 
@@ -194,13 +193,12 @@ class Gate:
             )
 
     async def _send(self, scope: Event, body: bytearray) -> httpx.Response:
-        address = scope["client"][0] if scope["client"] else "unknown"
         request = self._client.build_request(
             "POST",
             f"https://{self._superlink}{scope['raw_path'].decode('ascii')}",
             headers=[
                 *_end_to_end(scope["headers"]),
-                (b"x-forwarded-for", address.encode("ascii")),
+                (b"x-forwarded-for", _address(scope).encode("ascii")),
             ],
             content=_slices(body),
         )
@@ -315,10 +313,15 @@ async def _stream(response: httpx.Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _refuse(scope: Event, send: Send, address: str, status: int, reason: str) -> None:
+def _address(scope: Event) -> str:
+    """Return where a request comes from."""
+    return str(scope["client"][0]) if scope["client"] else "unknown"
+
+
+async def _refuse(scope: Event, send: Send, status: int, reason: str) -> None:
     _log.warning(
         "refused %s with %d, %s: %s %.100r",
-        *(address, status, reason, scope["method"], scope["raw_path"]),
+        *(_address(scope), status, reason, scope["method"], scope["raw_path"]),
     )
     await send(
         {

@@ -24,8 +24,8 @@ class Aggregation(ABC):
     per_client : bool
         False: there is one model for each cluster; True: one for each client.
     weighted : bool
-        Whether clients count by their number of samples. The class's own value is the default of
-        pairs that no paper has.
+        Whether clients count by their number of samples. The class's own value is the default for
+        pairs that no paper describes.
     """
 
     name: ClassVar[str] = ""
@@ -49,7 +49,7 @@ class ClusterMean(Aggregation):
     ----------
     weighted : bool
         False: the plain mean over the cluster's clients, as in RCC-PFL; True: weighted by their
-        numbers of samples. A cluster of which no client answered keeps its model.
+        numbers of samples. A cluster from which no client answered keeps its model.
     """
 
     name: ClassVar[str] = "mean"

@@ -23,11 +23,11 @@ from strategies.updates import cosine_similarities, update_vector
 class RecursiveBipartition(Clustering):
     """Sattler et al.'s clustered federated learning (2021, Algorithms 1 and 2).
 
-    A cluster is split when ‖mean of updates‖ < ε₁, which says that it is near a stationary point of
-    their common objective, while max ‖update‖ > ε₂, which says that it is one for not all of its
-    clients. The two parts are those with the lowest maximal cosine similarity across, which
-    single linkage finds. The paper advises thresholds in proportion to the longest mean update
-    seen, and that is how they are given here, so that they fit any model and learning rate.
+    A cluster is split when ‖mean of updates‖ < ε₁, so it is near a stationary point of its
+    clients' common objective, while max ‖update‖ > ε₂, so the point does not suit all of them. The
+    two parts are those with the lowest maximal cosine similarity across, which single linkage
+    finds. The paper advises thresholds in proportion to the longest mean update seen; they are
+    given that way here, and so fit any model and learning rate.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class RecursiveBipartition(Clustering):
     _longest: float = field(default=0.0, init=False, repr=False, compare=False)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Return one cluster of all: nobody has trained."""
+        """Return one cluster with everybody: nobody has trained."""
         self._longest = 0.0
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 

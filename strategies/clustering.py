@@ -1,6 +1,6 @@
-"""Clusterings: each finds out which client belongs to which cluster, before training or during it.
+"""Clusterings: each finds out which client belongs to which cluster, before or during training.
 
-Those that RCC-PFL (section V) is compared with are here; the papers' are in files of their own.
+Those with which RCC-PFL (section V) is compared are here; the papers' are in files of their own.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from strategies.rounds import Clusters, Round
 class Clustering(ABC):
     """A way to group clients.
 
-    Only `find` must be written. One that groups again in every round does so before the clients
-    train, asking them (`before_training`), or after it, by what they sent (`after_training`).
+    Only `find` must be written. A clustering that groups anew in every round does so before the
+    clients train, by asking them (`before_training`), or afterwards, by what they sent
+    (`after_training`).
 
     Attributes
     ----------
     name : str
         By which a configuration pairs it with an aggregation.
     shares : str
-        What clients tell of their data so that they can be grouped: "eigenvectors", "centroids", …;
+        What clients reveal of their data in order to be grouped: "eigenvectors", "centroids", …;
         "updates": no more than what they send when they train; "nothing": not even that is used.
     exact_number : bool
-        Whether it makes exactly as many clusters as it is told, so that there must be as many
+        Whether it makes exactly as many clusters as it is told, and so needs at least as many
         clients. A clustering that cannot choose the number itself has no default for its field
         `num_clusters`.
     needs_tasks : bool
@@ -56,7 +57,7 @@ class Clustering(ABC):
         """Return the clusters of `conversation.nodes` before round 1, asking clients as needed."""
 
     def first_models(self, initial: NDArrays, count: int) -> list[NDArrays]:
-        """Return the models with which `count` clusters start: one and the same for all."""
+        """Return the models with which `count` clusters start: the same one for all."""
         return [initial] * count
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
@@ -84,7 +85,7 @@ class Clustering(ABC):
     def memory(self) -> dict[str, Any]:
         """Return what it has learnt since `find`, for a checkpoint: plain values and arrays.
 
-        By default, the fields of a dataclass that are no arguments of its constructor.
+        By default, the fields of a dataclass that are not arguments of its constructor.
         """
         own = getattr(self, "__dataclass_fields__", {}).values()
         learnt = [f.name for f in own if not f.init and hasattr(self, f.name)]
@@ -185,7 +186,7 @@ class RandomClusters(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Give newcomers the places that were theirs all the time, and leave out the others."""
+        """Give newcomers the places that were theirs all along, and leave out the others."""
         known = [client for client in newcomers if client < sum(self.sizes)]
         for client in set(newcomers) - set(known):
             conversation.leave_out(client, "clustering", "the random clusters have no place for it")
@@ -211,7 +212,7 @@ class SingleCluster(Clustering):
     shares: ClassVar[str] = "nothing"
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Return one cluster of all clients."""
+        """Return one cluster with all clients."""
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
 

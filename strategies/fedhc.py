@@ -31,12 +31,12 @@ class UpdateClustering(Clustering):
 
     The paper's distance is 1 − cos(g_i, g_j), and ‖u − v‖² = 2(1 − cos) for unit vectors, on which
     Ward's method is exact. A client that does not take part in a round keeps its last direction;
-    one that never has is in the largest cluster.
+    one that has never taken part is in the largest cluster.
 
     Attributes
     ----------
     num_clusters : int, "elbow" or "silhouette"
-        A number, at most as many as there are directions; or how it is chosen in every round.
+        A number, capped at the number of directions; or how it is chosen in every round.
     distance : {"cosine", "euclidean"}
         What is compared: directions, as in the paper; or the updates themselves, as in the earlier
         FL+HC, which also tells a blown-up update from an honest one.
@@ -50,12 +50,12 @@ class UpdateClustering(Clustering):
     )
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Return one cluster of all: nobody has trained."""
+        """Return one cluster with everybody: nobody has trained."""
         self._vectors = {}
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def after_training(self, state: Round) -> Clusters:
-        """Group the directions of this round's updates and the last ones of other clients."""
+        """Group the directions of this round's updates and the other clients' last ones."""
         self._vectors |= {update.client: update_vector(update) for update in state.updates}
         clients = sorted(self._vectors)
         vectors = np.stack([self._vectors[client] for client in clients])

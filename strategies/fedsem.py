@@ -32,7 +32,7 @@ class ModelClustering(Clustering):
     Attributes
     ----------
     num_clusters : int
-        At most; fewer when the first round has fewer participants, or fewer different models.
+        An upper bound: fewer if the first round has fewer participants or fewer different models.
     seed : int
         Of k-means++.
     """
@@ -43,7 +43,7 @@ class ModelClustering(Clustering):
     seed: int = 0
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Return one inhabited cluster of all: nobody has trained."""
+        """Return one inhabited cluster, with everybody: nobody has trained."""
         return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
 
     def after_training(self, state: Round) -> Clusters:
@@ -65,9 +65,9 @@ class ModelClustering(Clustering):
     def _first_labels(self, trained: NDArray[np.float64]) -> NDArray[np.int64]:
         from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second
 
-        # n models span n dimensions at most: in these, distances are the same and k-means is fast.
+        # n models span at most n dimensions: there, distances are the same and k-means is fast.
         left, scale, _ = np.linalg.svd(trained, full_matrices=False)
         number = min(self.num_clusters, len(np.unique(trained, axis=0)))
         kmeans = KMeans(number, n_init=10, random_state=self.seed)
-        with threadpool_limits(1):  # so few points are done before threads have met
+        with threadpool_limits(1):  # so few points are done before threads have synchronised
             return canonical_labels(kmeans.fit_predict(left * scale))

@@ -43,15 +43,15 @@ class SignatureClustering(Clustering):
     """Clients encode their images and send k centroids; the server relates them on a manifold.
 
     Dynamic: clients that train say whether their data have changed since they were last asked
-    (δ); once more than `max_changed` have said so, or every `refresh_every` rounds, all clients
-    are asked again, newcomers with them. Until then, a newcomer joins the cluster whose mean
+    (δ). Once more than `max_changed` have said so, or every `refresh_every` rounds, all clients
+    are asked again, newcomers included. Until then, a newcomer joins the cluster whose mean
     embedding is nearest to its own.
 
     Attributes
     ----------
     encoder : dict of arrays
-        Of an autoencoder, under the names that the clients' code gives them; those that begin with
-        `encoder.` are sent, and the others, too, when clients fine-tune.
+        Of an autoencoder, under the names that the clients' code gives them. Those that begin with
+        `encoder.` are sent; the others, too, when clients fine-tune.
     num_clusters : int, "elbow" or "silhouette"
         C; "elbow": from Ward's dendrogram of the graph's rows.
     num_centroids : int
@@ -59,8 +59,8 @@ class SignatureClustering(Clustering):
     threshold : float
         γ: clients whose closest centroids are within it are neighbours.
     fine_tune_epochs : int
-        J, epochs by which clients fit the autoencoder to their images before they encode them when
-        they are asked again.
+        J: for this many epochs, clients that are asked again fit the autoencoder to their images
+        before they encode them.
     fine_tune_first : bool
         Whether they do so in the pre-round, too: for an encoder trained on other data (Enc2).
     max_changed : int or None
@@ -142,7 +142,7 @@ class SignatureClustering(Clustering):
         )
 
     def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
-        """Return the fingerprint of the images that the client's signature is of."""
+        """Return the checksum of the images from which the client made its signature."""
         known = self._fingerprints.get(client)
         return {protocol.FINGERPRINT: known} if known else {}
 
@@ -191,7 +191,7 @@ def fine_tuning(when: str, epochs: int) -> tuple[int, bool]:
     ----------
     when : {"refresh", "always", "never"}
         Whether clients fine-tune the encoder when they are asked again (Enc1, pre-trained on data
-        like theirs), in the pre-round, too (Enc2, on other data), or not at all.
+        like theirs), in the pre-round as well (Enc2, on other data), or not at all.
     epochs : int
         J.
     """
@@ -205,7 +205,7 @@ class Signature(NamedTuple):
     ----------
     centroids : NDArray[np.float32], shape (1 to k, e)
     fingerprint : int
-        Of the images, by which the client knows them again; 0 if it gave none.
+        A checksum by which the client recognises its images; 0 if it gave none.
     """
 
     centroids: Float32
@@ -219,7 +219,7 @@ def ask_signatures(
     clients: Sequence[int] | None,
     width: int | None = None,
 ) -> dict[int, Signature]:
-    """Ask clients for centroids of `width` numbers; None: of the most common width.
+    """Ask clients for centroids of `width` numbers; None: the most common width.
 
     Returns
     -------

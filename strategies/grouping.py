@@ -1,4 +1,4 @@
-"""From similarities to clusters: pure functions over arrays, labels never enter."""
+"""From similarities to clusters: pure functions over arrays; labels are never used."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def average_relevance(relevances: Float64) -> Float64:
 
 
 def closest_cluster(scores: Float64, clusters: Sequence[int]) -> int:
-    """Return the cluster whose clients score highest on average; of equal ones, the first.
+    """Return the cluster whose clients score highest on average; of equals, the first.
 
     Parameters
     ----------
     scores : NDArray[np.float64], shape (K,)
         How near a newcomer is to each client: higher is nearer.
     clusters : sequence of K int
-        Of these clients.
+        The clusters of these clients.
     """
     members = np.asarray(clusters)
     means = {cluster: float(scores[members == cluster].mean()) for cluster in sorted(set(clusters))}
@@ -150,9 +150,9 @@ def cut_dendrogram(merges: Float64, num_clusters: int) -> NDArray[np.int64]:
 def choose_num_clusters(merges: Float64) -> int:
     """Return the number of clusters at the widest gap between successive merge heights.
 
-    Cutting the dendrogram anywhere in that gap gives the same clusters, so it is the choice that
-    least depends on where one cuts. It lies between 2 and K − 1, and is 2 for two clients: what
-    is below the first merge says how much clients of one kind differ, not how many kinds there are.
+    Cutting the dendrogram anywhere in that gap gives the same clusters, so this choice depends
+    least on where one cuts. It lies between 2 and K − 1, and is 2 for two clients: what is below
+    the first merge says how much clients of one kind differ, not how many kinds there are.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def choose_num_clusters(merges: Float64) -> int:
 def best_silhouette(distances: Float64, merges: Float64) -> int:
     """Return the number of clusters, 2 to K − 1, with the highest mean silhouette.
 
-    Of equal ones, the lowest; 2 for two clients, whose silhouette is not defined.
+    Of equals, the lowest; 2 for two clients, whose silhouette is not defined.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def best_silhouette(distances: Float64, merges: Float64) -> int:
     merges : NDArray[np.float64], shape (K − 1, 4)
         A dendrogram of K >= 2 clients.
     """
-    # On a device, each message is a process of its own, which imports this file and needs no more.
+    # On a device, each message starts a process, which imports this file but never needs sklearn.
     from sklearn.metrics import silhouette_score  # noqa: PLC0415 - it takes a second
 
     numbers = range(2, len(distances))

@@ -1,4 +1,4 @@
-"""IFCA and IFCA-PFL: each client trains, of all cluster models, the one with its lowest loss.
+"""IFCA and IFCA-PFL: each client trains the cluster model on which its loss is lowest.
 
 A. Ghosh, J. Chung, D. Yin, K. Ramchandran, "An Efficient Framework for Clustered Federated
 Learning", NeurIPS 2020, https://arxiv.org/abs/2006.04088 (IFCA, by model averaging).
@@ -30,14 +30,14 @@ _DRAW_STREAM = 0x1FCA
 
 
 def drawn_models(initial_model: DrawModel, seed: int) -> DrawModel:
-    """Return a `draw_model` for `LossClustering`, each of whose models has a seed of its own.
+    """Return a `draw_model` for `LossClustering` whose models have seeds of their own.
 
     Parameters
     ----------
     initial_model : callable
         From a seed to a freshly initialised model.
     seed : int
-        Of the run: another one draws other models.
+        Of the run: a different one draws different models.
     """
 
     def draw_model(number: int) -> NDArrays:
@@ -48,7 +48,7 @@ def drawn_models(initial_model: DrawModel, seed: int) -> DrawModel:
 
 
 def lowest_loss(losses: Float64) -> NDArray[np.int64]:
-    """Return each client's cluster: argmin over the models, the first of equals, shape (K,).
+    """Return each client's cluster: argmin over the models, first of equals, shape (K,).
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ def inhabit_all(
 ) -> NDArray[np.int64]:
     """Move clients into empty clusters (IFCA-PFL, Procedure 2, line 18; spec section 4).
 
-    For each empty cluster, in order, the client with the lowest loss on that cluster's model moves
-    there, of those whose own cluster keeps at least one other client.
+    For each empty cluster in turn, of the clients whose own cluster keeps at least one other, the
+    one with the lowest loss on the empty cluster's model moves there.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def inhabit_all(
     Returns
     -------
     NDArray[np.int64], shape (K,)
-        With no empty cluster, as far as there are clients to move.
+        With no empty cluster, unless no more clients can move.
     """
     labels = labels.copy()
     sizes = np.bincount([*labels, *elsewhere], minlength=losses.shape[1])
@@ -96,8 +96,8 @@ def inhabit_all(
 class LossClustering(Clustering):
     """Clients are sent all models, and say their training loss on each (IFCA-PFL, Procedure 2).
 
-    They are asked before training and then, once a round, those that take part. The models stay at
-    the client until it has trained one of them, so that M models go down, not M + 1.
+    All are asked before training; then, once a round, those that take part. The models stay at
+    the client until it has trained one of them: M models go down, not M + 1.
 
     Attributes
     ----------
@@ -107,10 +107,10 @@ class LossClustering(Clustering):
         From 0, 1, 2, … to a freshly initialised model, a different one for each number: models that
         are copies of one have the same losses, and all clients choose the first.
     enforce : bool
-        True: IFCA-PFL: models are drawn again until every cluster is chosen by a client, and later
-        no cluster stays empty; False: IFCA: an empty cluster keeps its model.
+        True: IFCA-PFL: models are drawn again until clients choose every cluster, and later no
+        cluster stays empty; False: IFCA: an empty cluster keeps its model.
     stop_after : int
-        Clients are no longer asked once no one has changed cluster for so many rounds in a row;
+        Clients are no longer asked once nobody has changed cluster for this many rounds in a row;
         0: they are always asked.
     """
 
@@ -167,7 +167,7 @@ class LossClustering(Clustering):
         return self._associate(state, state.participants, conversation)
 
     def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
-        """Ask those that did not take part in the last round, whose choice may be an old one."""
+        """Ask those that did not take part in the last round: their choice may be out of date."""
         others = [client for client in conversation.nodes if client not in state.participants]
         if not others or self._settled():
             return state.clusters
@@ -236,7 +236,7 @@ class LossClustering(Clustering):
 
 @dataclass
 class FreeLossClustering(LossClustering):
-    """IFCA's: what `LossClustering` is with `enforce=False`, under a name of its own."""
+    """IFCA's: `LossClustering` with `enforce=False`, under a name of its own."""
 
     name: ClassVar[str] = "loss"
     exact_number: ClassVar[bool] = False

@@ -84,9 +84,9 @@ def common_layers(wanted: str, model: nn.Module, model_name: str) -> tuple[str, 
     Parameters
     ----------
     wanted : str
-        "paper": the convolutions, or, in a perceptron, the first layer (section IV); a model of one
-        layer has nothing to share, as the last layer is each task's own. "conv": the convolutions.
-        Else names of modules, separated by commas.
+        "paper": the convolutions, or, in a perceptron, the first layer (section IV); a one-layer
+        model has nothing to share, as the last layer is each task's own. "conv": the convolutions.
+        Otherwise, names of modules, separated by commas.
     model : torch.nn.Module
     model_name : str
         For messages.

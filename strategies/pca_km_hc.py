@@ -29,7 +29,7 @@ Float32 = NDArray[np.float32]
 class LinearSignatureClustering(Clustering):
     """Clients send k-means centroids in their own principal coordinates (FLT, section IV-C).
 
-    The distance between two clients is that of their closest centroids, as in FLT.
+    The distance between two clients is that between their closest centroids, as in FLT.
 
     Attributes
     ----------
@@ -76,9 +76,9 @@ class LinearSignatureClustering(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Ask newcomers alone, and place each in the cluster to whose clients it is nearest.
+        """Ask newcomers alone, and place each in the cluster whose clients are nearest.
 
-        A cluster's distance is the mean over its clients; of equal ones, the first.
+        A cluster's distance is the mean over its clients; of equals, the first wins.
         """
         known = self._signatures
         width = next(iter(known.values())).shape[1]

@@ -1,6 +1,6 @@
 """The server's half of FLT's one-shot clustering: from centroids to a graph and to clusters.
 
-FLT Algorithm 2 (FCR), lines 12 to 19: pure functions over arrays, labels never enter.
+FLT Algorithm 2 (FCR), lines 12 to 19: pure functions over arrays; labels are never used.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def embed_signatures(
     seed : int
         Of UMAP's random start and steps.
     num_neighbors : int
-        UMAP's `n_neighbors`, 2 or more; as many as there are other points where those are fewer.
+        UMAP's `n_neighbors`, 2 or more; lowered to the number of other points if those are fewer.
 
     Returns
     -------
     list of NDArray[np.float64], shapes (k_i, 2)
-        In the order of the clients, and for each client the same whatever that order is. Fewer
-        than four points in all have no manifold that UMAP could learn: they are placed by their
-        first two principal components.
+        In the order of the clients; a client's points do not depend on that order. Fewer than
+        four points in all have no manifold that UMAP could learn: they are placed by their first
+        two principal components.
 
     Raises
     ------
@@ -75,8 +75,8 @@ def _plane(points: Float32, seed: int, num_neighbors: int) -> Float64:
     with warnings.catch_warnings():
         # It says that TensorFlow is missing, which only another kind of UMAP needs.
         warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)
-        # Imported here since it takes a second or two (half a minute the first time), which every
-        # process of a run without FLT would wait for.
+        # Imported here since it takes a second or two (half a minute the first time), for which
+        # every process of a run without FLT would wait.
         umap = load_extra("umap", "placing signatures in the plane")
     with warnings.catch_warnings():
         # Groups of centroids with no neighbour outside are what clear clusters look like; UMAP
@@ -86,7 +86,7 @@ def _plane(points: Float32, seed: int, num_neighbors: int) -> Float64:
         reducer = umap.UMAP(
             n_neighbors=min(num_neighbors, count - 1),
             random_state=seed,
-            n_jobs=1,  # what a fixed seed means to UMAP; said so that it does not warn
+            n_jobs=1,  # what a fixed seed means to UMAP, which warns unless it is given
         )
         plane: Float64 = np.asarray(reducer.fit_transform(points), np.float64)
     return plane
@@ -103,7 +103,7 @@ def _principal_plane(points: Float64) -> Float64:
 
 
 def closest_distances(embedded: Sequence[Float64]) -> Float64:
-    """Return A, the distances of any two clients' closest points (Algorithm 2, line 16).
+    """Return A, the distances between any two clients' closest points (Algorithm 2, line 16).
 
     Parameters
     ----------
@@ -163,9 +163,9 @@ def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
     graph : NDArray[np.bool_], shape (K, K)
         Ã, symmetric, self included.
     num_clusters : int, "elbow" or "silhouette"
-        C, exactly this many clusters. With either rule, where the graph falls into cliques these
-        are the clusters: a complete graph is one, a graph without links is K. Elsewhere the rule
-        decides (see `grouping.choose_num_clusters` and `grouping.best_silhouette`), for no fewer
+        C, exactly this many clusters. With either rule, if the graph falls into cliques, these
+        are the clusters: a complete graph is one, a graph without links is K. Otherwise the rule
+        decides (see `grouping.choose_num_clusters` and `grouping.best_silhouette`), with no fewer
         clusters than the graph has connected components.
 
     Raises

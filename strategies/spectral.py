@@ -47,7 +47,7 @@ class SpectralClustering(Clustering):
         The formula by which clients compare: a name that their ClientApp knows
         (`clients.spectrum.RELEVANCES`).
     dimension : int, optional
-        d, the length of an eigenvector; by default, the most common one of those that come.
+        d, the length of an eigenvector; by default, the most common among those that come.
     """
 
     name: ClassVar[str] = "spectral"
@@ -91,7 +91,7 @@ class SpectralClustering(Clustering):
     ) -> Clusters:
         """Ask newcomers alone, and place each where the eigenvectors are most relevant to it.
 
-        A cluster's relevance to a newcomer is the mean over its clients; of equal ones, the first.
+        A cluster's relevance to a newcomer is the mean over its clients; of equals, the first wins.
         """
         known = self._spectra
         dimension = next(iter(known.values())).shape[0]

@@ -18,7 +18,7 @@ def flatten(model: NDArrays) -> Float64:
 
 
 def update_vector(update: Update) -> Float64:
-    """Return g = w_received − w_trained, what a client's training took off its model (FedHC)."""
+    """Return g = w_received − w_trained, what training subtracted from a client's model (FedHC)."""
     return flatten(update.received) - flatten(update.arrays)
 
 

@@ -16,8 +16,23 @@ from torch import Tensor
 
 from clients.encoders import ENCODERS, load_encoder
 from clients.hog import check_images, hog, hog_dimension
+from fl_core.options import one_of, option, text
 
 FEATURES = ("hog", "raw", "resnet18", "efficientnet-lite0")
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """What is compared of clients' images."""
+
+    features: str = option(
+        "hog",
+        one_of(FEATURES),
+        "`raw`: pixels; `efficientnet-lite0`: its weights come with the package",
+    )
+    feature_weights: str = option(
+        "", text, "a file with the weights of `resnet18`, instead of a download"
+    )
 
 
 class FeatureMap(Protocol):

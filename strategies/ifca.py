@@ -16,6 +16,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
+from fl_core.options import number, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import cluster_models
 from strategies.clustering import Clustering
@@ -121,7 +122,12 @@ class LossClustering(Clustering):
     num_clusters: int
     draw_model: DrawModel = field(compare=False)
     enforce: bool = True
-    stop_after: int = field(default=0, metadata={"option": "stop-reassociation"})
+    stop_after: int = option(
+        0,
+        number(int, 0),
+        "clients are no longer asked after so many rounds in which no one moved; 0: always asked",
+        key="stop-reassociation",
+    )
     _models: list[NDArrays] = field(default_factory=list, init=False, repr=False, compare=False)
     _unchanged: int = field(default=0, init=False, repr=False, compare=False)
 

@@ -15,9 +15,11 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
+from fl_core.options import one_of, option
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import (
+    LINKAGES,
     NumClusters,
     agglomerate,
     average_relevance,
@@ -55,7 +57,7 @@ class SpectralClustering(Clustering):
     exact_number: ClassVar[bool] = True
     num_clusters: NumClusters = "elbow"
     num_eigenvectors: int = 20
-    linkage: str = "average"
+    linkage: str = option("average", one_of(LINKAGES), "how near two clusters are: SciPy's words")
     relevance: str = "paper"
     dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = field(

@@ -52,7 +52,7 @@ def _parse_source(value: Any) -> str:
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """What FLT's clients see their images by."""
+    """What FLT's clients encode their images with."""
 
     encoder: str = option(
         "auto",
@@ -60,7 +60,8 @@ class EncoderSettings:
             f'a .safetensors file, "auto", or one of {", ".join(PRETRAINING_DATASETS)}',
             _parse_source,
         ),
-        "the encoder, or the data set that it is pre-trained on, kept for the next run; `auto`: "
+        "the data set that the encoder is pre-trained on (it is kept for the next run), or a file; "
+        "`auto`: "
         f"`{AUTOMATIC[1]}` for gray images, `{AUTOMATIC[3]}` for colour",
     )
 

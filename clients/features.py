@@ -28,10 +28,10 @@ class FeatureSettings:
     features: str = option(
         "hog",
         one_of(FEATURES),
-        "`raw`: pixels; `efficientnet-lite0`: its weights come with the package",
+        "the feature map; `raw`: pixels; `efficientnet-lite0`: its weights come with the package",
     )
     feature_weights: str = option(
-        "", text, "a file with the weights of `resnet18`, instead of a download"
+        "", text, "a file with the network's weights, instead of a download"
     )
 
 

@@ -19,13 +19,13 @@ Float32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PrivacySettings:
-    """What hides what clients share before training."""
+    """Noise on what clients share before training."""
 
     sharing_noise: float = option(
         0.0,
         number(float, 0, 1000),
-        "standard deviation of the Gaussian noise on eigenvectors and scores, relative to their "
-        "length 1 (docs/privacy.md)",
+        "`spectral`: standard deviation of the Gaussian noise on the eigenvectors and scores that "
+        "leave a client, relative to their length 1; docs/privacy.md has ARI against it",
     )
 
 

@@ -239,5 +239,5 @@ class SpectrumSettings:
     relevance: str = option(
         "paper",
         one_of(RELEVANCES),
-        "the paper's formula, or one that is right in harder cases (docs/relevance.md)",
+        "the paper's, or `missed-energy`, which is right in harder cases: docs/relevance.md",
     )

@@ -17,11 +17,11 @@ OPTIMIZERS = ("adam", "sgd")
 class TrainingSettings:
     """How a client trains."""
 
-    optimizer: str = option("adam", one_of(OPTIMIZERS), "started afresh each round")
+    optimizer: str = option("adam", one_of(OPTIMIZERS), "started afresh in each round")
     learning_rate: float = option(
         0.001, number(float, 0, low_open=True), "step size of the optimizer"
     )
-    momentum: float = option(0.0, number(float, 0, 1, high_open=True), "of `sgd`")
+    momentum: float = option(0.0, number(float, 0, 1, high_open=True), "of `sgd` only")
     weight_decay: float = option(
         0.001, number(float, 0), "how much weights are drawn to 0 in each step", default=0.0
     )

@@ -99,7 +99,7 @@ class Config(
         "with `aggregation`: a pair of your own, run beside `strategy` (which may be empty); the "
         "other half is then `spectral` or `mean`",
     )
-    aggregation: str = option("", one_of(("", *AGGREGATIONS)), "see `clustering`")
+    aggregation: str = option("", one_of(("", *AGGREGATIONS)), "with `clustering`")
     num_clusters: int | str = option(
         AS_TASKS,
         or_words(number(int, 1), AUTO, AS_TASKS, *COUNT_RULES),
@@ -124,7 +124,8 @@ class Config(
     dataset: str = option(
         "mnist-5k",
         one_of((*DATASETS, OWN_IMAGES)),
-        "`rotated-mnist`: tasks are rotations; `own`: on real devices, each one's own images",
+        "the images; `rotated-mnist`: tasks are rotations; `folder`: your own; `own`: on real "
+        "devices, each one's own",
     )
     num_clients: int = option(
         ALL,

@@ -72,7 +72,9 @@ class FederationSettings:
         "how a task's images are spread: `label`: each class by a Dirichlet draw of its own; "
         "`quantity`: one draw, so only sizes differ; `equal`: equal sizes",
     )
-    dirichlet_alpha: float = option(2.0, number(float, 0, low_open=True), "smaller is more uneven")
+    dirichlet_alpha: float = option(
+        2.0, number(float, 0, low_open=True), "of the draws: smaller is more uneven"
+    )
     minority: float = option(
         0.05,
         number(float, 0, 1),
@@ -81,18 +83,24 @@ class FederationSettings:
     min_samples: int = option(
         20, number(int, 1), "images of its own task that each client has at least"
     )
-    noise: str = option("none", one_of(NOISES), "how labels are mistaken (RCC-PFL, section III)")
+    noise: str = option(
+        "none", one_of(NOISES), "how wrong labels come about (RCC-PFL, section III)"
+    )
     noise_rate: float = option(
         0.25, number(float, 0, 1, high_open=True), "share of a client's labels that are wrong"
     )
     newcomers: int = option(0, number(int, 0), "clients that appear only in `newcomer-round`")
-    newcomer_round: int = option(5, number(int, 2), "when they appear", default=0)
+    newcomer_round: int = option(
+        5, number(int, 2), "the first round in which they are there", default=0
+    )
     drift_clients: int = option(
         0,
         number(int, 0),
         "clients whose task changes in `drift-round`: they exchange their data",
     )
-    drift_round: int = option(5, number(int, 1), "from when on they have another task", default=0)
+    drift_round: int = option(
+        5, number(int, 1), "the first round in which they have another task", default=0
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,7 @@ class UpdateClustering(Clustering):
     distance: Distance = option(
         "cosine",
         one_of(get_args(Distance)),
-        "`euclidean` also sees how long updates are",
+        "how far apart updates are; `euclidean` also sees how long they are",
         key="update-distance",
     )
     _vectors: dict[int, NDArray[np.float64]] = field(

@@ -82,12 +82,13 @@ class SignatureClustering(Clustering):
         "how close two clients' centroids must be on the manifold; the paper's 1 suits 100 clients",
         key="graph-threshold",
     )
-    fine_tune_epochs: int = option(5, number(int, 1), "by which clients fit the encoder")
+    fine_tune_epochs: int = option(
+        5, number(int, 1), "by which clients fit the encoder to their images"
+    )
     fine_tune_first: bool = option(
         "refresh",
         one_of(("refresh", "always", "never")),
-        "when clients fit the encoder to their images: when they are asked again; `always`: in the "
-        "pre-round, too",
+        "when they do so; `refresh`: when they are asked again; `always`: in the pre-round, too",
         key="fine-tune",
         default=False,
     )

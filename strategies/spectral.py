@@ -57,7 +57,9 @@ class SpectralClustering(Clustering):
     exact_number: ClassVar[bool] = True
     num_clusters: NumClusters = "elbow"
     num_eigenvectors: int = 20
-    linkage: str = option("average", one_of(LINKAGES), "how near two clusters are: SciPy's words")
+    linkage: str = option(
+        "average", one_of(LINKAGES), "how far apart two clusters are, in SciPy's words"
+    )
     relevance: str = "paper"
     dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = field(

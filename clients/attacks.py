@@ -23,17 +23,13 @@ ATTACKS = ("none", "sign-flip", "scaled-update", "label-flip", "random-signature
 
 @dataclass(frozen=True)
 class AttackSettings:
-    """What malicious clients do, and how many they are."""
+    """What malicious clients do."""
 
     attack: str = option(
-        "none",
-        one_of(ATTACKS),
-        "what malicious clients send; `random-signature`: in the pre-round",
+        "none", one_of(ATTACKS), "what they send; `random-signature`: in the pre-round"
     )
     malicious: float = option(
-        0.2,
-        number(float, 0, 1, low_open=True, high_open=True),
-        "share of clients that attack, where there is an attack",
+        0.2, number(float, 0, 1, low_open=True, high_open=True), "share of all clients"
     )
     attack_scale: float = option(
         10.0, number(float, -1000, 1000), "by which `scaled-update` blows an update up"

@@ -60,9 +60,8 @@ class EncoderSettings:
             f'a .safetensors file, "auto", or one of {", ".join(PRETRAINING_DATASETS)}',
             _parse_source,
         ),
-        "the data set that the encoder is pre-trained on (it is kept for the next run), or a file; "
-        "`auto`: "
-        f"`{AUTOMATIC[1]}` for gray images, `{AUTOMATIC[3]}` for colour",
+        f"`flt`: a file, or the data set to pre-train the encoder on (kept for the next run); "
+        f"`auto`: `{AUTOMATIC[1]}` for gray images, `{AUTOMATIC[3]}` for colour",
     )
 
 

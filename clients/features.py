@@ -16,22 +16,22 @@ from torch import Tensor
 
 from clients.encoders import ENCODERS, load_encoder
 from clients.hog import check_images, hog, hog_dimension
-from fl_core.options import one_of, option, text
+from fl_core.options import TEXT, one_of, option
 
 FEATURES = ("hog", "raw", "resnet18", "efficientnet-lite0")
 
 
 @dataclass(frozen=True)
 class FeatureSettings:
-    """What is compared of clients' images."""
+    """What clients see their images by."""
 
     features: str = option(
         "hog",
         one_of(FEATURES),
-        "the feature map; `raw`: pixels; `efficientnet-lite0`: its weights come with the package",
+        "`raw`: pixels; `efficientnet-lite0` comes with its weights",
     )
     feature_weights: str = option(
-        "", text, "a file with the network's weights, instead of a download"
+        "", TEXT, "a file with the network's weights, instead of a download"
     )
 
 

@@ -24,8 +24,8 @@ class PrivacySettings:
     sharing_noise: float = option(
         0.0,
         number(float, 0, 1000),
-        "`spectral`: standard deviation of the Gaussian noise on the eigenvectors and scores that "
-        "leave a client, relative to their length 1; docs/privacy.md has ARI against it",
+        "`spectral`: Gaussian noise on the eigenvectors and scores that leave a client, relative "
+        "to their length 1; docs/privacy.md has ARI against it",
     )
 
 

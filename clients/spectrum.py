@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fl_core.options import number, one_of, option, or_words
+from fl_core.options import COUNT, one_of, option, or_words
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -230,7 +230,7 @@ class SpectrumSettings:
 
     num_eigenvectors: int = option(
         AUTO,
-        or_words(number(int, 1), AUTO),
+        or_words(COUNT, AUTO),
         f"leading eigenvectors that each client shares; `{AUTO}`: "
         + ", ".join(f"{k} with `{name}`" for name, k in USUAL_EIGENVECTORS.items())
         + "; 30 for `efficientnet-lite0` and many small tasks",

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
-from fl_core.options import number, one_of, option
+from fl_core.options import COUNT, POSITIVE, number, one_of, option
 
 OPTIMIZERS = ("adam", "sgd")
 
@@ -17,16 +17,12 @@ OPTIMIZERS = ("adam", "sgd")
 class TrainingSettings:
     """How a client trains."""
 
-    optimizer: str = option("adam", one_of(OPTIMIZERS), "started afresh in each round")
-    learning_rate: float = option(
-        0.001, number(float, 0, low_open=True), "step size of the optimizer"
-    )
+    optimizer: str = option("adam", one_of(OPTIMIZERS), "begins afresh in each round")
+    learning_rate: float = option(0.001, POSITIVE, "step size of the optimizer")
     momentum: float = option(0.0, number(float, 0, 1, high_open=True), "of `sgd` only")
-    weight_decay: float = option(
-        0.001, number(float, 0), "how much weights are drawn to 0 in each step", default=0.0
-    )
-    batch_size: int = option(32, number(int, 1), "images in each step")
-    local_epochs: int = option(2, number(int, 1), "passes over a client's images in each round")
+    weight_decay: float = option(0.001, number(float, 0), "of the optimizer", default=0.0)
+    batch_size: int = option(32, COUNT, "images in each step")
+    local_epochs: int = option(2, COUNT, "passes over a client's images in each round")
 
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return a fresh optimizer over the model's parameters."""

@@ -18,10 +18,14 @@ from fl_core.datasets import DATASETS
 from fl_core.federation import FederationSettings
 from fl_core.models import MODELS, paper_model
 from fl_core.options import (
+    BOOLEAN,
+    COUNT,
+    NATURAL,
+    POSITIVE,
+    TEXT,
     Option,
     Rule,
     Scalar,
-    boolean,
     number,
     one_of,
     option,
@@ -29,7 +33,6 @@ from fl_core.options import (
     or_none,
     or_words,
     refusal,
-    text,
 )
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 from strategies.grouping import COUNT_RULES
@@ -89,80 +92,66 @@ class Config(
     """
 
     strategy: tuple[str, ...] = option(
-        "rcc-pfl,single",
-        Rule(_STRATEGY_WORDS, _parse_strategies),
-        "which strategies run, on the same partitions and seeds",
+        "rcc-pfl,single", Rule(_STRATEGY_WORDS, _parse_strategies), "all on the same partitions"
     )
     clustering: str = option(
         "",
         one_of(("", *CLUSTERINGS)),
-        "with `aggregation`: a pair of your own, run beside `strategy` (which may be empty); the "
-        "other half is then `spectral` or `mean`",
+        "half of a pair of your own, run beside `strategy` (which may then be empty); where only "
+        "one is named, the other is `spectral` or `mean`",
     )
-    aggregation: str = option("", one_of(("", *AGGREGATIONS)), "with `clustering`")
+    aggregation: str = option("", one_of(("", *AGGREGATIONS)), "the other half of that pair")
     num_clusters: int | str = option(
         AS_TASKS,
-        or_words(number(int, 1), AUTO, AS_TASKS, *COUNT_RULES),
-        "how many groups of clients are made; `elbow`: where the dendrogram has its widest gap; "
-        "`auto`: `elbow`, and `silhouette` for `fedhc`",
+        or_words(COUNT, AUTO, AS_TASKS, *COUNT_RULES),
+        "how many groups; `elbow`: where the dendrogram has its widest gap; `auto`: `elbow`, and "
+        "`silhouette` for `fedhc`",
     )
     weighted_mean: bool | None = option(
         AS_PAPER,
-        or_none(boolean, AS_PAPER),
+        or_none(BOOLEAN, AS_PAPER),
         "weight clients by their number of images; `paper`: as the strategy's paper does",
     )
-    repeats: int = option(
-        1,
-        number(int, 1),
-        "how many seeds, from `seed` on; all strategies see the same partitions",
-    )
+    repeats: int = option(1, COUNT, "how many seeds, from `seed` on")
     seed: int = option(
-        0,
-        number(int, 0),
-        "decides partition, noise, initial models, order of images, participants",
+        0, NATURAL, "decides partition, noise, first models, order of images, participants"
     )
     dataset: str = option(
         "mnist-5k",
         one_of((*DATASETS, OWN_IMAGES)),
-        "the images; `rotated-mnist`: tasks are rotations; `folder`: your own; `own`: on real "
-        "devices, each one's own",
+        "`rotated-mnist`: tasks are rotations; `own`: on real devices, each one's own images",
     )
     num_clients: int = option(
         ALL,
-        or_words(number(int, 1), ALL),
-        "how many SuperNodes must be connected; `all`: as many as there are. With `own`, so many "
-        "are waited for",
+        or_words(COUNT, ALL),
+        "SuperNodes that must be connected; with the data set `own`, that are waited for",
         default=0,
     )
     model: str = option(
         AS_PAPER,
         one_of((AS_PAPER, *MODELS)),
-        "what is trained; `paper`: the paper's for the data set; `mlp` has 200 hidden units",
+        "`paper`: the paper's for the data set; `mlp` has 200 hidden units",
     )
-    num_server_rounds: int = option(10, number(int, 1), "rounds of training")
+    num_server_rounds: int = option(10, COUNT, "rounds of training")
     fraction_train: float = option(
-        1.0,
-        number(float, 0, 1, low_open=True),
-        "share of the clients that train in a round",
+        1.0, number(float, 0, 1, low_open=True), "share of the clients that train in a round"
     )
-    evaluate_every: int = option(1, number(int, 1), "test every so many rounds, and after the last")
+    evaluate_every: int = option(1, COUNT, "models are tested every so many rounds, and at last")
     pre_round_deadline: float = option(
         3600.0,
-        number(float, 0, low_open=True),
+        POSITIVE,
         "seconds to wait for each answer that finds clusters; who is late is named and asked again "
         "in the next rounds",
     )
     round_deadline: float = option(
-        3600.0,
-        number(float, 0, low_open=True),
-        "seconds to wait for training, and for testing",
+        3600.0, POSITIVE, "seconds to wait for training, and for testing"
     )
     checkpoint_every: int = option(
-        0, number(int, 0), "rounds between checkpoints in the results folder; 0: none"
+        0, NATURAL, "rounds between checkpoints in the results folder; 0: none"
     )
-    resume: str = option("", text, "the results folder of an interrupted run, to go on with it")
+    resume: str = option("", TEXT, "the results folder of an interrupted run, to go on with it")
     output_dir: str = option(
-        "", text, "else `results/DATE-TIME` in the folder that the SuperLink was started in"
+        "", TEXT, "for the results; empty: `results/DATE-TIME` where the SuperLink was started"
     )
     of_strategies: Mapping[str, Any] = field(default_factory=dict)
 

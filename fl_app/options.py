@@ -16,8 +16,6 @@ ROOT = Path(__file__).parents[1]
 START = "# Written by `make options`, from the fields that declare the options (docs/options.md).\n"
 END = "# The end of what `make options` writes.\n"
 
-Groups = Iterator[tuple[str, Mapping[str, Option]]]
-
 _PAGE = """# Every option
 
 `fedkin run` takes any of these as `KEY=VALUE`, `flwr run` in its `--run-config`. A wrong value is \
@@ -44,8 +42,8 @@ def written(root: Path) -> dict[Path, str]:
     }
 
 
-def _groups() -> Groups:
-    """Yield the options by owner: a heading, and the options by key."""
+def _groups() -> Iterator[tuple[str, Mapping[str, Option]]]:
+    """Yield a heading for each owner, and its options by key."""
     for owner in (Config, *reversed(Config.__bases__)):
         # The first sentence of what the class says of itself, as far as a colon.
         heading = re.split(r"[.:]", owner.__doc__ or "")[0]
@@ -58,14 +56,14 @@ def _groups() -> Groups:
 def _meaning(key: str, one: Option) -> str:
     """Return what an option means, after the names of the strategies that it belongs to."""
     if key not in OF_STRATEGIES:
-        return one.help
+        return one.meaning
     takers = (
         f"`{name}`"
         for name, system in SYSTEMS.items()
         for half in (system.clustering, system.aggregation)
         if key in map(key_of, parameters(half).values())
     )
-    return f"{', '.join(takers)}: {one.help}"
+    return f"{', '.join(takers)}: {one.meaning}"
 
 
 def _run_config() -> str:

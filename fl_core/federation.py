@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fl_core.datasets import Dataset, load_dataset
 from fl_core.noise import NOISES, add_label_noise
-from fl_core.options import Rule, number, one_of, option, text
+from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, Rule, number, one_of, option
 from fl_core.partition import (
     PARTITIONS,
     Kind,
@@ -54,12 +54,11 @@ class FederationSettings:
     malicious: float = 0.0
     data_dir: str = option(
         "",
-        text,
-        "where the data set's files are; else the variable `FL_DATA_DIR`, else a cache folder, "
-        "with a download",
+        TEXT,
+        "where the data set's files are; empty: the variable `FL_DATA_DIR`, or a download",
     )
     num_tasks: int = option(
-        2, number(int, 1), "the paper's tasks for 2, 3 or 5; otherwise classes are split evenly"
+        2, COUNT, "the paper's tasks for 2, 3 or 5; otherwise classes are split evenly"
     )
     tasks: str = option(
         "",
@@ -72,35 +71,25 @@ class FederationSettings:
         "how a task's images are spread: `label`: each class by a Dirichlet draw of its own; "
         "`quantity`: one draw, so only sizes differ; `equal`: equal sizes",
     )
-    dirichlet_alpha: float = option(
-        2.0, number(float, 0, low_open=True), "of the draws: smaller is more uneven"
-    )
+    dirichlet_alpha: float = option(2.0, POSITIVE, "of the Dirichlet draws: smaller is more uneven")
     minority: float = option(
         0.05,
         number(float, 0, 1),
-        "images of other tasks that each client also gets, as a share of its own",
+        "images of other tasks that each client has, as a share of its own",
     )
-    min_samples: int = option(
-        20, number(int, 1), "images of its own task that each client has at least"
-    )
-    noise: str = option(
-        "none", one_of(NOISES), "how wrong labels come about (RCC-PFL, section III)"
-    )
+    min_samples: int = option(20, COUNT, "images of its own task that each client has at least")
+    noise: str = option("none", one_of(NOISES), "how labels become wrong (RCC-PFL, section III)")
     noise_rate: float = option(
         0.25, number(float, 0, 1, high_open=True), "share of a client's labels that are wrong"
     )
-    newcomers: int = option(0, number(int, 0), "clients that appear only in `newcomer-round`")
+    newcomers: int = option(0, NATURAL, "clients that appear only in `newcomer-round`")
     newcomer_round: int = option(
         5, number(int, 2), "the first round in which they are there", default=0
     )
     drift_clients: int = option(
-        0,
-        number(int, 0),
-        "clients whose task changes in `drift-round`: they exchange their data",
+        0, NATURAL, "clients whose task changes in `drift-round`: they exchange their data"
     )
-    drift_round: int = option(
-        5, number(int, 1), "the first round in which they have another task", default=0
-    )
+    drift_round: int = option(5, COUNT, "the first round in which their task is another", default=0)
 
 
 @dataclass(frozen=True, eq=False)

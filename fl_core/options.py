@@ -18,7 +18,7 @@ ValueError: num-steps is 0, but it must be a whole number of at least 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 Scalar = str | int | float | bool
@@ -64,23 +64,12 @@ class Rule:
 
 @dataclass(frozen=True)
 class Option:
-    """A run-config key's declaration.
-
-    Attributes
-    ----------
-    default : str, int, float or bool
-        As pyproject.toml has it.
-    rule : Rule
-    help : str
-        What it means, in a sentence without a full stop.
-    key : str
-        The run-config key; empty: the field's name.
-    """
+    """What is declared of an option; see `option`."""
 
     default: Scalar
     rule: Rule
-    help: str
-    key: str = ""
+    meaning: str
+    key: str
 
 
 def option(
@@ -90,16 +79,19 @@ def option(
 
     Parameters
     ----------
-    run_default, rule, meaning, key
-        `Option`'s attributes.
+    run_default : str, int, float or bool
+        What pyproject.toml has.
+    rule : Rule
+        What is allowed.
+    meaning : str
+        A line of help.
+    key : str
+        The run-config key, if it is not the field's name.
     default : optional
-        What the class has where nothing is said, `dataclasses.MISSING` for nothing; usually what
-        `run_default` means.
+        The class's own default, `dataclasses.MISSING` for none; usually what `run_default` means.
     """
-    declared = Option(run_default, rule, meaning, key)
-    own = rule.read(key, run_default) if default is _AS_READ else default
-    made: Any = field(default=own, metadata={"option": declared})
-    return made
+    own: Any = rule.read(key, run_default) if default is _AS_READ else default
+    return field(default=own, metadata={"option": Option(run_default, rule, meaning, key)})
 
 
 def key_of(one: Field[Any]) -> str:
@@ -165,18 +157,20 @@ def one_of(names: Collection[str]) -> Rule:
 def or_words(rule: Rule, *words: str) -> Rule:
     """Allow some words, too."""
     choices = " or ".join(f'"{word}"' for word in words)
-    return Rule(
-        f"{rule.allowed}, or {choices}",
-        lambda value: str(value) if value in words else rule.parse(value),
-    )
+
+    def parse(value: Any) -> Any:
+        return str(value) if value in words else rule.parse(value)
+
+    return Rule(f"{rule.allowed}, or {choices}", parse)
 
 
 def or_none(rule: Rule, word: str) -> Rule:
     """Allow a word that means None, too."""
-    wider = or_words(rule, word)
-    return Rule(
-        wider.allowed, lambda value: None if value == word else rule.parse(value), none=word
-    )
+
+    def parse(value: Any) -> Any:
+        return None if value == word else rule.parse(value)
+
+    return replace(or_words(rule, word), parse=parse, none=word)
 
 
 def _parse_boolean(value: Any) -> bool:
@@ -187,5 +181,8 @@ def _parse_boolean(value: Any) -> bool:
     raise NotAllowedError
 
 
-boolean = Rule("true or false", _parse_boolean)
-text = Rule("text", str)
+BOOLEAN = Rule("true or false", _parse_boolean)
+TEXT = Rule("text", str)
+COUNT = number(int, 1)
+NATURAL = number(int, 0)
+POSITIVE = number(float, 0, low_open=True)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fl_core.options import number, option
+from fl_core.options import POSITIVE, number, option
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate, canonical_labels
@@ -30,18 +30,13 @@ class RecursiveBipartition(Clustering):
     single linkage finds. The paper advises thresholds in proportion to the longest mean update
     seen, and that is how they are given here, so that they fit any model and learning rate.
 
-    Attributes
-    ----------
-    mean_norm : float
-        ε₁, as a share of the longest mean update that any cluster has made so far.
-    max_norm : float
-        ε₂, as a share of the same.
+    Both, `mean_norm` and `max_norm`, are shares of the longest mean update of any cluster so far.
     """
 
     name: ClassVar[str] = "bipartition"
     mean_norm: float = option(
         0.4,
-        number(float, 0, low_open=True),
+        POSITIVE,
         "a cluster is split when its mean update is below this share of the longest so far",
         key="cfl-mean-norm",
     )

@@ -16,7 +16,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
-from fl_core.options import number, option
+from fl_core.options import NATURAL, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import cluster_models
 from strategies.clustering import Clustering
@@ -110,9 +110,6 @@ class LossClustering(Clustering):
     enforce : bool
         True: IFCA-PFL: models are drawn again until every cluster is chosen by a client, and later
         no cluster stays empty; False: IFCA: an empty cluster keeps its model.
-    stop_after : int
-        Clients are no longer asked once no one has changed cluster for so many rounds in a row;
-        0: they are always asked.
     """
 
     name: ClassVar[str] = "loss-inhabited"
@@ -124,8 +121,8 @@ class LossClustering(Clustering):
     enforce: bool = True
     stop_after: int = option(
         0,
-        number(int, 0),
-        "clients are no longer asked after so many rounds in which no one moved; 0: always asked",
+        NATURAL,
+        "clients are asked no more after so many rounds in which none moved; 0: always asked",
         key="stop-reassociation",
     )
     _models: list[NDArrays] = field(default_factory=list, init=False, repr=False, compare=False)

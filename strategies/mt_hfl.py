@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fl_core.options import NotAllowedError, Rule, number, option
+from fl_core.options import COUNT, NotAllowedError, Rule, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import Aggregation, ClusterMean, mean_model
 from strategies.rounds import Round
@@ -37,8 +37,6 @@ class LpsGps(Aggregation):
     ----------
     common_layers : tuple of str
         Names of modules: `conv1` stands for all parameters and buffers below it.
-    local_rounds : int
-        Rounds of FedAvg at the LPSs for each exchange with the GPS.
     weighted : bool
         Whether the LPSs weight clients by their number of samples, as FedAvg does.
     """
@@ -51,9 +49,7 @@ class LpsGps(Aggregation):
         "perceptron's first layer (`logistic-regression` has but one layer and shares nothing)",
         default=MISSING,
     )
-    local_rounds: int = option(
-        1, number(int, 1), "rounds inside the clusters for each exchange between them"
-    )
+    local_rounds: int = option(1, COUNT, "rounds in the clusters for each exchange between them")
     weighted: bool = True
 
     def __call__(self, state: Round) -> list[NDArrays]:

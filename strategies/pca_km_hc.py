@@ -15,7 +15,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
-from fl_core.options import number, option
+from fl_core.options import COUNT, option
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.flt import SignatureClustering, ask_signatures
@@ -38,10 +38,6 @@ class LinearSignatureClustering(Clustering):
     num_clusters : int, "elbow" or "silhouette"
     num_centroids : int
         k.
-    num_components : int
-        Principal components that each client keeps.
-    linkage : str
-        Any of scipy's linkage methods.
     """
 
     name: ClassVar[str] = "linear-signature"
@@ -49,7 +45,7 @@ class LinearSignatureClustering(Clustering):
     exact_number: ClassVar[bool] = True
     num_clusters: NumClusters = "elbow"
     num_centroids: int = SignatureClustering.num_centroids
-    num_components: int = option(128, number(int, 1), "principal components that each client keeps")
+    num_components: int = option(128, COUNT, "principal components that each client keeps")
     linkage: str = SpectralClustering.linkage
     _signatures: dict[int, Float32] = field(
         default_factory=dict, init=False, repr=False, compare=False

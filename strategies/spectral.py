@@ -43,8 +43,6 @@ class SpectralClustering(Clustering):
         M, or how it is chosen from the dendrogram.
     num_eigenvectors : int
         k, how many leading eigenvectors each client uploads.
-    linkage : str
-        Any of scipy's linkage methods.
     relevance : str
         The formula by which clients compare: a name that their ClientApp knows
         (`clients.spectrum.RELEVANCES`).

@@ -17,6 +17,7 @@ ValueError: num-steps is 0, but it must be a whole number of at least 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any
@@ -127,11 +128,9 @@ def number(
         allowed += f" and {'below' if high_open else 'at most'} {high:g}"
 
     def parse(value: Any) -> int | float:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise NotAllowedError
         try:
-            found = float(value)
-        except ValueError:
+            found = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
             raise NotAllowedError from None
         inside = (low < found if low_open else low <= found) and (
             found < high if high_open else found <= high

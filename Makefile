@@ -5,12 +5,13 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: help run test lint docs bench reproduce clean
+.PHONY: help run test lint options docs bench reproduce clean
 
 help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
 	@echo "make test       install, then lint, types and tests"
 	@echo "make lint       only lint and types"
+	@echo "make options    the options into pyproject.toml and docs/options.md, from where they are declared"
 	@echo "make docs       the pages and the API as a site, in site/"
 	@echo "make bench      simulated rounds against a bare PyTorch loop"
 	@echo "make reproduce  the clustering grid of docs/results.md (needs FL_DATA_DIR)"
@@ -36,6 +37,9 @@ lint: $(INSTALLED)
 # Two processes; each library on one thread, since threads that share a core wait for each other.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+options: $(INSTALLED)
+	$(BIN)/python -m fl_app.options
 
 docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict

@@ -10,7 +10,9 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +26,7 @@ from clients.hog import check_images
 from clients.training import as_pixels
 from fl_core.datasets import cache_dir, load_dataset
 from fl_core.files import replacing
+from fl_core.options import NotAllowedError, Rule, option
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,29 @@ PRETRAINING_DATASETS = (
     "cifar10",
     "cifar100",
 )
+
+
+def _parse_source(value: Any) -> str:
+    if value in ("auto", *PRETRAINING_DATASETS) or str(value).endswith(".safetensors"):
+        return str(value)
+    raise NotAllowedError
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """What FLT's clients encode their images with."""
+
+    encoder: str = option(
+        "auto",
+        Rule(
+            f'a .safetensors file, "auto", or one of {", ".join(PRETRAINING_DATASETS)}',
+            _parse_source,
+        ),
+        f"`flt`: a file, or the data set to pre-train the encoder on (kept for the next run); "
+        f"`auto`: `{AUTOMATIC[1]}` for gray images, `{AUTOMATIC[3]}` for colour",
+    )
+
+
 PRETRAINING_EPOCHS = 30
 # On one thread the colour network takes 1.6 ms an image, the gray one 0.1 ms: so four minutes of
 # pre-training for a large set in either case.

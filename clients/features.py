@@ -16,8 +16,23 @@ from torch import Tensor
 
 from clients.encoders import ENCODERS, load_encoder
 from clients.hog import check_images, hog, hog_dimension
+from fl_core.options import TEXT, one_of, option
 
 FEATURES = ("hog", "raw", "resnet18", "efficientnet-lite0")
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """What clients see their images by."""
+
+    features: str = option(
+        "hog",
+        one_of(FEATURES),
+        "`raw`: pixels; `efficientnet-lite0` comes with its weights",
+    )
+    feature_weights: str = option(
+        "", TEXT, "a file with the network's weights, instead of a download"
+    )
 
 
 class FeatureMap(Protocol):

@@ -13,6 +13,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from fl_core.options import COUNT, one_of, option, or_words
+
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
@@ -219,3 +221,23 @@ RELEVANCES: Mapping[str, Relevance] = {
 
 # How many eigenvectors each is best with on the images and features of docs/relevance.md.
 USUAL_EIGENVECTORS: Mapping[str, int] = {"paper": 20, "missed-energy": 5}
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class SpectrumSettings:
+    """How clients compare with each other."""
+
+    num_eigenvectors: int = option(
+        AUTO,
+        or_words(COUNT, AUTO),
+        f"leading eigenvectors that each client shares; `{AUTO}`: "
+        + ", ".join(f"{k} with `{name}`" for name, k in USUAL_EIGENVECTORS.items())
+        + "; 30 for `efficientnet-lite0` and many small tasks",
+        default=USUAL_EIGENVECTORS["paper"],
+    )
+    relevance: str = option(
+        "paper",
+        one_of(RELEVANCES),
+        "the paper's, or `missed-energy`, which is right in harder cases: docs/relevance.md",
+    )

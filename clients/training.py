@@ -8,29 +8,21 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
+from fl_core.options import COUNT, POSITIVE, number, one_of, option
+
 OPTIMIZERS = ("adam", "sgd")
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How a client trains.
+    """How a client trains."""
 
-    Attributes
-    ----------
-    optimizer : str
-        `adam` or `sgd`, started afresh each round.
-    learning_rate, momentum, weight_decay : float
-        Momentum is used by `sgd` only.
-    batch_size, local_epochs : int
-        Images per step, and passes over the client's data per round.
-    """
-
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    batch_size: int = 32
-    local_epochs: int = 2
+    optimizer: str = option("adam", one_of(OPTIMIZERS), "begins afresh in each round")
+    learning_rate: float = option(0.001, POSITIVE, "step size of the optimizer")
+    momentum: float = option(0.0, number(float, 0, 1, high_open=True), "of `sgd` only")
+    weight_decay: float = option(0.001, number(float, 0), "of the optimizer", default=0.0)
+    batch_size: int = option(32, COUNT, "images in each step")
+    local_epochs: int = option(2, COUNT, "passes over a client's images in each round")
 
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return a fresh optimizer over the model's parameters."""

@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         "progress, and stop everything at the end. Without num-clients, it simulates 25.",
     )
     run.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in README.md"
+        "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in docs/options.md"
     )
     run.add_argument(
         "--workers",

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from clients.attacks import ATTACKS
-from clients.autoencoder import PRETRAINING_DATASETS
-from clients.features import FEATURES
-from clients.spectrum import RELEVANCES, USUAL_EIGENVECTORS
-from clients.training import OPTIMIZERS, TrainingSettings
+from clients.attacks import AttackSettings
+from clients.autoencoder import EncoderSettings
+from clients.features import FeatureSettings
+from clients.privacy import PrivacySettings
+from clients.spectrum import AUTO, USUAL_EIGENVECTORS, SpectrumSettings
+from clients.training import TrainingSettings
 from fl_core.datasets import DATASETS
 from fl_core.federation import FederationSettings
 from fl_core.models import MODELS, paper_model
-from fl_core.noise import NOISES
-from fl_core.partition import PARTITIONS, Kind, parse_tasks
+from fl_core.options import (
+    BOOLEAN,
+    COUNT,
+    NATURAL,
+    POSITIVE,
+    TEXT,
+    Option,
+    Rule,
+    Scalar,
+    number,
+    one_of,
+    option,
+    options_of,
+    or_none,
+    or_words,
+    refusal,
+)
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
-from strategies.fedhc import DISTANCES, Distance
-from strategies.flt import FINE_TUNE
-from strategies.grouping import COUNT_RULES, LINKAGES
+from strategies.grouping import COUNT_RULES
 
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
@@ -30,125 +44,160 @@ CHECKPOINTS = "checkpoints"
 WHOLE = "[!.]*.safetensors"
 """Checkpoints but not what a killed process had begun to write."""
 
-EVERY_STRATEGY = "all"
-ALL_CLIENTS = "all"
-AUTO = "auto"
+ALL = "all"
 AS_TASKS = "num-tasks"
 AS_PAPER = "paper"
-NEVER = "never"
+
+Settings = TypeVar("Settings")
+
+_STRATEGY_WORDS = (
+    f"one of {', '.join(SYSTEMS)}, or several separated by commas, or all; or a pair such as "
+    "spectral+lps-gps"
+)
 
 
-@dataclass(frozen=True)
-class Config:
-    """A checked run configuration; the fields are the run-config keys, `-` written as `_`.
+def _parse_strategies(value: Any) -> tuple[str, ...]:
+    if value == ALL:
+        return tuple(SYSTEMS)
+    if value == "":
+        return ()
+    names = tuple(name.strip() for name in str(value).split(","))
+    for name in names:
+        clustering, plus, aggregation = name.partition("+")
+        if plus:
+            one_of(CLUSTERINGS).read("clustering", clustering)
+            one_of(AGGREGATIONS).read("aggregation", aggregation)
+        elif name not in SYSTEMS:
+            raise refusal("strategy", name, _STRATEGY_WORDS)
+    if len(set(names)) < len(names):
+        raise refusal("strategy", value, "without repetition (use repeats for more seeds)")
+    return names
 
-    `strategy` is a tuple of names, the pair that `clustering` and `aggregation` name included;
-    `num_clients` is 0 for "all"; `num_clusters` is a number or a word; `weighted_mean` is None for
-    "paper" and `max_changed` is None for "never".
+
+@dataclass(frozen=True, kw_only=True)
+class Config(
+    AttackSettings,
+    PrivacySettings,
+    EncoderSettings,
+    SpectrumSettings,
+    FeatureSettings,
+    FederationSettings,
+    TrainingSettings,
+):
+    """What runs, on what, and how long: a checked run configuration.
+
+    The fields are run-config keys, `-` written as `_`; `of_strategies` has those that clusterings
+    and aggregations declare. `strategy` is a tuple of names, the pair that `clustering` and
+    `aggregation` name included; `num_clients` is 0 for "all"; `num_clusters` is a number or a word.
     """
 
-    strategy: tuple[str, ...]
-    clustering: str
-    aggregation: str
-    repeats: int
-    seed: int
-    dataset: str
-    data_dir: str
-    num_clients: int
-    num_tasks: int
-    tasks: str
-    partition: Kind
-    dirichlet_alpha: float
-    minority: float
-    min_samples: int
-    noise: str
-    noise_rate: float
-    features: str
-    feature_weights: str
-    num_eigenvectors: int
-    relevance: str
-    sharing_noise: float
-    linkage: str
-    num_clusters: int | str
-    update_distance: Distance
-    common_layers: str
-    local_rounds: int
-    stop_reassociation: int
-    encoder: str
-    num_centroids: int
-    num_components: int
-    graph_threshold: float
-    fine_tune: str
-    fine_tune_epochs: int
-    max_changed: int | None
-    refresh_every: int
-    cfl_mean_norm: float
-    cfl_max_norm: float
-    newcomers: int
-    newcomer_round: int
-    drift_clients: int
-    drift_round: int
-    attack: str
-    malicious: float
-    attack_scale: float
-    model: str
-    optimizer: str
-    learning_rate: float
-    momentum: float
-    weight_decay: float
-    batch_size: int
-    local_epochs: int
-    num_server_rounds: int
-    fraction_train: float
-    weighted_mean: bool | None
-    evaluate_every: int
-    pre_round_deadline: float
-    round_deadline: float
-    checkpoint_every: int
-    resume: str
-    output_dir: str
+    strategy: tuple[str, ...] = option(
+        "rcc-pfl,single", Rule(_STRATEGY_WORDS, _parse_strategies), "all on the same partitions"
+    )
+    clustering: str = option(
+        "",
+        one_of(("", *CLUSTERINGS)),
+        "half of a pair of your own, run beside `strategy` (which may then be empty); where only "
+        "one is named, the other is `spectral` or `mean`",
+    )
+    aggregation: str = option("", one_of(("", *AGGREGATIONS)), "the other half of that pair")
+    num_clusters: int | str = option(
+        AS_TASKS,
+        or_words(COUNT, AUTO, AS_TASKS, *COUNT_RULES),
+        "how many groups; `elbow`: where the dendrogram has its widest gap; `auto`: `elbow`, and "
+        "`silhouette` for `fedhc`",
+    )
+    weighted_mean: bool | None = option(
+        AS_PAPER,
+        or_none(BOOLEAN, AS_PAPER),
+        "weight clients by their number of images; `paper`: as the strategy's paper does",
+    )
+    repeats: int = option(1, COUNT, "how many seeds, from `seed` on")
+    seed: int = option(
+        0, NATURAL, "decides partition, noise, first models, order of images, participants"
+    )
+    dataset: str = option(
+        "mnist-5k",
+        one_of((*DATASETS, OWN_IMAGES)),
+        "`rotated-mnist`: tasks are rotations; `own`: on real devices, each one's own images",
+    )
+    num_clients: int = option(
+        ALL,
+        or_words(COUNT, ALL),
+        "SuperNodes that must be connected; with the data set `own`, that are waited for",
+        default=0,
+    )
+    model: str = option(
+        AS_PAPER,
+        one_of((AS_PAPER, *MODELS)),
+        "`paper`: the paper's for the data set; `mlp` has 200 hidden units",
+    )
+    num_server_rounds: int = option(10, COUNT, "rounds of training")
+    fraction_train: float = option(
+        1.0, number(float, 0, 1, low_open=True), "share of the clients that train in a round"
+    )
+    evaluate_every: int = option(1, COUNT, "models are tested every so many rounds, and at last")
+    pre_round_deadline: float = option(
+        3600.0,
+        POSITIVE,
+        "seconds to wait for each answer that finds clusters; who is late is named and asked again "
+        "in the next rounds",
+    )
+    round_deadline: float = option(
+        3600.0, POSITIVE, "seconds to wait for training, and for testing"
+    )
+    checkpoint_every: int = option(
+        0, NATURAL, "rounds between checkpoints in the results folder; 0: none"
+    )
+    resume: str = option("", TEXT, "the results folder of an interrupted run, to go on with it")
+    output_dir: str = option(
+        "", TEXT, "for the results; empty: `results/DATE-TIME` where the SuperLink was started"
+    )
+    of_strategies: Mapping[str, Any] = field(default_factory=dict)
 
     def federation_settings(self, num_clients: int, seed: int) -> FederationSettings:
         """Return what decides who holds which image, for one seed."""
-        return FederationSettings(
-            dataset=self.dataset,
-            data_dir=self.data_dir,
-            num_clients=num_clients,
-            num_tasks=self.num_tasks,
-            tasks=self.tasks,
-            partition=self.partition,
-            dirichlet_alpha=self.dirichlet_alpha,
-            minority=self.minority,
-            min_samples=self.min_samples,
-            noise=self.noise,
-            noise_rate=self.noise_rate,
-            seed=seed,
-            newcomers=self.newcomers,
-            newcomer_round=self.newcomer_round,
-            drift_clients=self.drift_clients,
-            drift_round=self.drift_round,
-            malicious=self.malicious if self.attack != "none" else 0.0,
+        malicious = self.malicious if self.attack != "none" else 0.0
+        return self._part(
+            FederationSettings, num_clients=num_clients, seed=seed, malicious=malicious
         )
 
     def training_settings(self) -> TrainingSettings:
         """Return how a client trains."""
-        return TrainingSettings(
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            batch_size=self.batch_size,
-            local_epochs=self.local_epochs,
-        )
+        return self._part(TrainingSettings)
 
-    def as_run_config(self) -> dict[str, str | int | float | bool]:
+    def _part(self, kind: type[Settings], **others: Any) -> Settings:
+        own = {f.name: getattr(self, f.name) for f in fields(kind)}  # type: ignore[arg-type]
+        return kind(**{**own, **others})
+
+    def by_key(self) -> dict[str, Any]:
+        """Return every option's value under its run-config key."""
+        own = {key: getattr(self, _field_of(key)) for key in options_of(Config)}
+        return {**own, **self.of_strategies}
+
+    def as_run_config(self) -> dict[str, Scalar]:
         """Return the configuration under its run-config keys, as scalars."""
-        values = {f.name.replace("_", "-"): getattr(self, f.name) for f in fields(self)}
+        values = {
+            key: OPTIONS[key].rule.none if value is None else value
+            for key, value in self.by_key().items()
+        }
         values["strategy"] = ",".join(self.strategy)
-        values["num-clients"] = self.num_clients or ALL_CLIENTS
-        values["weighted-mean"] = AS_PAPER if self.weighted_mean is None else self.weighted_mean
-        values["max-changed"] = NEVER if self.max_changed is None else self.max_changed
+        values["num-clients"] = self.num_clients or ALL
         return values
+
+
+def _field_of(key: str) -> str:
+    return key.replace("-", "_")
+
+
+OF_STRATEGIES: dict[str, Option] = {
+    key: one
+    for half in (*CLUSTERINGS.values(), *AGGREGATIONS.values())
+    for key, one in options_of(half).items()
+}
+"""What the catalogue's clusterings and aggregations declare, by run-config key."""
+
+OPTIONS: dict[str, Option] = {**options_of(Config), **OF_STRATEGIES}
 
 
 def parse_config(run_config: Mapping[str, Any]) -> Config:
@@ -165,15 +214,18 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         For the first key that is unknown, missing or has a value that is not allowed: one sentence
         that names the key, the value and what is allowed.
     """
-    unknown = sorted(set(run_config) - set(_READERS))
+    unknown = sorted(set(run_config) - set(OPTIONS))
     if unknown:
         raise ValueError(
-            f"{unknown[0]} is not a run-config key: the keys are {', '.join(sorted(_READERS))}."
+            f"{unknown[0]} is not a run-config key: the keys are {', '.join(sorted(OPTIONS))}."
         )
-    missing = sorted(set(_READERS) - set(run_config))
+    missing = sorted(set(OPTIONS) - set(run_config))
     if missing:
         raise ValueError(f"the run-config key {missing[0]} is missing: set it in pyproject.toml.")
-    values = {key.replace("-", "_"): read(key, run_config[key]) for key, read in _READERS.items()}
+    read = {key: one.rule.read(key, run_config[key]) for key, one in OPTIONS.items()}
+    values = {_field_of(key): read[key] for key in options_of(Config)}
+    if values["num_clients"] == ALL:
+        values["num_clients"] = 0
     if values["num_eigenvectors"] == AUTO:
         values["num_eigenvectors"] = USUAL_EIGENVECTORS[values["relevance"]]
     if values["model"] == AS_PAPER:
@@ -182,7 +234,7 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         pair = f"{values['clustering'] or 'spectral'}+{values['aggregation'] or 'mean'}"
         values["strategy"] = tuple(dict.fromkeys([*values["strategy"], pair]))
     if not values["strategy"]:
-        raise _complain("strategy", "", _STRATEGY_WORDS)
+        raise refusal("strategy", "", _STRATEGY_WORDS)
     if values["sharing_noise"]:
         _check_for_noise(values["strategy"])
     if values["dataset"] == OWN_IMAGES:
@@ -190,12 +242,13 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
     for what in ("newcomer", "drift"):
         count = values["newcomers" if what == "newcomer" else "drift_clients"]
         if count and values[f"{what}_round"] > values["num_server_rounds"]:
-            raise _complain(
+            raise refusal(
                 f"{what}-round",
                 values[f"{what}_round"],
                 f"at most num-server-rounds, which is {values['num_server_rounds']}",
             )
-    return Config(**values)
+    of_strategies = {key: read[key] for key in OF_STRATEGIES}
+    return Config(**values, of_strategies=of_strategies)
 
 
 def _check_for_noise(strategies: Sequence[str]) -> None:
@@ -267,204 +320,3 @@ def output_folder(output_dir: str, resume: str = "") -> Path:
             "away, or go on with an interrupted run by resume."
         )
     return folder
-
-
-Reader = Callable[[str, Any], Any]
-
-
-def _complain(key: str, value: Any, allowed: str) -> ValueError:
-    shown = f'"{value}"' if isinstance(value, str) else value
-    return ValueError(f"{key} is {shown}, but it must be {allowed}.")
-
-
-def _number(
-    kind: type[int] | type[float],
-    low: float,
-    high: float = float("inf"),
-    *,
-    low_open: bool = False,
-    high_open: bool = False,
-) -> Reader:
-    """Read an int or a float within bounds; TOML's and the command line's spellings both count."""
-    what = "a whole number" if kind is int else "a number"
-    allowed = f"{what} {'above' if low_open else 'of at least'} {low:g}"
-    if high < float("inf"):
-        allowed += f" and {'below' if high_open else 'at most'} {high:g}"
-
-    def read(key: str, value: Any) -> int | float:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise _complain(key, value, allowed)
-        try:
-            number = float(value)
-        except ValueError:
-            raise _complain(key, value, allowed) from None
-        inside = (low < number if low_open else low <= number) and (
-            number < high if high_open else number <= high
-        )
-        if not inside or number == float("inf") or (kind is int and number != int(number)):
-            raise _complain(key, value, allowed)
-        return kind(number)
-
-    return read
-
-
-def _one_of(names: Collection[str]) -> Reader:
-    def read(key: str, value: Any) -> str:
-        if value not in names:
-            raise _complain(key, value, f"one of {', '.join(name or 'nothing' for name in names)}")
-        return str(value)
-
-    return read
-
-
-def _boolean(key: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value in ("true", "false"):
-        return bool(value == "true")
-    raise _complain(key, value, "true or false")
-
-
-def _word_or_count(*words: str) -> Reader:
-    def read(key: str, value: Any) -> int | str:
-        if value in words:
-            return str(value)
-        try:
-            return int(_number(int, 1)(key, value))
-        except ValueError:
-            choices = " or ".join(f'"{word}"' for word in words)
-            raise _complain(key, value, f"a whole number of at least 1, or {choices}") from None
-
-    return read
-
-
-def _client_count(key: str, value: Any) -> int:
-    count = _word_or_count(ALL_CLIENTS)(key, value)
-    return 0 if isinstance(count, str) else count
-
-
-_STRATEGY_WORDS = (
-    f"one of {', '.join(SYSTEMS)}, or several separated by commas, or all; or a pair such as "
-    "spectral+lps-gps"
-)
-
-
-def _strategies(key: str, value: Any) -> tuple[str, ...]:
-    if value == EVERY_STRATEGY:
-        return tuple(SYSTEMS)
-    if value == "":
-        return ()
-    names = tuple(name.strip() for name in str(value).split(","))
-    for name in names:
-        clustering, plus, aggregation = name.partition("+")
-        if plus:
-            _one_of(CLUSTERINGS)("clustering", clustering)
-            _one_of(AGGREGATIONS)("aggregation", aggregation)
-        elif name not in SYSTEMS:
-            raise _complain(key, name, _STRATEGY_WORDS)
-    if len(set(names)) < len(names):
-        raise _complain(key, str(value), "without repetition (use repeats for more seeds)")
-    return names
-
-
-def _tasks(key: str, value: Any) -> str:
-    if value != "":
-        parse_tasks(str(value))
-    return str(value)
-
-
-def _word_or(word: str, read_other: Reader, allowed: str) -> Reader:
-    """Read `word` as None, and anything else as `read_other` does."""
-
-    def read(key: str, value: Any) -> Any:
-        if value == word:
-            return None
-        try:
-            return read_other(key, value)
-        except ValueError:
-            raise _complain(key, value, f'{allowed}, or "{word}"') from None
-
-    return read
-
-
-def _encoder(key: str, value: Any) -> str:
-    if value in ("auto", *PRETRAINING_DATASETS) or str(value).endswith(".safetensors"):
-        return str(value)
-    raise _complain(
-        key, value, f'a .safetensors file, "auto", or one of {", ".join(PRETRAINING_DATASETS)}'
-    )
-
-
-def _layers(key: str, value: Any) -> str:
-    names = [name.strip() for name in str(value).split(",")]
-    if all(name.replace(".", "_").isidentifier() for name in names):
-        return ",".join(names)
-    raise _complain(key, value, '"paper", "conv", or names of modules separated by commas')
-
-
-def _text(key: str, value: Any) -> str:
-    return str(value)
-
-
-_READERS: dict[str, Reader] = {
-    "strategy": _strategies,
-    "clustering": _one_of(("", *CLUSTERINGS)),
-    "aggregation": _one_of(("", *AGGREGATIONS)),
-    "repeats": _number(int, 1),
-    "seed": _number(int, 0),
-    "dataset": _one_of((*DATASETS, OWN_IMAGES)),
-    "data-dir": _text,
-    "num-clients": _client_count,
-    "num-tasks": _number(int, 1),
-    "tasks": _tasks,
-    "partition": _one_of(PARTITIONS),
-    "dirichlet-alpha": _number(float, 0, low_open=True),
-    "minority": _number(float, 0, 1),
-    "min-samples": _number(int, 1),
-    "noise": _one_of(NOISES),
-    "noise-rate": _number(float, 0, 1, high_open=True),
-    "features": _one_of(FEATURES),
-    "feature-weights": _text,
-    "num-eigenvectors": _word_or_count(AUTO),
-    "relevance": _one_of(RELEVANCES),
-    "sharing-noise": _number(float, 0, 1000),
-    "linkage": _one_of(LINKAGES),
-    "num-clusters": _word_or_count(AUTO, AS_TASKS, *COUNT_RULES),
-    "update-distance": _one_of(DISTANCES),
-    "common-layers": _layers,
-    "local-rounds": _number(int, 1),
-    "stop-reassociation": _number(int, 0),
-    "encoder": _encoder,
-    "num-centroids": _number(int, 1),
-    "num-components": _number(int, 1),
-    "graph-threshold": _number(float, 0),
-    "fine-tune": _one_of(FINE_TUNE),
-    "fine-tune-epochs": _number(int, 1),
-    "max-changed": _word_or(NEVER, _number(int, 0), "a whole number of at least 0"),
-    "refresh-every": _number(int, 0),
-    "cfl-mean-norm": _number(float, 0, low_open=True),
-    "cfl-max-norm": _number(float, 0),
-    "newcomers": _number(int, 0),
-    "newcomer-round": _number(int, 2),
-    "drift-clients": _number(int, 0),
-    "drift-round": _number(int, 1),
-    "attack": _one_of(ATTACKS),
-    "malicious": _number(float, 0, 1, low_open=True, high_open=True),
-    "attack-scale": _number(float, -1000, 1000),
-    "model": _one_of(("paper", *MODELS)),
-    "optimizer": _one_of(OPTIMIZERS),
-    "learning-rate": _number(float, 0, low_open=True),
-    "momentum": _number(float, 0, 1, high_open=True),
-    "weight-decay": _number(float, 0),
-    "batch-size": _number(int, 1),
-    "local-epochs": _number(int, 1),
-    "num-server-rounds": _number(int, 1),
-    "fraction-train": _number(float, 0, 1, low_open=True),
-    "weighted-mean": _word_or(AS_PAPER, _boolean, "true or false"),
-    "evaluate-every": _number(int, 1),
-    "pre-round-deadline": _number(float, 0, low_open=True),
-    "round-deadline": _number(float, 0, low_open=True),
-    "checkpoint-every": _number(int, 0),
-    "resume": _text,
-    "output-dir": _text,
-}

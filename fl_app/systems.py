@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from torch import nn
 
 from clients.autoencoder import pretrained_autoencoder
 from clients.features import feature_dimension
-from fl_app.config import AS_TASKS, AUTO, Config
+from clients.spectrum import AUTO
+from fl_app.config import AS_TASKS, Config
 from fl_core import protocol
 from fl_core.datasets import Dataset
 from fl_core.federation import Federation
 from fl_core.models import build_model
+from fl_core.options import key_of
 from fl_core.own_images import Agreement
 from strategies import ClusteredStrategy
 from strategies.base import Options
@@ -67,15 +69,14 @@ def build_strategy(name: str, setting: Setting, options: Options) -> ClusteredSt
 
 def _values(half: Half, setting: Setting) -> dict[str, Any]:
     """Return what a half is built from: each field that is found or an option has its value."""
-    values = {}
+    options, values = setting.config.by_key(), {}
     for name, field in parameters(half).items():
-        option = field.metadata.get("option", name).replace("-", "_")
         if name == "num_clusters":
             values[name] = _number(setting, half, field.default)
         elif name in FOUND:
             values[name] = FOUND[name](setting)
-        elif hasattr(setting.config, option):
-            values[name] = getattr(setting.config, option)
+        elif key_of(field) in options:
+            values[name] = options[key_of(field)]
     return values
 
 
@@ -140,16 +141,8 @@ def _encoder(source: str, channels: int, data_dir: str) -> protocol.NDArrays:
 
 
 def _federation(setting: Setting) -> Federation:
-    """Return the simulated federation, for what cannot do without knowing the tasks.
-
-    Raises
-    ------
-    ValueError
-        On real devices.
-    """
-    if setting.federation is None:
-        raise ValueError("nobody knows the tasks of real devices: choose another clustering.")
-    return setting.federation
+    """Return the simulated federation: `parse_config` lets no device be asked for its task."""
+    return cast(Federation, setting.federation)
 
 
 def _arrays_of(model: nn.Module) -> protocol.NDArrays:
@@ -162,6 +155,11 @@ def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
     return {federation.drift_round: dict(enumerate(last))} if first != last else {}
 
 
+def _fine_tuning(setting: Setting) -> tuple[int, bool]:
+    options = setting.config.of_strategies
+    return fine_tuning(options["fine-tune"], options["fine-tune-epochs"])
+
+
 # What is no option of its own, by the name of the field that takes it.
 FOUND: dict[str, Callable[[Setting], Any]] = {
     "seed": lambda setting: setting.seed,
@@ -172,7 +170,7 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
         lambda seed: _arrays_of(initial_model(setting._replace(seed=seed))), setting.seed
     ),
     "common_layers": lambda setting: common_layers(
-        setting.config.common_layers, initial_model(setting), setting.config.model
+        setting.config.of_strategies["common-layers"], initial_model(setting), setting.config.model
     ),
     "encoder": lambda setting: _encoder(
         setting.config.encoder,
@@ -180,12 +178,8 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
         # A folder is the user's own.
         "" if setting.config.dataset == "folder" else setting.config.data_dir,
     ),
-    "fine_tune_epochs": lambda setting: fine_tuning(
-        setting.config.fine_tune, setting.config.fine_tune_epochs
-    )[0],
-    "fine_tune_first": lambda setting: fine_tuning(
-        setting.config.fine_tune, setting.config.fine_tune_epochs
-    )[1],
+    "fine_tune_epochs": lambda setting: _fine_tuning(setting)[0],
+    "fine_tune_first": lambda setting: _fine_tuning(setting)[1],
     "labels": lambda setting: dict(enumerate(_federation(setting).tasks_at(0).tolist())),
     "later": _later_tasks,
     "sizes": lambda setting: np.bincount(_federation(setting).partition.client_tasks).tolist(),

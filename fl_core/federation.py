@@ -9,14 +9,23 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fl_core.datasets import Dataset, load_dataset
-from fl_core.noise import add_label_noise
-from fl_core.partition import Kind, Partition, default_tasks, make_partition, parse_tasks
+from fl_core.noise import NOISES, add_label_noise
+from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, Rule, number, one_of, option
+from fl_core.partition import (
+    PARTITIONS,
+    Kind,
+    Partition,
+    default_tasks,
+    make_partition,
+    parse_tasks,
+)
 
 # Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
 _NOISE_STREAM = 0x4015E
@@ -25,39 +34,62 @@ _DRIFT_STREAM = 0xD21F7
 _MALICE_STREAM = 0x3A11C
 
 
-@dataclass(frozen=True)
+def _parse_tasks(value: Any) -> str:
+    if value != "":
+        parse_tasks(str(value))
+    return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
 class FederationSettings:
-    """What decides who holds which image under which label. Hashable: it is the cache's key.
+    """Who holds which image under which label.
 
-    The first fields are the arguments of `load_dataset`, `make_partition` and `add_label_noise`.
-
-    Attributes
-    ----------
-    newcomers, newcomer_round : int
-        How many clients are not there before that round; rounds count from 1.
-    drift_clients, drift_round : int
-        How many clients have another task from that round on.
-    malicious : float
-        Share of malicious clients, in [0, 1).
+    Hashable: it is the cache's key. Rounds count from 1; `malicious` is a share of the clients, in
+    [0, 1).
     """
 
     dataset: str
-    data_dir: str
     num_clients: int
-    num_tasks: int
-    tasks: str
-    partition: Kind
-    dirichlet_alpha: float
-    minority: float
-    min_samples: int
-    noise: str
-    noise_rate: float
     seed: int
-    newcomers: int = 0
-    newcomer_round: int = 0
-    drift_clients: int = 0
-    drift_round: int = 0
     malicious: float = 0.0
+    data_dir: str = option(
+        "",
+        TEXT,
+        "where the data set's files are; empty: the variable `FL_DATA_DIR`, or a download",
+    )
+    num_tasks: int = option(
+        2, COUNT, "the paper's tasks for 2, 3 or 5; otherwise classes are split evenly"
+    )
+    tasks: str = option(
+        "",
+        Rule("label sets of different labels, or nothing", _parse_tasks),
+        "your own tasks instead, label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes",
+    )
+    partition: Kind = option(
+        "label",
+        one_of(PARTITIONS),
+        "how a task's images are spread: `label`: each class by a Dirichlet draw of its own; "
+        "`quantity`: one draw, so only sizes differ; `equal`: equal sizes",
+    )
+    dirichlet_alpha: float = option(2.0, POSITIVE, "of the Dirichlet draws: smaller is more uneven")
+    minority: float = option(
+        0.05,
+        number(float, 0, 1),
+        "images of other tasks that each client has, as a share of its own",
+    )
+    min_samples: int = option(20, COUNT, "images of its own task that each client has at least")
+    noise: str = option("none", one_of(NOISES), "how labels become wrong (RCC-PFL, section III)")
+    noise_rate: float = option(
+        0.25, number(float, 0, 1, high_open=True), "share of a client's labels that are wrong"
+    )
+    newcomers: int = option(0, NATURAL, "clients that appear only in `newcomer-round`")
+    newcomer_round: int = option(
+        5, number(int, 2), "the first round in which they are there", default=0
+    )
+    drift_clients: int = option(
+        0, NATURAL, "clients whose task changes in `drift-round`: they exchange their data"
+    )
+    drift_round: int = option(5, COUNT, "the first round in which their task is another", default=0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fl_core.options import POSITIVE, number, option
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate, canonical_labels
@@ -29,17 +30,22 @@ class RecursiveBipartition(Clustering):
     finds. The paper advises thresholds in proportion to the longest mean update seen; they are
     given that way here, and so fit any model and learning rate.
 
-    Attributes
-    ----------
-    mean_norm : float
-        ε₁, as a share of the longest mean update that any cluster has made so far.
-    max_norm : float
-        ε₂, as a share of the same.
+    Both, `mean_norm` and `max_norm`, are shares of the longest mean update of any cluster so far.
     """
 
     name: ClassVar[str] = "bipartition"
-    mean_norm: float = field(default=0.4, metadata={"option": "cfl-mean-norm"})
-    max_norm: float = field(default=2.0, metadata={"option": "cfl-max-norm"})
+    mean_norm: float = option(
+        0.4,
+        POSITIVE,
+        "a cluster is split when its mean update is below this share of the longest so far",
+        key="cfl-mean-norm",
+    )
+    max_norm: float = option(
+        2.0,
+        number(float, 0),
+        "and some client's update is above this share of it",
+        key="cfl-max-norm",
+    )
     _longest: float = field(default=0.0, init=False, repr=False, compare=False)
 
     def find(self, conversation: Conversation) -> Clusters:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
+from fl_core.options import one_of, option
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import NumClusters, agglomerate_distances
@@ -22,7 +23,6 @@ from strategies.rounds import Clusters, Round
 from strategies.updates import cosine_similarities, update_vector
 
 Distance = Literal["cosine", "euclidean"]
-DISTANCES: tuple[Distance, ...] = get_args(Distance)
 
 
 @dataclass
@@ -44,7 +44,12 @@ class UpdateClustering(Clustering):
 
     name: ClassVar[str] = "update"
     num_clusters: NumClusters = "silhouette"
-    distance: Distance = field(default="cosine", metadata={"option": "update-distance"})
+    distance: Distance = option(
+        "cosine",
+        one_of(get_args(Distance)),
+        "how far apart updates are; `euclidean` also sees how long they are",
+        key="update-distance",
+    )
     _vectors: dict[int, NDArray[np.float64]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -15,6 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
+from fl_core.options import COUNT, NATURAL, number, one_of, option, or_none
 from fl_core.protocol import NDArrays
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
@@ -31,8 +32,6 @@ from strategies.signatures import (
 )
 
 Float32 = NDArray[np.float32]
-
-FINE_TUNE = ("refresh", "always", "never")
 
 _WIDTH = "its centroids have {} numbers"
 _LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger ones would overflow
@@ -76,12 +75,29 @@ class SignatureClustering(Clustering):
     exact_number: ClassVar[bool] = True
     encoder: NDArrays = field(compare=False, repr=False)
     num_clusters: NumClusters = "elbow"
-    num_centroids: int = 5
-    threshold: float = field(default=THRESHOLD, metadata={"option": "graph-threshold"})
-    fine_tune_epochs: int = 5
-    fine_tune_first: bool = False
-    max_changed: int | None = 0
-    refresh_every: int = 0
+    num_centroids: int = option(5, COUNT, "centroids that each client sends")
+    threshold: float = option(
+        THRESHOLD,
+        number(float, 0),
+        "how close two clients' centroids must be on the manifold; the paper's 1 suits 100 clients",
+        key="graph-threshold",
+    )
+    fine_tune_epochs: int = option(5, COUNT, "for which clients fit the encoder to their images")
+    fine_tune_first: bool = option(
+        "refresh",
+        one_of(("refresh", "always", "never")),
+        "when they do so; `refresh`: when they are asked again; `always`: in the pre-round, too",
+        key="fine-tune",
+        default=False,
+    )
+    max_changed: int | None = option(
+        0,
+        or_none(NATURAL, "never"),
+        "clients are asked again when more than so many say that their data changed",
+    )
+    refresh_every: int = option(
+        0, NATURAL, "clients are asked again every so many rounds; 0: never"
+    )
     seed: int = 0
     _signatures: dict[int, Float32] = field(
         default_factory=dict, init=False, repr=False, compare=False

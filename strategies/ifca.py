@@ -16,6 +16,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
+from fl_core.options import NATURAL, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import cluster_models
 from strategies.clustering import Clustering
@@ -109,9 +110,6 @@ class LossClustering(Clustering):
     enforce : bool
         True: IFCA-PFL: models are drawn again until clients choose every cluster, and later no
         cluster stays empty; False: IFCA: an empty cluster keeps its model.
-    stop_after : int
-        Clients are no longer asked once nobody has changed cluster for this many rounds in a row;
-        0: they are always asked.
     """
 
     name: ClassVar[str] = "loss-inhabited"
@@ -121,7 +119,12 @@ class LossClustering(Clustering):
     num_clusters: int
     draw_model: DrawModel = field(compare=False)
     enforce: bool = True
-    stop_after: int = field(default=0, metadata={"option": "stop-reassociation"})
+    stop_after: int = option(
+        0,
+        NATURAL,
+        "clients are asked no more after so many rounds in which none moved; 0: always asked",
+        key="stop-reassociation",
+    )
     _models: list[NDArrays] = field(default_factory=list, init=False, repr=False, compare=False)
     _unchanged: int = field(default=0, init=False, repr=False, compare=False)
 

@@ -6,15 +6,23 @@ Learning", 2024, https://arxiv.org/abs/2410.02733.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from fl_core.options import COUNT, NotAllowedError, Rule, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import Aggregation, ClusterMean, mean_model
 from strategies.rounds import Round
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+def _parse_layers(value: Any) -> str:
+    names = [name.strip() for name in str(value).split(",")]
+    if all(name.replace(".", "_").isidentifier() for name in names):
+        return ",".join(names)
+    raise NotAllowedError
 
 
 @dataclass(frozen=True)
@@ -29,15 +37,19 @@ class LpsGps(Aggregation):
     ----------
     common_layers : tuple of str
         Names of modules: `conv1` stands for all parameters and buffers below it.
-    local_rounds : int
-        Rounds of FedAvg at the LPSs for each exchange with the GPS.
     weighted : bool
         Whether the LPSs weight clients by their number of samples, as FedAvg does.
     """
 
     name: ClassVar[str] = "lps-gps"
-    common_layers: tuple[str, ...]
-    local_rounds: int = 1
+    common_layers: tuple[str, ...] = option(
+        "paper",
+        Rule('"paper", "conv", or names of modules separated by commas', _parse_layers),
+        "the layers that all clusters share; `conv`: the convolutions; `paper`: these, or a "
+        "perceptron's first layer (`logistic-regression` has but one layer and shares nothing)",
+        default=MISSING,
+    )
+    local_rounds: int = option(1, COUNT, "rounds in the clusters for each exchange between them")
     weighted: bool = True
 
     def __call__(self, state: Round) -> list[NDArrays]:

@@ -15,12 +15,14 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
+from fl_core.options import COUNT, option
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
-from strategies.flt import ask_signatures
+from strategies.flt import SignatureClustering, ask_signatures
 from strategies.grouping import NumClusters, agglomerate_distances, closest_cluster
 from strategies.rounds import Clusters
 from strategies.signatures import closest_distances
+from strategies.spectral import SpectralClustering
 
 Float32 = NDArray[np.float32]
 
@@ -36,19 +38,15 @@ class LinearSignatureClustering(Clustering):
     num_clusters : int, "elbow" or "silhouette"
     num_centroids : int
         k.
-    num_components : int
-        Principal components that each client keeps.
-    linkage : str
-        Any of scipy's linkage methods.
     """
 
     name: ClassVar[str] = "linear-signature"
     shares: ClassVar[str] = "centroids"
     exact_number: ClassVar[bool] = True
     num_clusters: NumClusters = "elbow"
-    num_centroids: int = 5
-    num_components: int = 128
-    linkage: str = "average"
+    num_centroids: int = SignatureClustering.num_centroids
+    num_components: int = option(128, COUNT, "principal components that each client keeps")
+    linkage: str = SpectralClustering.linkage
     _signatures: dict[int, Float32] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

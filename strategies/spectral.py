@@ -15,9 +15,11 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
+from fl_core.options import one_of, option
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import (
+    LINKAGES,
     NumClusters,
     agglomerate,
     average_relevance,
@@ -41,8 +43,6 @@ class SpectralClustering(Clustering):
         M, or how it is chosen from the dendrogram.
     num_eigenvectors : int
         k, how many leading eigenvectors each client uploads.
-    linkage : str
-        Any of scipy's linkage methods.
     relevance : str
         The formula by which clients compare: a name that their ClientApp knows
         (`clients.spectrum.RELEVANCES`).
@@ -55,7 +55,9 @@ class SpectralClustering(Clustering):
     exact_number: ClassVar[bool] = True
     num_clusters: NumClusters = "elbow"
     num_eigenvectors: int = 20
-    linkage: str = "average"
+    linkage: str = option(
+        "average", one_of(LINKAGES), "how far apart two clusters are, in SciPy's words"
+    )
     relevance: str = "paper"
     dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = field(

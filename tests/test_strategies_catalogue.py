@@ -9,6 +9,7 @@ import pytest
 from fl_app.config import parse_config
 from fl_app.systems import FOUND, Setting, build_strategy
 from fl_core.federation import simulate_federation
+from fl_core.options import key_of
 from strategies import ClusterMean, LossClustering, SingleCluster
 from strategies import catalogue as c
 from tests.app_runs import DEFAULTS, untrained_encoder
@@ -66,7 +67,7 @@ def test_every_argument_of_a_name_is_an_option_or_found():
     halves = {half for s in c.SYSTEMS.values() for half in (s.clustering, s.aggregation)}
     fields = [field for half in halves for field in c.parameters(half).values()]
     known = {*DEFAULTS, *(name.replace("_", "-") for name in FOUND)}
-    options = {f.metadata.get("option", f.name.replace("_", "-")) for f in fields}
+    options = {key_of(field) for field in fields}
     assert options - known == {"weighted", "enforce"}  # the catalogue's own
 
 

@@ -4,8 +4,10 @@ from typing import ClassVar
 import numpy as np
 from sklearn.cluster import KMeans
 
-from strategies import Clustering, Clusters, Conversation, Round, Update
+from strategies.clustering import Clustering
+from strategies.conversation import Conversation
 from strategies.grouping import canonical_labels
+from strategies.rounds import Clusters, Round, Update
 
 
 @dataclass

@@ -1,0 +1,101 @@
+"""`make options`: writes the declared options into pyproject.toml and docs/options.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from fl_app.config import OF_STRATEGIES, Config
+from fl_core.options import Option, Scalar, key_of, options_of
+from strategies.catalogue import SYSTEMS, parameters
+
+ROOT = Path(__file__).parents[1]
+START = "# Written by `make options`, from the fields that declare the options (docs/options.md).\n"
+END = "# The end of what `make options` writes.\n"
+
+_PAGE = """# Every option
+
+`fedkin run` takes any of these as `KEY=VALUE`, `flwr run` in its `--run-config`. A wrong value is \
+refused before any training. Each option is declared on what uses it; `make options` writes this \
+page and the defaults in `pyproject.toml`, of which an installation has a copy.
+"""
+_HEAD = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n"
+
+
+def main() -> None:
+    """Write both files."""
+    for path, content in written(ROOT).items():
+        path.write_text(content, encoding="utf-8")
+
+
+def written(root: Path) -> dict[Path, str]:
+    """Return what the files of a checkout should hold, by path."""
+    pyproject = root / "pyproject.toml"
+    before, _, rest = pyproject.read_text(encoding="utf-8").partition(START)
+    _, _, after = rest.partition(END)
+    return {
+        pyproject: f"{before}{START}{_run_config()}{END}{after}",
+        root / "docs/options.md": _page(),
+    }
+
+
+def _groups() -> Iterator[tuple[str, Mapping[str, Option]]]:
+    """Yield a heading for each owner, and its options by key."""
+    for owner in (Config, *reversed(Config.__bases__)):
+        # The first sentence of what the class says of itself, as far as a colon.
+        heading = re.split(r"[.:]", owner.__doc__ or "")[0]
+        options = options_of(owner)
+        own = (name.replace("_", "-") for name in owner.__annotations__)
+        yield heading, {key: options[key] for key in own if key in options}
+    yield "What only some strategies have", OF_STRATEGIES
+
+
+def _meaning(key: str, one: Option) -> str:
+    """Return what an option means, after the names of the strategies that it belongs to."""
+    if key not in OF_STRATEGIES:
+        return one.meaning
+    takers = (
+        f"`{name}`"
+        for name, system in SYSTEMS.items()
+        for half in (system.clustering, system.aggregation)
+        if key in map(key_of, parameters(half).values())
+    )
+    return f"{', '.join(takers)}: {one.meaning}"
+
+
+def _run_config() -> str:
+    lines = ["[tool.flwr.app.config]"]
+    for heading, options in _groups():
+        lines += ["", f"# {heading}.", ""]
+        for key, one in options.items():
+            said = f"{_meaning(key, one)} ({one.rule.allowed})"
+            lines += textwrap.wrap(
+                said, 98, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False
+            )
+            lines.append(f"{key} = {json.dumps(one.default)}")
+    return "\n".join(lines) + "\n\n"
+
+
+def _page() -> str:
+    parts = [_PAGE]
+    for heading, options in _groups():
+        rows = "".join(_row(key, one) for key, one in options.items())
+        parts.append(f"## {heading}\n\n{_HEAD}{rows}")
+    return "\n".join(parts)
+
+
+def _row(key: str, one: Option) -> str:
+    linked = re.sub(r"docs/(\w+\.md)", r"[\g<0>](\1)", _meaning(key, one))
+    cells = (f"`{key}`", f"`{_shown(one.default)}`", one.rule.allowed, linked)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _shown(default: Scalar) -> str:
+    return default if default and isinstance(default, str) else json.dumps(default)
+
+
+if __name__ == "__main__":
+    main()

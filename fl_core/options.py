@@ -1,0 +1,187 @@
+"""Options: dataclass fields that say what a run configuration may set them to, and what for.
+
+An option is declared once, on what uses it. `fl_app.config` gathers and reads them all, and
+`fl_app.options` writes them into pyproject.toml and docs/options.md.
+
+Examples
+--------
+>>> @dataclass
+... class Walk:
+...     num_steps: int = option(10, number(int, 1), "how far")
+>>> Walk()
+Walk(num_steps=10)
+>>> options_of(Walk)["num-steps"].rule.read("num-steps", 0)
+Traceback (most recent call last):
+ValueError: num-steps is 0, but it must be a whole number of at least 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+Scalar = str | int | float | bool
+_AS_READ: Any = object()
+
+
+class NotAllowedError(Exception):
+    """A rule's parser does not allow a value; the rule makes the sentence."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an option may be.
+
+    Attributes
+    ----------
+    allowed : str
+        In words, after "it must be".
+    parse : callable
+        From a run-config value to what it means; raises `NotAllowedError`, or `ValueError` with a
+        sentence of its own. TOML's and the command line's spellings both count.
+    none : str
+        The word that means None, if there is one.
+    """
+
+    allowed: str
+    parse: Callable[[Any], Any]
+    none: str = ""
+
+    def read(self, key: str, value: Any) -> Any:
+        """Return what a value of the run-config key `key` means.
+
+        Raises
+        ------
+        ValueError
+            If it is not allowed: one sentence that names the key, the value and what is allowed.
+        """
+        try:
+            return self.parse(value)
+        except NotAllowedError:
+            raise refusal(key, value, self.allowed) from None
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is declared of an option; see `option`."""
+
+    default: Scalar
+    rule: Rule
+    meaning: str
+    key: str
+
+
+def option(
+    run_default: Scalar, rule: Rule, meaning: str, *, key: str = "", default: Any = _AS_READ
+) -> Any:
+    """Return a dataclass field that is an option.
+
+    Parameters
+    ----------
+    run_default : str, int, float or bool
+        What pyproject.toml has.
+    rule : Rule
+        What is allowed.
+    meaning : str
+        A line of help.
+    key : str
+        The run-config key, if it is not the field's name.
+    default : optional
+        The class's own default, `dataclasses.MISSING` for none; usually what `run_default` means.
+    """
+    own: Any = rule.read(key, run_default) if default is _AS_READ else default
+    return field(default=own, metadata={"option": Option(run_default, rule, meaning, key)})
+
+
+def key_of(one: Field[Any]) -> str:
+    """Return the run-config key by which a dataclass's field is set."""
+    declared = one.metadata.get("option")
+    return (declared.key if declared else "") or one.name.replace("_", "-")
+
+
+def options_of(owner: type) -> dict[str, Option]:
+    """Return the options among the fields of a dataclass by run-config key, inherited ones, too."""
+    declared = fields(owner) if is_dataclass(owner) else ()
+    return {key_of(one): one.metadata["option"] for one in declared if "option" in one.metadata}
+
+
+def refusal(key: str, value: Any, allowed: str) -> ValueError:
+    """Return the error that says what a key is and what it must be."""
+    shown = f'"{value}"' if isinstance(value, str) else value
+    return ValueError(f"{key} is {shown}, but it must be {allowed}.")
+
+
+def number(
+    kind: type[int] | type[float],
+    low: float,
+    high: float = float("inf"),
+    *,
+    low_open: bool = False,
+    high_open: bool = False,
+) -> Rule:
+    """Allow finite numbers within bounds; open bounds are outside."""
+    what = "a whole number" if kind is int else "a number"
+    allowed = f"{what} {'above' if low_open else 'of at least'} {low:g}"
+    if high < float("inf"):
+        allowed += f" and {'below' if high_open else 'at most'} {high:g}"
+
+    def parse(value: Any) -> int | float:
+        try:
+            found = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            raise NotAllowedError from None
+        inside = (low < found if low_open else low <= found) and (
+            found < high if high_open else found <= high
+        )
+        if not inside or found == float("inf") or (kind is int and found != int(found)):
+            raise NotAllowedError
+        return kind(found)
+
+    return Rule(allowed, parse)
+
+
+def one_of(names: Collection[str]) -> Rule:
+    """Allow some words."""
+
+    def parse(value: Any) -> str:
+        if value not in names:
+            raise NotAllowedError
+        return str(value)
+
+    return Rule(f"one of {', '.join(name or 'nothing' for name in names)}", parse)
+
+
+def or_words(rule: Rule, *words: str) -> Rule:
+    """Allow some words, too."""
+    choices = " or ".join(f'"{word}"' for word in words)
+
+    def parse(value: Any) -> Any:
+        return str(value) if value in words else rule.parse(value)
+
+    return Rule(f"{rule.allowed}, or {choices}", parse)
+
+
+def or_none(rule: Rule, word: str) -> Rule:
+    """Allow a word that means None, too."""
+
+    def parse(value: Any) -> Any:
+        return None if value == word else rule.parse(value)
+
+    return replace(or_words(rule, word), parse=parse, none=word)
+
+
+def _parse_boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return bool(value == "true")
+    raise NotAllowedError
+
+
+BOOLEAN = Rule("true or false", _parse_boolean)
+TEXT = Rule("text", str)
+COUNT = number(int, 1)
+NATURAL = number(int, 0)
+POSITIVE = number(float, 0, low_open=True)

@@ -1,8 +1,8 @@
-"""Grids before Flower's own."""
+"""What stands before Flower's own grid."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -58,29 +58,3 @@ class GridAround(Grid):
     ) -> Iterable[Message]:
         """Pass on."""
         return self._grid.send_and_receive(messages, timeout=timeout)
-
-
-class ArrivingNodes(GridAround):
-    """A grid without the nodes that have not arrived yet.
-
-    Flower's simulation connects all nodes at the start; on devices, this is not needed.
-
-    Parameters
-    ----------
-    grid : Grid
-        The real one.
-    late : collection of int
-        Ids of the nodes that are not shown until `arrive` is called.
-    """
-
-    def __init__(self, grid: Grid, late: Collection[int]) -> None:
-        super().__init__(grid)
-        self._late = set(late)
-
-    def arrive(self) -> None:
-        """Show all nodes from now on."""
-        self._late = set()
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of the nodes that have arrived."""
-        return [node for node in self._grid.get_node_ids() if node not in self._late]

@@ -7,8 +7,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from clients.attacks import random_basis, random_centroids, random_scores, spoil_update
-from fl_app.config import parse_config
-from fl_app.node import open_node
+from fl_app.node import SimulatedNode, config_of
 from fl_core import protocol
 
 _STREAM = 0xBAD
@@ -19,12 +18,12 @@ def attack_mod(message: Message, context: Context, call_next: ClientAppCallable)
 
     `label-flip` is no matter of answers: the client trains on other labels.
     """
-    if parse_config(context.run_config).attack in ("none", "label-flip"):
+    config = config_of(context)
+    if config.attack in ("none", "label-flip"):
         return call_next(message, context)
-    node = open_node(message, context)
+    node = SimulatedNode(message, context)
     answer = call_next(message, context)
     if node.is_malicious:
-        config = node.config
         spoil_answer(config.attack, config.attack_scale, message, answer, node.index)
     return answer
 

@@ -59,7 +59,7 @@ class Simulation(World):
         return Setting(self._config, federation.dataset, seed, federation)
 
     def resolved(self, config: Config) -> Config:
-        """Name the tasks, and the folder of the data."""
+        """Return the configuration with the tasks and the data's folder spelled out."""
         tasks = self._federation(config.seed).partition.tasks
         return replace(
             config,
@@ -69,9 +69,10 @@ class Simulation(World):
         )
 
     def begin(self, results: Results, progress: Progress) -> None:
-        """Wake the clients: a worker's first message waits for Ray, imports and data.
+        """Say what is about to happen, and meet the clients.
 
-        So that is kept out of the strategies' seconds.
+        A worker's first message waits for Ray, imports and data, which is kept out of the
+        strategies' seconds.
         """
         self._results = results
         progress.begin(self._config, self.num_clients, results.folder)

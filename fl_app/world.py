@@ -16,7 +16,7 @@ from strategies import ClusteredStrategy, Conversation, RoundReport
 
 
 class World(ABC):
-    """Clients that have been met; what is done for them, in the order of a run.
+    """The clients of a run, and what only a simulation or only devices need, in a run's order.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class World(ABC):
     told : mapping
         What every message tells a client, beside the seed.
     roll : Conversation, optional
-        In which they were met, if strategies need not ask them again who they are.
+        Where they said who they are; None: each strategy asks them again.
     """
 
     num_clients: int
@@ -39,15 +39,9 @@ class World(ABC):
     def setting(self, seed: int) -> Setting:
         """Return what strategies are built from, on one seed."""
 
-    @abstractmethod
     def resolved(self, config: Config) -> Config:
-        """Return the configuration, references that only this world has replaced by their values.
-
-        Parameters
-        ----------
-        config : Config
-            In which the rest is replaced.
-        """
+        """Return the configuration with what this world knows of its clients' data."""
+        return config
 
     @abstractmethod
     def begin(self, results: Results, progress: Progress) -> None:

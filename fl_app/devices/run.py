@@ -56,10 +56,6 @@ class Devices(World):
         """Return what strategies are built from; nobody knows the tasks."""
         return Setting(self._config, self._agreement, seed)
 
-    def resolved(self, config: Config) -> Config:
-        """Change nothing."""
-        return config
-
     def begin(self, results: Results, progress: Progress) -> None:
         """Say which devices have come together."""
         self._results, self._progress = results, progress

@@ -39,7 +39,7 @@ def answer_queries(app: ClientApp, open_client: OpenClient = Client) -> None:
         Procedure 1), `signature` (FLT; PCA + k-means + HC) and `losses` (IFCA).
     open_client : callable
         From message and context to the `Client` that answers: a subclass that has what the
-        clustering asks for. `Client` itself can only say which one it is.
+        clustering asks for.
     """
     for action, answer in (
         (protocol.DESCRIBE, _description),
@@ -184,18 +184,10 @@ def change_flag(message: Message, images: torch.Tensor) -> dict[str, int]:
 
 
 def answer_training(app: ClientApp, open_client: OpenClient) -> None:
-    """Register a train and an evaluate function with `app`.
+    """Register a train and an evaluate function with an `app` that has none of its own.
 
-    The order of the images depends on the message's `seed` and `server-round` and on the client's
-    index alone.
-
-    Parameters
-    ----------
-    app : ClientApp
-        Any Flower ClientApp that has none of its own.
-    open_client : callable
-        As in `answer_queries`; the client needs `model`, `training_data`, `test_data` and
-        `training_settings`.
+    The client needs `model`, `training_data`, `test_data` and `training_settings`. The order of the
+    images depends on the message's `seed` and `server-round` and on the client's index alone.
     """
     app.train()(_handler(_trained, open_client))
     app.evaluate()(_handler(_evaluated, open_client))

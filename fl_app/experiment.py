@@ -20,14 +20,15 @@ from fl_app.report.progress import Progress
 from fl_app.report.results import Results, RunResult
 from fl_app.simulation import Simulation
 from fl_app.systems import Setting, build_strategy, initial_model, wanted_clusters
-from fl_app.world import World
 from fl_core import protocol
 from fl_core.extras import need_extra
 from fl_core.models import ImageShape
 from strategies import ClusteredStrategy, RoundReport
-from strategies.base import Options
 from strategies.catalogue import system_of
 from strategies.flt import SignatureClustering
+
+World = Simulation | Devices
+"""Where the clients are: what differs is said there, in the order in which a run comes to it."""
 
 
 def run_experiment(config: Config, grid: Grid) -> None:
@@ -43,8 +44,8 @@ def run_experiment(config: Config, grid: Grid) -> None:
     """
     checkpoints = Checkpoints(config, output_folder(config.output_dir, config.resume))
     need_extra("matplotlib", "a server, which draws pictures,")
-    kind = Devices if config.dataset == OWN_IMAGES else Simulation
-    world: World = kind(config, grid, checkpoints)
+    meet = Devices if config.dataset == OWN_IMAGES else Simulation
+    world: World = meet(config, grid, checkpoints)
     seeds = range(config.seed, config.seed + config.repeats)
     for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
         setting = world.setting(seed)
@@ -94,15 +95,18 @@ def run_strategy(
         if checkpoints.is_due(report):
             checkpoints.save(name, seed, strategy, seconds())
 
-    options: Options = {
-        "fraction_train": config.fraction_train,
-        "evaluate_every": config.evaluate_every,
-        "seed": seed,
-        "on_round": on_round,
-        "pre_round_timeout": config.pre_round_deadline,
-        "roll": world.roll,
-    }
-    strategy = build_strategy(name, setting, options)
+    strategy = build_strategy(
+        name,
+        setting,
+        {
+            "fraction_train": config.fraction_train,
+            "evaluate_every": config.evaluate_every,
+            "seed": seed,
+            "on_round": on_round,
+            "pre_round_timeout": config.pre_round_deadline,
+            "roll": world.roll,
+        },
+    )
     if checkpoint is not None:
         strategy.resume(checkpoint["strategy"])
         progress.resumed(name, seed, done)
@@ -116,19 +120,12 @@ def run_strategy(
             train_config=told,
             evaluate_config=told,
         )
-    of_run = RunResult.of(name, seed, strategy, result.arrays, seconds(), setting.federation)
-    return of_run, strategy
+    run = RunResult.of(name, seed, strategy, result.arrays, seconds(), setting.federation)
+    return run, strategy
 
 
 def check(setting: Setting, num_clients: int) -> None:
-    """Refuse what no strategy could work with, on any seed, before anything is trained.
-
-    Parameters
-    ----------
-    setting : Setting
-        Of the first seed.
-    num_clients : int
-        Who are there at the start.
+    """Refuse what no strategy could work with, before `num_clients` clients begin to train.
 
     Raises
     ------

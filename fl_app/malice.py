@@ -29,18 +29,10 @@ def attack_mod(message: Message, context: Context, call_next: ClientAppCallable)
 
 
 def spoil_answer(attack: str, scale: float, message: Message, answer: Message, client: int) -> None:
-    """Replace what `attack` replaces in an answer; the rest stays.
+    """Replace what `attack`, one of `clients.attacks.ATTACKS`, replaces in an answer.
 
-    Parameters
-    ----------
-    attack : str
-        One of `clients.attacks.ATTACKS`.
-    scale : float
-        Of `scaled-update`.
-    message, answer : Message
-        What the client was asked, its model restored if it was kept, and what it answered.
-    client : int
-        With the message's seed and round, it decides what is drawn.
+    The model that `message` only named must be back in it (`clients.handlers.restore_model`). What
+    is drawn depends on the message's seed and round and on the client.
     """
     kind, content = answer.metadata.message_type, answer.content
     rng = np.random.default_rng([*protocol.entropy(message), client, _STREAM])

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
+from flwr.app import ConfigRecordValues
 from flwr.serverapp import Grid
 
 from fl_app.checkpoints import Checkpoints
@@ -14,23 +15,31 @@ from fl_app.grids import GridAround
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results, RunResult
 from fl_app.systems import Setting
-from fl_app.world import World
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir
 from fl_core.federation import Federation, simulate_federation
 from strategies import ClusteredStrategy, Conversation, RoundReport
 
 
-class Simulation(World):
-    """Simulated clients, of which each strategy asks again who they are.
+class Simulation:
+    """Simulated clients, as many as nodes are connected.
 
-    They then forget what an earlier strategy left with them.
+    Attributes
+    ----------
+    num_clients, num_at_start : int
+        All of them, and those that are no newcomers.
+    told : dict
+        What every message tells a client, beside the seed.
+    roll : None
+        Each strategy asks the clients again who they are: they forget what an earlier one left.
 
     Raises
     ------
     ValueError
         If another number of nodes is connected than there should be.
     """
+
+    roll = None
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
         self._config, self._grid = config, grid
@@ -42,7 +51,7 @@ class Simulation(World):
             )
         checkpoints.num_clients = self.num_clients
         self.num_at_start = self.num_clients - config.newcomers
-        self.told = {protocol.NUM_CLIENTS: self.num_clients}
+        self.told: dict[str, ConfigRecordValues] = {protocol.NUM_CLIENTS: self.num_clients}
 
     def _federation(self, seed: int) -> Federation:
         return simulate_federation(self._config.federation_settings(self.num_clients, seed))
@@ -115,15 +124,7 @@ class Simulation(World):
 
 
 class ArrivingNodes(GridAround):
-    """A grid without the nodes that have not arrived yet: Flower connects all at the start.
-
-    Parameters
-    ----------
-    grid : Grid
-        The real one.
-    late : collection of int
-        Ids of the nodes that are not shown until `arrive` is called.
-    """
+    """A grid that hides the nodes of late clients: Flower's simulation connects all at the start."""
 
     def __init__(self, grid: Grid, late: Collection[int]) -> None:
         super().__init__(grid)
@@ -141,16 +142,8 @@ class ArrivingNodes(GridAround):
 def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
     """Return the number of connected SuperNodes once it is `wanted`, or, for 0, has settled.
 
-    Flower's simulation registers its nodes while the ServerApp is starting.
-
-    Parameters
-    ----------
-    grid : Grid
-        Flower's way to the nodes.
-    wanted : int
-        The number that must be connected; 0: as many as there are.
-    patience : float
-        Seconds without a change after which the number counts as settled.
+    Flower's simulation registers its nodes while the ServerApp is starting: `patience` is for how
+    many seconds nothing may change.
 
     Raises
     ------

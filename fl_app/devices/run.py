@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, ConfigRecordValues
 from flwr.serverapp import Grid
 
 from fl_app.checkpoints import Checkpoints
@@ -14,7 +14,6 @@ from fl_app.config import Config
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results, RunResult
 from fl_app.systems import Setting
-from fl_app.world import World
 from fl_core import protocol
 from fl_core.own_images import Survey, agree
 from strategies import ClusteredStrategy, Conversation, RoundReport
@@ -24,16 +23,23 @@ logger = logging.getLogger(__name__)
 _LOOK_AGAIN = 0.5  # seconds
 
 
-class Devices(World):
+class Devices:
     """Devices that have agreed on their classes and the shape of images.
+
+    Attributes
+    ----------
+    num_clients, num_at_start : int
+        All that are known, those of an interrupted run included, and those that answered.
+    told : dict
+        What every message tells a device, beside the seed.
+    roll : Conversation
+        In which they were met; strategies need not ask them again who they are.
 
     Raises
     ------
     ValueError, RuntimeError
         If no device has come, or none says anything sensible, or they do not agree.
     """
-
-    roll: Conversation
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
         self._config, self._grid = config, grid
@@ -50,11 +56,15 @@ class Devices(World):
         self._agreement = checkpoints.agreement or agree(_surveys(self.roll))
         checkpoints.agreement = self._agreement
         self.num_clients, self.num_at_start = len(self.roll.names), len(self.roll.nodes)
-        self.told = self._agreement.as_config()
+        self.told: dict[str, ConfigRecordValues] = {**self._agreement.as_config()}
 
     def setting(self, seed: int) -> Setting:
         """Return what strategies are built from; nobody knows the tasks."""
         return Setting(self._config, self._agreement, seed)
+
+    def resolved(self, config: Config) -> Config:
+        """Return the configuration as it is."""
+        return config
 
     def begin(self, results: Results, progress: Progress) -> None:
         """Say which devices have come together."""
@@ -93,16 +103,7 @@ class Devices(World):
 
 
 def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
-    """Wait until `wanted` devices are connected, or one; after the deadline, begin with fewer.
-
-    Parameters
-    ----------
-    grid : Grid
-        Flower's way to the nodes.
-    wanted : int
-        0: as many as there are once the first has come.
-    deadline : float
-        Seconds.
+    """Wait `deadline` seconds at most until `wanted` devices, or at least one, are connected.
 
     Raises
     ------

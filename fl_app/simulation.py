@@ -124,7 +124,7 @@ class Simulation:
 
 
 class ArrivingNodes(GridAround):
-    """A grid that hides the nodes of late clients: Flower's simulation connects all at the start."""
+    """A grid that hides the nodes of late clients: a simulation connects all at the start."""
 
     def __init__(self, grid: Grid, late: Collection[int]) -> None:
         super().__init__(grid)

@@ -65,7 +65,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from fl_app.devices import grid as device_grid
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application
-from fl_app.simulate import free_ports, program_path, stop_family
+from fl_app.superlink import free_ports, program_path, stop_family
 from fl_core.files import replacing
 
 NUMBERS, ARRAYS = 60_000, 8  # of the model that is sent, 240 kB of float32, and of each answer

@@ -18,7 +18,7 @@ from typing import Any
 
 from clients.attacks import ATTACKS
 from fl_app.flower_app import read_defaults
-from fl_app.simulate import simulate
+from fl_app.superlink import simulate
 
 ROOT = Path(__file__).parents[1]
 CLIENTS = 20

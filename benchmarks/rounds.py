@@ -23,7 +23,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from fl_app.config import Config, parse_config
 from fl_app.flower_app import read_defaults
-from fl_app.simulate import simulate
+from fl_app.superlink import simulate
 from fl_core.federation import Federation, simulate_federation
 from fl_core.models import build_model
 

@@ -39,8 +39,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from clients.attacks import random_basis
+from clients.client import Client
 from clients.features import feature_dimension, feature_map
-from clients.handlers import answer_pre_round
+from clients.handlers import answer_queries
 from clients.spectrum import USUAL_EIGENVECTORS
 from fl_core import protocol
 from fl_core.datasets import load_dataset
@@ -119,8 +120,13 @@ def device(num_eigenvectors: int) -> Device:
     """
     images = load_dataset("mnist-5k").train_images[:IMAGES]
     hog = feature_map("hog")
+
+    class WithImages(Client):
+        def features(self) -> NDArray[np.float32]:
+            return hog(images).numpy()
+
     app = ClientApp()
-    answer_pre_round(app, lambda _message, _context: hog(images).numpy())
+    answer_queries(app, WithImages)
     config = ConfigRecord({protocol.NUM_EIGENVECTORS: num_eigenvectors})
     query = Message(RecordDict({protocol.CONFIG: config}), 1, protocol.query(protocol.SPECTRUM))
     context = _context(RecordDict())

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from fl_app.config import output_folder, parse_config  # noqa: PLC0415
-    from fl_app.simulate import simulate  # noqa: PLC0415
+    from fl_app.superlink import simulate  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
     defaults = read_defaults(app or installed_app())

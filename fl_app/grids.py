@@ -1,12 +1,19 @@
-"""Grids before Flower's own."""
+"""What stands before Flower's own grid."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
 
-from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
+
+
+def _passed_on(name: str) -> Callable[..., Any]:
+    def method(self: GridAround, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._grid, name)(*args, **kwargs)
+
+    return method
 
 
 class GridAround(Grid):
@@ -21,66 +28,10 @@ class GridAround(Grid):
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
 
-    def get_node_ids(self) -> Iterable[int]:
-        """Pass on."""
-        return self._grid.get_node_ids()
-
-    def set_run(self, run: Run) -> None:
-        """Pass on."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """Pass on."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Pass on."""
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Pass on."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pass on."""
-        return self._grid.pull_messages(message_ids)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Pass on."""
-        return self._grid.send_and_receive(messages, timeout=timeout)
-
-
-class ArrivingNodes(GridAround):
-    """A grid without the nodes that have not arrived yet.
-
-    Flower's simulation connects all nodes at the start; on devices, this is not needed.
-
-    Parameters
-    ----------
-    grid : Grid
-        The real one.
-    late : collection of int
-        Ids of the nodes that are not shown until `arrive` is called.
-    """
-
-    def __init__(self, grid: Grid, late: Collection[int]) -> None:
-        super().__init__(grid)
-        self._late = set(late)
-
-    def arrive(self) -> None:
-        """Show all nodes from now on."""
-        self._late = set()
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of the nodes that have arrived."""
-        return [node for node in self._grid.get_node_ids() if node not in self._late]
+    run = property(attrgetter("_grid.run"))
+    set_run = _passed_on("set_run")
+    get_node_ids = _passed_on("get_node_ids")
+    create_message = _passed_on("create_message")
+    push_messages = _passed_on("push_messages")
+    pull_messages = _passed_on("pull_messages")
+    send_and_receive = _passed_on("send_and_receive")

@@ -7,8 +7,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from clients.attacks import random_basis, random_centroids, random_scores, spoil_update
-from fl_app.config import parse_config
-from fl_app.node import open_node
+from fl_app.node import SimulatedNode, config_of
 from fl_core import protocol
 
 _STREAM = 0xBAD
@@ -19,29 +18,21 @@ def attack_mod(message: Message, context: Context, call_next: ClientAppCallable)
 
     `label-flip` is no matter of answers: the client trains on other labels.
     """
-    if parse_config(context.run_config).attack in ("none", "label-flip"):
+    config = config_of(context)
+    if config.attack in ("none", "label-flip"):
         return call_next(message, context)
-    node = open_node(message, context)
+    node = SimulatedNode(message, context)
     answer = call_next(message, context)
     if node.is_malicious:
-        config = node.config
         spoil_answer(config.attack, config.attack_scale, message, answer, node.index)
     return answer
 
 
 def spoil_answer(attack: str, scale: float, message: Message, answer: Message, client: int) -> None:
-    """Replace what `attack` replaces in an answer; the rest stays.
+    """Replace what `attack`, one of `clients.attacks.ATTACKS`, replaces in an answer.
 
-    Parameters
-    ----------
-    attack : str
-        One of `clients.attacks.ATTACKS`.
-    scale : float
-        Of `scaled-update`.
-    message, answer : Message
-        What the client was asked, its model restored if it was kept, and what it answered.
-    client : int
-        With the message's seed and round, it decides what is drawn.
+    The model that `message` only named must be back in it (`clients.handlers.restore_model`). What
+    is drawn depends on the message's seed and round and on the client.
     """
     kind, content = answer.metadata.message_type, answer.content
     rng = np.random.default_rng([*protocol.entropy(message), client, _STREAM])

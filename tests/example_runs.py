@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fl_app.simulate import free_ports, stop_family
+from fl_app.superlink import free_ports, stop_family
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

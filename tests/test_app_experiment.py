@@ -16,7 +16,8 @@ import fl_app.node
 from fl_app.cli import parse_override
 from fl_app.client_app import app
 from fl_app.config import output_folder, parse_config
-from fl_app.experiment import run_experiment, wait_for_nodes
+from fl_app.experiment import run_experiment
+from fl_app.simulation import wait_for_nodes
 from fl_core.federation import simulate_federation
 from fl_core.models import build_model
 from tests.local_grid import LocalGrid

@@ -14,7 +14,7 @@ import grpc
 import psutil
 import pytest
 
-from fl_app.simulate import private_superlink
+from fl_app.superlink import private_superlink
 
 ROOT = Path(__file__).parents[1]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fl_app.simulate import stop_family
+from fl_app.superlink import stop_family
 
 pytestmark = pytest.mark.slow
 

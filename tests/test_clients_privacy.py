@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from clients.attacks import random_basis
 from clients.privacy import noise_generator, noisy_eigenvectors, noisy_relevances
-from fl_app import client_app
 from fl_app.client_app import app
+from fl_app.devices.node import DeviceNode
+from fl_app.node import Node, SimulatedNode
 from fl_core import protocol
 from strategies.grouping import agglomerate, average_relevance
 from tests.app_runs import DEFAULTS, run, without_seconds
@@ -98,27 +99,22 @@ def test_a_simulation_draws_the_same_again_and_a_real_device_never():
     assert draw(0, 1, real_device=True) != draw(0, 1, real_device=True)
 
 
-class Device:
-    """In place of the app's: a node with images of its own."""
-
-    config = SimpleNamespace(sharing_noise=0.3)
-    index = 0
-
-
-def sharing_noise(monkeypatch, kind, client=0, server_round=0, seed=0, node=None):
+def sharing_noise(kind, client=0, server_round=0, seed=0, *, real_device=False):
     """Return four numbers of the noise with which a node answers this query."""
-    node = node or SimpleNamespace(config=Device.config, index=client)
-    monkeypatch.setattr(client_app, "open_node", lambda message, context: node)
-    monkeypatch.setattr(client_app, "DeviceNode", Device)
     settings = ConfigRecord({protocol.SEED: seed, protocol.SERVER_ROUND: server_round})
     content = RecordDict({protocol.CONFIG: settings})
-    message = Message(content, dst_node_id=1, message_type=protocol.query(kind))
-    sigma, generator = client_app._sharing_noise(message, None)
+    node = SimpleNamespace(
+        message=Message(content, dst_node_id=1, message_type=protocol.query(kind)),
+        config=SimpleNamespace(sharing_noise=0.3),
+        index=client,
+        noise_is_secret=(DeviceNode if real_device else SimulatedNode).noise_is_secret,
+    )
+    sigma, generator = Node.sharing_noise(node)
     assert sigma == 0.3
     return tuple(generator.standard_normal(4))
 
 
-def test_simulated_noise_depends_on_all_that_tells_one_answer_from_another(monkeypatch):
+def test_simulated_noise_depends_on_all_that_tells_one_answer_from_another():
     different = [
         {"kind": "spectrum"},
         {"kind": "relevance"},
@@ -126,15 +122,15 @@ def test_simulated_noise_depends_on_all_that_tells_one_answer_from_another(monke
         {"kind": "spectrum", "server_round": 1},
         {"kind": "spectrum", "seed": 1},
     ]
-    first = [sharing_noise(monkeypatch, **options) for options in different]
+    first = [sharing_noise(**options) for options in different]
     assert len(set(first)) == len(different)
-    assert [sharing_noise(monkeypatch, **options) for options in different] == first
+    assert [sharing_noise(**options) for options in different] == first
 
 
-def test_a_node_with_data_of_its_own_does_not_use_the_servers_seed(monkeypatch):
-    drawn = [sharing_noise(monkeypatch, "spectrum", node=Device()) for _ in range(2)]
+def test_a_node_with_data_of_its_own_does_not_use_the_servers_seed():
+    drawn = [sharing_noise("spectrum", real_device=True) for _ in range(2)]
     assert drawn[0] != drawn[1]
-    assert sharing_noise(monkeypatch, "spectrum") not in drawn
+    assert sharing_noise("spectrum") not in drawn
 
 
 def answers(sigma, **overrides):

@@ -23,7 +23,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
-from fl_app.simulate import free_ports, program_path
+from fl_app.superlink import free_ports, program_path
 from fl_core.checkpoint import load_checkpoint
 from fl_core.model_file import load_model
 from tests.device_images import SITES, TOGETHER, write_sites

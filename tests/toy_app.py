@@ -23,10 +23,12 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from clients.handlers import answer_losses, answer_pre_round, partition_id, restore_model
+from clients.client import Client
+from clients.handlers import answer_queries, restore_model
 from fl_core import protocol
 from strategies import (
     Cfl,
@@ -138,32 +140,30 @@ def toy_app(
 
     `step` says by how much a client of a task moves the two weights of every layer.
     """
-    app = ClientApp(mods=[])
-    spoil = spoil or {}
 
-    def features(message: Message, context: Context) -> np.ndarray:
-        client = partition_id(message, context)
-        return toy_features(task_of[client], client)
+    class Toy(Client):
+        def features(self) -> np.ndarray:
+            return toy_features(task_of[self.index], self.index)
 
-    answer_pre_round(app, features)
+        def losses(self, models: Sequence[ArrayRecord]) -> list[float]:
+            target = 10 * task_of[self.index]
+            return [abs(float(arrays["w"].numpy()[0]) - target) for arrays in models]
 
-    @app.query(protocol.SIGNATURE)
-    def signature(message: Message, context: Context) -> Message:
-        task = task_of[partition_id(message, context)]
-        spread = np.random.default_rng([partition_id(message, context), 5]).normal(size=(2, 3))
-        centroids = (10 * task + 0.01 * spread).astype(np.float32)
+    def toy_signature(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        if message.metadata.message_type != protocol.query(protocol.SIGNATURE):
+            return call_next(message, context)
+        client = Toy(message, context).index
+        spread = np.random.default_rng([client, 5]).normal(size=(2, 3))
+        centroids = (10 * task_of[client] + 0.01 * spread).astype(np.float32)
         return reply(message, arrays=ArrayRecord({protocol.CENTROIDS: Array(centroids)}))
 
-    def losses(message: Message, context: Context, models: Sequence[ArrayRecord]) -> list[float]:
-        target = 10 * task_of[partition_id(message, context)]
-        return [abs(float(arrays["w"].numpy()[0]) - target) for arrays in models]
-
-    answer_losses(app, losses)
+    app = ClientApp(mods=[toy_signature])
+    answer_queries(app, Toy)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         restore_model(message, context)
-        client = partition_id(message, context)
+        client = Toy(message, context).index
         arrays = protocol.to_arrays(message.content[protocol.ARRAYS])
         moved = np.array(step(client, task_of[client]), np.float32)
         changed = {
@@ -179,7 +179,7 @@ def toy_app(
         accuracy = float(next(iter(arrays.values()))[0]) / 1000
         return reply(message, metrics=MetricRecord({"accuracy": accuracy, "loss": 1.0}))
 
-    return SpoiledApp(app, spoil)
+    return SpoiledApp(app, spoil or {})
 
 
 class SpoiledApp(ClientApp):

@@ -6,7 +6,8 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import SUPERLINK_NODE_ID
 
-from fl_app.config import OWN_IMAGES, parse_config
+from fl_app.config import OWN_IMAGES
+from fl_app.node import config_of
 from fl_core.salt import Salt
 
 _FORESEEABLE = 1024  # bytes of an array, which may be but a counter
@@ -24,7 +25,7 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
     ValueError
         If the message says that it is another node's, for another node or of another run.
     """
-    if parse_config(context.run_config).dataset != OWN_IMAGES:
+    if config_of(context).dataset != OWN_IMAGES:
         return call_next(message, context)
     check_sender(message, context)
     answer = call_next(message, context)

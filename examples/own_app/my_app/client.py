@@ -1,9 +1,11 @@
 # my_app/client.py
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from clients.handlers import answer_pre_round
+from clients.client import Client
+from clients.handlers import answer_queries
 from clients.hog import hog
 
 
@@ -22,8 +24,13 @@ def make_model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(28 * 28, 2))
 
 
+class Stripes(Client):
+    def features(self) -> np.ndarray:
+        return hog(load(self.context)[0]).numpy()
+
+
 app = ClientApp()
-answer_pre_round(app, lambda message, context: hog(load(context)[0]).numpy())
+answer_queries(app, Stripes)
 
 
 @app.train()

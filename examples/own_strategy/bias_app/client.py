@@ -4,7 +4,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from clients.handlers import answer_roll_call
+from clients.handlers import answer_queries
 
 CLASSES, GROUPS = 6, 3
 
@@ -24,7 +24,7 @@ def make_model() -> torch.nn.Module:
 
 
 app = ClientApp()
-answer_roll_call(app)  # the server learns each client's number; BiasClustering asks for no more
+answer_queries(app)  # the server learns each client's number; BiasClustering asks for no more
 
 
 @app.train()

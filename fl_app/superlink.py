@@ -83,7 +83,7 @@ def simulate(
 
 
 def run_app(env: Mapping[str, str], app: Path, *options: str) -> bool:
-    """Run `flwr run` with `options`, show its log, and say whether it succeeded.
+    """Run `flwr run` with the app in a folder, show its log, and say whether it succeeded.
 
     Parameters
     ----------
@@ -142,13 +142,8 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
     }
     command = [
-        *(
-            program_path("flower-superlink"),
-            "--insecure",
-            "--simulation",
-            "--isolation",
-            "subprocess",
-        ),
+        *(program_path("flower-superlink"), "--insecure", "--simulation"),
+        *("--isolation", "subprocess"),
         *("--control-api-address", f"127.0.0.1:{control_port}"),
         *("--host", "127.0.0.1", "--port", str(http_port)),
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
-from fl_app.simulate import _is_chatter, private_superlink, run_app
+from fl_app.superlink import _is_chatter, private_superlink, run_app
 from strategies.catalogue import SYSTEMS
 
 ROOT = Path(__file__).parents[1]

@@ -1,0 +1,107 @@
+"""A client, as the handlers of its messages see it: what it holds, and what it can compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecordValues, Context, Message
+from numpy.typing import NDArray
+from torch import nn
+
+from clients.training import TrainingSettings, evaluate
+
+Images = tuple[torch.Tensor, torch.Tensor]
+"""uint8, shape (n, C, H, W), and labels, int64, shape (n,)."""
+
+
+class Client:
+    """Who answers one message; an app's own subclass says what its clients have.
+
+    A clustering asks for `features` (RCC-PFL, MT-HFL), the images of `training_data` (FLT,
+    PCA + k-means + HC), `losses` (IFCA), or nothing at all. Only `answer_training` needs the rest.
+
+    Parameters
+    ----------
+    message : Message
+        What is to be answered; another one is another client's, or this one's at another time.
+    context : Context
+        Flower's, of the node that answers.
+    """
+
+    def __init__(self, message: Message, context: Context) -> None:
+        self.message = message
+        self.context = context
+
+    @property
+    def index(self) -> int:
+        """Return its stable index: the one that Flower's simulation, or `--node-config`, gives.
+
+        Raises
+        ------
+        ValueError
+            If the node has no `partition-id`.
+        """
+        if "partition-id" not in self.context.node_config:
+            raise ValueError(
+                "this node has no partition-id: start its SuperNode with "
+                '--node-config "partition-id=0 num-partitions=3", a number of its own for each '
+                "node."
+            )
+        return int(self.context.node_config["partition-id"])
+
+    def description(self) -> Mapping[str, ConfigRecordValues]:
+        """Return what it says of itself in the roll call, beside its index.
+
+        Where the server goes by names (`Conversation.by_name`), a `name` in it stands instead of
+        the index.
+        """
+        return {}
+
+    def features(self) -> NDArray[np.float32]:
+        """Return the features Φ(X) of its images, shape (n, d)."""
+        raise self._lacks("features")
+
+    def training_data(self) -> Images:
+        """Return its training images and their labels."""
+        raise self._lacks("training_data")
+
+    def test_data(self) -> Images:
+        """Return its test images and their labels."""
+        raise self._lacks("test_data")
+
+    def model(self) -> nn.Module:
+        """Return a model of the right architecture; its weights come with the message."""
+        raise self._lacks("model")
+
+    def training_settings(self) -> TrainingSettings:
+        """Return how it trains."""
+        raise self._lacks("training_settings")
+
+    def losses(self, models: Sequence[ArrayRecord]) -> list[float]:
+        """Return each model's mean loss on its training data, labels as they are."""
+        model, data = self.model(), self.training_data()
+        found = []
+        for arrays in models:
+            model.load_state_dict(arrays.to_torch_state_dict())
+            found.append(evaluate(model, *data)[0])
+        return found
+
+    def sharing_noise(self) -> tuple[float, np.random.Generator]:
+        """Return σ of the noise on what it shares, and what it is drawn from; no noise by default.
+
+        See `clients.privacy`.
+        """
+        return 0.0, np.random.default_rng(0)
+
+    def _lacks(self, method: str) -> NotImplementedError:
+        name = type(self).__name__
+        return NotImplementedError(
+            f"the server asks for what {name}.{method} returns: define it, as clients/client.py "
+            "says, or choose another strategy."
+        )
+
+
+OpenClient = Callable[[Message, Context], Client]
+"""What makes a client of a message and its node's context: a subclass of `Client`, say."""

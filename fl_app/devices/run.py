@@ -1,0 +1,153 @@
+"""A run on devices: who they are, what they are told, and the models that they keep."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from flwr.app import ConfigRecord, ConfigRecordValues
+from flwr.serverapp import Grid
+
+from fl_app.checkpoints import Checkpoints
+from fl_app.config import Config
+from fl_app.report.progress import Progress
+from fl_app.report.results import Results, RunResult
+from fl_app.systems import Setting
+from fl_core import protocol
+from fl_core.own_images import Survey, agree
+from strategies import ClusteredStrategy, Conversation, RoundReport
+
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN = 0.5  # seconds
+
+
+class Devices:
+    """Devices that have agreed on their classes and the shape of images.
+
+    Attributes
+    ----------
+    num_clients, num_at_start : int
+        All that are known, those of an interrupted run included, and those that answered.
+    told : dict
+        What every message tells a device, beside the seed.
+    roll : Conversation
+        In which they were met; strategies need not ask them again who they are.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        If no device has come, or none says anything sensible, or they do not agree.
+    """
+
+    def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
+        self._config, self._grid = config, grid
+        known = len(checkpoints.names)  # a run that is resumed waits for those it had
+        wait_for_devices(grid, config.num_clients or known, config.pre_round_deadline)
+        self.roll = Conversation(
+            grid,
+            {protocol.SEED: config.seed},
+            config.pre_round_deadline,
+            by_name=True,
+            names=checkpoints.names,
+        )
+        self.roll.call_roll()
+        self._agreement = checkpoints.agreement or agree(_surveys(self.roll))
+        checkpoints.agreement = self._agreement
+        self.num_clients, self.num_at_start = len(self.roll.names), len(self.roll.nodes)
+        self.told: dict[str, ConfigRecordValues] = {**self._agreement.as_config()}
+
+    def setting(self, seed: int) -> Setting:
+        """Return what strategies are built from; nobody knows the tasks."""
+        return Setting(self._config, self._agreement, seed)
+
+    def resolved(self, config: Config) -> Config:
+        """Return the configuration as it is."""
+        return config
+
+    def begin(self, results: Results, progress: Progress) -> None:
+        """Say which devices have come together."""
+        self._results, self._progress = results, progress
+        names = [self.roll.names[client] for client in self.roll.nodes]
+        progress.meet(names, self._agreement, self._config, results.folder)
+
+    def begin_run(self, setting: Setting, done: int) -> Grid:
+        """Let newcomers in: every strategy begins with all that are there."""
+        if self._results.runs:
+            self.roll.admit_newcomers()
+        self._seen: set[int] = set()
+        return self._grid
+
+    def after_round(
+        self,
+        report: RoundReport,
+        strategy: ClusteredStrategy,
+        show: Callable[[RoundReport], None],
+    ) -> None:
+        """Show a round, and where the devices belong that have joined in it."""
+        show(report)
+        clusters = strategy.clusters.of_client
+        if self._seen:
+            for client in sorted(clusters.keys() - self._seen):
+                self._progress.joined(strategy.names[client], report.round, clusters[client])
+        self._seen.update(clusters)
+
+    def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
+        """Hand out the models of the first strategy, which devices keep."""
+        if self._results.runs:
+            return
+        told = {**self.told, protocol.SEED: run.seed, protocol.STRATEGY: run.strategy}
+        run.not_kept.update(strategy.hand_out_models(self._grid, ConfigRecord(told)))
+        self._progress.handed_out(run.not_kept, strategy.names)
+
+
+def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
+    """Wait `deadline` seconds at most until `wanted` devices, or at least one, are connected.
+
+    Raises
+    ------
+    ValueError
+        If no device has come.
+    """
+    started = time.monotonic()
+    shown = -1
+    while (count := len(list(grid.get_node_ids()))) < max(wanted, 1):
+        if count != shown:
+            shown = count
+            there = f"{count} of {wanted} devices are" if wanted else "no device is"
+            print(f"{there} connected yet, waiting up to {deadline:g} seconds", flush=True)
+        if time.monotonic() - started > deadline:
+            break
+        time.sleep(_LOOK_AGAIN)
+    if not count:
+        raise ValueError(
+            f"no SuperNode has connected in {deadline:g} seconds: start some, as docs/devices.md "
+            "says, and look at their logs."
+        )
+    if count < wanted:
+        logger.warning(
+            "num-clients is %d, but %d SuperNodes are connected after %g seconds: they begin",
+            *(wanted, count, deadline),
+        )
+
+
+def _surveys(roll: Conversation) -> dict[str, Survey]:
+    """Return what each device tells of its images; one that tells nothing sensible is left out.
+
+    Raises
+    ------
+    RuntimeError
+        If none is left.
+    """
+    surveys = {}
+    for client, described in list(roll.descriptions.items()):
+        try:
+            surveys[roll.names[client]] = Survey.from_config(described)
+        except ValueError as error:
+            roll.leave_out(client, "survey of images", str(error))
+    if not surveys:
+        raise RuntimeError(
+            "no device told of its images: " + next(iter(roll.failures.values()), "none is there")
+        )
+    return surveys

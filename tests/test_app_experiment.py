@@ -4,8 +4,7 @@ import csv
 import json
 import math
 import re
-import tomllib
-from pathlib import Path
+import subprocess
 
 import numpy as np
 import pytest
@@ -19,34 +18,18 @@ from fl_app.config import output_folder, parse_config
 from fl_app.experiment import run_experiment, wait_for_nodes
 from fl_core.federation import simulate_federation
 from fl_core.models import build_model
+from tests.app_runs import DEFAULTS, ROOT, run, without_seconds
 from tests.local_grid import LocalGrid
-from tests.toy_app import SpoiledApp, fail, with_arrays
+from tests.toy_app import fail, with_arrays
 
-ROOT = Path(__file__).parents[1]
-DEFAULTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"][
-    "app"
-]["config"]
 ALL = "rcc-pfl,optimum,random,single,local"
 
 
 def make_run_options():
     """Return the options of the comparison that `make run` prints."""
-    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\nrun:")[1].split("\n\n")[0]
+    told = ["make", "--dry-run", "--old-file=there/.installed", "VENV=there", "run"]
+    recipe = subprocess.check_output(told, cwd=ROOT, text=True)
     return dict(parse_override(word, DEFAULTS) for word in re.findall(r"[a-z-]+=\S+", recipe))
-
-
-def run(folder, *, clients=6, spoil=None, order=list, **overrides):
-    run_config = {**DEFAULTS, "num-tasks": 3, "num-server-rounds": 2, "output-dir": str(folder)}
-    run_config |= {key.replace("_", "-"): value for key, value in overrides.items()}
-    grid = LocalGrid(SpoiledApp(app, spoil or {}), clients, run_config=run_config, order=order)
-    run_experiment(parse_config(run_config), grid)
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-
-
-def without_seconds(summary):
-    runs = [{k: v for k, v in run.items() if k != "seconds"} for run in summary["runs"]]
-    config = {k: v for k, v in summary["config"].items() if k != "output-dir"}
-    return {**summary, "runs": runs, "config": config}
 
 
 @pytest.fixture(scope="module")

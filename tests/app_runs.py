@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
 from clients.autoencoder import build_autoencoder, save_autoencoder
@@ -33,11 +36,13 @@ def run(
     clients: int = 6,
     spoil: Mapping[tuple[str, int], Any] | None = None,
     order: Order = list,
+    pictures: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Run the app and return its summary; three tasks and two rounds unless told otherwise.
 
-    It is told how many clients there are, and so does not wait for more.
+    It is told how many clients there are, and so does not wait for more. Without `pictures`, their
+    files are empty.
     """
     run_config = {
         **DEFAULTS,
@@ -48,9 +53,18 @@ def run(
         **{key.replace("_", "-"): value for key, value in options.items()},
     }
     grid = LocalGrid(SpoiledApp(app, spoil or {}), clients, run_config=run_config, order=order)
-    run_experiment(parse_config(run_config), grid)
+    with nullcontext() if pictures else undrawn_pictures():
+        run_experiment(parse_config(run_config), grid)
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary
+
+
+@contextmanager
+def undrawn_pictures() -> Iterator[None]:
+    """Leave the files of pictures empty: drawing five takes longer than a short run itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda _, path, **options: Path(path).touch())
+        yield
 
 
 def without_seconds(summary: dict[str, Any]) -> dict[str, Any]:

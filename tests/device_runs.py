@@ -9,7 +9,7 @@ from fl_app.client_app import app
 from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
 from fl_core.salt import without_salt
-from tests.app_runs import DEFAULTS
+from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp
 
@@ -78,7 +78,8 @@ def run(folder, folders, *, grid=None, **options):
     if run_config["resume"]:
         run_config["output-dir"] = ""
     grid = Devices(folders, run_config, **on_nodes)
-    run_experiment(parse_config(run_config), grid)
+    with undrawn_pictures():
+        run_experiment(parse_config(run_config), grid)
     return json.loads((folder / "summary.json").read_text(encoding="utf-8")), grid
 
 

@@ -39,6 +39,7 @@ def finished(tmp_path_factory):
     summary = run(
         folder,
         clients=9,
+        pictures=True,
         strategy=ALL,
         repeats=2,
         noise="class-dependent",
@@ -84,6 +85,7 @@ def test_rcc_pfl_finds_the_tasks_and_so_equals_the_optimum(finished):
         assert runs["local", seed]["clusters"] == list(range(9))
 
 
+@pytest.mark.slow
 def test_make_run_shows_what_it_promises(tmp_path):
     """Within 1 point of the optimum and 5 above one model for all, on the first of its seeds."""
     options = {key.replace("-", "_"): value for key, value in make_run_options().items()}
@@ -373,7 +375,7 @@ def test_the_output_folder_is_absolute(tmp_path, monkeypatch):
 
 
 def test_a_simulation_is_resumed_with_as_many_clients_as_it_had(tmp_path):
-    options = {"strategy": "rcc-pfl", "checkpoint_every": 1}
+    options = {"strategy": "rcc-pfl", "checkpoint_every": 1, "num_clients": "all"}
     whole = run(tmp_path / "out", clients=6, **options)
     resume = {"resume": str(tmp_path / "out"), "output_dir": ""}
     with pytest.raises(ValueError, match=r"7 SuperNodes are connected, .* started with 6"):

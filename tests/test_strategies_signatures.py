@@ -135,6 +135,7 @@ def test_no_such_number_of_clusters(num_clusters):
         group_graph(np.eye(3, dtype=bool), num_clusters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", [2, 3, 5])
 def test_clear_tasks_are_found_from_signatures(tasks):
     embedded = embed_signatures(clients(tasks), seed=0, num_neighbors=5)

@@ -333,7 +333,9 @@ def test_auto_finds_the_number_of_clusters(tmp_path):
     assert summary["runs"][0]["ari"] == 1
 
 
-@pytest.mark.parametrize("model", ["mlp", "mlp-32", "cnn"])
+@pytest.mark.parametrize(
+    "model", ["mlp-32", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mlp", "cnn"))]
+)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_every_model_and_optimizer_learns(tmp_path, model, optimizer):
     summary = run(

@@ -88,6 +88,7 @@ def every_pair(tmp_path_factory):
     return folder / "out", summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_clustering_runs_with_an_aggregation(every_pair, pair):
     folder, summary = every_pair
@@ -102,6 +103,7 @@ def test_a_clustering_runs_with_an_aggregation(every_pair, pair):
         assert set(models) == {f"cluster-{cluster}" for cluster in one["clusters"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [n for n, s in SYSTEMS.items() if s.weighted == s.aggregation.weighted]
 )

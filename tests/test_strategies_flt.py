@@ -105,6 +105,7 @@ def test_interleaved_tasks_of_unequal_size_are_found(number, graph):
     assert list(strategy.clusters.of_client.values()) == TASKS
 
 
+@pytest.mark.slow
 def test_interleaved_tasks_are_found_on_umaps_plane(with_umap):
     tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their own task
     strategy = Flt(ENCODER, threshold=1)

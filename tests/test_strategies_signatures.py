@@ -143,6 +143,7 @@ def test_clear_tasks_are_found_from_signatures(tasks):
     assert labels.tolist() == list(range(tasks)) * 5
 
 
+@pytest.mark.slow
 def test_places_do_not_depend_on_the_order_of_the_clients_and_repeat():
     own = clients(3)
     own[4] = own[4][:1]  # a client may have fewer centroids
@@ -157,6 +158,7 @@ def test_places_do_not_depend_on_the_order_of_the_clients_and_repeat():
     assert not np.array_equal(other[0], first[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 16])
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_a_few_clients_are_placed_without_warnings(count, k):
@@ -168,6 +170,7 @@ def test_a_few_clients_are_placed_without_warnings(count, k):
     assert all(np.isfinite(e).all() for e in embedded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 4, 30])
 def test_equal_signatures_are_placed_too(count):
     embedded = embed_signatures([np.ones((2, 8), np.float32)] * count, seed=0)

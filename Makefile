@@ -9,7 +9,7 @@ INSTALLED = $(VENV)/.installed
 
 help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
-	@echo "make check      install, then lint, types and the fast tests (1 to 2 minutes): for every change"
+	@echo "make check      install, then lint, types and the fast tests, for every change"
 	@echo "make test       install, then lint, types and all tests"
 	@echo "make lint       only lint and types"
 	@echo "make docs       the pages and the API as a site, in site/"

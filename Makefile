@@ -5,11 +5,12 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: help run test lint options docs bench reproduce clean
+.PHONY: help run check test lint options docs bench reproduce clean
 
 help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
-	@echo "make test       install, then lint, types and tests"
+	@echo "make check      install, then lint, types and the fast tests, for every change"
+	@echo "make test       install, then lint, types and all tests"
 	@echo "make lint       only lint and types"
 	@echo "make options    the options into pyproject.toml and docs/options.md, from where they are declared"
 	@echo "make docs       the pages and the API as a site, in site/"
@@ -35,8 +36,13 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 
 # Two processes; each library on one thread, since threads that share a core wait for each other.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+check: lint
+	$(PYTEST) -m "not slow"
+
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST)
 
 options: $(INSTALLED)
 	$(BIN)/python -m fl_app.options

@@ -3,31 +3,75 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
 from clients.autoencoder import build_autoencoder, save_autoencoder
-from tests import test_app_experiment
-from tests.test_app_experiment import DEFAULTS, without_seconds
+from fl_app.client_app import app
+from fl_app.config import parse_config
+from fl_app.experiment import run_experiment
+from tests.local_grid import LocalGrid, Order
+from tests.toy_app import SpoiledApp
 
-__all__ = ["DEFAULTS", "without_seconds"]
-
+ROOT = Path(__file__).parents[1]
+DEFAULTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"][
+    "app"
+]["config"]
 SGD = {"optimizer": "sgd", "learning_rate": 0.1}
 """A few rounds are enough, and updates keep their lengths."""
 
 
-def run(folder: Path, *, clients: int = 6, **options: Any) -> dict[str, Any]:
+def run(
+    folder: Path,
+    *,
+    clients: int = 6,
+    spoil: Mapping[tuple[str, int], Any] | None = None,
+    order: Order = list,
+    pictures: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
     """Run the app and return its summary; three tasks and two rounds unless told otherwise.
 
-    It is told how many clients there are, and so does not wait for more.
+    It is told how many clients there are, and so does not wait for more. Without `pictures`, their
+    files are empty.
     """
-    options = {"clients": clients, "num_clients": clients} | options
-    summary: dict[str, Any] = test_app_experiment.run(folder, **options)
+    run_config = {
+        **DEFAULTS,
+        "num-clients": clients,
+        "num-tasks": 3,
+        "num-server-rounds": 2,
+        "output-dir": str(folder),
+        **{key.replace("_", "-"): value for key, value in options.items()},
+    }
+    grid = LocalGrid(SpoiledApp(app, spoil or {}), clients, run_config=run_config, order=order)
+    with nullcontext() if pictures else undrawn_pictures():
+        run_experiment(parse_config(run_config), grid)
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary
+
+
+@contextmanager
+def undrawn_pictures() -> Iterator[None]:
+    """Leave the files of pictures empty: drawing five takes longer than a short run itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda _, path, **options: Path(path).touch())
+        yield
+
+
+def without_seconds(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return what is the same in two runs of the same options."""
+    runs = [{k: v for k, v in run.items() if k != "seconds"} for run in summary["runs"]]
+    config = {k: v for k, v in summary["config"].items() if k != "output-dir"}
+    return {**summary, "runs": runs, "config": config}
 
 
 def whole_space(signatures: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:

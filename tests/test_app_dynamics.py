@@ -22,6 +22,7 @@ def event(summary, name, who):
     return {int(number): accuracy for number, accuracy in found.items()}
 
 
+@pytest.mark.slow
 def test_newcomers_are_placed_with_those_of_their_task(tmp_path, encoder):
     names = ("flt", "flt-graph", "rcc-pfl", "optimum", "random", "local", "ifca-pfl", "cfl")
     options = OPTIONS | LATE | encoder | {"num_server_rounds": 4}
@@ -39,6 +40,7 @@ def test_newcomers_are_placed_with_those_of_their_task(tmp_path, encoder):
     assert len(set(of_strategy(summary, "local")["clusters"])) == 12
 
 
+@pytest.mark.slow
 def test_flt_asks_again_when_data_change_and_so_recovers(tmp_path, encoder):
     options = OPTIONS | DRIFT | encoder | {"num_server_rounds": 5}
     summary = run(tmp_path / "out", strategy="flt,flt-graph,rcc-pfl,optimum", **options)

@@ -4,8 +4,7 @@ import csv
 import json
 import math
 import re
-import tomllib
-from pathlib import Path
+import subprocess
 
 import numpy as np
 import pytest
@@ -20,34 +19,18 @@ from fl_app.experiment import run_experiment
 from fl_app.simulation import wait_for_nodes
 from fl_core.federation import simulate_federation
 from fl_core.models import build_model
+from tests.app_runs import DEFAULTS, ROOT, run, without_seconds
 from tests.local_grid import LocalGrid
-from tests.toy_app import SpoiledApp, fail, with_arrays
+from tests.toy_app import fail, with_arrays
 
-ROOT = Path(__file__).parents[1]
-DEFAULTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"][
-    "app"
-]["config"]
 ALL = "rcc-pfl,optimum,random,single,local"
 
 
 def make_run_options():
     """Return the options of the comparison that `make run` prints."""
-    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\nrun:")[1].split("\n\n")[0]
+    told = ["make", "--dry-run", "--old-file=there/.installed", "VENV=there", "run"]
+    recipe = subprocess.check_output(told, cwd=ROOT, text=True)
     return dict(parse_override(word, DEFAULTS) for word in re.findall(r"[a-z-]+=\S+", recipe))
-
-
-def run(folder, *, clients=6, spoil=None, order=list, **overrides):
-    run_config = {**DEFAULTS, "num-tasks": 3, "num-server-rounds": 2, "output-dir": str(folder)}
-    run_config |= {key.replace("_", "-"): value for key, value in overrides.items()}
-    grid = LocalGrid(SpoiledApp(app, spoil or {}), clients, run_config=run_config, order=order)
-    run_experiment(parse_config(run_config), grid)
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-
-
-def without_seconds(summary):
-    runs = [{k: v for k, v in run.items() if k != "seconds"} for run in summary["runs"]]
-    config = {k: v for k, v in summary["config"].items() if k != "output-dir"}
-    return {**summary, "runs": runs, "config": config}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +40,7 @@ def finished(tmp_path_factory):
     summary = run(
         folder,
         clients=9,
+        pictures=True,
         strategy=ALL,
         repeats=2,
         noise="class-dependent",
@@ -102,6 +86,7 @@ def test_rcc_pfl_finds_the_tasks_and_so_equals_the_optimum(finished):
         assert runs["local", seed]["clusters"] == list(range(9))
 
 
+@pytest.mark.slow
 def test_make_run_shows_what_it_promises(tmp_path):
     """Within 1 point of the optimum and 5 above one model for all, on the first of its seeds."""
     options = {key.replace("-", "_"): value for key, value in make_run_options().items()}
@@ -349,7 +334,9 @@ def test_auto_finds_the_number_of_clusters(tmp_path):
     assert summary["runs"][0]["ari"] == 1
 
 
-@pytest.mark.parametrize("model", ["mlp", "mlp-32", "cnn"])
+@pytest.mark.parametrize(
+    "model", ["mlp-32", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mlp", "cnn"))]
+)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_every_model_and_optimizer_learns(tmp_path, model, optimizer):
     summary = run(
@@ -391,7 +378,7 @@ def test_the_output_folder_is_absolute(tmp_path, monkeypatch):
 
 
 def test_a_simulation_is_resumed_with_as_many_clients_as_it_had(tmp_path):
-    options = {"strategy": "rcc-pfl", "checkpoint_every": 1}
+    options = {"strategy": "rcc-pfl", "checkpoint_every": 1, "num_clients": "all"}
     whole = run(tmp_path / "out", clients=6, **options)
     resume = {"resume": str(tmp_path / "out"), "output_dir": ""}
     with pytest.raises(ValueError, match=r"7 SuperNodes are connected, .* started with 6"):

@@ -8,8 +8,6 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 
 from fl_app.report.pictures import (
     draw_accuracy_per_client,
@@ -23,51 +21,7 @@ from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.rounds import rounds_figure
 from fl_app.report.pictures.similarity import similarity_figure
 from fl_app.report.pictures.style import strategy_styles
-
-TWELVE = (
-    *("rcc-pfl", "optimum", "random", "single", "local", "ifca", "ifca-pfl", "fedhc", "flt"),
-    *("mt-hfl", "recursive bipartition of clients as in CFL", "pca+k-means+hc"),
-)
-
-
-def similar(clients, groups):
-    """Return relevance, merges, clusters and tasks of shuffled clients."""
-    rng = np.random.default_rng(clients)
-    tasks = rng.permutation(np.arange(clients) % groups)
-    noise = rng.normal(0, 0.02, (clients, clients))
-    relevance = np.where(tasks[:, None] == tasks, 0.93, 0.45) + (noise + noise.T) / 2
-    np.fill_diagonal(relevance, 1.0)
-    if clients == 1:
-        return relevance, np.zeros((0, 4)), [0], [0]
-    merges = linkage(squareform(1 - relevance, checks=False), "average")
-    clusters = fcluster(merges, groups, "maxclust")
-    return relevance, merges, [int(c) for c in clusters], [int(t) for t in tasks]
-
-
-def curves(names, seeds, rounds):
-    rng = np.random.default_rng(seeds)
-    steps = np.arange(rounds)
-    top = rng.uniform(0.8, 0.97, (len(names), seeds, 1))
-    return {
-        name: (steps, level * (1 - np.exp(-(steps + 1) / 5)))
-        for name, level in zip(names, top, strict=True)
-    }
-
-
-def accuracies(names, seeds, clients):
-    rng = np.random.default_rng(seeds)
-    return {name: rng.uniform(0.6, 1.0, (seeds, clients)) for name in names}
-
-
-def labels(clients, classes):
-    """Return counts with noise, counts without and tasks."""
-    rng = np.random.default_rng(clients)
-    before = rng.integers(5, 200, (clients, classes))
-    after = before.copy()
-    moved = before[:, 0] // 4
-    after[:, 0] -= moved
-    after[:, -1] += moved
-    return after, before, [int(t) for t in rng.permutation(np.arange(clients) % 3)]
+from tests.picture_data import TWELVE, accuracies, curves, labels, similar
 
 
 def similarity_call(clients, groups, known=True):

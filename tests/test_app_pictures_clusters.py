@@ -1,8 +1,5 @@
 """The picture of the clusters: who stands for them, and what HoG sees there."""
 
-import tomllib
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -26,9 +23,8 @@ from fl_app.report.typical import (
 from fl_core.datasets import Dataset
 from fl_core.federation import Federation, simulate_federation
 from fl_core.partition import Partition
-from tests.app_runs import run
+from tests.app_runs import DEFAULTS, run
 
-DEFAULTS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
 CLASSES = ("$level$", "upright", "falling", "rising")
 
 
@@ -351,7 +347,7 @@ def test_runs_that_do_not_cluster_by_hog_have_no_such_picture(options, tmp_path)
 
 
 def test_clients_that_failed_are_in_no_cluster(tmp_path):
-    config = parse_config({**DEFAULTS["tool"]["flwr"]["app"]["config"], "num-tasks": 3})
+    config = parse_config({**DEFAULTS, "num-tasks": 3})
     made = simulate_federation(config.federation_settings(6, 0))
     tasks = made.tasks_at(0).tolist()
     shown = typical_of_clusters(made, {c: tasks[c] for c in (0, 1, 2, 4)}, tasks, 0, 6)

@@ -11,7 +11,7 @@ from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.rounds import rounds_figure
 from fl_app.report.pictures.similarity import colour_range, similarity_figure
 from fl_app.report.pictures.style import FAINT
-from tests.test_app_pictures import TWELVE, accuracies, curves, labels, similar
+from tests.picture_data import TWELVE, accuracies, curves, labels, similar
 
 
 def test_similarity_rows_are_the_clients_on_the_ticks():

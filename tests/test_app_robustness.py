@@ -17,6 +17,7 @@ def flipped(tmp_path_factory):
     return folder, attacked(folder, "sign-flip", strategy="fedhc,single,optimum")
 
 
+@pytest.mark.slow
 def test_fedhc_isolates_clients_that_flip_the_sign_of_their_update(flipped):
     _, summary = flipped
     found, single, told = (of_strategy(summary, n) for n in ("fedhc", "single", "optimum"))
@@ -27,6 +28,7 @@ def test_fedhc_isolates_clients_that_flip_the_sign_of_their_update(flipped):
     assert found["accuracy"] > told["accuracy"]  # who is told the tasks averages the flipped ones
 
 
+@pytest.mark.slow
 def test_what_malicious_clients_get_counts_for_nothing(flipped):
     folder, summary = flipped
     for one in summary["runs"]:
@@ -39,6 +41,7 @@ def test_what_malicious_clients_get_counts_for_nothing(flipped):
     assert per_round(folder, "optimum", "ari") == [1] * 6
 
 
+@pytest.mark.slow
 def test_fedhc_isolates_clients_that_flip_labels(tmp_path):
     summary = attacked(tmp_path, "label-flip", strategy="fedhc,single")
     found, single = summary["runs"]
@@ -47,6 +50,7 @@ def test_fedhc_isolates_clients_that_flip_labels(tmp_path):
     assert max(per_round(tmp_path, "fedhc", "accuracy")) > single["accuracy"] + 0.05
 
 
+@pytest.mark.slow
 def test_directions_do_not_show_that_an_update_was_blown_up(tmp_path):
     """So malicious clients stay with the honest of their task, and spoil their model."""
     summary = attacked(tmp_path, "scaled-update", strategy="fedhc", num_clusters="num-tasks")
@@ -56,6 +60,7 @@ def test_directions_do_not_show_that_an_update_was_blown_up(tmp_path):
     assert found["accuracy"] < 0.7
 
 
+@pytest.mark.slow
 def test_lengths_show_that_an_update_was_blown_up(tmp_path):
     options = {"attack_scale": -10, "update_distance": "euclidean"}
     summary = attacked(tmp_path, "scaled-update", strategy="fedhc,single", **options)

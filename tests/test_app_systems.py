@@ -84,12 +84,11 @@ def test_strategies_that_look_at_images_before_training_find_the_tasks(every_str
 def every_pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     options = SGD | untrained_encoder(folder) | {"model": "mlp-32", "evaluate_every": 2}
-    with pytest.MonkeyPatch.context() as patch:  # two dozen pictures that nobody looks at
-        patch.setattr("fl_app.report.pictures.draw_similarity", lambda path, *args, **kwargs: path)
-        summary = run(folder / "out", strategy=",".join([*SYSTEMS, *PAIRS]), **options)
+    summary = run(folder / "out", strategy=",".join([*SYSTEMS, *PAIRS]), **options)
     return folder / "out", summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_clustering_runs_with_an_aggregation(every_pair, pair):
     folder, summary = every_pair
@@ -104,6 +103,7 @@ def test_a_clustering_runs_with_an_aggregation(every_pair, pair):
         assert set(models) == {f"cluster-{cluster}" for cluster in one["clusters"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [n for n, s in SYSTEMS.items() if s.weighted == s.aggregation.weighted]
 )

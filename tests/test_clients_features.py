@@ -22,7 +22,7 @@ from clients.encoders import network_inputs
 from clients.feature_cache import FeatureCache
 from clients.features import FEATURES, feature_dimension, feature_map
 from clients.hog import hog
-from tests.test_clients_hog import cifar_images, mnist_images
+from tests.real_images import cifar_images, mnist_images
 
 LITE0 = "efficientnet-lite0"
 needs_lite0 = pytest.mark.skipif(

@@ -26,10 +26,10 @@ from fl_app.experiment import run_experiment
 from fl_app.superlink import free_ports, program_path
 from fl_core.checkpoint import load_checkpoint
 from fl_core.model_file import load_model
+from tests.app_runs import DEFAULTS
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_processes import Program, environment, running
-from tests.test_app_devices import Devices, groups
-from tests.test_app_experiment import DEFAULTS
+from tests.device_runs import Devices, groups
 
 pytestmark = pytest.mark.slow
 

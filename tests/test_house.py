@@ -15,15 +15,21 @@ MAY_IMPORT = {
 }
 
 
-def imported_rooms(source: str) -> set[str]:
-    """Return the project's rooms that a module imports, at any depth."""
+def imported_names(source: str) -> set[str]:
+    """Return the dotted names that a module imports, at any depth; relative ones as a dot."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            names.add("." if node.level else node.module or "")
-    return {name.split(".")[0] or "." for name in names} & {*MAY_IMPORT, ".", "tests", "benchmarks"}
+            names.update("." if node.level else f"{node.module}.{a.name}" for a in node.names)
+    return names
+
+
+def imported_rooms(source: str) -> set[str]:
+    """Return the project's rooms that a module imports."""
+    rooms = {name.split(".")[0] or "." for name in imported_names(source)}
+    return rooms & {*MAY_IMPORT, ".", "tests", "benchmarks"}
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
@@ -39,6 +45,14 @@ def test_the_test_sees_a_forbidden_arrow():
     assert imported_rooms("def f():\n    from strategies.base import x") == {"strategies"}
     assert imported_rooms("import fl_app.config as c, clients") == {"fl_app", "clients"}
     assert imported_rooms("from . import x") == {"."}
+
+
+def test_no_module_imports_tests_of_another():
+    """What two of them need stands in a file without `test_` before its name."""
+    for module in sorted((ROOT / "tests").glob("*.py")):
+        names = imported_names(module.read_text(encoding="utf-8"))
+        assert not {name for name in names if name.startswith("tests.test_")}, module.name
+    assert imported_names("from tests import test_x") == {"tests.test_x"}
 
 
 def test_the_files_that_the_readme_names_are_there():
@@ -68,9 +82,5 @@ def test_the_maths_knows_nothing_of_flower():
         "strategies/aggregation.py",
         "strategies/mt_hfl.py",
     ):
-        tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom):
-                assert not (node.module or "").startswith("flwr"), module
-            if isinstance(node, ast.Import):
-                assert not any(a.name.startswith("flwr") for a in node.names), module
+        names = imported_names((ROOT / module).read_text(encoding="utf-8"))
+        assert not {name for name in names if name.startswith("flwr")}, module

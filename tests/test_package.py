@@ -23,7 +23,7 @@ from fl_app.flower_app import installed_app, read_defaults, write_app
 from fl_core.datasets import load_dataset
 from fl_core.extras import EXTRA_OF, MissingExtraError, load_extra
 from strategies.signatures import embed_signatures
-from tests.test_app_experiment import run
+from tests.app_runs import run
 
 # Flower's own reading of patterns.
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")

@@ -97,7 +97,7 @@ def test_sums_are_in_float64():
     assert found["w"][0] == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("weights", [[0, 0], [1, -1], [float("nan"), 1]])
+@pytest.mark.parametrize("weights", [[0, 0], [1, -1], [float("nan"), 1], [float("inf"), 1]])
 def test_weights_without_a_positive_sum(weights):
     with pytest.raises(ValueError, match="positive sum of weights"):
         mean_model([model(1), model(2)], weights)

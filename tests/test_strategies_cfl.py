@@ -48,6 +48,13 @@ def test_by_hand_a_cluster_is_split_exactly_when_both_norms_say_so(mean_norm, ma
     assert groups(split(clustering, {0: (1, 3), 1: (1, -3)})) == parts
 
 
+def test_by_hand_updates_as_long_as_the_bound_are_no_reason_to_split():
+    clustering = RecursiveBipartition(0.5, 1)
+    assert split(clustering, {0: (4, 0), 1: (4, 0)}) == {0: 0, 1: 0}
+    assert split(clustering, {0: (0, 4), 1: (0, -4)}) == {0: 0, 1: 0}
+    assert groups(split(clustering, {0: (0, 5), 1: (0, -5)})) == [[0], [1]]
+
+
 def test_the_longest_mean_is_forgotten_between_runs():
     clustering = RecursiveBipartition(0.5, 0.7)
     split(clustering, {0: (4, 0), 1: (4, 0)})

@@ -150,3 +150,10 @@ def test_a_fixed_number_waits_until_there_are_as_many_directions():
     app = toy_app([0, 1, 2], {("train", c): in_rounds(1, spoil=fail) for c in (1, 2)})
     run(strategy, LocalGrid(app, 3), rounds=2)
     assert [len(groups(report.clusters)) for report in strategy.reports] == [1, 3]
+
+
+def test_directions_of_an_earlier_run_are_forgotten():
+    strategy = FedHC(2)
+    for count in (3, 2):
+        run(strategy, LocalGrid(toy_app(list(range(count))), count))
+    assert strategy.clusters.compared == (0, 1)

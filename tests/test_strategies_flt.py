@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from flwr.app import MetricRecord
 
 from fl_core import protocol
 from strategies import Flt
-from tests.local_grid import LocalGrid
+from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
     TASKS,
@@ -105,6 +106,7 @@ def test_interleaved_tasks_of_unequal_size_are_found(number, graph):
     assert list(strategy.clusters.of_client.values()) == TASKS
 
 
+@pytest.mark.slow
 def test_interleaved_tasks_are_found_on_umaps_plane(with_umap):
     tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their own task
     strategy = Flt(ENCODER, threshold=1)
@@ -186,6 +188,36 @@ def test_when_nobody_answers_again_the_clusters_stay():
     strategy = Flt(ENCODER, 2, refresh_every=1)
     run(strategy, LocalGrid(toy_app([0, 1, 0], spoil), 3), rounds=2)
     assert strategy.reports[1].clusters == {0: 0, 1: 1, 2: 0}
+
+
+def test_the_flag_of_a_client_that_failed_when_asked_again_counts_no_more():
+    spoil = {**flagging([1, 2, 3, 4]), ("query.signature", 0): in_rounds(2)}
+    grid = LocalGrid(toy_app([0, 1, 0], spoil), 3)
+    run(Flt(ENCODER, 2), grid, rounds=5)
+    assert asked_in(grid) == {client: [0, 2] for client in range(3)}
+
+
+def test_clusters_are_numbered_by_client_again_once_all_are_asked():
+    grid = Visits(toy_app([0, 1, 0]), 3, {0: [0]})
+    strategy = Flt(ENCODER, 2, refresh_every=1)
+    run(strategy, grid, rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
+
+
+@pytest.mark.parametrize(("said", "told"), [(7, 7), (-1, None), (2**32, None), (0.5, None)])
+def test_only_a_fingerprint_is_sent_back_with_the_model(said, told):
+    def say(message, context, answer):
+        answer.content["metrics"] = MetricRecord({protocol.FINGERPRINT: said})
+        return answer
+
+    grid = LocalGrid(toy_app([0, 1, 0], {("query.signature", 1): say}), 3)
+    run(Flt(ENCODER, 2), grid)
+    (sent,) = (
+        m.content["config"]
+        for m in grid.sent
+        if (m.metadata.dst_node_id, m.metadata.message_type) == (grid.node_of(1), "train")
+    )
+    assert sent.get(protocol.FINGERPRINT) == told
 
 
 def contents(grid):

@@ -111,6 +111,9 @@ def test_interleaved_clusters_of_any_sizes_are_found(truth, method):
 def test_by_hand_the_widest_gap():
     merges = np.array([[0, 1, 0.1, 2], [2, 3, 0.15, 2], [4, 5, 0.7, 4]])
     assert choose_num_clusters(merges) == 2
+    # Centroids may turn back: 0.2 after 0.5 is no fall from which 0.7 would be the widest rise.
+    merges = np.array([[0, 1, 0.1, 2], [5, 2, 0.5, 3], [6, 3, 0.2, 4], [7, 4, 0.7, 5]])
+    assert choose_num_clusters(merges) == 4
 
 
 def test_by_hand_the_best_silhouette():

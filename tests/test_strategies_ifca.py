@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fl_core import protocol
 from strategies import ClusteredStrategy, GraphMean, Ifca, IfcaPfl, LossClustering, LpsGps
 from strategies.ifca import inhabit_all, lowest_loss
-from tests.local_grid import LocalGrid
+from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import MODEL, draw_model, fail, in_rounds, run, toy_app, weights, with_metrics
 
 
@@ -202,6 +202,18 @@ def test_a_move_starts_the_count_of_quiet_rounds_again():
     assert grid.rounds_of("query.losses") == [0, 2, 3, 4, 5, 6, 7]
     # Nobody lived in cluster 0 until round 4, and its model was yet at the client.
     assert grid.trained(4) == {0: 0}
+
+
+def test_a_newcomer_starts_the_count_of_quiet_rounds_again():
+    grid = Visits(toy_app([0, 1, 0], step=lambda client, task: (0.1, 0)), 3, {2: range(5)})
+    run(Ifca(2, draw_model, stop_after=2), grid, rounds=7)
+    # Asked in rounds 2 and 3, then quiet; client 2 comes in round 5, and two more rounds are asked.
+    asked = [
+        m.content["config"]["server-round"]
+        for m in grid.sent
+        if (m.metadata.dst_node_id, m.metadata.message_type) == (grid.node_of(0), "query.losses")
+    ]
+    assert asked == [0, 2, 3, 5, 6]
 
 
 def test_a_client_that_failed_in_training_is_not_taken_to_have_its_models_still():

@@ -6,7 +6,7 @@ from flwr.app import ConfigRecord
 
 from strategies import FedHC, Flt, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
 from strategies.conversation import one_line
-from tests.local_grid import LocalGrid
+from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
     MODEL,
@@ -25,34 +25,6 @@ from tests.toy_app import (
 )
 
 pytestmark = pytest.mark.usefixtures("plane_without_umap")
-
-
-class Visits(LocalGrid):
-    """A grid whose nodes come and go. `away`: from client to the rounds in which it is not there.
-
-    Round 0 is the pre-round. Who is away answers nothing.
-    """
-
-    def __init__(self, app, num_clients, away):
-        super().__init__(app, num_clients)
-        self.away = {self.node_of(client): set(rounds) for client, rounds in away.items()}
-        self.round = -1
-
-    def get_node_ids(self):
-        """Return who is there: the strategy looks once in every round."""
-        self.round += 1
-        return {node for node in self.contexts if self.round not in self.away.get(node, ())}
-
-    def send_and_receive(self, messages, *, timeout=None):
-        there = [m for m in messages if self.round not in self.away.get(m.metadata.dst_node_id, ())]
-        return super().send_and_receive(there, timeout=timeout)
-
-    def rounds_of(self, client, kind="train"):
-        return [
-            int(m.metadata.group_id)
-            for m in self.sent
-            if (m.metadata.dst_node_id, m.metadata.message_type) == (self.node_of(client), kind)
-        ]
 
 
 @every_strategy

@@ -6,8 +6,7 @@ import pytest
 from fl_core import protocol
 from fl_core.checkpoint import load_checkpoint, save_checkpoint
 from strategies import Cfl, Flt
-from tests.local_grid import LocalGrid
-from tests.test_strategies_newcomers import Visits
+from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
     STRATEGIES,

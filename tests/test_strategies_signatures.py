@@ -135,6 +135,7 @@ def test_no_such_number_of_clusters(num_clusters):
         group_graph(np.eye(3, dtype=bool), num_clusters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", [2, 3, 5])
 def test_clear_tasks_are_found_from_signatures(tasks):
     embedded = embed_signatures(clients(tasks), seed=0, num_neighbors=5)
@@ -142,6 +143,7 @@ def test_clear_tasks_are_found_from_signatures(tasks):
     assert labels.tolist() == list(range(tasks)) * 5
 
 
+@pytest.mark.slow
 def test_places_do_not_depend_on_the_order_of_the_clients_and_repeat():
     own = clients(3)
     own[4] = own[4][:1]  # a client may have fewer centroids
@@ -156,6 +158,7 @@ def test_places_do_not_depend_on_the_order_of_the_clients_and_repeat():
     assert not np.array_equal(other[0], first[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 16])
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_a_few_clients_are_placed_without_warnings(count, k):
@@ -167,6 +170,7 @@ def test_a_few_clients_are_placed_without_warnings(count, k):
     assert all(np.isfinite(e).all() for e in embedded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 4, 30])
 def test_equal_signatures_are_placed_too(count):
     embedded = embed_signatures([np.ones((2, 8), np.float32)] * count, seed=0)

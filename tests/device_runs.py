@@ -1,0 +1,91 @@
+"""Short runs of the app on devices with images of their own, in this process."""
+
+import json
+from contextlib import suppress
+
+from flwr.app import Context, RecordDict
+
+from fl_app.client_app import app
+from fl_app.config import parse_config
+from fl_app.experiment import run_experiment
+from fl_core.salt import without_salt
+from tests.app_runs import DEFAULTS, undrawn_pictures
+from tests.local_grid import LocalGrid
+from tests.toy_app import SpoiledApp
+
+OPTIONS = {
+    "dataset": "own",
+    "strategy": "rcc-pfl",
+    "model": "mlp-32",
+    "num-server-rounds": 3,
+    "learning-rate": 0.003,
+}
+
+
+class Devices(LocalGrid):
+    """Nodes that know their name and folder; `away` are not connected when the server looks.
+
+    It looks 0 before the roll call, 1 in it, 2 in round 1, and so on.
+    """
+
+    def __init__(self, folders, run_config, *, spoil=None, away=None, model_paths=None):
+        super().__init__(SpoiledNodes(app, spoil or {}), 0)
+        self.names = sorted(folders)
+        self.away = away or {}
+        self.looks = -1
+        for place, name in enumerate(self.names):
+            node = self.node_of(place)
+            own = {"name": name, "data-path": str(folders[name])}
+            if model_paths and name in model_paths:
+                own["model-path"] = str(model_paths[name])
+            self.contexts[node] = Context(1, node, own, RecordDict(), dict(run_config))
+
+    def get_node_ids(self):
+        self.looks += 1
+        return {
+            node
+            for node, name in zip(self.contexts, self.names, strict=True)
+            if self.looks not in self.away.get(name, ())
+        }
+
+    def send_and_receive(self, messages, *, timeout=None):
+        """Take the salt out of answers, as the server's own grid does."""
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        for reply in replies:
+            if reply.has_content():
+                with suppress(Exception):  # spoilt ones are as they are
+                    reply.content = without_salt(reply.content)
+        return replies
+
+    def asked(self, name):
+        node = self.node_of(self.names.index(name))
+        return [m.metadata.message_type for m in self.sent if m.metadata.dst_node_id == node]
+
+
+class SpoiledNodes(SpoiledApp):
+    def __call__(self, message, context):
+        answer = self.inner(message, context)
+        key = (message.metadata.message_type, context.node_config["name"])
+        return self.spoil[key](message, context, answer) if key in self.spoil else answer
+
+
+def run(folder, folders, *, grid=None, **options):
+    keys = {key.replace("_", "-"): value for key, value in options.items()}
+    on_nodes = {k: keys.pop(k.replace("_", "-")) for k in ("spoil", "away") if k in keys}
+    if "model-paths" in keys:
+        on_nodes["model_paths"] = keys.pop("model-paths")
+    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(folder), **keys}
+    if run_config["resume"]:
+        run_config["output-dir"] = ""
+    grid = Devices(folders, run_config, **on_nodes)
+    with undrawn_pictures():
+        run_experiment(parse_config(run_config), grid)
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8")), grid
+
+
+def groups(one):
+    """Return the names of each cluster's devices."""
+    found = {}
+    for name, cluster in zip(one["names"], one["clusters"], strict=True):
+        found.setdefault(cluster, []).append(name)
+    return sorted(members for cluster, members in found.items() if cluster >= 0)

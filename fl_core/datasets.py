@@ -23,6 +23,7 @@ from torch import Tensor
 from fl_core.extras import load_extra
 from fl_core.image_files import LAYOUT
 from fl_core.image_folder import read_image_folder
+from fl_core.text import one_line, printable
 
 logger = logging.getLogger(__name__)
 
@@ -337,8 +338,8 @@ def _held_out(
         members = np.flatnonzero(labels.numpy() == label)
         if len(members) < 2:
             raise ValueError(
-                f'class "{class_name}" of data set {name} has 1 image, and there is no test '
-                "folder: 2 are needed, one for training and one for testing."
+                f'class "{printable(class_name)}" of data set {name} has 1 image, and there is no '
+                "test folder: 2 are needed, one for training and one for testing."
             )
         count = max(1, round(HELD_OUT * len(members)))
         is_test[rng.choice(members, size=count, replace=False)] = True
@@ -354,20 +355,20 @@ def _published(name: str, root: Path, cache: Path, download: bool) -> Dataset:
     try:
         return _read_published(name, root)
     except Exception as error:  # torchvision asserts and reshapes: damage shows as any exception
-        tried += f" ({_in_one_line(error)})"
+        tried += f" ({_in_words(error)})"
     if download:
         try:
             return _download(name, root, cache)
         except (OSError, RuntimeError, HTTPException) as error:
-            tried += f" and could not be downloaded there ({_in_one_line(error)})"
+            tried += f" and could not be downloaded there ({_in_words(error)})"
     raise FileNotFoundError(
         f"{tried}: put torchvision's files there, set data-dir or FL_DATA_DIR to a folder that "
         'has them, or use dataset="mnist-5k", which needs no files.'
     )
 
 
-def _in_one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()).removesuffix("You can use download=True to download it")
+def _in_words(error: Exception) -> str:
+    text = one_line(str(error)).removesuffix("You can use download=True to download it")
     return text.rstrip(". ") or type(error).__name__
 
 

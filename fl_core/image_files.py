@@ -132,7 +132,7 @@ def _rank(file: ImageFile) -> bytes:
     return blake2b(os.fsencode(name), digest_size=16).digest()
 
 
-def fingerprint(root: Path) -> str:
+def checksum(root: Path) -> str:
     """Return a hash of the images' paths, sizes and times, or of the archive's size and time.
 
     Raises

@@ -22,7 +22,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fl_core.files import replacing
-from fl_core.image_files import ImageFile, Splits, fingerprint, hold_out, listed_images
+from fl_core.image_files import ImageFile, Splits, checksum, hold_out, listed_images
+from fl_core.text import one_line, printable
 
 # No other format of Pillow's is tried, whatever a file's name: some start other programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -129,7 +130,7 @@ def read_image_folder(
     OSError
         If the folder cannot be read or the cache cannot be written.
     """
-    stamp = f"{_VERSION} {PIL.__version__} {fingerprint(path)}"
+    stamp = f"{_VERSION} {PIL.__version__} {checksum(path)}"
     key = os.fsencode(path.resolve())
     if size or held_out:
         key += f"\0{size}\0{held_out}".encode()
@@ -178,7 +179,7 @@ def _load(stored: Path, stamp: str) -> LabelledImages | None:
     try:
         with safe_open(stored, framework="pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("fingerprint") != stamp:
+            if metadata.get("checksum") != stamp:
                 return None
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (FileNotFoundError, SafetensorError):
@@ -205,7 +206,7 @@ def _decode_into(
             counts = torch.tensor([len(folders.get(name, ())) for name in summary.classes])
             tensors[f"{split}_images"] = _decode(files, path, size or summary.size, summary.gray)
             tensors[f"{split}_labels"] = torch.arange(len(counts)).repeat_interleave(counts)
-    metadata = {"fingerprint": stamp, "classes": json.dumps(summary.classes)}
+    metadata = {"checksum": stamp, "classes": json.dumps(summary.classes)}
     with replacing(stored, private=True) as temporary:  # the images may be nobody else's business
         save_file(tensors, temporary, metadata=metadata)
 
@@ -305,18 +306,13 @@ def in_words(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):  # its own words show an object's address
         return f"it is none of {', '.join(FORMATS)}"
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return printable(" ".join(reason.split())).rstrip(". ") or type(error).__name__
+    return one_line(reason).rstrip(". ") or type(error).__name__
 
 
 def few(names: Sequence[str]) -> str:
     """Return the first three names, and how many more there are."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
-
-
-def printable(text: str) -> str:
-    """Escape what a terminal would obey instead of showing."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(", ".join(names[:3])) + more
 
 
 def _for_each_image(

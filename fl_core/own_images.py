@@ -22,6 +22,7 @@ from fl_core.image_folder import (
     summarize_image_folder,
 )
 from fl_core.model_file import MAX_CLASSES
+from fl_core.text import printable
 
 logger = logging.getLogger(__name__)
 
@@ -220,8 +221,8 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     names = sorted({name for survey in surveys.values() for name in survey.classes})
     if len(names) < 2:
         raise ValueError(
-            f'all devices together have the one class "{names[0]}", but at least 2 are needed: '
-            "each class has a folder of its own."
+            f'all devices together have the one class "{printable(names[0])}", but at least 2 are '
+            "needed: each class has a folder of its own."
         )
     for alike in _alike(names):
         logger.warning(

@@ -1,6 +1,7 @@
 import csv
 import io
 import os
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -227,11 +228,34 @@ def test_class_names_are_data_to_csv_and_table(tmp_path, pictures, capsys):
     save(pictures / "b.png", gray(255))
     assert call(path, pictures, "--output", tmp_path / "out.csv") == 0
     with (tmp_path / "out.csv").open(newline="") as file:
-        assert [row[1] for row in rows_of(file.read())] == list(names)
+        assert [row[1] for row in rows_of(file.read())] == ["[red]a,b", r"\x1b[2J\n"]
     shown = capsys.readouterr().out
     assert "[red]a,b" in shown
     assert r"\x1b[2J\n" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("sign", "=+-@")
+def test_no_cell_is_a_formula_and_paths_can_be_opened(tmp_path, monkeypatch, capsys, sign):
+    monkeypatch.chdir(tmp_path)
+    path = Path("model.safetensors")
+    weights = {"output.weight": np.zeros((1, 4), np.float32), "output.bias": np.float32([0])}
+    card = ModelCard("logistic-regression", (1, 2, 2), (f"{sign}1+1",), "x", 0, 1)
+    save_model(path, weights, card)
+    save(Path(f"{sign}1.png"), gray(0))
+    assert call(path, Path()) == 0
+    (row,) = rows_of(capsys.readouterr().out)
+    assert row[:2] == [f"./{sign}1.png", f"'{sign}1+1"]
+    assert Path(row[0]).is_file()
+
+
+def test_a_terminal_is_not_sent_what_it_would_obey(brightness, pictures, monkeypatch, capsys):
+    save(pictures / "\x1b[2J\u202e.png", gray(0))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert call(brightness, pictures) == 0
+    out = capsys.readouterr().out
+    assert r"\x1b[2J\u202e.png" in out
+    assert "\x1b" not in out
 
 
 def test_a_file_gets_the_rows_and_the_terminal_a_table(brightness, pictures, tmp_path, capsys):

@@ -29,9 +29,10 @@ from clients.training import as_pixels
 from fl_app.report.tables import render
 from fl_core.files import replacing
 from fl_core.image_files import ENDINGS
-from fl_core.image_folder import FORMATS, header_of, in_words, pixels_of, printable
+from fl_core.image_folder import FORMATS, header_of, in_words, pixels_of
 from fl_core.model_file import ModelCard, load_model
 from fl_core.models import ImageShape
+from fl_core.text import csv_cell, printable
 
 COLUMNS = ("path", "class", "probability")
 
@@ -78,7 +79,7 @@ def classify_folder(model_path: Path, folder: Path, output: Path | None = None) 
     folder : Path
         Searched at any depth; or one image file.
     output : Path, optional
-        Where the CSV goes, whole or not at all; by default, to the standard output.
+        Where the CSV goes, completely or not at all; by default, to the standard output.
 
     Raises
     ------
@@ -87,7 +88,9 @@ def classify_folder(model_path: Path, folder: Path, output: Path | None = None) 
         written.
     """
     if output is not None and output.exists() and not output.is_file():
-        raise ValueError(f"--output is {output}, which is no file: name a new file, or a CSV file.")
+        raise ValueError(
+            f"--output is {output}, which is not a file: name a new file, or a CSV file."
+        )
     model, card = load_model(model_path)
     paths = find_images(folder)
     counts: Counter[int] = Counter()
@@ -97,13 +100,15 @@ def classify_folder(model_path: Path, folder: Path, output: Path | None = None) 
         task = progress.add_task("classifying", total=len(paths))
         writer = csv.writer(stream)
         writer.writerow(COLUMNS)
+        on_terminal = output is None and sys.stdout.isatty()
         for answer in classify_images(model, card, paths):
             progress.advance(task)
             if isinstance(answer, Failure):
                 failures.append(answer)
                 continue
-            row = (answer.path, card.class_names[answer.label], f"{answer.probability:.6f}")
-            writer.writerow(row)
+            name = csv_cell(card.class_names[answer.label])
+            path = _path_cell(answer.path, on_terminal)
+            writer.writerow((path, name, f"{answer.probability:.6f}"))
             counts[answer.label] += 1
             recoloured += answer.is_recoloured
     if output is not None:
@@ -139,6 +144,12 @@ def find_images(root: Path) -> list[Path]:
     if not found:
         raise ValueError(f"{root} holds no images, files that end in {' '.join(ENDINGS)}.")
     return sorted(found)
+
+
+def _path_cell(path: Path, on_terminal: bool) -> str:
+    """Return a path that no spreadsheet takes for a formula, and a program can still open."""
+    text = f"./{path}" if str(path).startswith(("=", "+", "-", "@")) else str(path)
+    return printable(text) if on_terminal else text
 
 
 def _raise(error: OSError) -> None:
@@ -200,7 +211,7 @@ def _read_into(pixels: NDArray[np.uint8], path: Path, shape: ImageShape) -> bool
     channels, height, width = shape
     gray = channels == 1
     if not path.is_file():  # a pipe would be waited for
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     with path.open("rb") as stream, Image.open(stream, formats=FORMATS) as image:
         is_recoloured = header_of(image, 0).gray != gray
         pixels[:] = pixels_of(image, (width, height), gray)

@@ -36,9 +36,14 @@ def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str,
 
 def render(table: Table) -> str:
     """Return a table as plain lines: Flower's log stream carries no more."""
-    # Without markup: names of devices and classes are not ours.
+    # Without markup and emoji: names of devices and classes are not ours.
     console = Console(
-        file=StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False
+        file=StringIO(),
+        width=WIDTH,
+        color_system=None,
+        highlight=False,
+        markup=False,
+        emoji=False,
     )
     with console.capture() as capture:
         console.print(table)

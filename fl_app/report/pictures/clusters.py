@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from clients.hog import CELLS_PER_BLOCK, ORIENTATIONS, default_cell
-from fl_app.report.pictures.figure import new_figure, save, short_name
+from fl_app.report.pictures.figure import new_figure, short_name
 from fl_app.report.pictures.style import (
     GRID,
     INK,
@@ -39,20 +38,18 @@ _LETTERS = 15  # of small text that fit into an inch
 _WEAKEST = 0.03  # of the strongest: shorter strokes would be dots
 
 
-def draw_clusters(
-    path: Path,
+def clusters_figure(
     clusters: Sequence[TypicalImages],
     num_clusters: int,
     found_by: str,
-    *,
     task_names: Sequence[str],
-) -> Path:
+) -> Figure:
     """Draw typical images of each cluster, each beside its histogram of oriented gradients.
+
+    In one pair of axes, in inches, y downwards.
 
     Parameters
     ----------
-    path : Path
-        The PNG to write.
     clusters : sequence of TypicalImages
         From top to bottom.
     num_clusters : int
@@ -61,22 +58,7 @@ def draw_clusters(
         What found the clusters.
     task_names : sequence of str
         What to call the tasks; task t is `task_names[t]`.
-
-    Returns
-    -------
-    Path
-        The PNG that was written.
     """
-    return save(clusters_figure(clusters, num_clusters, found_by, task_names), path)
-
-
-def clusters_figure(
-    clusters: Sequence[TypicalImages],
-    num_clusters: int,
-    found_by: str,
-    task_names: Sequence[str],
-) -> Figure:
-    """Return the figure that `draw_clusters` saves: one pair of axes, in inches, y downwards."""
     if not clusters:
         raise ValueError("there is no cluster to draw")
     height, width = clusters[0].images.shape[2:]

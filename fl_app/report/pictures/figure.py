@@ -30,6 +30,7 @@ from fl_app.report.pictures.style import (
     WIDTH,
 )
 from fl_core.files import replacing
+from fl_core.text import printable
 
 
 def new_figure(title: str, height: float) -> Figure:
@@ -111,6 +112,7 @@ def label_axes(axes: Axes, across: str, up: str) -> None:
 
 def short_name(name: str, longest: int) -> str:
     """Return a name of at most so many characters, as matplotlib shows it."""
+    name = printable(name)
     shown = name if len(name) <= longest else name[: longest - 1] + "…"
     return shown.replace("$", r"\$")  # or matplotlib would read a formula
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from fl_app.report.pictures.figure import (
     legend_below,
     new_figure,
     runs_of_equals,
-    save,
+    short_name,
     spread,
 )
 from fl_app.report.pictures.style import (
@@ -39,20 +38,16 @@ _NOISE = "#D55E00"
 _COUNT_COLOURS = LinearSegmentedColormap.from_list("counts", ("#ffffff", "#9ecae1", "#08306b"))
 
 
-def draw_label_counts(
-    path: Path,
+def labels_figure(
     counts: NDArray[np.int64],
     tasks: Sequence[int] | None,
     class_names: Sequence[str],
-    *,
     true_counts: NDArray[np.int64] | None = None,
-) -> Path:
+) -> Figure:
     """Draw how many samples of each label each client holds, with the clients grouped by task.
 
     Parameters
     ----------
-    path : Path
-        The PNG to write.
     counts : NDArray[np.int64], shape (K, C)
         Samples of each label at each client, after label noise.
     tasks : sequence of K int, optional
@@ -62,22 +57,7 @@ def draw_label_counts(
     true_counts : NDArray[np.int64], shape (K, C), optional
         The same before label noise. If given, it is drawn beside `counts`, where the cells that
         gained samples are then outlined.
-
-    Returns
-    -------
-    Path
-        The PNG that was written.
     """
-    return save(labels_figure(counts, tasks, class_names, true_counts), path)
-
-
-def labels_figure(
-    counts: NDArray[np.int64],
-    tasks: Sequence[int] | None,
-    class_names: Sequence[str],
-    true_counts: NDArray[np.int64] | None = None,
-) -> Figure:
-    """Return the figure that `draw_label_counts` saves."""
     clients, classes = counts.shape
     check_shape("class_names", class_names, (classes,))
     panels = [("", counts)]
@@ -179,7 +159,7 @@ def _label_grid(
         index_ticks(axes.yaxis, order, tall)
         axes.set_ylabel("client", fontsize=LABEL_SIZE)
     for axes in grid[-1]:
-        index_ticks(axes.xaxis, class_names, wide)
+        index_ticks(axes.xaxis, [short_name(name, 100) for name in class_names], wide)
         axes.set_xlabel("label", fontsize=LABEL_SIZE)
 
 

@@ -26,7 +26,7 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write `state` whole or not at all.
+    """Write `state` completely or not at all.
 
     Parameters
     ----------
@@ -69,10 +69,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             state = _decoded(json.loads(metadata["state"]), arrays)
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"{path} is no checkpoint of this app ({error}): resume from another folder."
+            f"{path} is not a checkpoint of this app ({error}): resume from another folder."
         ) from error
     if not isinstance(state, dict):
-        raise ValueError(f"{path} is no checkpoint of this app: resume from another folder.")
+        raise ValueError(f"{path} is not a checkpoint of this app: resume from another folder.")
     return state
 
 

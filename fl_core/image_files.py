@@ -73,7 +73,7 @@ def listed_images(root: Path) -> Iterator[Splits]:
     ------
     ValueError
         If there are no class folders, a class has no images or none for training, images lie
-        deeper than the class folders, or a file is no archive.
+        deeper than the class folders, or a file is not an archive.
     OSError
         If the folder or file is not there or cannot be read.
     """

@@ -82,7 +82,7 @@ class ModelCard:
 
 
 def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard) -> None:
-    """Write a model whole or not at all.
+    """Write a model completely or not at all.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def load_model(path: Path) -> tuple[nn.Module, ModelCard]:
             state = {name: file.get_tensor(name).clone() for name in slices}
     except (SafetensorError, ValueError) as error:
         raise ValueError(
-            f"{path} is no model of this app ({error}): give one that a device saved at its "
+            f"{path} is not a model of this app ({error}): give one that a device saved at its "
             "model-path."
         ) from error
     model.load_state_dict(state, assign=True)

@@ -36,7 +36,7 @@ HEIGHT = "height"
 WIDTH = "width"
 CHANNELS = "channels"
 
-_UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are no text, and ends of lines
+_UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ def _check_names(names: tuple[str, ...], least: int, most: int) -> None:
     for name in names:
         if not (1 <= len(name) <= MAX_NAME and _is_line(name) and name == _as_agreed(name)):
             raise ValueError(
-                f"{_brief(name)} is no name for a class: one line of at most {MAX_NAME} "
+                f"{_brief(name)} is not a name for a class: one line of at most {MAX_NAME} "
                 "characters, in Unicode's composed form, is wanted."
             )
     for name, following in pairwise(names):

@@ -84,7 +84,7 @@ def parse_tasks(text: str) -> Tasks:
     Raises
     ------
     ValueError
-        If a task is empty, a label is no number or stands twice in a task, or two tasks have the
+        If a task is empty, a label is not a number or stands twice in a task, or two tasks have the
         same labels.
     """
     example = 'labels by commas, tasks by bars, such as "0,2,4|6,8,1|3,5,7,9"'

@@ -310,8 +310,8 @@ def test_images_that_cannot_be_decoded_do_not_stop_the_others(brightness, pictur
     assert named == {
         "empty.png": f"cannot be decoded: {formats}",
         "text.jpg": f"cannot be decoded: {formats}",
-        r"gone\n.png": "cannot be decoded: it is no file.",
-        "pipe.png": "cannot be decoded: it is no file.",
+        r"gone\n.png": "cannot be decoded: it is not a file.",
+        "pipe.png": "cannot be decoded: it is not a file.",
     }
 
 
@@ -426,7 +426,7 @@ def test_missing_files(brightness, tmp_path, pictures):
         call(brightness, tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
         call(tmp_path / "none.safetensors", pictures)
-    with pytest.raises(ValueError, match=r"a\.png is no model of this app"):
+    with pytest.raises(ValueError, match=r"a\.png is not a model of this app"):
         call(pictures / "a.png", pictures)
 
 
@@ -448,7 +448,7 @@ def test_outputs_that_are_no_files_are_refused_and_left_alone(brightness, tmp_pa
     save(pictures / "a.png", gray(0))
     os.mkfifo(tmp_path / "pipe")
     for output in (pictures, tmp_path / "pipe"):
-        with pytest.raises(ValueError, match=rf"--output is {output}, which is no file"):
+        with pytest.raises(ValueError, match=rf"--output is {output}, which is not a file"):
             call(brightness, pictures, "--output", output)
     assert (tmp_path / "pipe").is_fifo()
 

@@ -126,7 +126,9 @@ def test_one_name_in_two_spellings_of_unicode(tmp_path):
 def test_folders_whose_names_cannot_be_told(tmp_path, name):
     folder = tmp_path / "scans" / name.decode(errors="surrogateescape")
     save(folder / "0.png", 32, 40)
-    with pytest.raises(ValueError, match=r"class folders of .* is no name for a class") as caught:
+    with pytest.raises(
+        ValueError, match=r"class folders of .* is not a name for a class"
+    ) as caught:
         survey_images(tmp_path / "scans")
     assert str(caught.value).isprintable()
 

@@ -99,7 +99,7 @@ def make_certificates(
     for name in devices:
         if not _DEVICE_NAME.fullmatch(name):
             raise ValueError(
-                f"--device {name!r} is no name for a device: use up to 64 letters, digits, '.', "
+                f"--device {name!r} is not a name for a device: use up to 64 letters, digits, '.', "
                 "'_' and '-', beginning with a letter or digit."
             )
     names = [_general_name(text) for text in dict.fromkeys((*servers, *_ALWAYS_SERVER))]

@@ -91,7 +91,7 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     written = f"[{host}]:{port}" if host and ":" in host else f"{host}:{port}"
     if not host or not port or written != text.lower():
         raise ValueError(
-            f"{option} {text!r} is no HOST:PORT: give for example 127.0.0.1:8000, "
+            f"{option} {text!r} is not HOST:PORT: give for example 127.0.0.1:8000, "
             "fl.example.org:9092 or [::1]:9092."
         )
     return host, port
@@ -124,7 +124,7 @@ def superlink_tls(folder: Path) -> ssl.SSLContext:
     Raises
     ------
     ValueError
-        If ca.crt is missing or is no certificate.
+        If ca.crt is missing or is not a certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -133,7 +133,7 @@ def superlink_tls(folder: Path) -> ssl.SSLContext:
         context.load_verify_locations(authority)
     except ssl.SSLError as error:
         raise ValueError(
-            f"{authority} is no certificate: bring back the one that `fedkin certificates` made."
+            f"{authority} is not a certificate: bring back the one that `fedkin certificates` made."
         ) from error
     return context
 

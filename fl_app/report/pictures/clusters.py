@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from clients.hog import CELLS_PER_BLOCK, ORIENTATIONS, default_cell
+from clients.hog import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
 from fl_app.report.pictures.figure import new_figure, short_name
 from fl_app.report.pictures.style import (
     GRID,
@@ -99,7 +99,7 @@ def _write(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
 
 
 def _note(height: int, width: int, shown: int, num_clusters: int) -> str:
-    down, across = default_cell(height, width)
+    down, across = cell_size(height, width)
     parts = [
         "Left: the training image whose HoG is nearest to the mean of its class in the cluster.",
         f"Right: its HoG. In each {down} × {across} cell, {ORIENTATIONS} strokes show how strong "
@@ -169,7 +169,7 @@ def _show_hog(
         Inches that a pixel takes.
     image : NDArray[np.uint8], shape (C, H, W)
     """
-    cell = default_cell(*image.shape[1:])
+    cell = cell_size(*image.shape[1:])
     strengths = edge_strengths(image)
     rows, columns, _ = strengths.shape
     right, bottom = columns * cell[1], rows * cell[0]
@@ -206,7 +206,7 @@ def edge_strengths(image: NDArray[np.uint8]) -> NDArray[np.float64]:
     blocks = hog(
         image.transpose(1, 2, 0),
         orientations=ORIENTATIONS,
-        pixels_per_cell=default_cell(*image.shape[1:]),
+        pixels_per_cell=cell_size(*image.shape[1:]),
         cells_per_block=(CELLS_PER_BLOCK, CELLS_PER_BLOCK),
         block_norm="L2-Hys",
         feature_vector=False,

@@ -32,16 +32,8 @@ HELD_OUT = 0.2  # of an image folder's training images, where it has no test fol
 
 _DIGITS = tuple("0123456789")
 _CIFAR10 = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
 )
 
 
@@ -105,21 +97,20 @@ class Dataset:
                     f"{tuple(images.shape)} with labels {labels.dtype} {tuple(labels.shape)}: "
                     "uint8 (n, C, H, W) with int64 (n,) is wanted."
                 )
-            if labels.min() < 0 or labels.max() >= self.num_classes:
-                raise ValueError(
-                    f"data set {self.name} has {which} labels from {labels.min()} to "
-                    f"{labels.max()}, but {self.num_classes} classes."
-                )
             if groups.dtype != torch.int64 or groups.shape != labels.shape:
                 raise ValueError(
                     f"data set {self.name} has {which} groups {groups.dtype} "
                     f"{tuple(groups.shape)}: int64 ({len(images)},) is wanted, one for each image."
                 )
-            if groups.min() < 0 or groups.max() >= len(self.group_names):
-                raise ValueError(
-                    f"data set {self.name} has {which} groups from {groups.min()} to "
-                    f"{groups.max()}, but {len(self.group_names)} names of groups."
-                )
+            for what, values, count, names in (
+                ("labels", labels, self.num_classes, "classes"),
+                ("groups", groups, len(self.group_names), "names of groups"),
+            ):
+                if values.min() < 0 or values.max() >= count:
+                    raise ValueError(
+                        f"data set {self.name} has {which} {what} from {values.min()} to "
+                        f"{values.max()}, but {count} {names}."
+                    )
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -222,8 +213,6 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         As in `resolve_data_dir`.
     seed : int
         Says which images are for testing, where the data set itself does not.
-    download : bool
-        Whether to fetch what is not there.
 
     Raises
     ------
@@ -261,20 +250,9 @@ def _mnist_5k(seed: int) -> Dataset:
 def rotated(base: Dataset, name: str) -> Dataset:
     """Return `base` four times, rotated by 0, 90, 180 and 270 degrees (IFCA's rotated MNIST).
 
-    Labels stay as they are, so only images tell the rotations apart; the groups are
-    rotation·C + label, rotations counted counterclockwise from 0 (Ghosh et al. 2020).
-
-    Parameters
-    ----------
-    base : Dataset
-        n training and m test images of C classes; square, without groups of its own.
-    name : str
-        The new data set's name.
-
-    Returns
-    -------
-    Dataset
-        4n training and 4m test images: first all at 0 degrees, then all at 90, and so on.
+    First all images at 0 degrees, then all at 90, and so on. Labels stay as they are, so only
+    images tell the rotations apart; the groups are rotation·C + label, rotations counted
+    counterclockwise from 0 (Ghosh et al. 2020). `base` has no groups of its own.
 
     Raises
     ------
@@ -316,16 +294,9 @@ def _folder(root: Path, cache: Path, seed: int) -> Dataset:
             f"to one with {LAYOUT}."
         )
     read = read_image_folder(root, cache)
-    if read.test_images is None or read.test_labels is None:
+    if not len(read.test_images):
         return _held_out("folder", read.train_images, read.train_labels, read.classes, seed)
-    return Dataset(
-        "folder",
-        read.train_images,
-        read.train_labels,
-        read.test_images,
-        read.test_labels,
-        read.classes,
-    )
+    return Dataset("folder", *read)
 
 
 def _held_out(
@@ -396,19 +367,12 @@ def _pixels(data: Any, transposed: bool) -> Tensor:
 def _cifar10_from_images(tar: Path, cache: Path) -> Dataset:
     logger.info("CIFAR-10 is read from %s: its pixels went through JPEG once.", tar)
     read = read_image_folder(tar, cache)
-    if read.classes != _CIFAR10 or read.test_images is None or read.test_labels is None:
+    if read.classes != _CIFAR10 or not len(read.test_images):
         raise ValueError(
             f"{tar} is not CIFAR-10: it must hold train and test with the classes "
             f"{', '.join(_CIFAR10)}."
         )
-    return Dataset(
-        "cifar10",
-        read.train_images,
-        read.train_labels,
-        read.test_images,
-        read.test_labels,
-        read.classes,
-    )
+    return Dataset("cifar10", *read)
 
 
 def _download(name: str, root: Path, cache: Path) -> Dataset:

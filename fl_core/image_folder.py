@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -47,8 +46,7 @@ _SIDEWAYS = {_TURNS[orientation] for orientation in (5, 6, 7, 8)}  # height and 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, eq=False)
-class LabelledImages:
+class LabelledImages(NamedTuple):
     """Images of a folder with their labels.
 
     Attributes
@@ -56,16 +54,16 @@ class LabelledImages:
     train_images : Tensor, uint8, shape (n, C, H, W)
     train_labels : Tensor, int64, shape (n,)
         Indices into `classes`.
-    test_images, test_labels : Tensor or None
-        None where there is no test folder and nothing is held out.
+    test_images, test_labels : Tensor
+        Empty where there is no test folder and nothing is held out.
     classes : tuple of str
         The class folders' names, sorted.
     """
 
     train_images: Tensor
     train_labels: Tensor
-    test_images: Tensor | None
-    test_labels: Tensor | None
+    test_images: Tensor
+    test_labels: Tensor
     classes: tuple[str, ...]
 
 
@@ -87,8 +85,7 @@ class ImageSummary(NamedTuple):
     size: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     height: int
     width: int
     gray: bool
@@ -102,8 +99,7 @@ def read_image_folder(
     Without `size`, where all training images have one size, of 224 pixels a side at most, it is
     kept. Otherwise it is their median height and median width, shrunk together until both are at
     most 224, then rounded to a multiple of 4, 28 at least. Images of another size are stretched to
-    it. Images are turned upright as their EXIF data say, and alpha is dropped. Hidden files and
-    files without an image's ending are passed over.
+    it. Images are turned upright as their EXIF data say, and alpha is dropped.
 
     The tensors are kept in `cache`, in one file for each `path`, `size` and `held_out`, and mapped
     from there, so that processes share their memory. They are decoded again when the path, size or
@@ -112,8 +108,7 @@ def read_image_folder(
     Parameters
     ----------
     path : Path
-        The folder that holds `train` or the class folders, or a .tar or .tar.gz file with such a
-        folder at any depth.
+        As in `listed_images`.
     cache : Path
         The folder for the decoded tensors.
     size : tuple of int, optional
@@ -125,8 +120,8 @@ def read_image_folder(
     Raises
     ------
     ValueError
-        If there are no class folders, a class has no images or none for training, gray images
-        stand among colour images, or a file cannot be decoded.
+        As `listed_images`, or if there are both gray and colour images, or a file cannot be
+        decoded.
     OSError
         If the folder cannot be read or the cache cannot be written.
     """
@@ -187,8 +182,8 @@ def _load(stored: Path, stamp: str) -> LabelledImages | None:
     return LabelledImages(
         tensors["train_images"],
         tensors["train_labels"],
-        tensors.get("test_images"),
-        tensors.get("test_labels"),
+        tensors.get("test_images", tensors["train_images"][:0]),
+        tensors.get("test_labels", tensors["train_labels"][:0]),
         tuple(json.loads(metadata["classes"])),
     )
 
@@ -212,17 +207,22 @@ def _decode_into(
 
 
 def _summarized(splits: Splits, path: Path) -> ImageSummary:
-    files = {
-        split: [file for some in classes.values() for file in some]
-        for split, classes in splits.items()
-    }
-    headers = {split: _for_each_image(some, path, header_of) for split, some in files.items()}
-    gray = _is_gray(files, headers, path)
-    size = common_size([(header.height, header.width) for header in headers["train"]])
-    return ImageSummary(tuple(splits["train"]), gray, size)
+    sizes: dict[str, list[tuple[int, int]]] = {}
+    kinds: dict[bool, str] = {}
+    for split, classes in splits.items():
+        files = [file for some in classes.values() for file in some]
+        headers = _for_each_image(files, path, lambda image, _: header_of(image))
+        sizes[split] = [(header.height, header.width) for header in headers]
+        kinds |= {header.gray: file.path for file, header in zip(files, headers, strict=True)}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{path} mixes gray images ({kinds[True]}) and colour images ({kinds[False]}): convert "
+            "them to one kind."
+        )
+    return ImageSummary(tuple(splits["train"]), True in kinds, common_size(sizes["train"]))
 
 
-def header_of(image: Image.Image, _: int) -> _Header:
+def header_of(image: Image.Image) -> _Header:
     """Return what is known before the pixels are decoded."""
     if image.mode not in GRAY_MODES | COLOUR_MODES:
         # Pillow would clip them to 8 bits, not scale them.
@@ -247,30 +247,12 @@ def _upright(size: tuple[int, int], turn: Image.Transpose | None) -> tuple[int, 
     return size[::-1] if turn in _SIDEWAYS else size
 
 
-def _is_gray(
-    files: Mapping[str, Sequence[ImageFile]], headers: Mapping[str, Sequence[_Header]], root: Path
-) -> bool:
-    """Return whether all images are gray (True) or all have colours (False)."""
-    kinds = {
-        header.gray: file
-        for split in files
-        for file, header in zip(files[split], headers[split], strict=True)
-    }
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{root} mixes gray images ({kinds[True].path}) and colour images "
-            f"({kinds[False].path}): convert them to one kind."
-        )
-    return True in kinds
-
-
 def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], gray: bool) -> Tensor:
     """Return the images of `files`, uint8 (n, C, H, W)."""
-    height, width = size
-    images = np.empty((len(files), 1 if gray else 3, height, width), np.uint8)
+    images = np.empty((len(files), 1 if gray else 3, *size), np.uint8)
 
     def fill(image: Image.Image, index: int) -> None:
-        images[index] = pixels_of(image, (width, height), gray)
+        images[index] = pixels_of(image, size, gray)
 
     _for_each_image(files, root, fill)
     return torch.from_numpy(images)
@@ -279,17 +261,10 @@ def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], gray:
 def pixels_of(
     image: Image.Image, size: tuple[int, int], gray: bool
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Return what a model sees of an image, uint8 (C, H, W), upright, of `size` (width, height)."""
-    width, height = size
-    pixels = np.asarray(_converted(image, size, gray))
-    return pixels.reshape(height, width, -1).transpose(2, 0, 1)
-
-
-def _converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.Image:
-    """Return the image upright, in its final mode and size (width, height)."""
+    """Return what a model sees of an image, uint8 (C, H, W), upright, of `size` (height, width)."""
     mode = "L" if gray else "RGB"
     turn = _turn(image)
-    stored = _upright(size, turn)
+    stored = _upright((size[1], size[0]), turn)
     if image.size != stored:
         # A large JPEG is decoded at twice the size or more, which is quicker than in full.
         image.draft(mode, (2 * stored[0], 2 * stored[1]))
@@ -298,7 +273,9 @@ def _converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.I
     image = image.convert(mode)
     if turn is not None:
         image = image.transpose(turn)
-    return image if image.size == size else image.resize(size)
+    if image.size != (size[1], size[0]):
+        image = image.resize((size[1], size[0]))
+    return np.asarray(image).reshape(*size, -1).transpose(2, 0, 1)
 
 
 def in_words(error: Exception) -> str:

@@ -411,13 +411,13 @@ def test_processes_share_a_file(tmp_path):
 def test_a_cached_encoder_gives_the_same_bits_without_running(tmp_path, monkeypatch, lite0):
     images = noise(20)
     calls = []
-    encode = encoders.Encoder.__call__
+    encode = encoders.Encoder.compute
 
     def counted(encoder, batch):
         calls.append(len(batch))
         return encode(encoder, batch)
 
-    monkeypatch.setattr(encoders.Encoder, "__call__", counted)
+    monkeypatch.setattr(encoders.Encoder, "compute", counted)
     first = feature_map(LITE0, cache_dir=tmp_path)(images)
     assert calls == [20]
     again = feature_map(LITE0, cache_dir=tmp_path)

@@ -213,8 +213,8 @@ def _read_into(pixels: NDArray[np.uint8], path: Path, shape: ImageShape) -> bool
     if not path.is_file():  # a pipe would be waited for
         raise ValueError("it is not a file")
     with path.open("rb") as stream, Image.open(stream, formats=FORMATS) as image:
-        is_recoloured = header_of(image, 0).gray != gray
-        pixels[:] = pixels_of(image, (width, height), gray)
+        is_recoloured = header_of(image).gray != gray
+        pixels[:] = pixels_of(image, (height, width), gray)
     return is_recoloured
 
 

@@ -308,9 +308,8 @@ def load_autoencoder(weights: Mapping[str, Tensor], channels: int) -> Autoencode
 
 def save_autoencoder(autoencoder: Autoencoder, path: Path) -> None:
     """Write the autoencoder's tensors to a safetensors file, completely or not at all."""
-    tensors = {name: tensor.contiguous() for name, tensor in autoencoder.state_dict().items()}
     with replacing(path) as temporary:
-        save_file(tensors, temporary)
+        save_file({n: t.contiguous() for n, t in autoencoder.state_dict().items()}, temporary)
 
 
 def read_autoencoder(path: Path, channels: int) -> Autoencoder:
@@ -379,10 +378,8 @@ def pretrained_autoencoder(
             f'encoder is "{source}", but it must be auto, one of {", ".join(PRETRAINING_DATASETS)} '
             "to pre-train on, or the path of a .safetensors file."
         )
-    path = cache_dir() / (
-        f"autoencoder-{dataset}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}"
-        f"-v{_FORMAT}.safetensors"
-    )
+    kind = f"{dataset}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}-v{_FORMAT}"
+    path = cache_dir() / f"autoencoder-{kind}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         if path.is_file():

@@ -29,12 +29,6 @@ def noisy_eigenvectors(vectors: Float32, sigma: float, rng: np.random.Generator)
         Orthonormal columns, k at most d.
     sigma : float
         At least 0. With 0 the vectors themselves are returned and nothing is drawn.
-    rng : np.random.Generator
-        The only source of randomness.
-
-    Returns
-    -------
-    NDArray[np.float32], shape (d, k)
     """
     if not sigma:
         return vectors
@@ -54,8 +48,6 @@ def noisy_relevances(
         r(i, j) in [0, 1], but for rounding.
     sigma : float
         At least 0. With 0 the scores themselves are returned and nothing is drawn.
-    rng : np.random.Generator
-        The only source of randomness.
     """
     if not sigma:
         return list(scores)

@@ -68,8 +68,6 @@ def train(
     images : torch.Tensor, uint8, shape (n, C, H, W)
     labels : torch.Tensor, int64, shape (n,)
         Labels as the client knows them.
-    settings : TrainingSettings
-        Optimizer, batch size and epochs.
     generator : torch.Generator
         Draws the order of the images in each epoch.
 

@@ -77,7 +77,7 @@ def classify_folder(model_path: Path, folder: Path, output: Path | None = None) 
     model_path : Path
         What a device saved.
     folder : Path
-        Searched at any depth; or one image file.
+        As in `find_images`.
     output : Path, optional
         Where the CSV goes, completely or not at all; by default, to the standard output.
 
@@ -165,10 +165,8 @@ def classify_images(
 
     Parameters
     ----------
-    model : nn.Module
-        Takes pixels in [0, 1], float32 (n, C, H, W), and returns one logit per class.
-    card : ModelCard
-        What the model is.
+    model, card
+        As `load_model` returns them.
     paths : sequence of Path
         Image files of any size, gray or in colour.
 

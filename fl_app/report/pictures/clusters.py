@@ -14,18 +14,8 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from clients.hog import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
+from fl_app.report.pictures import style
 from fl_app.report.pictures.figure import new_figure, short_name
-from fl_app.report.pictures.style import (
-    GRID,
-    INK,
-    LABEL_SIZE,
-    LINE_HEIGHT,
-    MUTED,
-    SMALL_SIZE,
-    TITLE_SIZE,
-    WIDTH,
-    task_colour,
-)
 from fl_app.report.typical import TypicalImages
 from fl_core.extras import load_extra
 
@@ -63,24 +53,26 @@ def clusters_figure(
         raise ValueError("there is no cluster to draw")
     height, width = clusters[0].images.shape[2:]
     note = _note(height, width, len(clusters), num_clusters)
-    pitch = (WIDTH - _LEFT - _MARGIN) / max(len(one.images) for one in clusters)
+    pitch = (style.WIDTH - _LEFT - _MARGIN) / max(len(one.images) for one in clusters)
     pixel = min(_LARGEST, (pitch - 1.5 * _GAP) / 2) / max(height, width)
     row = _HEADER + pixel * height + _CAPTION
-    top = _TITLE + LINE_HEIGHT * (note.count("\n") + 1) + _GAP
+    top = _TITLE + style.LINE_HEIGHT * (note.count("\n") + 1) + _GAP
     total = top + (row + _GAP) * len(clusters)
 
     figure = new_figure("", total)
     # Dozens of small axes would take seconds.
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(total, 0))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, style.WIDTH), ylim=(total, 0))
     axes.set_axis_off()
     figure.set_layout_engine("none")  # or the title would push the axes down
     title = f"What HoG sees in the clusters of {found_by}"
-    _write(axes, 0.06, _MARGIN, title, fontsize=TITLE_SIZE, fontweight="bold")
-    _write(axes, 0.06, _TITLE, note, color=MUTED, linespacing=1.2)
+    _write(axes, 0.06, _MARGIN, title, fontsize=style.TITLE_SIZE, fontweight="bold")
+    _write(axes, 0.06, _TITLE, note, color=style.MUTED, linespacing=1.2)
     for place, one in enumerate(clusters):
         y = top + (row + _GAP) * place
         _draw_strip(axes, y, row, one)
-        _write(axes, _LEFT, y, f"Cluster {one.cluster}", fontsize=LABEL_SIZE, fontweight="bold")
+        _write(
+            axes, _LEFT, y, f"Cluster {one.cluster}", fontsize=style.LABEL_SIZE, fontweight="bold"
+        )
         _write(axes, _LEFT + 0.85, y + 0.015, _describe(one, task_names))
         for column, (image, caption) in enumerate(zip(one.images, one.captions, strict=True)):
             x = _LEFT + pitch * column
@@ -94,8 +86,8 @@ def clusters_figure(
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
-    style: dict[str, Any] = {"fontsize": SMALL_SIZE, "color": INK, "va": "top"}
-    axes.text(x, y, text, **style | options)
+    defaults: dict[str, Any] = {"fontsize": style.SMALL_SIZE, "color": style.INK, "va": "top"}
+    axes.text(x, y, text, **defaults | options)
 
 
 def _note(height: int, width: int, shown: int, num_clusters: int) -> str:
@@ -123,7 +115,7 @@ def _describe(one: TypicalImages, task_names: Sequence[str]) -> str:
     text = f"{clients}, true task{'s' * (len(tasks) > 1)}: "
     left_out = one.num_classes - len(one.images)
     ending = f" · {left_out} more class{'es' * (left_out > 1)}" if left_out else ""
-    room = int(_LETTERS * (WIDTH - _LEFT - 0.85 - _MARGIN))
+    room = int(_LETTERS * (style.WIDTH - _LEFT - 0.85 - _MARGIN))
     return short_name(text + "; ".join(tasks), room - len(ending)) + ending
 
 
@@ -131,7 +123,7 @@ def _draw_strip(axes: Axes, y: float, row: float, one: TypicalImages) -> None:
     """Draw a strip in the colours of the true tasks, as long as they have clients."""
     for task, count in one.tasks.items():
         share = row * count / one.num_clients
-        axes.add_patch(Rectangle((_MARGIN, y), _STRIP, share, color=task_colour(task), lw=0))
+        axes.add_patch(Rectangle((_MARGIN, y), _STRIP, share, color=style.task_colour(task), lw=0))
         y += share
 
 
@@ -177,7 +169,7 @@ def _show_hog(
     grid += [[(x, 0), (x, bottom)] for x in range(0, right + 1, cell[1])]
     shares = strengths / max(strengths.max(), 1e-12)
     lines = strokes(shares, cell)[shares > _WEAKEST]
-    for segments, colour, width in ((np.array(grid), GRID, 0.6), (lines, INK, 0.9)):
+    for segments, colour, width in ((np.array(grid), style.GRID, 0.6), (lines, style.INK, 0.9)):
         axes.add_collection(
             LineCollection(
                 list(np.array(corner) + pixel * segments),

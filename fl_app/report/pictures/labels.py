@@ -15,6 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
+from fl_app.report.pictures import style
 from fl_app.report.pictures.figure import (
     check_shape,
     index_ticks,
@@ -23,15 +24,6 @@ from fl_app.report.pictures.figure import (
     runs_of_equals,
     short_name,
     spread,
-)
-from fl_app.report.pictures.style import (
-    FAINT,
-    INK,
-    LABEL_SIZE,
-    LINE_HEIGHT,
-    MUTED,
-    SMALL_SIZE,
-    task_colour,
 )
 
 _NOISE = "#D55E00"
@@ -78,7 +70,7 @@ def labels_figure(
     norm = PowerNorm(0.5, 0, max(1, *(panel.max() for _, panel in panels)))
     for axes, (title, panel) in zip(grid.flat, panels, strict=True):
         image = axes.imshow(panel[order], cmap=_COUNT_COLOURS, norm=norm, aspect="auto")
-        axes.set_title(title, loc="left", fontsize=LABEL_SIZE, color=INK)
+        axes.set_title(title, loc="left", fontsize=style.LABEL_SIZE, color=style.INK)
     if tasks is not None:
         _show_tasks(grid, [tasks[client] for client in order], (5.0 / columns, tall))
     if true_counts is not None and (counts > true_counts).any():
@@ -99,7 +91,7 @@ def _show_tasks(
     """Rule off the tasks in every panel, and name them at the end of each row of panels."""
     for axes in grid.flat:
         for _, start, _ in runs_of_equals(values)[1:]:
-            axes.axhline(start - 0.5, color=MUTED, lw=0.8)
+            axes.axhline(start - 0.5, color=style.MUTED, lw=0.8)
     for axes in grid[:, -1]:
         _name_tasks(axes, values, panel_inches)
 
@@ -109,7 +101,7 @@ def _name_tasks(axes: Axes, values: Sequence[int], panel_inches: tuple[float, fl
     runs = runs_of_equals(values)
     middles = np.array([(start + stop) / 2 / len(values) for _, start, stop in runs])
     wide, tall = panel_inches
-    heights = spread(middles, LINE_HEIGHT / tall)
+    heights = spread(middles, style.LINE_HEIGHT / tall)
     for (task, start, stop), height in zip(runs, heights, strict=True):
         axes.add_patch(
             Rectangle(
@@ -117,7 +109,7 @@ def _name_tasks(axes: Axes, values: Sequence[int], panel_inches: tuple[float, fl
                 0.07 / wide,
                 stop - start,
                 transform=axes.get_yaxis_transform(),
-                color=task_colour(task),
+                color=style.task_colour(task),
                 lw=0,
                 clip_on=False,
             )
@@ -129,8 +121,8 @@ def _name_tasks(axes: Axes, values: Sequence[int], panel_inches: tuple[float, fl
             f"task {task}",
             transform=axes.transAxes,
             va="center",
-            fontsize=SMALL_SIZE,
-            color=INK,
+            fontsize=style.SMALL_SIZE,
+            color=style.INK,
         )
 
 
@@ -154,17 +146,17 @@ def _label_grid(
     for axes in grid.flat:
         axes.tick_params(length=0)
         for side in axes.spines.values():
-            side.set(color=FAINT, linewidth=0.8)
+            side.set(color=style.FAINT, linewidth=0.8)
     for axes in grid[:, 0]:
         index_ticks(axes.yaxis, order, tall)
-        axes.set_ylabel("client", fontsize=LABEL_SIZE)
+        axes.set_ylabel("client", fontsize=style.LABEL_SIZE)
     for axes in grid[-1]:
         index_ticks(axes.xaxis, [short_name(name, 100) for name in class_names], wide)
-        axes.set_xlabel("label", fontsize=LABEL_SIZE)
+        axes.set_xlabel("label", fontsize=style.LABEL_SIZE)
 
 
 def _count_bar(figure: Figure, grid: NDArray[Any], image: AxesImage) -> None:
     bar = figure.colorbar(image, ax=grid, location="bottom", aspect=40, pad=0.02)
     bar.ax.xaxis.set_minor_locator(NullLocator())
-    bar.ax.tick_params(labelsize=SMALL_SIZE)
-    bar.ax.set_xlabel("samples (square-root colour scale; white: none)", fontsize=SMALL_SIZE)
+    bar.ax.tick_params(labelsize=style.SMALL_SIZE)
+    bar.ax.set_xlabel("samples (square-root colour scale; white: none)", fontsize=style.SMALL_SIZE)

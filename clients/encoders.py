@@ -76,11 +76,6 @@ class Encoder:
     network: nn.Module
     remember: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
 
-    @property
-    def name(self) -> str:
-        """Return its name among the features."""
-        return self.kind.name
-
     def __call__(self, images: Tensor) -> Tensor:
         """Return the features of uint8 (n, C, H, W), float32 (n, d)."""
         check_images(images)

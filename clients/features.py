@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from torch import Tensor
 
@@ -20,15 +18,9 @@ from clients.hog import check_images, hog, hog_dimension
 FEATURES = ("hog", "raw", "resnet18", "efficientnet-lite0")
 
 
-class FeatureMap(Protocol):
-    """A function from images to features, each row a function of its image alone."""
-
-    @property
-    def name(self) -> str:
-        """Its name among `FEATURES`."""
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Map uint8 (n, C, H, W), C 1 or 3, to float32 (n, d), on the CPU."""
+FeatureMap = Callable[[Tensor], Tensor]
+"""From images, uint8 (n, C, H, W), C 1 or 3, to features, float32 (n, d), on the CPU: each row a
+function of its image alone."""
 
 
 def feature_dimension(name: str, image_shape: tuple[int, int, int]) -> int:
@@ -82,7 +74,7 @@ def feature_map(
             f'feature-weights is {weights}, but features="{name}" has no weights: leave '
             f"feature-weights empty, or set features to one of {', '.join(ENCODERS)}."
         )
-    return _Formula(name, hog if name == "hog" else raw_pixels)
+    return hog if name == "hog" else raw_pixels
 
 
 def raw_pixels(images: Tensor) -> Tensor:
@@ -94,14 +86,3 @@ def raw_pixels(images: Tensor) -> Tensor:
 def _check_name(name: str) -> None:
     if name not in FEATURES:
         raise ValueError(f'features is "{name}", but must be one of {", ".join(FEATURES)}.')
-
-
-@dataclass(frozen=True)
-class _Formula:
-    """A feature map without weights."""
-
-    name: str
-    function: Callable[[Tensor], Tensor]
-
-    def __call__(self, images: Tensor) -> Tensor:
-        return self.function(images)

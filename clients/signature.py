@@ -65,8 +65,6 @@ def linear_signature(
     num_components : int
         Width of the result. A client that has fewer axes (at most d, and the number of its images)
         has zeros in the others, where its images do not vary.
-    seed : int
-        Of k-means' random starts.
 
     Returns
     -------

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import PIL
@@ -292,29 +292,32 @@ def few(names: Sequence[str]) -> str:
     return printable(", ".join(names[:3])) + more
 
 
-def _for_each_image(
-    files: Sequence[ImageFile], root: Path, function: Callable[[Image.Image, int], Result]
-) -> list[Result]:
-    """Call `function` with each opened image and its index, in threads.
-
-    Raises
-    ------
-    ValueError
-        If it fails for any file, naming the first three.
-    """
+def attempt_each(
+    opened: Sequence[Callable[[], BinaryIO]], function: Callable[[Image.Image, int], Result]
+) -> list[Result | Exception]:
+    """Call `function` with each image and its index, in threads; what fails is in its place."""
 
     def attempt(index: int) -> Result | Exception:
         try:
-            with files[index].open() as stream, Image.open(stream, formats=FORMATS) as image:
+            with opened[index]() as stream, Image.open(stream, formats=FORMATS) as image:
                 return function(image, index)
         except Exception as error:  # a damaged image shows as nearly any exception
             return error
 
-    threads = min(os.cpu_count() or 1, _MAX_THREADS)
-    with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
+    with (
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as pool,
+    ):
         warnings.filterwarnings("ignore", "Corrupt EXIF data")  # the pixels may be whole
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        results = list(pool.map(attempt, range(len(files))))
+        return list(pool.map(attempt, range(len(opened))))
+
+
+def _for_each_image(
+    files: Sequence[ImageFile], root: Path, function: Callable[[Image.Image, int], Result]
+) -> list[Result]:
+    """Return what `function` returns of each image; a ValueError names those that fail."""
+    results = attempt_each([file.open for file in files], function)
     failures = {i: result for i, result in enumerate(results) if isinstance(result, Exception)}
     if failures:
         named = few([files[i].path for i in failures])

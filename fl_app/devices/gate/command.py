@@ -100,10 +100,7 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
 def server_tls(folder: Path) -> ssl.SSLContext:
     """Return how the gate shows devices who it is: with server.crt, in TLS 1.2 or later.
 
-    Raises
-    ------
-    ValueError
-        If the certificate or its key is missing, unreadable or not the other's.
+    A ValueError says which file is missing or unreadable, or that the two do not belong together.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -121,10 +118,7 @@ def server_tls(folder: Path) -> ssl.SSLContext:
 def superlink_tls(folder: Path) -> ssl.SSLContext:
     """Return how the gate checks that it speaks to the SuperLink: against ca.crt alone.
 
-    Raises
-    ------
-    ValueError
-        If ca.crt is missing or is not a certificate.
+    A ValueError says that ca.crt is missing or is not a certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

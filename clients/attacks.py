@@ -36,8 +36,6 @@ def spoil_update(
 
     Parameters
     ----------
-    attack : str
-        One of `ATTACKS`.
     received, trained : mapping of str to NDArray
         The model before and after training: the same names, shapes and types.
     scale : float

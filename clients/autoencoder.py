@@ -80,13 +80,13 @@ class Residual(nn.Module):
 def build_autoencoder(channels: int, seed: int) -> Autoencoder:
     """Build an autoencoder with random weights that depend on `seed` alone.
 
+    Torch's own global generator is left as it was.
+
     Parameters
     ----------
     channels : int
         1: the convolutional autoencoder for gray images of 28×28. 3: the residual one for colour
         images of 32×32.
-    seed : int
-        Torch's own global generator is left as it was.
 
     Raises
     ------
@@ -273,8 +273,6 @@ def load_autoencoder(weights: Mapping[str, Tensor], channels: int) -> Autoencode
     weights : mapping of str to Tensor, float32
         All of the autoencoder's tensors, or those of its encoder alone (`encoder.…`): then it can
         encode, but its decoder is random.
-    channels : int
-        1 or 3.
 
     Raises
     ------

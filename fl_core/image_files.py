@@ -135,17 +135,17 @@ def checksum(root: Path) -> str:
     ValueError, OSError
         As `listed_images`, for a folder.
     """
+    paths = [""]
+    if not root.is_file():
+        with listed_images(root) as splits:
+            folders = [files for classes in splits.values() for files in classes.values()]
+        paths = [file.path for files in folders for file in files]
     digest = blake2b(digest_size=16)
-    for path in [""] if root.is_file() else _folder_paths(root):
+    for path in paths:
         # pathlib would take most of the time for tens of thousands of files.
         status = os.stat(f"{root}/{path}" if path else root)  # noqa: PTH116
         digest.update(os.fsencode(path) + f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     return digest.hexdigest()
-
-
-def _folder_paths(root: Path) -> list[str]:
-    with listed_images(root) as splits:
-        return [f.path for classes in splits.values() for files in classes.values() for f in files]
 
 
 def _folder_entries(root: Path) -> Iterator[_Entry]:

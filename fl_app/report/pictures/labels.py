@@ -55,7 +55,9 @@ def labels_figure(
     panels = [("", counts)]
     if true_counts is not None:
         check_shape("true_counts", true_counts, (clients, classes))
-        panels = [("true labels", true_counts), (_seen_title(counts, true_counts), counts)]
+        changed = 100 * (counts - true_counts).clip(0).sum() / max(1, counts.sum())
+        seen = f"labels the client sees ({changed:.0f} % changed)"
+        panels = [("true labels", true_counts), (seen, counts)]
     order = list(range(clients))
     if tasks is not None:
         check_shape("tasks", tasks, (clients,))
@@ -78,11 +80,6 @@ def labels_figure(
     _label_grid(grid, order, class_names, (5.0 / columns, tall))
     _count_bar(figure, grid, image)
     return figure
-
-
-def _seen_title(counts: NDArray[np.int64], true_counts: NDArray[np.int64]) -> str:
-    share = 100 * (counts - true_counts).clip(0).sum() / max(1, counts.sum())
-    return f"labels the client sees ({share:.0f} % changed)"
 
 
 def _show_tasks(

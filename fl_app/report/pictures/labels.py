@@ -74,23 +74,17 @@ def labels_figure(
         image = axes.imshow(panel[order], cmap=_COUNT_COLOURS, norm=norm, aspect="auto")
         axes.set_title(title, loc="left", fontsize=style.LABEL_SIZE, color=style.INK)
     if tasks is not None:
-        _show_tasks(grid, [tasks[client] for client in order], (5.0 / columns, tall))
+        values = [tasks[client] for client in order]
+        for axes in grid.flat:
+            for _, start, _ in runs_of_equals(values)[1:]:
+                axes.axhline(start - 0.5, color=style.MUTED, lw=0.8)
+        for axes in grid[:, -1]:
+            _name_tasks(axes, values, (5.0 / columns, tall))
     if true_counts is not None and (counts > true_counts).any():
         _outline_gains(figure, grid.flat[-1], (counts > true_counts)[order])
     _label_grid(grid, order, class_names, (5.0 / columns, tall))
     _count_bar(figure, grid, image)
     return figure
-
-
-def _show_tasks(
-    grid: NDArray[Any], values: Sequence[int], panel_inches: tuple[float, float]
-) -> None:
-    """Rule off the tasks in every panel, and name them at the end of each row of panels."""
-    for axes in grid.flat:
-        for _, start, _ in runs_of_equals(values)[1:]:
-            axes.axhline(start - 0.5, color=style.MUTED, lw=0.8)
-    for axes in grid[:, -1]:
-        _name_tasks(axes, values, panel_inches)
 
 
 def _name_tasks(axes: Axes, values: Sequence[int], panel_inches: tuple[float, float]) -> None:

@@ -22,46 +22,26 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
-import httpx
 import numpy as np
 import psutil
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.app import Array, ArrayRecord, Message, RecordDict
-from flwr.common.constant import (
-    HEARTBEAT_CALL_TIMEOUT,
-    HEARTBEAT_DEFAULT_INTERVAL,
-)
+from flwr.common.constant import HEARTBEAT_CALL_TIMEOUT, HEARTBEAT_DEFAULT_INTERVAL
 from flwr.proto.control_pb2 import RegisterNodeRequest
-from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.constant import FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES
 from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    inflate_object_from_contents,
-    pull_objects,
-    push_object_contents_from_iterable,
-)
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.protobuf.client import ProtobufRequestContext
 from flwr.supercore.retry import make_simple_http_retry_invoker
-from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection
-from flwr.supernode.fleet_http_client import FleetHttpClient
 
+from benchmarks import played_device
+from benchmarks.played_device import Call, NotedClient, play
 from fl_app.devices import grid as device_grid
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application
@@ -69,7 +49,6 @@ from fl_app.superlink import free_ports, program_path, stop_family
 from fl_core.files import replacing
 
 NUMBERS, ARRAYS = 60_000, 8  # of the model that is sent, 240 kB of float32, and of each answer
-PAUSE = 3.0  # seconds between two looks of a SuperNode for messages
 _PATIENCE = 120.0  # for what comes before and after the rounds
 
 _PROJECT = """\
@@ -126,93 +105,6 @@ def main(grid, context):
         report.with_suffix(".part").write_text(json.dumps(rows))
         report.with_suffix(".part").rename(report)
 """
-
-
-@dataclass(frozen=True)
-class Call:
-    """A device's request: when, what, how it ended, and how long it took."""
-
-    started: float
-    name: str
-    status: str
-    seconds: float
-
-
-_calls: list[Call] = []
-_losses: Counter[str] = Counter()  # what made SuperNodes lose a message or an answer
-
-
-class NotedClient(FleetHttpClient):
-    """Flower's client of a SuperNode, which notes its calls."""
-
-    def _send(self, context: ProtobufRequestContext, *, stream: bool = False) -> httpx.Response:
-        started, status = time.time(), "unknown"
-        try:
-            response = super()._send(context, stream=stream)
-            status = str(response.status_code)
-        except httpx.TransportError as error:
-            status = type(error).__name__
-            raise
-        finally:
-            name = context.request.url.path.rpartition("/")[2]
-            _calls.append(Call(started, name, status, time.time() - started))
-        return response
-
-
-def reply_to(message: Message) -> Message:
-    """Return an answer with as many numbers, all random."""
-    rng = np.random.default_rng()
-    arrays = {
-        name: Array(rng.random(array.shape, np.float32))
-        for name, array in message.content.array_records["arrays"].items()
-    }
-    return Message(RecordDict({"arrays": ArrayRecord(arrays)}), reply_to=message)
-
-
-def taken_apart(message: Message) -> tuple[Message, ObjectTree, dict[str, bytes]]:
-    """Return a message, the names of its parts, and the parts."""
-    with no_object_id_recompute():
-        message.metadata.__dict__["_message_id"] = message.object_id
-        parts = get_all_nested_objects(message)
-        contents = {name: part.deflate() for name, part in parts.items()}
-        return message, get_object_tree(message), contents
-
-
-def play(
-    key: ec.EllipticCurvePrivateKey, gate: str, authority: bytes, stopping: threading.Event
-) -> None:
-    """Do what a SuperNode does, but answer at once, until told to stop."""
-    runs = set[int]()
-    with fleet_http_connection.http_request_response(
-        gate, False, authority, (key, key.public_key())
-    ) as (_, receive, send, get_run, get_fab, pull, push, confirm):
-        while not stopping.is_set():
-            try:
-                if (received := receive()) is None:
-                    stopping.wait(PAUSE)
-                    continue
-                message, tree = received
-                run_id, number = message.metadata.run_id, message.metadata.message_id
-                if run_id not in runs:
-                    get_fab(get_run(run_id).fab_hash, run_id)
-                    runs.add(run_id)
-            except RunNotRunningException:
-                stopping.wait(PAUSE)
-                continue
-            try:
-                names = dict.fromkeys(part.object_id for part in iterate_object_tree(tree))
-                contents = pull_objects(list(names), partial(pull, run_id))
-                confirm(run_id, number)
-                whole = cast(Message, inflate_object_from_contents(number, contents))
-                whole.metadata.__dict__["_message_id"] = number
-                reply, tree, parts = taken_apart(reply_to(whole))
-                wanted, session = send(reply, tree, 1.0)
-                push_object_contents_from_iterable(
-                    [(name, parts[name]) for name in parts if name in wanted],
-                    partial(push, run_id, session),
-                )
-            except Exception as error:  # a SuperNode says so in its log, and goes on
-                _losses[type(error).__name__] += 1
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -314,8 +206,8 @@ def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[st
         *("--listen", gate, "--superlink", superlink),
     ]
     stopping, waits = threading.Event(), list[float]()
-    _calls.clear()
-    _losses.clear()
+    played_device.calls.clear()
+    played_device.losses.clear()
     with (
         running(superlink_words(certificates, port, database), folder / "superlink") as its_process,
         running(gate_words, folder / "gate") as gate_process,
@@ -349,7 +241,7 @@ def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[st
             time.sleep(0.5)
             if report.exists():
                 rows = json.loads(report.read_text(encoding="utf-8"))
-        calls, seconds = list(_calls), time.monotonic() - started
+        calls, seconds = list(played_device.calls), time.monotonic() - started
         cores = {name: round((now - before[name]) / seconds, 2) for name, now in cpu().items()}
         # It starts the runs, and is never started again.
         alive = any(
@@ -363,7 +255,7 @@ def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[st
     return {
         "devices": devices,
         **summary(rows, calls, log),
-        "lost-by-devices": dict(_losses),
+        "lost-by-devices": dict(played_device.losses),
         "lock-waits": _quantiles(waits),
         "cores": cores,
         "superexec-alive": alive,

@@ -108,7 +108,7 @@ def public_grams(dataset: Dataset) -> Float64:
     return np.array([gram_matrix(rows[labels == c]) for c in range(dataset.num_classes)], float)
 
 
-def agreement(
+def adjusted_rand(
     clients: Sequence[Client],
     shared: Sequence[Float32],
     relevance: str,
@@ -186,9 +186,9 @@ def measure(dataset: str, partition: Kind, seed: int) -> list[dict[str, Any]]:
                     "partition": partition,
                     "relevance": relevance,
                     "sigma": sigma,
-                    "both": agreement(clients, shared, relevance, sigma, rng),
-                    "eigenvectors": agreement(clients, shared, relevance, 0, rng),
-                    "scores": agreement(clients, true, relevance, sigma, rng),
+                    "both": adjusted_rand(clients, shared, relevance, sigma, rng),
+                    "eigenvectors": adjusted_rand(clients, shared, relevance, 0, rng),
+                    "scores": adjusted_rand(clients, true, relevance, sigma, rng),
                     "auc": auc,
                     "most-common": most_common,
                 }

@@ -138,17 +138,17 @@ FORMULAS: dict[str, Formula] = {
 OTHER_NUMBERS = {f"k = {k}": missed_energy(k) for k in (3, 4, 6, 8, 10, 20)}
 
 
-def agreement(similarity: Float64, tasks: NDArray[np.int64], linkage: str = "average") -> float:
+def adjusted_rand(similarity: Float64, tasks: NDArray[np.int64], linkage: str = "average") -> float:
     """Return the adjusted Rand index of the clusters, their number given, and the tasks."""
     found = agglomerate(similarity, len(np.unique(tasks)), linkage).labels
     return float(adjusted_rand_score(tasks, found))
 
 
-def agreements(cell: Cell, formulas: dict[str, Formula]) -> dict[str, float]:
+def adjusted_rands(cell: Cell, formulas: dict[str, Formula]) -> dict[str, float]:
     """Return each formula's adjusted Rand index on one federation, average linkage."""
     spectra, tasks = spectra_and_tasks(cell)
     return {
-        name: agreement(average_relevance(formula(spectra)), tasks)
+        name: adjusted_rand(average_relevance(formula(spectra)), tasks)
         for name, formula in formulas.items()
     }
 
@@ -157,7 +157,7 @@ def lowest(grid: Sequence[Cell]) -> str:
     """Return a table of each formula's lowest adjusted Rand index over the seeds."""
     scores = defaultdict(list)
     for cell in grid:
-        scores[cell._replace(seed=0)].append(agreements(cell, FORMULAS))
+        scores[cell._replace(seed=0)].append(adjusted_rands(cell, FORMULAS))
     lines = [_row(["data", "partition", "least images", "tasks", *FORMULAS])]
     lines.append(_row(["---"] * (4 + len(FORMULAS))))
     for cell, found in scores.items():
@@ -224,7 +224,7 @@ def failed(
     for formula_name, formula in {**FORMULAS, **OTHER_NUMBERS}.items():
         similarity = average_relevance(formula(spectra))
         for name, linkage in linkages.items():
-            found[name][formula_name] = agreement(similarity, tasks, linkage) < 1
+            found[name][formula_name] = adjusted_rand(similarity, tasks, linkage) < 1
     return found
 
 

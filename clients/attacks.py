@@ -55,8 +55,6 @@ def spoil_update(
 
     Parameters
     ----------
-    attack : str
-        One of `ATTACKS`.
     received, trained : mapping of str to NDArray
         The model before and after training: the same names, shapes and types.
     scale : float
@@ -99,23 +97,14 @@ def _moved(
     if not np.issubdtype(after.dtype, np.floating):
         return after
     start = before.astype(np.float64)
-    moved: NDArray[np.generic] = (start + factor * (after.astype(np.float64) - start)).astype(
-        after.dtype
-    )
-    return moved
+    moved: NDArray[np.generic] = start + factor * (after.astype(np.float64) - start)
+    return moved.astype(after.dtype)
 
 
 def flip_labels(labels: Labels, num_classes: int) -> Labels:
-    """Return labels with y become C − 1 − y, as in Fang et al. (USENIX Security 2020).
+    """Return labels, int64 (n,), with y become C − 1 − y (Fang et al., USENIX Security 2020).
 
     The client trains on them as if they were right; flipped twice they are what they were.
-
-    Parameters
-    ----------
-    labels : torch.Tensor or NDArray, int64, shape (n,)
-        Left as they are.
-    num_classes : int
-        C.
 
     Raises
     ------
@@ -135,13 +124,6 @@ def random_basis(shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np
 
     They stand for eigenvectors (RCC-PFL, Procedure 1): well-formed, and saying nothing about the
     client's data.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        d and k, k at most d.
-    rng : np.random.Generator
-        The only source of randomness.
 
     Raises
     ------
@@ -173,8 +155,6 @@ def random_centroids(
         Of the answer; k and e in FLT.
     like : NDArray[np.floating]
         The true centroids, of any shape, at least one entry.
-    rng : np.random.Generator
-        The only source of randomness.
     """
     return rng.normal(like.mean(), like.std(), shape).astype(np.float32)
 

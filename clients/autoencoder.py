@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -35,12 +35,8 @@ SIDES = {1: 28, 3: 32}  # height and width that the encoder takes, by channels
 AUTOMATIC = {1: "mnist-5k", 3: "cifar100"}  # what `auto` pre-trains on, by channels
 # A folder of images is not among them: its name does not say which images it holds.
 PRETRAINING_DATASETS = (
-    "mnist-5k",
-    "mnist",
-    "fashion-mnist",
-    "emnist-balanced",
-    "cifar10",
-    "cifar100",
+    *("mnist-5k", "mnist", "fashion-mnist", "emnist-balanced"),
+    *("cifar10", "cifar100"),
 )
 
 
@@ -78,28 +74,15 @@ _PRETRAINING_SEED = 0
 
 
 class Autoencoder(nn.Module):
-    """An encoder to `LATENT` numbers and a decoder back to pixels in [0, 1].
-
-    Parameters
-    ----------
-    encoder : nn.Module
-        From float32 (n, C, side, side), pixels in [0, 1], to float32 (n, `LATENT`).
-    decoder : nn.Module
-        The way back.
-    channels : int
-        C, 1 or 3.
-    """
+    """An encoder from pixels in [0, 1], float32 (n, C, side, side), to (n, `LATENT`), and back."""
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, channels: int) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-        self.channels = channels
+        self.encoder, self.decoder, self.channels = encoder, decoder, channels
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return what is left of the pixels after encoding and decoding, of the same shape."""
-        decoded: Tensor = self.decoder(self.encoder(pixels))
-        return decoded
+        return cast(Tensor, self.decoder(self.encoder(pixels)))
 
 
 class Residual(nn.Module):
@@ -116,20 +99,19 @@ class Residual(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Return the sum, of the input's shape (n, width, H, W)."""
-        changed: Tensor = self.layers(maps)
-        return maps + changed
+        return maps + cast(Tensor, self.layers(maps))
 
 
 def build_autoencoder(channels: int, seed: int) -> Autoencoder:
     """Build an autoencoder with random weights that depend on `seed` alone.
+
+    Torch's own global generator is left as it was.
 
     Parameters
     ----------
     channels : int
         1: the convolutional autoencoder for gray images of 28×28. 3: the residual one for colour
         images of 32×32.
-    seed : int
-        Torch's own global generator is left as it was.
 
     Raises
     ------
@@ -222,22 +204,15 @@ def fit(
 ) -> list[float]:
     """Train the autoencoder in place to give back the images: Adam, mean squared error, no labels.
 
-    Pre-training on the server's side and FLT's fine-tuning at a client are both this.
+    Pre-training on the server's side and FLT's fine-tuning at a client are both this. The
+    autoencoder is left in evaluation mode.
 
     Parameters
     ----------
-    autoencoder : Autoencoder
-        Left in evaluation mode.
     images : Tensor, uint8, shape (n, C, H, W)
         Of any height and width, see `encode`.
-    epochs : int
-        0 or more.
     generator : torch.Generator
         Draws the order of the images in each epoch.
-    learning_rate : float
-        Adam's.
-    batch_size : int
-        Images per step.
     images_per_epoch : int, optional
         An epoch is that many images, drawn anew each time; None: all of them.
 
@@ -276,18 +251,10 @@ def fit(
 
 @torch.inference_mode()
 def encode(autoencoder: Autoencoder, images: Tensor) -> NDArray[np.float32]:
-    """Return the images' embeddings.
+    """Return the embeddings, float32 (n, 128), of images, uint8 (n, C, H, W).
 
-    Parameters
-    ----------
-    autoencoder : Autoencoder
-        Only its encoder is used.
-    images : Tensor, uint8, shape (n, C, H, W)
-        Resized to what the encoder takes, 28×28 or 32×32, by antialiased bilinear interpolation.
-
-    Returns
-    -------
-    NDArray[np.float32], shape (n, 128)
+    Images are resized to what the encoder takes, 28×28 or 32×32, by antialiased bilinear
+    interpolation.
 
     Raises
     ------
@@ -297,8 +264,7 @@ def encode(autoencoder: Autoencoder, images: Tensor) -> NDArray[np.float32]:
     _check(images, autoencoder.channels)
     encoder = autoencoder.encoder.eval()
     parts = [encoder(as_pixels(part)) for part in _resized(images, SIDES[autoencoder.channels])]
-    embeddings: NDArray[np.float32] = torch.cat(parts).numpy()
-    return embeddings
+    return cast(NDArray[np.float32], torch.cat(parts).numpy())
 
 
 def _check(images: Tensor, channels: int) -> None:
@@ -332,8 +298,6 @@ def load_autoencoder(weights: Mapping[str, Tensor], channels: int) -> Autoencode
     weights : mapping of str to Tensor, float32
         All of the autoencoder's tensors, or those of its encoder alone (`encoder.…`): then it can
         encode, but its decoder is random.
-    channels : int
-        1 or 3.
 
     Raises
     ------
@@ -341,20 +305,14 @@ def load_autoencoder(weights: Mapping[str, Tensor], channels: int) -> Autoencode
         If names or shapes are not the autoencoder's, or a value is not finite.
     """
     autoencoder = build_autoencoder(channels, seed=0)
-    wanted = autoencoder.state_dict()
-    if not any(name.startswith("decoder.") for name in weights):
-        wanted = {name: t for name, t in wanted.items() if name.startswith("encoder.")}
-    _check_weights(weights, wanted, channels)
-    autoencoder.load_state_dict(dict(weights), strict=False)
-    return autoencoder.eval()
-
-
-def _check_weights(
-    weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], channels: int
-) -> None:
-    shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in weights.items()}
-    expected = {name: (tensor.dtype, tensor.shape) for name, tensor in wanted.items()}
-    wrong = [n for n in sorted(shapes.keys() | expected.keys()) if shapes.get(n) != expected.get(n)]
+    with_decoder = any(name.startswith("decoder.") for name in weights)
+    forms = {name: (tensor.dtype, tensor.shape) for name, tensor in weights.items()}
+    wanted = {
+        name: (tensor.dtype, tensor.shape)
+        for name, tensor in autoencoder.state_dict().items()
+        if with_decoder or name.startswith("encoder.")
+    }
+    wrong = [name for name in sorted({*forms, *wanted}) if forms.get(name) != wanted.get(name)]
     if wrong:
         raise ValueError(
             f"{len(wrong)} tensors of the autoencoder for {channels} channels are missing, "
@@ -367,13 +325,14 @@ def _check_weights(
                 f'tensor "{name}" of the autoencoder has values that are not finite: train it '
                 "again with a lower learning rate."
             )
+    autoencoder.load_state_dict(dict(weights), strict=False)
+    return autoencoder.eval()
 
 
 def save_autoencoder(autoencoder: Autoencoder, path: Path) -> None:
-    """Write the autoencoder's tensors to a safetensors file, whole or not at all."""
-    tensors = {name: tensor.contiguous() for name, tensor in autoencoder.state_dict().items()}
+    """Write the autoencoder's tensors to a safetensors file, completely or not at all."""
     with replacing(path) as temporary:
-        save_file(tensors, temporary)
+        save_file({n: t.contiguous() for n, t in autoencoder.state_dict().items()}, temporary)
 
 
 def read_autoencoder(path: Path, channels: int) -> Autoencoder:
@@ -405,11 +364,7 @@ def read_autoencoder(path: Path, channels: int) -> Autoencoder:
 
 
 def pretrained_autoencoder(
-    source: str,
-    channels: int,
-    *,
-    data_dir: str = "",
-    epochs: int = PRETRAINING_EPOCHS,
+    source: str, channels: int, *, data_dir: str = "", epochs: int = PRETRAINING_EPOCHS
 ) -> Autoencoder:
     """Return a pre-trained autoencoder: from a file, or trained now and remembered.
 
@@ -426,14 +381,9 @@ def pretrained_autoencoder(
     channels : int
         Of the clients' images, 1 or 3.
     data_dir : str
-        Where the data set's files are, as in `fl_core.datasets.load_dataset`.
+        As in `fl_core.datasets.load_dataset`.
     epochs : int
         Of pre-training; FLT takes 30. For colour an epoch is 5,000 images drawn anew.
-
-    Returns
-    -------
-    Autoencoder
-        Its `state_dict()` is what a server sends.
 
     Raises
     ------
@@ -451,10 +401,8 @@ def pretrained_autoencoder(
             f'encoder is "{source}", but it must be auto, one of {", ".join(PRETRAINING_DATASETS)} '
             "to pre-train on, or the path of a .safetensors file."
         )
-    path = cache_dir() / (
-        f"autoencoder-{dataset}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}"
-        f"-v{_FORMAT}.safetensors"
-    )
+    kind = f"{dataset}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}-v{_FORMAT}"
+    path = cache_dir() / f"autoencoder-{kind}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         if path.is_file():

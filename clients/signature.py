@@ -25,8 +25,6 @@ def signature(embeddings: Float32, num_centroids: int, seed: int) -> Float32:
         One row per image.
     num_centroids : int
         k, 1 or more. FLT takes 5 for every client: how many classes it has is not known.
-    seed : int
-        Of k-means' random starts.
 
     Returns
     -------
@@ -60,13 +58,9 @@ def linear_signature(
     ----------
     features : NDArray[np.float32], shape (n, d)
         Flattened images or other features, one row per image.
-    num_centroids : int
-        k, 1 or more.
     num_components : int
         Width of the result. A client that has fewer axes (at most d, and the number of its images)
         has zeros in the others, where its images do not vary.
-    seed : int
-        Of k-means' random starts.
 
     Returns
     -------

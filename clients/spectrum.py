@@ -169,13 +169,11 @@ def missed_energy_relevance(
 
     Parameters
     ----------
-    gram : NDArray[np.float32], shape (d, d)
-        This client's G.
-    eigenvalues : NDArray[np.float64], shape (k,)
-        This client's leading eigenvalues, descending.
+    gram, eigenvalues
+        As in `relevance`.
     eigenvectors : sequence of NDArray[np.float32], shapes (d, k_j)
-        Of each client j, orthonormal, k_j at most the k that all were asked for, in the order in
-        which the answer is wanted. All clients' are needed, since each answer depends on all.
+        As in `relevance`; orthonormal, k_j at most the k that all were asked for. All clients' are
+        needed, since each answer depends on all.
 
     Returns
     -------
@@ -198,12 +196,7 @@ def captured_energy(
     """Return tr(V_jᵀ G V_j) / Σ_k λ_k for each j, shape (K,): 1 for the client's own vectors.
 
     No k orthonormal directions capture more than the k leading eigenvectors (Ky Fan), so it lies
-    in [0, 1] but for rounding.
-
-    Parameters
-    ----------
-    gram, eigenvalues, eigenvectors
-        As in `missed_energy_relevance`.
+    in [0, 1] but for rounding. The arguments are those of `missed_energy_relevance`.
     """
     widths = [vectors.shape[1] for vectors in eigenvectors]
     joined = np.concatenate(eigenvectors, axis=1)

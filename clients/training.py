@@ -60,8 +60,6 @@ def train(
     images : torch.Tensor, uint8, shape (n, C, H, W)
     labels : torch.Tensor, int64, shape (n,)
         Labels as the client knows them.
-    settings : TrainingSettings
-        Optimizer, batch size and epochs.
     generator : torch.Generator
         Draws the order of the images in each epoch.
 
@@ -101,9 +99,6 @@ def evaluate(
         Takes pixels in [0, 1] and returns one logit per class.
     images : torch.Tensor, uint8, shape (n, C, H, W)
     labels : torch.Tensor, int64, shape (n,)
-        True labels.
-    batch_size : int
-        Images per forward pass.
     """
     model.eval()
     loss, correct = 0.0, 0

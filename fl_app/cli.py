@@ -80,7 +80,7 @@ def _classify(options: argparse.Namespace) -> int:
 
 
 def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
-    """Read KEY=VALUE; it is text where the default is, or where it is no TOML scalar.
+    """Read KEY=VALUE; it is text where the default is, or where it is not a TOML scalar.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
     """
     key, separator, value = text.partition("=")
     if not separator:
-        raise ValueError(f"{text} is no KEY=VALUE, such as repeats=3.")
+        raise ValueError(f"{text} is not KEY=VALUE, such as repeats=3.")
     try:
         read = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

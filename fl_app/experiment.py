@@ -17,7 +17,8 @@ from fl_app.checkpoints import Checkpoints
 from fl_app.config import OWN_IMAGES, Config, output_folder
 from fl_app.devices.run import Devices
 from fl_app.report.progress import Progress
-from fl_app.report.results import Results, RunResult
+from fl_app.report.results import Results
+from fl_app.report.run import RunResult
 from fl_app.simulation import Simulation
 from fl_app.systems import Setting, build_strategy, initial_model, wanted_clusters
 from fl_core import protocol

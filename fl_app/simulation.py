@@ -13,7 +13,8 @@ from fl_app.checkpoints import Checkpoints
 from fl_app.config import OWN_IMAGES, Config
 from fl_app.grids import GridAround
 from fl_app.report.progress import Progress
-from fl_app.report.results import Results, RunResult
+from fl_app.report.results import Results
+from fl_app.report.run import RunResult
 from fl_app.systems import Setting
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir

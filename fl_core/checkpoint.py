@@ -16,25 +16,17 @@ from fl_core.files import replacing
 
 _FORMAT = "fedkin checkpoint 1"
 _SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {
-    "list": list,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
+    kind.__name__: kind for kind in (list, tuple, set, frozenset)
 }
 
 Arrays = dict[str, NDArray[np.generic]]
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write `state` whole or not at all.
+    """Write `state` completely or not at all.
 
-    Parameters
-    ----------
-    path : Path
-        The file; one that is there is replaced.
-    state : mapping
-        None, bool, int, float, str and arrays, in dicts, lists, tuples, sets and frozensets. An
-        array that occurs several times is stored once; a NumPy scalar comes back as an array.
+    It holds None, bool, int, float, str and arrays, in dicts, lists, tuples, sets and frozensets.
+    An array that occurs several times is stored once; a NumPy scalar comes back as an array.
 
     Raises
     ------
@@ -67,13 +59,13 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
                 raise ValueError(f"it does not say that it is a {_FORMAT}")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             state = _decoded(json.loads(metadata["state"]), arrays)
+            if not isinstance(state, dict):
+                raise TypeError("it holds no names")
+            return state
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"{path} is no checkpoint of this app ({error}): resume from another folder."
+            f"{path} is not a checkpoint of this app ({error}): resume from another folder."
         ) from error
-    if not isinstance(state, dict):
-        raise ValueError(f"{path} is no checkpoint of this app: resume from another folder.")
-    return state
 
 
 def _encoded(value: Any, arrays: Arrays, places: dict[int, str]) -> Any:

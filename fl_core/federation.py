@@ -131,9 +131,9 @@ class Federation:
     def training_data(
         self, client: int, server_round: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the images a client holds in a round, uint8 (n, C, H, W), and its labels.
+        """Return the images a client holds in a round, uint8 (n, C, H, W), and its noisy labels.
 
-        The labels are those after noise. Round 0 is before the first.
+        Round 0 is before the first.
         """
         whose = self._holdings(server_round)[client]
         own = torch.from_numpy(self.partition.train[whose])

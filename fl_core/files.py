@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,19 +11,11 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Give a temporary path beside `path`, moved onto `path` once the block has ended well.
+    """Yield a temporary path beside `path`, with the same ending, to write `path` by.
 
-    Parameters
-    ----------
-    path : Path
-        The file to write; its folder is made where it is missing.
-    private : bool
-        Whether only its owner may read it, whatever the umask says.
-
-    Yields
-    ------
-    Path
-        Where to write, with the same ending. It is removed if the block raises.
+    Once the block has ended well, it is moved onto `path`; if the block raises, it is removed. The
+    folder is made where it is missing. If `private`, only the owner may read the file, whatever the
+    umask says.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)

@@ -73,7 +73,7 @@ def listed_images(root: Path) -> Iterator[Splits]:
     ------
     ValueError
         If there are no class folders, a class has no images or none for training, images lie
-        deeper than the class folders, or a file is no archive.
+        deeper than the class folders, or a file is not an archive.
     OSError
         If the folder or file is not there or cannot be read.
     """
@@ -103,15 +103,10 @@ def hold_out(splits: Splits, share: float) -> Splits:
     Parameters
     ----------
     splits : Splits
-        Given back as they are, if they have test images.
+        Given back as they are, if they have test images or no class has two images.
     share : float
         Of each class, rounded to whole images, one at least. A class's only image is kept for
         training.
-
-    Returns
-    -------
-    Splits
-        Without `test`, if no class has two images.
     """
     if "test" in splits:
         return splits
@@ -123,7 +118,7 @@ def hold_out(splits: Splits, share: float) -> Splits:
         train[name] = [file for file in files if file.path not in chosen]
         if chosen:
             test[name] = [file for file in files if file.path in chosen]
-    return {"train": train, "test": test} if test else {"train": train}
+    return {"train": train, "test": test} if test else splits
 
 
 def _rank(file: ImageFile) -> bytes:
@@ -132,7 +127,7 @@ def _rank(file: ImageFile) -> bytes:
     return blake2b(os.fsencode(name), digest_size=16).digest()
 
 
-def fingerprint(root: Path) -> str:
+def checksum(root: Path) -> str:
     """Return a hash of the images' paths, sizes and times, or of the archive's size and time.
 
     Raises
@@ -140,17 +135,17 @@ def fingerprint(root: Path) -> str:
     ValueError, OSError
         As `listed_images`, for a folder.
     """
+    paths = [""]
+    if not root.is_file():
+        with listed_images(root) as splits:
+            folders = [files for classes in splits.values() for files in classes.values()]
+        paths = [file.path for files in folders for file in files]
     digest = blake2b(digest_size=16)
-    for path in [""] if root.is_file() else _folder_paths(root):
+    for path in paths:
         # pathlib would take most of the time for tens of thousands of files.
         status = os.stat(f"{root}/{path}" if path else root)  # noqa: PTH116
         digest.update(os.fsencode(path) + f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     return digest.hexdigest()
-
-
-def _folder_paths(root: Path) -> list[str]:
-    with listed_images(root) as splits:
-        return [f.path for classes in splits.values() for files in classes.values() for f in files]
 
 
 def _folder_entries(root: Path) -> Iterator[_Entry]:
@@ -169,15 +164,14 @@ def _classes_entries(parent: Path, parts: tuple[str, ...]) -> Iterator[_Entry]:
         is_none = folder.name.startswith(".") or folder.name == "lost+found"  # of a whole disk
         if folder.is_dir() and not is_split and not is_none:
             yield _Entry((*parts, folder.name), True, BytesIO)
-            yield from _class_entries(folder, (*parts, folder.name))
-
-
-def _class_entries(folder: Path, parts: tuple[str, ...]) -> Iterator[_Entry]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            is_dir = entry.is_dir()
-            if is_dir or entry.is_file() or entry.is_symlink():  # a pipe would be waited for
-                yield _Entry((*parts, entry.name), is_dir, partial(_opened_file, entry.path))
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    is_dir = entry.is_dir()
+                    if (
+                        is_dir or entry.is_file() or entry.is_symlink()
+                    ):  # a pipe would be waited for
+                        inside = (*parts, folder.name, entry.name)
+                        yield _Entry(inside, is_dir, partial(_opened_file, entry.path))
 
 
 def _opened_file(path: str) -> BinaryIO:
@@ -284,9 +278,9 @@ def _check_classes(splits: Splits, root: Path, train: str) -> None:
                     f"{prefix}{name} in {root} has no images, files that end in "
                     f"{' '.join(ENDINGS)}: fill it or remove it."
                 )
-    strangers = sorted(splits.get("test", {}).keys() - splits["train"].keys())
-    if strangers:
+    untrained = sorted(splits.get("test", {}).keys() - splits["train"].keys())
+    if untrained:
         raise ValueError(
-            f"test/{strangers[0]} in {root} has no counterpart among the training classes: every "
+            f"test/{untrained[0]} in {root} has no counterpart among the training classes: every "
             "class needs training images."
         )

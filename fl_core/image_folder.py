@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import PIL
@@ -22,7 +21,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fl_core.files import replacing
-from fl_core.image_files import ImageFile, Splits, fingerprint, hold_out, listed_images
+from fl_core.image_files import ImageFile, Splits, checksum, hold_out, listed_images
+from fl_core.text import one_line, printable
 
 # No other format of Pillow's is tried, whatever a file's name: some start other programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -46,8 +46,7 @@ _SIDEWAYS = {_TURNS[orientation] for orientation in (5, 6, 7, 8)}  # height and 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, eq=False)
-class LabelledImages:
+class LabelledImages(NamedTuple):
     """Images of a folder with their labels.
 
     Attributes
@@ -55,16 +54,16 @@ class LabelledImages:
     train_images : Tensor, uint8, shape (n, C, H, W)
     train_labels : Tensor, int64, shape (n,)
         Indices into `classes`.
-    test_images, test_labels : Tensor or None
-        None where there is no test folder and nothing is held out.
+    test_images, test_labels : Tensor
+        Empty where there is no test folder and nothing is held out.
     classes : tuple of str
         The class folders' names, sorted.
     """
 
     train_images: Tensor
     train_labels: Tensor
-    test_images: Tensor | None
-    test_labels: Tensor | None
+    test_images: Tensor
+    test_labels: Tensor
     classes: tuple[str, ...]
 
 
@@ -86,8 +85,7 @@ class ImageSummary(NamedTuple):
     size: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     height: int
     width: int
     gray: bool
@@ -101,8 +99,7 @@ def read_image_folder(
     Without `size`, where all training images have one size, of 224 pixels a side at most, it is
     kept. Otherwise it is their median height and median width, shrunk together until both are at
     most 224, then rounded to a multiple of 4, 28 at least. Images of another size are stretched to
-    it. Images are turned upright as their EXIF data say, and alpha is dropped. Hidden files and
-    files without an image's ending are passed over.
+    it. Images are turned upright as their EXIF data say, and alpha is dropped.
 
     The tensors are kept in `cache`, in one file for each `path`, `size` and `held_out`, and mapped
     from there, so that processes share their memory. They are decoded again when the path, size or
@@ -111,8 +108,7 @@ def read_image_folder(
     Parameters
     ----------
     path : Path
-        The folder that holds `train` or the class folders, or a .tar or .tar.gz file with such a
-        folder at any depth.
+        As in `listed_images`.
     cache : Path
         The folder for the decoded tensors.
     size : tuple of int, optional
@@ -124,12 +120,12 @@ def read_image_folder(
     Raises
     ------
     ValueError
-        If there are no class folders, a class has no images or none for training, gray images
-        stand among colour images, or a file cannot be decoded.
+        As `listed_images`, or if there are both gray and colour images, or a file cannot be
+        decoded.
     OSError
         If the folder cannot be read or the cache cannot be written.
     """
-    stamp = f"{_VERSION} {PIL.__version__} {fingerprint(path)}"
+    stamp = f"{_VERSION} {PIL.__version__} {checksum(path)}"
     key = os.fsencode(path.resolve())
     if size or held_out:
         key += f"\0{size}\0{held_out}".encode()
@@ -178,7 +174,7 @@ def _load(stored: Path, stamp: str) -> LabelledImages | None:
     try:
         with safe_open(stored, framework="pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("fingerprint") != stamp:
+            if metadata.get("checksum") != stamp:
                 return None
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (FileNotFoundError, SafetensorError):
@@ -186,8 +182,8 @@ def _load(stored: Path, stamp: str) -> LabelledImages | None:
     return LabelledImages(
         tensors["train_images"],
         tensors["train_labels"],
-        tensors.get("test_images"),
-        tensors.get("test_labels"),
+        tensors.get("test_images", tensors["train_images"][:0]),
+        tensors.get("test_labels", tensors["train_labels"][:0]),
         tuple(json.loads(metadata["classes"])),
     )
 
@@ -205,23 +201,28 @@ def _decode_into(
             counts = torch.tensor([len(folders.get(name, ())) for name in summary.classes])
             tensors[f"{split}_images"] = _decode(files, path, size or summary.size, summary.gray)
             tensors[f"{split}_labels"] = torch.arange(len(counts)).repeat_interleave(counts)
-    metadata = {"fingerprint": stamp, "classes": json.dumps(summary.classes)}
+    metadata = {"checksum": stamp, "classes": json.dumps(summary.classes)}
     with replacing(stored, private=True) as temporary:  # the images may be nobody else's business
         save_file(tensors, temporary, metadata=metadata)
 
 
 def _summarized(splits: Splits, path: Path) -> ImageSummary:
-    files = {
-        split: [file for some in classes.values() for file in some]
-        for split, classes in splits.items()
-    }
-    headers = {split: _for_each_image(some, path, header_of) for split, some in files.items()}
-    gray = _is_gray(files, headers, path)
-    size = common_size([(header.height, header.width) for header in headers["train"]])
-    return ImageSummary(tuple(splits["train"]), gray, size)
+    sizes: dict[str, list[tuple[int, int]]] = {}
+    kinds: dict[bool, str] = {}
+    for split, classes in splits.items():
+        files = [file for some in classes.values() for file in some]
+        headers = _for_each_image(files, path, lambda image, _: header_of(image))
+        sizes[split] = [(header.height, header.width) for header in headers]
+        kinds |= {header.gray: file.path for file, header in zip(files, headers, strict=True)}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{path} mixes gray images ({kinds[True]}) and colour images ({kinds[False]}): convert "
+            "them to one kind."
+        )
+    return ImageSummary(tuple(splits["train"]), True in kinds, common_size(sizes["train"]))
 
 
-def header_of(image: Image.Image, _: int) -> _Header:
+def header_of(image: Image.Image) -> _Header:
     """Return what is known before the pixels are decoded."""
     if image.mode not in GRAY_MODES | COLOUR_MODES:
         # Pillow would clip them to 8 bits, not scale them.
@@ -246,30 +247,12 @@ def _upright(size: tuple[int, int], turn: Image.Transpose | None) -> tuple[int, 
     return size[::-1] if turn in _SIDEWAYS else size
 
 
-def _is_gray(
-    files: Mapping[str, Sequence[ImageFile]], headers: Mapping[str, Sequence[_Header]], root: Path
-) -> bool:
-    """Return whether all images are gray (True) or all have colours (False)."""
-    kinds = {
-        header.gray: file
-        for split in files
-        for file, header in zip(files[split], headers[split], strict=True)
-    }
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{root} mixes gray images ({kinds[True].path}) and colour images "
-            f"({kinds[False].path}): convert them to one kind."
-        )
-    return True in kinds
-
-
 def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], gray: bool) -> Tensor:
     """Return the images of `files`, uint8 (n, C, H, W)."""
-    height, width = size
-    images = np.empty((len(files), 1 if gray else 3, height, width), np.uint8)
+    images = np.empty((len(files), 1 if gray else 3, *size), np.uint8)
 
     def fill(image: Image.Image, index: int) -> None:
-        images[index] = pixels_of(image, (width, height), gray)
+        images[index] = pixels_of(image, size, gray)
 
     _for_each_image(files, root, fill)
     return torch.from_numpy(images)
@@ -278,17 +261,10 @@ def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], gray:
 def pixels_of(
     image: Image.Image, size: tuple[int, int], gray: bool
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Return what a model sees of an image, uint8 (C, H, W), upright, of `size` (width, height)."""
-    width, height = size
-    pixels = np.asarray(_converted(image, size, gray))
-    return pixels.reshape(height, width, -1).transpose(2, 0, 1)
-
-
-def _converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.Image:
-    """Return the image upright, in its final mode and size (width, height)."""
+    """Return what a model sees of an image, uint8 (C, H, W), upright, of `size` (height, width)."""
     mode = "L" if gray else "RGB"
     turn = _turn(image)
-    stored = _upright(size, turn)
+    stored = _upright((size[1], size[0]), turn)
     if image.size != stored:
         # A large JPEG is decoded at twice the size or more, which is quicker than in full.
         image.draft(mode, (2 * stored[0], 2 * stored[1]))
@@ -297,7 +273,9 @@ def _converted(image: Image.Image, size: tuple[int, int], gray: bool) -> Image.I
     image = image.convert(mode)
     if turn is not None:
         image = image.transpose(turn)
-    return image if image.size == size else image.resize(size)
+    if image.size != (size[1], size[0]):
+        image = image.resize((size[1], size[0]))
+    return np.asarray(image).reshape(*size, -1).transpose(2, 0, 1)
 
 
 def in_words(error: Exception) -> str:
@@ -305,43 +283,41 @@ def in_words(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):  # its own words show an object's address
         return f"it is none of {', '.join(FORMATS)}"
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return printable(" ".join(reason.split())).rstrip(". ") or type(error).__name__
+    return one_line(reason).rstrip(". ") or type(error).__name__
 
 
 def few(names: Sequence[str]) -> str:
     """Return the first three names, and how many more there are."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+    return printable(", ".join(names[:3])) + more
 
 
-def printable(text: str) -> str:
-    """Escape what a terminal would obey instead of showing."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def attempt_each(
+    opened: Sequence[Callable[[], BinaryIO]], function: Callable[[Image.Image, int], Result]
+) -> list[Result | Exception]:
+    """Call `function` with each image and its index, in threads; what fails is in its place."""
+
+    def attempt(index: int) -> Result | Exception:
+        try:
+            with opened[index]() as stream, Image.open(stream, formats=FORMATS) as image:
+                return function(image, index)
+        except Exception as error:  # a damaged image shows as nearly any exception
+            return error
+
+    with (
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as pool,
+    ):
+        warnings.filterwarnings("ignore", "Corrupt EXIF data")  # the pixels may be whole
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return list(pool.map(attempt, range(len(opened))))
 
 
 def _for_each_image(
     files: Sequence[ImageFile], root: Path, function: Callable[[Image.Image, int], Result]
 ) -> list[Result]:
-    """Call `function` with each opened image and its index, in threads.
-
-    Raises
-    ------
-    ValueError
-        If it fails for any file, naming the first three.
-    """
-
-    def attempt(index: int) -> Result | Exception:
-        try:
-            with files[index].open() as stream, Image.open(stream, formats=FORMATS) as image:
-                return function(image, index)
-        except Exception as error:  # a damaged image shows as nearly any exception
-            return error
-
-    threads = min(os.cpu_count() or 1, _MAX_THREADS)
-    with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
-        warnings.filterwarnings("ignore", "Corrupt EXIF data")  # the pixels may be whole
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        results = list(pool.map(attempt, range(len(files))))
+    """Return what `function` returns of each image; a ValueError names those that fail."""
+    results = attempt_each([file.open for file in files], function)
     failures = {i: result for i, result in enumerate(results) if isinstance(result, Exception)}
     if failures:
         named = few([files[i].path for i in failures])

@@ -42,12 +42,8 @@ class ModelCard:
         Channels (1 or 3), height and width of the images, 1024 pixels a side at most.
     class_names : tuple of str
         The name of each output, 10,000 at most.
-    strategy : str
-        The strategy that trained it.
-    cluster : int
-        The cluster whose model it is.
-    num_rounds : int
-        Rounds of training.
+    strategy, cluster, num_rounds
+        The strategy that trained it, for whom, and how long.
 
     Raises
     ------
@@ -64,13 +60,22 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         # Any JSON value may stand here: a card is read from a file that anybody can write.
+        names = self.class_names
         wanted = {
-            "architecture": (_is_architecture(self.architecture), f"one of {', '.join(MODELS)}"),
+            "architecture": (
+                isinstance(self.architecture, str) and self.architecture in MODELS,
+                f"one of {', '.join(MODELS)}",
+            ),
             "image_shape": (
                 _is_image_shape(self.image_shape),
                 f"1 or 3 channels, then height and width from 1 to {MAX_SIDE}",
             ),
-            "class_names": (_is_class_names(self.class_names), f"1 to {MAX_CLASSES} texts"),
+            "class_names": (
+                isinstance(names, tuple)
+                and 1 <= len(names) <= MAX_CLASSES
+                and all(map(_is_text, names)),
+                f"1 to {MAX_CLASSES} texts",
+            ),
             "strategy": (_is_text(self.strategy), "a text"),
             "cluster": (type(self.cluster) is int, "a whole number"),
             "num_rounds": (type(self.num_rounds) is int, "a whole number"),
@@ -82,16 +87,7 @@ class ModelCard:
 
 
 def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard) -> None:
-    """Write a model whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        The file; one that is there is replaced.
-    arrays : mapping of str to arrays
-        The model's parameters and buffers under their names in its state dict.
-    card : ModelCard
-        What the model is.
+    """Write a model completely or not at all, from its arrays' names in its state dict.
 
     Raises
     ------
@@ -146,7 +142,7 @@ def load_model(path: Path) -> tuple[nn.Module, ModelCard]:
             state = {name: file.get_tensor(name).clone() for name in slices}
     except (SafetensorError, ValueError) as error:
         raise ValueError(
-            f"{path} is no model of this app ({error}): give one that a device saved at its "
+            f"{path} is not a model of this app ({error}): give one that a device saved at its "
             "model-path."
         ) from error
     model.load_state_dict(state, assign=True)
@@ -196,10 +192,6 @@ def _described(form: _Form | None) -> str:
     return "missing" if form is None else f"{form[1]} {form[0]}"
 
 
-def _is_architecture(value: Any) -> bool:
-    return isinstance(value, str) and value in MODELS
-
-
 def _is_image_shape(value: Any) -> bool:
     return (
         isinstance(value, tuple)
@@ -208,10 +200,6 @@ def _is_image_shape(value: Any) -> bool:
         and value[0] in CHANNELS
         and all(1 <= side <= MAX_SIDE for side in value[1:])
     )
-
-
-def _is_class_names(value: Any) -> bool:
-    return isinstance(value, tuple) and 1 <= len(value) <= MAX_CLASSES and all(map(_is_text, value))
 
 
 def _is_text(value: Any) -> bool:

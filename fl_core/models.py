@@ -91,18 +91,9 @@ MODELS: dict[str, Callable[[ImageShape, int], nn.Module]] = {
 
 
 def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn.Module:
-    """Build a model with random weights that depend on `seed` alone.
+    """Build the model `name` of `MODELS`, with random weights that depend on `seed` alone.
 
-    Parameters
-    ----------
-    name : str
-        A key of `MODELS`.
-    shape : tuple[int, int, int]
-        Channels, height and width of the images.
-    num_classes : int
-        Number of outputs.
-    seed : int
-        Torch's own global generator is left as it was.
+    Torch's own global generator is left as it was.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -39,13 +39,6 @@ def add_label_noise(
         has too few, the rest from another label of the task, and so on.
     rate : float
         The share of noisy labels, in [0, 1).
-    rng : np.random.Generator
-        The only source of randomness.
-
-    Returns
-    -------
-    NDArray[np.int64], shape (n,)
-        The noisy labels.
     """
     noisy = labels.copy()
     count = round(rate * len(labels))

@@ -15,13 +15,13 @@ from torch import Tensor
 from fl_core.datasets import HELD_OUT
 from fl_core.image_folder import (
     MAX_SIDE,
-    LabelledImages,
     common_size,
     few,
     read_image_folder,
     summarize_image_folder,
 )
 from fl_core.model_file import MAX_CLASSES
+from fl_core.text import printable
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ HEIGHT = "height"
 WIDTH = "width"
 CHANNELS = "channels"
 
-_UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are no text, and ends of lines
+_UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Survey:
     Attributes
     ----------
     classes : tuple of str
-        The names of its classes, sorted, in Unicode's composed form (NFC).
+        The names of its classes, 1 to 1,000, sorted and different, in Unicode's composed form
+        (NFC): single lines of 1 to 200 characters.
     gray : bool
         Whether its images are gray; otherwise they have colours.
     height, width : int
@@ -54,8 +55,7 @@ class Survey:
     Raises
     ------
     ValueError
-        If there are no classes or more than 1,000, names are empty, longer than 200 characters,
-        no single line of text, unsorted or alike, or a size is out of range.
+        If a value is not of these.
     """
 
     classes: tuple[str, ...]
@@ -88,9 +88,8 @@ class Survey:
         """
         gray = config.get(GRAY)
         if not isinstance(gray, bool):
-            raise ValueError(
-                f"{GRAY} of a survey of images must be true or false, not {_brief(gray)}."
-            )
+            said = _brief(gray)
+            raise ValueError(f"{GRAY} of a survey of images must be true or false, not {said}.")
         return cls(_names(config), gray, _whole(config, HEIGHT), _whole(config, WIDTH))
 
 
@@ -169,12 +168,7 @@ class OwnImages:
 
 
 def survey_images(path: Path) -> Survey:
-    """Look at a device's images, at their headers only.
-
-    Parameters
-    ----------
-    path : Path
-        As in `read_image_folder`.
+    """Look at the headers of a device's images at `path`, as in `read_image_folder`.
 
     Raises
     ------
@@ -185,7 +179,7 @@ def survey_images(path: Path) -> Survey:
     """
     summary = summarize_image_folder(path)
     try:
-        return Survey(_composed(summary.classes), summary.gray, *summary.size)
+        return Survey(tuple(sorted(map(_composed, summary.classes))), summary.gray, *summary.size)
     except ValueError as error:
         raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
 
@@ -195,12 +189,7 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
 
     The classes are all that any device has. The size is that of all devices, if they have the
     same; otherwise the median of their heights and of their widths, each device counted once,
-    rounded to a multiple of 4, 28 at least.
-
-    Parameters
-    ----------
-    surveys : Mapping[str, Survey]
-        What each device, under its name, told of its images.
+    rounded to a multiple of 4, 28 at least. `surveys` is by the devices' names.
 
     Raises
     ------
@@ -220,8 +209,8 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     names = sorted({name for survey in surveys.values() for name in survey.classes})
     if len(names) < 2:
         raise ValueError(
-            f'all devices together have the one class "{names[0]}", but at least 2 are needed: '
-            "each class has a folder of its own."
+            f'all devices together have the one class "{printable(names[0])}", but at least 2 are '
+            "needed: each class has a folder of its own."
         )
     for alike in _alike(names):
         logger.warning(
@@ -244,14 +233,8 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> OwnImages:
 
     Its test folder holds its test images. Without one, a fifth of each class is held out, one
     image at least, by the names of the files: the same images in every run, whatever its seed and
-    strategy. A class with a single image then trains and is not tested.
-
-    Parameters
-    ----------
-    path, cache : Path
-        As in `read_image_folder`.
-    agreement : Agreement
-        As all devices have it.
+    strategy. A class with a single image then trains and is not tested. `path` and `cache` are as
+    in `read_image_folder`.
 
     Raises
     ------
@@ -261,34 +244,27 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> OwnImages:
     OSError
         If the images cannot be read or the cache cannot be written.
     """
-    channels, *size = agreement.image_shape
-    read = read_image_folder(path, cache, size=(size[0], size[1]), held_out=HELD_OUT)
+    channels, height, width = agreement.image_shape
+    read = read_image_folder(path, cache, size=(height, width), held_out=HELD_OUT)
     found = read.train_images.shape[1]
     if found != channels:
         raise ValueError(
             f"the images in {path} are {_kind(found)}, but {_kind(channels)} was agreed: convert "
             "them, or leave this device out."
         )
-    labels = _agreed_labels(read, path, agreement)
-    if read.test_images is None or read.test_labels is None:
-        test_images, test_labels = read.train_images[:0], labels[:0]
-    else:
-        test_images, test_labels = read.test_images, read.test_labels
-    return OwnImages(read.train_images, labels[read.train_labels], test_images, labels[test_labels])
-
-
-def _agreed_labels(read: LabelledImages, path: Path, agreement: Agreement) -> Tensor:
-    """Return each class's index into the agreed names, int64 (number of the folder's classes,)."""
     index = {name: label for label, name in enumerate(agreement.class_names)}
-    names = [_as_agreed(name) for name in read.classes]
-    strangers = [name for name in names if name not in index]
-    if strangers:
+    names = [_composed(name) for name in read.classes]
+    unknown = [name for name in names if name not in index]
+    if unknown:
         raise ValueError(
-            f"{few(strangers)} in {path} cannot be learnt, since the classes were agreed without: "
+            f"{few(unknown)} in {path} cannot be learnt, since the classes were agreed without: "
             "start the run again with this device, so that they are agreed anew, or move the "
             "images elsewhere."
         )
-    return torch.tensor([index[name] for name in names])
+    labels = torch.tensor([index[name] for name in names])
+    return OwnImages(
+        read.train_images, labels[read.train_labels], read.test_images, labels[read.test_labels]
+    )
 
 
 def _alike(names: list[str]) -> list[list[str]]:
@@ -300,11 +276,7 @@ def _alike(names: list[str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _composed(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(_as_agreed(name) for name in names))
-
-
-def _as_agreed(name: str) -> str:
+def _composed(name: str) -> str:
     """Return a folder's name as others write it: some systems store é as e and an accent."""
     return unicodedata.normalize("NFC", name)
 
@@ -333,10 +305,6 @@ def _whole(config: Mapping[str, object], key: str) -> int:
     return value
 
 
-def _is_line(name: str) -> bool:
-    return all(unicodedata.category(character) not in _UNWANTED for character in name)
-
-
 def _check_side(key: str, side: int) -> None:
     if not 1 <= side <= MAX_SIDE:
         raise ValueError(f"{key} of images must be from 1 to {MAX_SIDE}, not {_brief(side)}.")
@@ -348,9 +316,10 @@ def _check_names(names: tuple[str, ...], least: int, most: int) -> None:
             f"there are {len(names)} classes of images, but from {least} to {most} are possible."
         )
     for name in names:
-        if not (1 <= len(name) <= MAX_NAME and _is_line(name) and name == _as_agreed(name)):
+        is_line = all(unicodedata.category(character) not in _UNWANTED for character in name)
+        if not (1 <= len(name) <= MAX_NAME and is_line and name == _composed(name)):
             raise ValueError(
-                f"{_brief(name)} is no name for a class: one line of at most {MAX_NAME} "
+                f"{_brief(name)} is not a name for a class: one line of at most {MAX_NAME} "
                 "characters, in Unicode's composed form, is wanted."
             )
     for name, following in pairwise(names):

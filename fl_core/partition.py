@@ -1,4 +1,4 @@
-"""Which client holds which images: tasks as label sets, shares of each, a minority of strangers.
+"""Which client holds which images: tasks as label sets, shares of each, a minority of the others'.
 
 Everything here is a pure function of labels and a seed, so the server and every client compute the
 same partition without talking to each other (RCC-PFL, section V).
@@ -84,7 +84,7 @@ def parse_tasks(text: str) -> Tasks:
     Raises
     ------
     ValueError
-        If a task is empty, a label is no number or stands twice in a task, or two tasks have the
+        If a task is empty, a label is not a number or stands twice in a task, or two tasks have the
         same labels.
     """
     example = 'labels by commas, tasks by bars, such as "0,2,4|6,8,1|3,5,7,9"'
@@ -162,8 +162,6 @@ def make_partition(
         these all through.
     tasks : tuple of tuples of int
         Label sets; images of labels in none of them are not used.
-    num_clients : int
-        K, at least the number of tasks.
     kind : {"label", "quantity", "equal"}
         `quantity`: one Dirichlet draw per task, so that sizes differ and the class mix does not;
         `label`: one draw per class, so that both differ; `equal`: no Dirichlet draw, a task's
@@ -175,8 +173,6 @@ def make_partition(
         Share of extra images from other tasks, >= 0.
     min_samples : int
         Dirichlet shares are drawn again until every client has this many images of its own task.
-    seed : int
-        The partition's seed.
 
     Raises
     ------
@@ -206,14 +202,14 @@ def make_partition(
             )
         for member, share in zip(members, shares, strict=True):
             train[member] = share
-    strangers_of = [
+    others_of = [
         np.flatnonzero(np.isin(train_labels, _labels_of_others(tasks, t)))
         for t in range(len(tasks))
     ]
     for client in range(num_clients):
-        strangers = strangers_of[client_tasks[client]]
-        count = min(round(minority * len(train[client])), len(strangers))
-        drawn = rng.choice(strangers, size=count, replace=False)
+        others = others_of[client_tasks[client]]
+        count = min(round(minority * len(train[client])), len(others))
+        drawn = rng.choice(others, size=count, replace=False)
         train[client] = rng.permutation(np.concatenate([train[client], drawn]))
     test_of = [np.flatnonzero(np.isin(test_labels, task)) for task in tasks]
     test = tuple(test_of[t] for t in client_tasks)

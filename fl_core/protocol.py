@@ -70,17 +70,9 @@ def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
 
 
 def pack_models(models: Sequence[ArrayRecord]) -> ArrayRecord:
-    """Put one model per cluster into one record, under `cluster/parameter` names.
+    """Put the models of cluster 0, 1, … into one record, under `cluster/parameter` names.
 
-    Parameters
-    ----------
-    models : Sequence[ArrayRecord]
-        The model of cluster 0, of cluster 1, and so on.
-
-    Returns
-    -------
-    ArrayRecord
-        All of them, as Flower's `Strategy.start` carries them from round to round.
+    So Flower's `Strategy.start` carries them from round to round.
     """
     return ArrayRecord(
         {f"{c}/{name}": array for c, model in enumerate(models) for name, array in model.items()}

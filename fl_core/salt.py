@@ -75,7 +75,7 @@ def without_salt(content: RecordDict) -> RecordDict:
     Raises
     ------
     ValueError
-        If an array with a comment is no array.
+        If an array with a comment is not an array.
     """
     records: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {}
     for name, record in content.items():

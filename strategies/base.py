@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from fl_core import protocol
 from fl_core.protocol import NDArrays
+from fl_core.text import one_line
 from strategies.aggregation import Aggregation, ClusterMean, carry_over
 from strategies.clustering import Clustering
-from strategies.conversation import Conversation, Traffic, one_line, sort_replies
+from strategies.conversation import Conversation, Traffic, sort_replies
 from strategies.rounds import Clusters, Round, Update
 
 logger = logging.getLogger(__name__)

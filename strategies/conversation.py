@@ -13,12 +13,12 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fl_core import protocol
+from fl_core.text import one_line
 
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
 _LONGEST_NAME = 100
-_LONGEST_REASON = 300
 _NO_ANSWER = "no answer in time"
 # Flower says so, too, if it looks first: messages expire with our deadlines.
 _REASONS = {
@@ -42,19 +42,6 @@ def error_text(message: Message) -> str:
     reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
     wrapped = re.fullmatch(r"<class '[^']*'>:<'(.*)'>", reason, re.DOTALL)
     return one_line(wrapped.group(1) if wrapped else reason)
-
-
-def one_line(text: str) -> str:
-    """Return what a client says, short enough for a log and without anything that moves a cursor.
-
-    Examples
-    --------
-    >>> one_line("the disk" + chr(10) + "is full ")
-    'the disk is full'
-    """
-    shown = "".join(c if c.isprintable() else " " for c in text[: 2 * _LONGEST_REASON])
-    line = " ".join(shown.split())
-    return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 2] + " …"
 
 
 def sort_replies(

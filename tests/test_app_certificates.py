@@ -290,7 +290,7 @@ def test_a_certificate_that_is_no_authoritys_signs_nothing(tmp_path, lacking):
     "name", ["", ".", "..", "../oslo", "a/b", "a b", "-x", ".x", "köln", "a\n", "x" * 65]
 )
 def test_names_that_are_no_devices(tmp_path, name):
-    with pytest.raises(ValueError, match="is no name for a device"):
+    with pytest.raises(ValueError, match="is not a name for a device"):
         make_certificates(tmp_path / "new", [], ["fine", name])
     assert not (tmp_path / "new").exists()
 

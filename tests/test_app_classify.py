@@ -1,6 +1,7 @@
 import csv
 import io
 import os
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -227,11 +228,34 @@ def test_class_names_are_data_to_csv_and_table(tmp_path, pictures, capsys):
     save(pictures / "b.png", gray(255))
     assert call(path, pictures, "--output", tmp_path / "out.csv") == 0
     with (tmp_path / "out.csv").open(newline="") as file:
-        assert [row[1] for row in rows_of(file.read())] == list(names)
+        assert [row[1] for row in rows_of(file.read())] == ["[red]a,b", r"\x1b[2J\n"]
     shown = capsys.readouterr().out
     assert "[red]a,b" in shown
     assert r"\x1b[2J\n" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("sign", "=+-@")
+def test_no_cell_is_a_formula_and_paths_can_be_opened(tmp_path, monkeypatch, capsys, sign):
+    monkeypatch.chdir(tmp_path)
+    path = Path("model.safetensors")
+    weights = {"output.weight": np.zeros((1, 4), np.float32), "output.bias": np.float32([0])}
+    card = ModelCard("logistic-regression", (1, 2, 2), (f"{sign}1+1",), "x", 0, 1)
+    save_model(path, weights, card)
+    save(Path(f"{sign}1.png"), gray(0))
+    assert call(path, Path()) == 0
+    (row,) = rows_of(capsys.readouterr().out)
+    assert row[:2] == [f"./{sign}1.png", f"'{sign}1+1"]
+    assert Path(row[0]).is_file()
+
+
+def test_a_terminal_is_not_sent_what_it_would_obey(brightness, pictures, monkeypatch, capsys):
+    save(pictures / "\x1b[2J\u202e.png", gray(0))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert call(brightness, pictures) == 0
+    out = capsys.readouterr().out
+    assert r"\x1b[2J\u202e.png" in out
+    assert "\x1b" not in out
 
 
 def test_a_file_gets_the_rows_and_the_terminal_a_table(brightness, pictures, tmp_path, capsys):
@@ -286,8 +310,8 @@ def test_images_that_cannot_be_decoded_do_not_stop_the_others(brightness, pictur
     assert named == {
         "empty.png": f"cannot be decoded: {formats}",
         "text.jpg": f"cannot be decoded: {formats}",
-        r"gone\n.png": "cannot be decoded: it is no file.",
-        "pipe.png": "cannot be decoded: it is no file.",
+        r"gone\n.png": "cannot be decoded: it is not a file.",
+        "pipe.png": "cannot be decoded: it is not a file.",
     }
 
 
@@ -402,7 +426,7 @@ def test_missing_files(brightness, tmp_path, pictures):
         call(brightness, tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
         call(tmp_path / "none.safetensors", pictures)
-    with pytest.raises(ValueError, match=r"a\.png is no model of this app"):
+    with pytest.raises(ValueError, match=r"a\.png is not a model of this app"):
         call(pictures / "a.png", pictures)
 
 
@@ -424,7 +448,7 @@ def test_outputs_that_are_no_files_are_refused_and_left_alone(brightness, tmp_pa
     save(pictures / "a.png", gray(0))
     os.mkfifo(tmp_path / "pipe")
     for output in (pictures, tmp_path / "pipe"):
-        with pytest.raises(ValueError, match=rf"--output is {output}, which is no file"):
+        with pytest.raises(ValueError, match=rf"--output is {output}, which is not a file"):
             call(brightness, pictures, "--output", output)
     assert (tmp_path / "pipe").is_fifo()
 

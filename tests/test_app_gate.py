@@ -612,7 +612,7 @@ def test_addresses(text, address):
     ["", "host", ":8000", "host:", "host:0", "host:65536", "host:x", "a@host:1", "host:1/x", "::1"],
 )
 def test_what_is_no_address(text):
-    with pytest.raises(ValueError, match=re.escape(f"--listen {text!r} is no HOST:PORT")):
+    with pytest.raises(ValueError, match=re.escape(f"--listen {text!r} is not HOST:PORT")):
         parse_address(text, "--listen")
 
 
@@ -644,7 +644,7 @@ def test_files_that_do_not_fit_are_named(certificates, tmp_path):
     with pytest.raises(ValueError, match=r"server\.key are not a certificate and its key"):
         server_tls(folder)
     (folder / "ca.crt").write_text("rubbish")
-    with pytest.raises(ValueError, match=r"ca\.crt is no certificate"):
+    with pytest.raises(ValueError, match=r"ca\.crt is not a certificate"):
         superlink_tls(folder)
 
 

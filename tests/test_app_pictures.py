@@ -10,30 +10,27 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fl_app.report.pictures import (
-    draw_accuracy_per_client,
-    draw_accuracy_per_round,
-    draw_label_counts,
-    draw_similarity,
+    clients_figure,
+    labels_figure,
+    rounds_figure,
+    save,
+    similarity_figure,
 )
-from fl_app.report.pictures.clients import clients_figure
 from fl_app.report.pictures.figure import spread
-from fl_app.report.pictures.labels import labels_figure
-from fl_app.report.pictures.rounds import rounds_figure
-from fl_app.report.pictures.similarity import similarity_figure
 from fl_app.report.pictures.style import strategy_styles
 from tests.picture_data import TWELVE, accuracies, curves, labels, similar
 
 
 def similarity_call(clients, groups, known=True):
     relevance, merges, clusters, tasks = similar(clients, groups)
-    return lambda path: draw_similarity(path, relevance, merges, clusters, tasks if known else None)
+    return lambda: similarity_figure(relevance, merges, clusters, tasks if known else None)
 
 
 def counts_call(clients, classes, known, noisy):
     after, before, tasks = labels(clients, classes)
     names = [f"label {n}" if classes < 20 else str(n) for n in range(classes)]
-    return lambda path: draw_label_counts(
-        path, after, tasks if known else None, names, true_counts=before if noisy else None
+    return lambda: labels_figure(
+        after, tasks if known else None, names, true_counts=before if noisy else None
     )
 
 
@@ -43,12 +40,12 @@ CALLS = {
     "similarity of two": similarity_call(2, 2),
     "similarity of many": similarity_call(100, 12),
     "similarity, no tasks": similarity_call(7, 2, known=False),
-    "rounds": lambda p: draw_accuracy_per_round(p, curves(TWELVE[:5], 3, 40)),
-    "rounds of one": lambda p: draw_accuracy_per_round(p, curves(("rcc-pfl",), 1, 1)),
-    "rounds of many": lambda p: draw_accuracy_per_round(p, curves(TWELVE, 2, 100)),
-    "clients": lambda p: draw_accuracy_per_client(p, accuracies(TWELVE[:5], 3, 25)),
-    "clients of one": lambda p: draw_accuracy_per_client(p, accuracies(("flt",), 1, 1)),
-    "clients of many": lambda p: draw_accuracy_per_client(p, accuracies(TWELVE, 1, 100)),
+    "rounds": lambda: rounds_figure(curves(TWELVE[:5], 3, 40)),
+    "rounds of one": lambda: rounds_figure(curves(("rcc-pfl",), 1, 1)),
+    "rounds of many": lambda: rounds_figure(curves(TWELVE, 2, 100)),
+    "clients": lambda: clients_figure(accuracies(TWELVE[:5], 3, 25)),
+    "clients of one": lambda: clients_figure(accuracies(("flt",), 1, 1)),
+    "clients of many": lambda: clients_figure(accuracies(TWELVE, 1, 100)),
     "labels": counts_call(25, 10, known=True, noisy=True),
     "labels of one": counts_call(1, 1, known=True, noisy=False),
     "labels of many": counts_call(100, 47, known=True, noisy=True),
@@ -60,7 +57,7 @@ CALLS = {
 def test_png_is_whole_and_alone_and_fits_a_page(call, tmp_path):
     path = tmp_path / "picture.png"
     path.write_bytes(b"an older picture")
-    assert call(path) == path
+    assert save(call(), path) == path
     assert list(tmp_path.iterdir()) == [path]
     with Image.open(path) as image:
         image.load()
@@ -76,7 +73,7 @@ def test_png_is_whole_and_alone_and_fits_a_page(call, tmp_path):
 
 @pytest.mark.parametrize("name", ["similarity", "rounds", "clients", "labels"])
 def test_same_input_gives_same_bytes(name, tmp_path):
-    first, second = CALLS[name](tmp_path / "a.png"), CALLS[name](tmp_path / "b.png")
+    first, second = (save(CALLS[name](), tmp_path / f"{letter}.png") for letter in "ab")
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -90,7 +87,7 @@ def test_failed_write_leaves_the_old_picture_and_nothing_else(tmp_path, monkeypa
 
     monkeypatch.setattr(Figure, "savefig", half)
     with pytest.raises(OSError, match="disk full"):
-        CALLS["rounds"](path)
+        save(CALLS["rounds"](), path)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"old"
 
@@ -103,7 +100,7 @@ import matplotlib, numpy
 before = str(matplotlib.rcParams.copy())
 from fl_app.report import pictures
 path = pathlib.Path(sys.argv[1])
-pictures.draw_similarity(path, numpy.eye(1), numpy.zeros((0, 4)), [0], [0])
+pictures.save(pictures.similarity_figure(numpy.eye(1), numpy.zeros((0, 4)), [0], [0]), path)
 assert "matplotlib.pyplot" not in sys.modules
 assert str(matplotlib.rcParams.copy()) == before
 """
@@ -122,10 +119,10 @@ def test_input_is_left_as_it_was(tmp_path):
     for array in arrays:
         array.flags.writeable = False
     path = tmp_path / "picture.png"
-    draw_similarity(path, relevance, merges, clusters, tasks)
-    draw_accuracy_per_round(path, rounds)
-    draw_accuracy_per_client(path, clients)
-    draw_label_counts(path, after, owners, list("abcd"), true_counts=before)
+    save(similarity_figure(relevance, merges, clusters, tasks), path)
+    save(rounds_figure(rounds), path)
+    save(clients_figure(clients), path)
+    save(labels_figure(after, owners, list("abcd"), before), path)
     for array, copy in zip(arrays, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
 

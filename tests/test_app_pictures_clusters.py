@@ -11,7 +11,7 @@ from skimage.feature import hog as skimage_hog
 
 from clients.hog import hog
 from fl_app.config import parse_config
-from fl_app.report.pictures import draw_clusters
+from fl_app.report.pictures import save
 from fl_app.report.pictures.clusters import clusters_figure, edge_strengths, strokes
 from fl_app.report.pictures.style import INK, task_colour
 from fl_app.report.typical import (
@@ -291,7 +291,7 @@ def test_png_is_whole_alone_the_same_and_fits_a_page(of_client, options, tmp_pat
     shown = typical(of_client, made=made)
     sizes = []
     for _ in range(2):
-        assert draw_clusters(path, shown, 9, "rcc-pfl, seed 0", task_names=("a", "b")) == path
+        assert save(clusters_figure(shown, 9, "rcc-pfl, seed 0", ("a", "b")), path) == path
         sizes.append(path.read_bytes())
     assert sizes[0] == sizes[1]
     assert list(tmp_path.iterdir()) == [path]
@@ -310,7 +310,7 @@ def test_the_highest_picture_fits_a_page_and_long_names_into_it(tmp_path):
     names = ["a rather long name, another one, and one more"] * 3
     path = tmp_path / "clusters.png"
     found_by = "spectral+lps-gps, seed 12"
-    draw_clusters(path, [one] * 6, 100, found_by, task_names=names)
+    save(clusters_figure([one] * 6, 100, found_by, names), path)
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("L"))
     assert pixels.shape[0] <= 1350
@@ -327,11 +327,11 @@ def test_nothing_to_draw_is_named():
 def test_a_run_draws_the_first_clusters_that_hog_found(tmp_path, capsys, monkeypatch):
     drawn = []
 
-    def note(path, shown, total, found_by, **names):
-        drawn.append((found_by, [one.tasks for one in shown], total, names["task_names"]))
-        return draw_clusters(path, shown, total, found_by, **names)
+    def note(shown, total, found_by, names):
+        drawn.append((found_by, [one.tasks for one in shown], total, names))
+        return clusters_figure(shown, total, found_by, names)
 
-    monkeypatch.setattr("fl_app.report.pictures.draw_clusters", note)
+    monkeypatch.setattr("fl_app.report.pictures.clusters_figure", note)
     summary = run(tmp_path, strategy="single,mt-hfl,rcc-pfl", repeats=2, num_server_rounds=1)
     assert summary["runs"][1]["ari"] == 1
     ((found_by, tasks, total, names),) = drawn

@@ -66,7 +66,6 @@ def test_each_map_keeps_its_promises(name, shape):
     images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, *shape), np.uint8))
     phi = feature_map(name)
     rows = phi(images)
-    assert phi.name == name
     assert rows.shape == (5, feature_dimension(name, shape))
     assert rows.dtype == torch.float32
     assert rows.isfinite().all()
@@ -307,8 +306,8 @@ class Counting:
 
 def test_known_features_are_read_bit_by_bit_and_not_computed(tmp_path):
     images, compute = noise(20, side=8), Counting()
-    first = FeatureCache(tmp_path / "sub" / "f.db").features(images, "net", compute)
-    again = FeatureCache(tmp_path / "sub" / "f.db").features(images.flip(0), "net", compute)
+    first = FeatureCache(tmp_path / "sub" / "f.db").features(images, compute, "net")
+    again = FeatureCache(tmp_path / "sub" / "f.db").features(images.flip(0), compute, "net")
     assert compute.count == 20
     assert torch.equal(first, Counting()(images))
     assert torch.equal(again, first.flip(0))
@@ -320,23 +319,23 @@ def test_each_distinct_image_is_computed_once(tmp_path):
     images, compute = noise(6, side=8), Counting()
     cache = FeatureCache(tmp_path / "f.db")
     order = [0, 1, 0, 0, 2, 1]
-    assert torch.equal(cache.features(images[order], "net", compute), Counting()(images[order]))
+    assert torch.equal(cache.features(images[order], compute, "net"), Counting()(images[order]))
     assert compute.count == 3
-    assert torch.equal(cache.features(images, "net", compute), Counting()(images))
+    assert torch.equal(cache.features(images, compute, "net"), Counting()(images))
     assert compute.count == 6
 
 
 def test_another_function_or_shape_is_another_entry(tmp_path):
     cache, compute = FeatureCache(tmp_path / "f.db"), Counting()
     images = noise(4, channels=1, side=8)
-    cache.features(images, "net", compute)
-    cache.features(images, "other net", compute)
-    cache.features(images.view(4, 1, 4, 16), "net", compute)
+    cache.features(images, compute, "net")
+    cache.features(images, compute, "other net")
+    cache.features(images.view(4, 1, 4, 16), compute, "net")
     assert compute.count == 12
 
 
 def test_no_images(tmp_path):
-    rows = FeatureCache(tmp_path / "f.db").features(noise(0), "net", lambda _: torch.zeros((0, 7)))
+    rows = FeatureCache(tmp_path / "f.db").features(noise(0), lambda _: torch.zeros((0, 7)), "net")
     assert rows.shape == (0, 7)
 
 
@@ -351,21 +350,21 @@ def test_an_interrupted_run_keeps_what_it_computed(tmp_path, monkeypatch):
         return compute(batch)
 
     with pytest.raises(KeyboardInterrupt):
-        cache.features(images, "net", fails_at_the_third_batch)
-    assert torch.equal(cache.features(images, "net", compute), Counting()(images))
+        cache.features(images, fails_at_the_third_batch, "net")
+    assert torch.equal(cache.features(images, compute, "net"), Counting()(images))
     assert compute.batches == [8, 8, 8, 6]
 
 
 def test_corrupt_rows_are_computed_again(tmp_path):
     images, compute = noise(4, side=8), Counting()
     cache = FeatureCache(tmp_path / "f.db")
-    expected = cache.features(images, "net", compute)
+    expected = cache.features(images, compute, "net")
     with closing(sqlite3.connect(cache.path)) as connection, connection:
         keys = [key for (key,) in connection.execute("SELECT key FROM features")]
         connection.execute("UPDATE features SET value = x'00' WHERE key = ?", keys[:1])
         connection.execute("UPDATE features SET value = zeroblob(20) WHERE key = ?", keys[1:2])
     for _ in range(2):
-        assert torch.equal(cache.features(images, "net", compute), expected)
+        assert torch.equal(cache.features(images, compute, "net"), expected)
         assert compute.batches == [4, 2]
 
 
@@ -384,7 +383,7 @@ def test_many_threads_open_and_fill_one_new_file(tmp_path):
 
     def work(index):
         barrier.wait()
-        return FeatureCache(tmp_path / "f.db").features(images.roll(index, 0), "net", Counting())
+        return FeatureCache(tmp_path / "f.db").features(images.roll(index, 0), Counting(), "net")
 
     with ThreadPoolExecutor(workers) as pool:
         results = list(pool.map(work, range(workers)))
@@ -393,7 +392,7 @@ def test_many_threads_open_and_fill_one_new_file(tmp_path):
 
 
 def fill(path):
-    return FeatureCache(path).features(noise(600, side=8), "net", Counting()).sum().item()
+    return FeatureCache(path).features(noise(600, side=8), Counting(), "net").sum().item()
 
 
 @pytest.mark.slow
@@ -402,7 +401,7 @@ def test_processes_share_a_file(tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         sums = pool.map(fill, [path, path])
     compute = Counting()
-    total = FeatureCache(path).features(noise(600, side=8), "net", compute).sum().item()
+    total = FeatureCache(path).features(noise(600, side=8), compute, "net").sum().item()
     assert sums == [total, total]
     assert compute.count == 0
 
@@ -411,17 +410,16 @@ def test_processes_share_a_file(tmp_path):
 def test_a_cached_encoder_gives_the_same_bits_without_running(tmp_path, monkeypatch, lite0):
     images = noise(20)
     calls = []
-    encode = encoders.Encoder.__call__
+    encode = encoders.Encoder.compute
 
     def counted(encoder, batch):
         calls.append(len(batch))
         return encode(encoder, batch)
 
-    monkeypatch.setattr(encoders.Encoder, "__call__", counted)
+    monkeypatch.setattr(encoders.Encoder, "compute", counted)
     first = feature_map(LITE0, cache_dir=tmp_path)(images)
     assert calls == [20]
     again = feature_map(LITE0, cache_dir=tmp_path)
-    assert again.name == LITE0
     assert torch.equal(again(images), first)
     assert calls == [20]
     assert torch.allclose(first, lite0(images), atol=1e-4)

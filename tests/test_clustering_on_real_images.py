@@ -26,7 +26,7 @@ def test_the_embedded_images_are_grouped_perfectly(partition, tasks, seed):
 
 def test_missed_energy_groups_clients_of_a_handful_of_images_where_the_papers_formula_fails():
     cell = relevance_search.Cell("mnist-5k", "quantity", 2, seed=8, min_samples=1)
-    found = relevance_search.agreements(cell, relevance_search.FORMULAS)
+    found = relevance_search.adjusted_rands(cell, relevance_search.FORMULAS)
     assert found["paper"] < 0.9
     assert found[relevance_search.MISSED_ENERGY] == 1
 
@@ -36,7 +36,7 @@ def test_missed_energy_groups_clients_of_a_handful_of_images_where_the_papers_fo
 @pytest.mark.parametrize("seed", range(3))
 def test_missed_energy_groups_five_tasks_of_cifar10_where_the_papers_formula_fails(seed):
     cell = relevance_search.Cell("cifar10", "label", 5, seed)
-    found = relevance_search.agreements(cell, relevance_search.FORMULAS)
+    found = relevance_search.adjusted_rands(cell, relevance_search.FORMULAS)
     assert found["paper"] < 1
     assert found[relevance_search.MISSED_ENERGY] == 1
 

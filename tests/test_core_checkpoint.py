@@ -80,7 +80,7 @@ def test_other_files_are_no_checkpoints(tmp_path):
     whole = path.read_bytes()
     for damaged in (b"", whole[:-4], whole[:30], b"\x80\x04." + whole):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="is no checkpoint of this app"):
+        with pytest.raises(ValueError, match="is not a checkpoint of this app"):
             load_checkpoint(path)
     for metadata in (
         None,
@@ -93,7 +93,7 @@ def test_other_files_are_no_checkpoints(tmp_path):
         {"format": "fedkin checkpoint 2", "state": '{"dict": []}'},
     ):
         save_file({"0": np.ones(2)}, path, metadata=metadata)
-        with pytest.raises(ValueError, match="is no checkpoint of this app"):
+        with pytest.raises(ValueError, match="is not a checkpoint of this app"):
             load_checkpoint(path)
     with pytest.raises(OSError, match="missing"):
         load_checkpoint(tmp_path / "missing")

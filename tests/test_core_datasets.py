@@ -664,7 +664,7 @@ def test_class_folders_may_lie_in_the_folder_itself(folder):
     for name in ("train_images", "train_labels", "test_images", "test_labels"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
     shutil.rmtree(folder / "test")
-    assert read(folder).test_images is None
+    assert not len(read(folder).test_images)
     save(folder / "cat" / "broken.png", pixels(8, 6), format="PCX")
     with pytest.raises(ValueError, match=r"cannot be decoded, cat/broken\.png"):
         read(folder)
@@ -877,7 +877,7 @@ def test_an_archive_of_class_folders_alone(folder, tmp_path, prefix, with_test):
     found, expected = read(path), read(folder)
     assert found.classes == expected.classes == ("bird", "cat")
     assert torch.equal(found.train_images, expected.train_images)
-    assert (found.test_images is None) == (not with_test)
+    assert bool(len(found.test_images)) == with_test
 
 
 def test_members_that_are_no_images_are_passed_over(folder, tmp_path):

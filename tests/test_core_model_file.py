@@ -157,7 +157,9 @@ WRONG_FIELDS = [
 @pytest.mark.parametrize(("name", "value", "message"), WRONG_FIELDS)
 def test_wrong_cards_are_refused(forged, name, value, message):
     write(forged, {name: value})
-    with pytest.raises(ValueError, match=r"forged.safetensors is no model of this app") as caught:
+    with pytest.raises(
+        ValueError, match=r"forged.safetensors is not a model of this app"
+    ) as caught:
         load_model(forged)
     assert caught.match(message)
     assert len(str(caught.value)) < 500
@@ -176,7 +178,7 @@ def test_the_forger_s_tool_makes_good_files_too(forged):
         ("null", "its card cannot be read"),
         ("{}", "its card cannot be read"),
         ("[" * 200_000, "its card cannot be read"),
-        ('{"cluster": ' + "9" * 5000 + "}", "is no model of this app"),
+        ('{"cluster": ' + "9" * 5000 + "}", "is not a model of this app"),
     ],
 )
 def test_cards_that_are_no_cards(forged, card, message):
@@ -265,14 +267,14 @@ def test_arrays_are_not_read_before_they_fit(forged, monkeypatch):
 def test_other_files_are_refused(forged, content):
     forged.write_bytes(content)
     with pytest.raises(
-        ValueError, match=r"forged.safetensors is no model of this app \(.*\): give"
+        ValueError, match=r"forged.safetensors is not a model of this app \(.*\): give"
     ):
         load_model(forged)
 
 
 def test_a_pickle_is_refused_and_not_run(forged):
     torch.save(build_model("mlp-32", (1, 4, 5), 2, 0), forged)
-    with pytest.raises(ValueError, match="is no model of this app"):
+    with pytest.raises(ValueError, match="is not a model of this app"):
         load_model(forged)
 
 
@@ -281,7 +283,7 @@ def test_cut_files_are_refused(forged, share):
     write(forged)
     content = forged.read_bytes()
     forged.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match="is no model of this app"):
+    with pytest.raises(ValueError, match="is not a model of this app"):
         load_model(forged)
 
 
@@ -298,7 +300,7 @@ def test_any_damaged_byte_is_refused_or_leaves_a_model_that_fits(tmp_path_factor
     try:
         model, card = load_model(path)
     except ValueError as error:
-        assert "damaged.safetensors is no model of this app" in str(error)
+        assert "damaged.safetensors is not a model of this app" in str(error)
     else:
         answers = model(torch.zeros(1, *card.image_shape))
         assert answers.shape == (1, len(card.class_names))

@@ -126,7 +126,9 @@ def test_one_name_in_two_spellings_of_unicode(tmp_path):
 def test_folders_whose_names_cannot_be_told(tmp_path, name):
     folder = tmp_path / "scans" / name.decode(errors="surrogateescape")
     save(folder / "0.png", 32, 40)
-    with pytest.raises(ValueError, match=r"class folders of .* is no name for a class") as caught:
+    with pytest.raises(
+        ValueError, match=r"class folders of .* is not a name for a class"
+    ) as caught:
         survey_images(tmp_path / "scans")
     assert str(caught.value).isprintable()
 
@@ -166,11 +168,11 @@ def test_no_entry_may_be_missing(told):
         ({"class-names": ["a", 3]}, "list of names, not a list"),
         ({"class-names": []}, "there are 0 classes"),
         ({"class-names": [f"{i:05}" for i in range(10_001)]}, "there are 10001 classes"),
-        ({"class-names": ["", "a"]}, "'' is no name"),
-        ({"class-names": ["a", "b" * 201]}, "a str is no name"),
-        ({"class-names": ["a", "b\x1b[2J"]}, r"'b\\x1b\[2J' is no name"),
-        ({"class-names": ["a", "b\u2028"]}, "is no name"),
-        ({"class-names": ["a", "e\u0301"]}, r"'e\\u0301' is no name"),
+        ({"class-names": ["", "a"]}, "'' is not a name"),
+        ({"class-names": ["a", "b" * 201]}, "a str is not a name"),
+        ({"class-names": ["a", "b\x1b[2J"]}, r"'b\\x1b\[2J' is not a name"),
+        ({"class-names": ["a", "b\u2028"]}, "is not a name"),
+        ({"class-names": ["a", "e\u0301"]}, r"'e\\u0301' is not a name"),
         ({"class-names": ["a", "a"]}, "'a' comes before 'a'"),
         ({"class-names": ["b", "a"]}, "'b' comes before 'a'"),
     ],

@@ -12,7 +12,7 @@ from flwr.common import GRPC_MAX_MESSAGE_LENGTH
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 from matplotlib import image
 
-from benchmarks import many_devices, noise, scale
+from benchmarks import many_devices, noise, scale, scale_tables
 from clients.features import feature_dimension, feature_map
 from clients.spectrum import USUAL_EIGENVECTORS, leading_spectrum, relevance
 from fl_core import protocol
@@ -57,9 +57,9 @@ def test_the_page_on_scale_shows_the_measured_devices():
     assert many_devices.tables(run)["many"] in SCALE
 
 
-@pytest.mark.parametrize("name", scale.tables(SCALE_RUN))
+@pytest.mark.parametrize("name", scale_tables.tables(SCALE_RUN))
 def test_the_scale_page_shows_the_committed_measurement(name):
-    assert scale.tables(SCALE_RUN)[name] in SCALE
+    assert scale_tables.tables(SCALE_RUN)[name] in SCALE
 
 
 def row(message):
@@ -205,7 +205,7 @@ def test_the_pages_dimension_is_that_of_both_sizes_of_images():
 
 @pytest.mark.parametrize("relevance", USUAL_EIGENVECTORS)
 def test_how_many_devices_one_request_can_name(relevance):
-    assert scale.LARGEST_REQUEST == GRPC_MAX_MESSAGE_LENGTH
+    assert scale_tables.LARGEST_REQUEST == GRPC_MAX_MESSAGE_LENGTH
     rows = [one for one in SCALE_RUN["rows"] if one["relevance"] == relevance]
     # What one name takes, and what a message takes without the names of the chunks.
     name = (rows[2]["request-bytes"] / 10_000 - rows[0]["request-bytes"] / 100) / (
@@ -213,13 +213,13 @@ def test_how_many_devices_one_request_can_name(relevance):
     )
     rest = rows[0]["request-bytes"] / 100 - name
     assert name == pytest.approx(68, abs=0.1)  # 64 letters in two envelopes
-    most = scale.most_devices_named(SCALE_RUN, relevance)
+    most = scale_tables.most_devices_named(SCALE_RUN, relevance)
 
     def request(devices):
         everybody = devices * rows[2]["bytes"]["everybody"] / 10_000
         return devices * (rest + name * everybody / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
 
-    assert request(most) <= scale.LARGEST_REQUEST < request(most + 1)
+    assert request(most) <= scale_tables.LARGEST_REQUEST < request(most + 1)
     assert f"{round(most, -3):,}" in SCALE
     # The measurement between the two is where the formula has it, but for a part of a chunk.
     assert request(1000) == pytest.approx(rows[1]["request-bytes"], abs=1000 * name)
@@ -227,7 +227,7 @@ def test_how_many_devices_one_request_can_name(relevance):
 
 @pytest.mark.parametrize("relevance", USUAL_EIGENVECTORS)
 def test_how_many_devices_an_hour_is_enough_for(relevance):
-    most = scale.most_devices_within(SCALE_RUN, relevance, 3600)
+    most = scale_tables.most_devices_within(SCALE_RUN, relevance, 3600)
     one = scale.message_bytes(1, USUAL_EIGENVECTORS[relevance], 324)["everybody"] - 128
     assert most**2 * one * 8 / 1e9 == pytest.approx(3600, rel=1e-3)
     assert f"{round(most, -2):,}" in SCALE
@@ -281,11 +281,11 @@ def test_a_device_answers_what_the_server_sends():
     ],
 )
 def test_seconds_are_shown_with_a_fitting_unit(number, shown):
-    assert scale._duration(number) == shown
+    assert scale_tables._duration(number) == shown
 
 
 @pytest.mark.parametrize(
     ("number", "shown"), [(20, "20 B"), (1999, "2 kB"), (26_000_000, "26 MB"), (2.6e12, "2.6 TB")]
 )
 def test_bytes_are_shown_with_a_fitting_unit(number, shown):
-    assert scale._amount(number) == shown
+    assert scale_tables._amount(number) == shown

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
+from fl_core.text import one_line
 from strategies import FedHC, Flt, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
-from strategies.conversation import one_line
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
@@ -322,7 +322,7 @@ def test_what_a_client_says_of_its_failure_is_one_short_line(caplog):
     strategy = RccPfl(3, num_eigenvectors=3)
     run(strategy, LocalGrid(toy_app(TASKS, {("query.spectrum", 4): shout}), 7))
     reason = strategy.failures[4]
-    assert reason.startswith("no [2J error: forged")
+    assert reason.startswith(r"no\x1b[2J error: forged")
     assert len(reason) <= 300
     assert "\n" not in reason
 

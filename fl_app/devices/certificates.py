@@ -7,9 +7,9 @@ import ipaddress
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -25,8 +25,7 @@ _DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Authority:
+class Authority(NamedTuple):
     """A private certificate authority."""
 
     key: ec.EllipticCurvePrivateKey
@@ -43,23 +42,22 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "add devices, and nothing is ever overwritten.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
-    parser.add_argument(
-        "--server",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="HOST_OR_IP",
-        help="make the server's certificate, for these names or addresses under which devices "
-        "reach it (localhost is always added)",
-    )
-    parser.add_argument(
-        "--device",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="make a key pair for each of these devices: letters, digits, '.', '_' and '-'",
-    )
+    for option, metavar, what in (
+        (
+            "--server",
+            "HOST_OR_IP",
+            "make the server's certificate, for these names or addresses under which devices "
+            "reach it (localhost is always added)",
+        ),
+        (
+            "--device",
+            "NAME",
+            "make a key pair for each of these devices: letters, digits, '.', '_' and '-'",
+        ),
+    ):
+        parser.add_argument(
+            option, nargs="+", action="extend", default=[], metavar=metavar, help=what
+        )
     parser.set_defaults(call=_make)
 
 
@@ -79,16 +77,11 @@ def make_certificates(
     now : datetime, optional
         With a time zone; from when the certificates are valid (default: now).
 
-    Returns
-    -------
-    list of Path
-        The files that were written.
-
     Raises
     ------
     ValueError
-        If nothing is asked for, if a name is none, if a file is there already, or if the
-        authority that is there cannot sign or is gone.
+        If nothing is asked for, a name is not one, a file is there already, or the authority that
+        is there cannot sign or is missing.
     OSError
         If a file cannot be read or written; what was written before it is removed.
     """
@@ -99,7 +92,7 @@ def make_certificates(
     for name in devices:
         if not _DEVICE_NAME.fullmatch(name):
             raise ValueError(
-                f"--device {name!r} is no name for a device: use up to 64 letters, digits, '.', "
+                f"--device {name!r} is not a name for a device: use up to 64 letters, digits, '.', "
                 "'_' and '-', beginning with a letter or digit."
             )
     names = [_general_name(text) for text in dict.fromkeys((*servers, *_ALWAYS_SERVER))]
@@ -289,14 +282,7 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _read_authority(folder: Path) -> Authority:
-    """Return the authority in `folder`.
-
-    Raises
-    ------
-    ValueError
-        If one of its two files is missing or unreadable, if they do not belong together, or if
-        the certificate is not an authority's.
-    """
+    """Return the authority in `folder`; a ValueError says what is wrong with it."""
     for name in ("ca.key", "ca.crt"):
         if not (folder / name).is_file():
             raise ValueError(

@@ -6,18 +6,16 @@ import csv
 import io
 import os
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -29,15 +27,14 @@ from clients.training import as_pixels
 from fl_app.report.tables import render
 from fl_core.files import replacing
 from fl_core.image_files import ENDINGS
-from fl_core.image_folder import FORMATS, header_of, in_words, pixels_of, printable
+from fl_core.image_folder import attempt_each, header_of, in_words, pixels_of
 from fl_core.model_file import ModelCard, load_model
-from fl_core.models import ImageShape
+from fl_core.text import csv_cell, printable
 
 COLUMNS = ("path", "class", "probability")
 
 _MOST_IMAGES_AT_ONCE = 1000
 _MOST_NUMBERS_AT_ONCE = 8_000_000  # pixels times channels, which bounds the memory of large images
-_MOST_THREADS = 16
 
 
 class Prediction(NamedTuple):
@@ -76,9 +73,9 @@ def classify_folder(model_path: Path, folder: Path, output: Path | None = None) 
     model_path : Path
         What a device saved.
     folder : Path
-        Searched at any depth; or one image file.
+        As in `find_images`.
     output : Path, optional
-        Where the CSV goes, whole or not at all; by default, to the standard output.
+        Where the CSV goes, completely or not at all; by default, to the standard output.
 
     Raises
     ------
@@ -87,7 +84,9 @@ def classify_folder(model_path: Path, folder: Path, output: Path | None = None) 
         written.
     """
     if output is not None and output.exists() and not output.is_file():
-        raise ValueError(f"--output is {output}, which is no file: name a new file, or a CSV file.")
+        raise ValueError(
+            f"--output is {output}, which is not a file: name a new file, or a CSV file."
+        )
     model, card = load_model(model_path)
     paths = find_images(folder)
     counts: Counter[int] = Counter()
@@ -97,13 +96,15 @@ def classify_folder(model_path: Path, folder: Path, output: Path | None = None) 
         task = progress.add_task("classifying", total=len(paths))
         writer = csv.writer(stream)
         writer.writerow(COLUMNS)
+        on_terminal = output is None and sys.stdout.isatty()
         for answer in classify_images(model, card, paths):
             progress.advance(task)
             if isinstance(answer, Failure):
                 failures.append(answer)
                 continue
-            row = (answer.path, card.class_names[answer.label], f"{answer.probability:.6f}")
-            writer.writerow(row)
+            name = csv_cell(card.class_names[answer.label])
+            path = _path_cell(answer.path, on_terminal)
+            writer.writerow((path, name, f"{answer.probability:.6f}"))
             counts[answer.label] += 1
             recoloured += answer.is_recoloured
     if output is not None:
@@ -141,6 +142,12 @@ def find_images(root: Path) -> list[Path]:
     return sorted(found)
 
 
+def _path_cell(path: Path, on_terminal: bool) -> str:
+    """Return a path that no spreadsheet takes for a formula, and a program can still open."""
+    text = f"./{path}" if str(path).startswith(("=", "+", "-", "@")) else str(path)
+    return printable(text) if on_terminal else text
+
+
 def _raise(error: OSError) -> None:
     raise error
 
@@ -154,10 +161,8 @@ def classify_images(
 
     Parameters
     ----------
-    model : nn.Module
-        Takes pixels in [0, 1], float32 (n, C, H, W), and returns one logit per class.
-    card : ModelCard
-        What the model is.
+    model, card
+        As `load_model` returns them.
     paths : sequence of Path
         Image files of any size, gray or in colour.
 
@@ -167,44 +172,38 @@ def classify_images(
         If the model answers with numbers that are not finite.
     """
     size = max(1, min(_MOST_IMAGES_AT_ONCE, _MOST_NUMBERS_AT_ONCE // prod(card.image_shape)))
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS)) as pool:
-        for start in range(0, len(paths), size):
-            yield from _classify_batch(model, card, paths[start : start + size], pool)
+    for start in range(0, len(paths), size):
+        yield from _classify_batch(model, card, paths[start : start + size])
 
 
 def _classify_batch(
-    model: nn.Module, card: ModelCard, paths: Sequence[Path], pool: ThreadPoolExecutor
+    model: nn.Module, card: ModelCard, paths: Sequence[Path]
 ) -> list[Prediction | Failure]:
+    channels, height, width = card.image_shape
+    gray = channels == 1
     images = np.empty((len(paths), *card.image_shape), np.uint8)
 
-    def attempt(index: int) -> bool | Failure:
-        try:
-            return _read_into(images[index], paths[index], card.image_shape)
-        except Exception as error:  # a damaged image shows as nearly any exception
-            return Failure(paths[index], in_words(error))
+    def read(image: Image.Image, index: int) -> bool:
+        is_recoloured = header_of(image).gray != gray
+        images[index] = pixels_of(image, (height, width), gray)
+        return is_recoloured
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        outcomes = list(pool.map(attempt, range(len(paths))))
-    read = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Failure)]
-    labels, probabilities = _predict(model, torch.from_numpy(images[read]))
+    outcomes = attempt_each([partial(_opened_image, path) for path in paths], read)
+    whole = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
+    labels, probabilities = _predict(model, torch.from_numpy(images[whole]))
     said = iter(zip(labels, probabilities, strict=True))
     return [
-        outcome if isinstance(outcome, Failure) else Prediction(path, *next(said), outcome)
+        Failure(path, in_words(outcome))
+        if isinstance(outcome, Exception)
+        else Prediction(path, *next(said), outcome)
         for path, outcome in zip(paths, outcomes, strict=True)
     ]
 
 
-def _read_into(pixels: NDArray[np.uint8], path: Path, shape: ImageShape) -> bool:
-    """Decode an image into uint8 (C, H, W), as for training; return whether it was recoloured."""
-    channels, height, width = shape
-    gray = channels == 1
+def _opened_image(path: Path) -> BinaryIO:
     if not path.is_file():  # a pipe would be waited for
-        raise ValueError("it is no file")
-    with path.open("rb") as stream, Image.open(stream, formats=FORMATS) as image:
-        is_recoloured = header_of(image, 0).gray != gray
-        pixels[:] = pixels_of(image, (width, height), gray)
-    return is_recoloured
+        raise ValueError("it is not a file")
+    return path.open("rb")
 
 
 @torch.inference_mode()

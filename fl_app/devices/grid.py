@@ -30,6 +30,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 from fl_app.grids import GridAround
 from fl_core import protocol
 from fl_core.salt import Salt, without_salt
+from fl_core.text import printable
 
 _UNREADABLE = 1  # Flower's code of an error without a code of its own
 _PAUSE = 1.0  # seconds between two looks for answers
@@ -177,7 +178,7 @@ class DeviceGrid(GridAround):
             )
             for one, tree in zip(pulled.messages_list, pulled.message_object_trees, strict=True):
                 about = one.metadata
-                # The SuperLink itself says so where a node is gone, or its time is over.
+                # The SuperLink itself says so where a node has left, or its time is over.
                 senders = (message.metadata.dst_node_id, SUPERLINK_NODE_ID)
                 if about.reply_to_message_id == number and about.src_node_id in senders:
                     return self._unpacked(about.message_id, tree, message, over)
@@ -188,7 +189,7 @@ class DeviceGrid(GridAround):
                 )
             return None
         except httpx.TransportError:
-            raise  # no device can do that: the SuperLink is gone
+            raise  # no device can do that: the SuperLink has stopped
         except Exception as error:  # bytes from the network may be anything
             return _failure(message, f"its answer cannot be fetched: {_line(error)}")
 
@@ -346,5 +347,4 @@ def _too_large(most: int, where: str = "") -> str:
 
 
 def _line(error: Exception) -> str:
-    first_line, _, _ = str(error).partition("\n")
-    return first_line
+    return printable(str(error).partition("\n")[0])

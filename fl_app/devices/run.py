@@ -12,7 +12,8 @@ from flwr.serverapp import Grid
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import Config
 from fl_app.report.progress import Progress
-from fl_app.report.results import Results, RunResult
+from fl_app.report.results import Results
+from fl_app.report.run import RunResult
 from fl_app.systems import Setting
 from fl_core import protocol
 from fl_core.own_images import Survey, agree

@@ -11,6 +11,7 @@ import numpy as np
 
 from fl_app.config import Config
 from fl_core.own_images import Agreement
+from fl_core.text import printable
 from strategies import RoundReport
 
 
@@ -75,7 +76,7 @@ class Progress:
         kind = "gray" if channels == 1 else "colour"
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
-            f"{agreement.num_classes} classes: {', '.join(agreement.class_names)}\n"
+            f"{agreement.num_classes} classes: {printable(', '.join(agreement.class_names))}\n"
             f"{kind} images of {height}×{width} pixels, {config.model}; {_plan(config, folder)}",
             flush=True,
         )
@@ -119,7 +120,7 @@ class Progress:
         return (
             f"{strategy:<{self._width}}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
             f"accuracy {report.accuracy:6.1%} ± {spread:.1%} over clients  "
-            f"{_clock_text(now - self._started)} gone, {_clock_text(left)} left"
+            f"{_clock_text(now - self._started)} elapsed, {_clock_text(left)} left"
         )
 
 

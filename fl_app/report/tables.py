@@ -19,12 +19,7 @@ _MOST_ROUNDS = 14  # columns that fit
 def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> None:
     """Print the table of strategies, then the clusters found against the true tasks.
 
-    Parameters
-    ----------
-    rows : sequence of mappings
-        `table` of summary.json.
-    runs : sequence of mappings
-        `runs` of summary.json.
+    From `table` and `runs` of summary.json.
     """
     print(f"\n{render(strategy_table(rows, runs))}", end="")
     for table in event_tables(runs):
@@ -36,9 +31,14 @@ def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str,
 
 def render(table: Table) -> str:
     """Return a table as plain lines: Flower's log stream carries no more."""
-    # Without markup: names of devices and classes are not ours.
+    # Without markup and emoji: names of devices and classes are not ours.
     console = Console(
-        file=StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False
+        file=StringIO(),
+        width=WIDTH,
+        color_system=None,
+        highlight=False,
+        markup=False,
+        emoji=False,
     )
     with console.capture() as capture:
         console.print(table)
@@ -84,13 +84,7 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
 
 
 def event_tables(runs: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Return what malicious clients, newcomers and drift did to each strategy, where there are any.
-
-    Parameters
-    ----------
-    runs : sequence of mappings
-        `runs` of summary.json.
-    """
+    """Return what malicious clients, newcomers and drift did to each strategy, if there are any."""
     tables = []
     if "malicious" in runs[0]:
         tables.append(

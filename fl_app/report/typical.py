@@ -14,7 +14,7 @@ from clients.hog import hog
 from fl_core.federation import Federation
 
 MOST_CLASSES = 4  # of a cluster: more images would be too small to see their HoG
-_FEWEST = 0.25  # of the largest class: less are strangers (`minority`), typical of other clusters
+_FEWEST = 0.25  # of the largest class: fewer came with the `minority`
 _MOST_COMPARED = 100  # images of a class; HoG of photos takes a millisecond each
 
 

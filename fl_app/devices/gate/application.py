@@ -144,6 +144,9 @@ class Gate:
             return
         except FullError:
             await _refuse(scope, send, 503, "too much at a time, to try again")
+        except RefusedPushError as refused:
+            # At 403, a SuperNode drops what it wanted to send, and goes on.
+            await _refuse(scope, send, 403, str(refused))
         except _RefusedError as refused:
             await _refuse(scope, send, refused.status, str(refused))
 
@@ -158,7 +161,7 @@ class Gate:
         async with pushing.one_push() if pushing is not None else nullcontext():
             body = await _body(receive, held)
             if path == _PUSH_MESSAGES:
-                _check(body)
+                check_push(bytes(body))
             # Given back with the head of the answer, which devices may read slowly.
             async with self._turn(path, device):
                 if connection is not None and connection.is_closed:
@@ -284,14 +287,6 @@ async def _body(receive: Receive, held: Held) -> bytearray:
         # Not 408, at which SuperNodes give up: a line may be slow for once.
         raise _RefusedError(503, "it took too long to send its body") from None
     return body
-
-
-def _check(push: bytearray) -> None:
-    try:
-        check_push(bytes(push))
-    except RefusedPushError as refused:
-        # At 403, a SuperNode drops what it wanted to send, and goes on.
-        raise _RefusedError(403, str(refused)) from None
 
 
 async def _slices(body: bytearray) -> AsyncIterator[bytes]:

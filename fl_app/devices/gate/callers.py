@@ -157,14 +157,7 @@ class Callers:
 
     @contextmanager
     def request(self, key: bytes, address: str) -> Iterator[Held]:
-        """Make room for a request for the length of the block.
-
-        Parameters
-        ----------
-        key : bytes
-            Who signed it.
-        address : str
-            Where it comes from.
+        """Make room for a request, signed with `key`, for the length of the block.
 
         Raises
         ------

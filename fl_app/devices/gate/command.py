@@ -91,7 +91,7 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     written = f"[{host}]:{port}" if host and ":" in host else f"{host}:{port}"
     if not host or not port or written != text.lower():
         raise ValueError(
-            f"{option} {text!r} is no HOST:PORT: give for example 127.0.0.1:8000, "
+            f"{option} {text!r} is not HOST:PORT: give for example 127.0.0.1:8000, "
             "fl.example.org:9092 or [::1]:9092."
         )
     return host, port
@@ -100,10 +100,7 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
 def server_tls(folder: Path) -> ssl.SSLContext:
     """Return how the gate shows devices who it is: with server.crt, in TLS 1.2 or later.
 
-    Raises
-    ------
-    ValueError
-        If the certificate or its key is missing, unreadable or not the other's.
+    A ValueError says which file is missing or unreadable, or that the two do not belong together.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -121,10 +118,7 @@ def server_tls(folder: Path) -> ssl.SSLContext:
 def superlink_tls(folder: Path) -> ssl.SSLContext:
     """Return how the gate checks that it speaks to the SuperLink: against ca.crt alone.
 
-    Raises
-    ------
-    ValueError
-        If ca.crt is missing or is no certificate.
+    A ValueError says that ca.crt is missing or is not a certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -133,7 +127,7 @@ def superlink_tls(folder: Path) -> ssl.SSLContext:
         context.load_verify_locations(authority)
     except ssl.SSLError as error:
         raise ValueError(
-            f"{authority} is no certificate: bring back the one that `fedkin certificates` made."
+            f"{authority} is not a certificate: bring back the one that `fedkin certificates` made."
         ) from error
     return context
 

@@ -27,12 +27,8 @@ class RefusedPushError(Exception):
 def check_push(body: bytes) -> None:
     """Refuse what a device may not send to `push-messages`.
 
-    That the caller is the node that it says it is, the SuperLink checks by its key.
-
-    Parameters
-    ----------
-    body : bytes
-        Of the request: a `PushMessagesRequest`.
+    That is a `PushMessagesRequest`. That the caller is the node that it says it is, the SuperLink
+    checks by its key.
 
     Raises
     ------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,32 +17,19 @@ from fl_app.report.pictures.figure import (
     label_axes,
     new_figure,
     percent_axis,
-    save,
 )
 from fl_app.report.pictures.style import INK, LABEL_SIZE, MUTED, SMALL_SIZE, strategy_styles
 
 
-def draw_accuracy_per_client(path: Path, accuracies: Mapping[str, NDArray[np.float64]]) -> Path:
+def clients_figure(accuracies: Mapping[str, NDArray[np.float64]]) -> Figure:
     """Draw how accuracy is spread over the clients, one row per strategy.
 
     Parameters
     ----------
-    path : Path
-        The PNG to write.
     accuracies : mapping of str to NDArray[np.float64], shape (S, K)
         For each strategy the accuracy of each client in each seed, in [0, 1]. NaN stands for a
         client that failed: it gets no dot, and the row says how many failed.
-
-    Returns
-    -------
-    Path
-        The PNG that was written.
     """
-    return save(clients_figure(accuracies), path)
-
-
-def clients_figure(accuracies: Mapping[str, NDArray[np.float64]]) -> Figure:
-    """Return the figure that `draw_accuracy_per_client` saves."""
     styles = strategy_styles(accuracies)
     labels = ["\n".join(textwrap.wrap(name, 24)) for name in accuracies]
     lines = 1 + max(label.count("\n") for label in labels)

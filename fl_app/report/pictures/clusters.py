@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from clients.hog import CELLS_PER_BLOCK, ORIENTATIONS, default_cell
-from fl_app.report.pictures.figure import new_figure, save, short_name
-from fl_app.report.pictures.style import (
-    GRID,
-    INK,
-    LABEL_SIZE,
-    LINE_HEIGHT,
-    MUTED,
-    SMALL_SIZE,
-    TITLE_SIZE,
-    WIDTH,
-    task_colour,
-)
+from clients.hog import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
+from fl_app.report.pictures import style
+from fl_app.report.pictures.figure import new_figure, short_name
 from fl_app.report.typical import TypicalImages
 from fl_core.extras import load_extra
 
@@ -39,20 +28,18 @@ _LETTERS = 15  # of small text that fit into an inch
 _WEAKEST = 0.03  # of the strongest: shorter strokes would be dots
 
 
-def draw_clusters(
-    path: Path,
+def clusters_figure(
     clusters: Sequence[TypicalImages],
     num_clusters: int,
     found_by: str,
-    *,
     task_names: Sequence[str],
-) -> Path:
+) -> Figure:
     """Draw typical images of each cluster, each beside its histogram of oriented gradients.
+
+    In one pair of axes, in inches, y downwards.
 
     Parameters
     ----------
-    path : Path
-        The PNG to write.
     clusters : sequence of TypicalImages
         From top to bottom.
     num_clusters : int
@@ -61,44 +48,31 @@ def draw_clusters(
         What found the clusters.
     task_names : sequence of str
         What to call the tasks; task t is `task_names[t]`.
-
-    Returns
-    -------
-    Path
-        The PNG that was written.
     """
-    return save(clusters_figure(clusters, num_clusters, found_by, task_names), path)
-
-
-def clusters_figure(
-    clusters: Sequence[TypicalImages],
-    num_clusters: int,
-    found_by: str,
-    task_names: Sequence[str],
-) -> Figure:
-    """Return the figure that `draw_clusters` saves: one pair of axes, in inches, y downwards."""
     if not clusters:
         raise ValueError("there is no cluster to draw")
     height, width = clusters[0].images.shape[2:]
     note = _note(height, width, len(clusters), num_clusters)
-    pitch = (WIDTH - _LEFT - _MARGIN) / max(len(one.images) for one in clusters)
+    pitch = (style.WIDTH - _LEFT - _MARGIN) / max(len(one.images) for one in clusters)
     pixel = min(_LARGEST, (pitch - 1.5 * _GAP) / 2) / max(height, width)
     row = _HEADER + pixel * height + _CAPTION
-    top = _TITLE + LINE_HEIGHT * (note.count("\n") + 1) + _GAP
+    top = _TITLE + style.LINE_HEIGHT * (note.count("\n") + 1) + _GAP
     total = top + (row + _GAP) * len(clusters)
 
     figure = new_figure("", total)
     # Dozens of small axes would take seconds.
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(total, 0))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, style.WIDTH), ylim=(total, 0))
     axes.set_axis_off()
     figure.set_layout_engine("none")  # or the title would push the axes down
     title = f"What HoG sees in the clusters of {found_by}"
-    _write(axes, 0.06, _MARGIN, title, fontsize=TITLE_SIZE, fontweight="bold")
-    _write(axes, 0.06, _TITLE, note, color=MUTED, linespacing=1.2)
+    _write(axes, 0.06, _MARGIN, title, fontsize=style.TITLE_SIZE, fontweight="bold")
+    _write(axes, 0.06, _TITLE, note, color=style.MUTED, linespacing=1.2)
     for place, one in enumerate(clusters):
         y = top + (row + _GAP) * place
         _draw_strip(axes, y, row, one)
-        _write(axes, _LEFT, y, f"Cluster {one.cluster}", fontsize=LABEL_SIZE, fontweight="bold")
+        _write(
+            axes, _LEFT, y, f"Cluster {one.cluster}", fontsize=style.LABEL_SIZE, fontweight="bold"
+        )
         _write(axes, _LEFT + 0.85, y + 0.015, _describe(one, task_names))
         for column, (image, caption) in enumerate(zip(one.images, one.captions, strict=True)):
             x = _LEFT + pitch * column
@@ -112,12 +86,12 @@ def clusters_figure(
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
-    style: dict[str, Any] = {"fontsize": SMALL_SIZE, "color": INK, "va": "top"}
-    axes.text(x, y, text, **style | options)
+    defaults: dict[str, Any] = {"fontsize": style.SMALL_SIZE, "color": style.INK, "va": "top"}
+    axes.text(x, y, text, **defaults | options)
 
 
 def _note(height: int, width: int, shown: int, num_clusters: int) -> str:
-    down, across = default_cell(height, width)
+    down, across = cell_size(height, width)
     parts = [
         "Left: the training image whose HoG is nearest to the mean of its class in the cluster.",
         f"Right: its HoG. In each {down} × {across} cell, {ORIENTATIONS} strokes show how strong "
@@ -141,7 +115,7 @@ def _describe(one: TypicalImages, task_names: Sequence[str]) -> str:
     text = f"{clients}, true task{'s' * (len(tasks) > 1)}: "
     left_out = one.num_classes - len(one.images)
     ending = f" · {left_out} more class{'es' * (left_out > 1)}" if left_out else ""
-    room = int(_LETTERS * (WIDTH - _LEFT - 0.85 - _MARGIN))
+    room = int(_LETTERS * (style.WIDTH - _LEFT - 0.85 - _MARGIN))
     return short_name(text + "; ".join(tasks), room - len(ending)) + ending
 
 
@@ -149,7 +123,7 @@ def _draw_strip(axes: Axes, y: float, row: float, one: TypicalImages) -> None:
     """Draw a strip in the colours of the true tasks, as long as they have clients."""
     for task, count in one.tasks.items():
         share = row * count / one.num_clients
-        axes.add_patch(Rectangle((_MARGIN, y), _STRIP, share, color=task_colour(task), lw=0))
+        axes.add_patch(Rectangle((_MARGIN, y), _STRIP, share, color=style.task_colour(task), lw=0))
         y += share
 
 
@@ -187,7 +161,7 @@ def _show_hog(
         Inches that a pixel takes.
     image : NDArray[np.uint8], shape (C, H, W)
     """
-    cell = default_cell(*image.shape[1:])
+    cell = cell_size(*image.shape[1:])
     strengths = edge_strengths(image)
     rows, columns, _ = strengths.shape
     right, bottom = columns * cell[1], rows * cell[0]
@@ -195,7 +169,7 @@ def _show_hog(
     grid += [[(x, 0), (x, bottom)] for x in range(0, right + 1, cell[1])]
     shares = strengths / max(strengths.max(), 1e-12)
     lines = strokes(shares, cell)[shares > _WEAKEST]
-    for segments, colour, width in ((np.array(grid), GRID, 0.6), (lines, INK, 0.9)):
+    for segments, colour, width in ((np.array(grid), style.GRID, 0.6), (lines, style.INK, 0.9)):
         axes.add_collection(
             LineCollection(
                 list(np.array(corner) + pixel * segments),
@@ -224,7 +198,7 @@ def edge_strengths(image: NDArray[np.uint8]) -> NDArray[np.float64]:
     blocks = hog(
         image.transpose(1, 2, 0),
         orientations=ORIENTATIONS,
-        pixels_per_cell=default_cell(*image.shape[1:]),
+        pixels_per_cell=cell_size(*image.shape[1:]),
         cells_per_block=(CELLS_PER_BLOCK, CELLS_PER_BLOCK),
         block_norm="L2-Hys",
         feature_vector=False,

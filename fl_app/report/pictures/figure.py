@@ -19,24 +19,18 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
-from fl_app.report.pictures.style import (
-    GRID,
-    INK,
-    LABEL_SIZE,
-    LINE_HEIGHT,
-    MUTED,
-    SMALL_SIZE,
-    TITLE_SIZE,
-    WIDTH,
-)
+from fl_app.report.pictures import style
 from fl_core.files import replacing
+from fl_core.text import printable
 
 
 def new_figure(title: str, height: float) -> Figure:
     """Return a figure as wide as all others, and as high as told, in inches."""
-    figure = Figure(figsize=(WIDTH, height), dpi=150, layout="constrained", facecolor="white")
+    figure = Figure(figsize=(style.WIDTH, height), dpi=150, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=TITLE_SIZE, fontweight="bold", color=INK)
+    figure.suptitle(
+        title, x=0.01, ha="left", fontsize=style.TITLE_SIZE, fontweight="bold", color=style.INK
+    )
     return figure
 
 
@@ -73,12 +67,12 @@ def index_ticks(axis: Axis, labels: Sequence[object], inches: float) -> None:
     texts = [str(label) for label in labels]
     room = inches / len(texts)
     # Digits and letters are about 0.62 of the font size wide.
-    width = (0.62 * max(map(len, texts)) + 0.3) * SMALL_SIZE / 72
+    width = (0.62 * max(map(len, texts)) + 0.3) * style.SMALL_SIZE / 72
     flat = isinstance(axis, XAxis) and width <= room
-    step = 1 if flat else math.ceil(0.9 * LINE_HEIGHT / room)
+    step = 1 if flat else math.ceil(0.9 * style.LINE_HEIGHT / room)
     rotation = 90 if isinstance(axis, XAxis) and not flat else 0
     axis.set_ticks(
-        range(0, len(texts), step), texts[::step], fontsize=SMALL_SIZE, rotation=rotation
+        range(0, len(texts), step), texts[::step], fontsize=style.SMALL_SIZE, rotation=rotation
     )
 
 
@@ -98,19 +92,20 @@ def percent_axis(axis: Axis, groups: Iterable[NDArray[Any]]) -> None:
     # At least ten points in at most eight steps of 2, 5 or 10: the ticks are whole percents.
     axis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-    axis.grid(color=GRID, lw=0.8)
+    axis.grid(color=style.GRID, lw=0.8)
     axis.axes.set_axisbelow(True)
 
 
 def label_axes(axes: Axes, across: str, up: str) -> None:
     """Name both axes."""
-    axes.set_xlabel(across, fontsize=LABEL_SIZE)
-    axes.set_ylabel(up, fontsize=LABEL_SIZE)
-    axes.tick_params(labelsize=SMALL_SIZE)
+    axes.set_xlabel(across, fontsize=style.LABEL_SIZE)
+    axes.set_ylabel(up, fontsize=style.LABEL_SIZE)
+    axes.tick_params(labelsize=style.SMALL_SIZE)
 
 
 def short_name(name: str, longest: int) -> str:
     """Return a name of at most so many characters, as matplotlib shows it."""
+    name = printable(name)
     shown = name if len(name) <= longest else name[: longest - 1] + "…"
     return shown.replace("$", r"\$")  # or matplotlib would read a formula
 
@@ -119,7 +114,7 @@ def keep_spines(axes: Axes, *sides: str) -> None:
     """Show only these sides of the frame, and mute them."""
     for side, spine in axes.spines.items():
         spine.set_visible(side in sides)
-        spine.set_color(MUTED)
+        spine.set_color(style.MUTED)
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
@@ -131,7 +126,7 @@ def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
             labels=labels,
             loc="outside lower center",
             ncols=math.ceil(len(labels) / rows),
-            fontsize=SMALL_SIZE,
+            fontsize=style.SMALL_SIZE,
             frameon=False,
             handlelength=2.4,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,43 +15,31 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
+from fl_app.report.pictures import style
 from fl_app.report.pictures.figure import (
     check_shape,
     index_ticks,
     legend_below,
     new_figure,
     runs_of_equals,
-    save,
+    short_name,
     spread,
-)
-from fl_app.report.pictures.style import (
-    FAINT,
-    INK,
-    LABEL_SIZE,
-    LINE_HEIGHT,
-    MUTED,
-    SMALL_SIZE,
-    task_colour,
 )
 
 _NOISE = "#D55E00"
 _COUNT_COLOURS = LinearSegmentedColormap.from_list("counts", ("#ffffff", "#9ecae1", "#08306b"))
 
 
-def draw_label_counts(
-    path: Path,
+def labels_figure(
     counts: NDArray[np.int64],
     tasks: Sequence[int] | None,
     class_names: Sequence[str],
-    *,
     true_counts: NDArray[np.int64] | None = None,
-) -> Path:
+) -> Figure:
     """Draw how many samples of each label each client holds, with the clients grouped by task.
 
     Parameters
     ----------
-    path : Path
-        The PNG to write.
     counts : NDArray[np.int64], shape (K, C)
         Samples of each label at each client, after label noise.
     tasks : sequence of K int, optional
@@ -62,28 +49,15 @@ def draw_label_counts(
     true_counts : NDArray[np.int64], shape (K, C), optional
         The same before label noise. If given, it is drawn beside `counts`, where the cells that
         gained samples are then outlined.
-
-    Returns
-    -------
-    Path
-        The PNG that was written.
     """
-    return save(labels_figure(counts, tasks, class_names, true_counts), path)
-
-
-def labels_figure(
-    counts: NDArray[np.int64],
-    tasks: Sequence[int] | None,
-    class_names: Sequence[str],
-    true_counts: NDArray[np.int64] | None = None,
-) -> Figure:
-    """Return the figure that `draw_label_counts` saves."""
     clients, classes = counts.shape
     check_shape("class_names", class_names, (classes,))
     panels = [("", counts)]
     if true_counts is not None:
         check_shape("true_counts", true_counts, (clients, classes))
-        panels = [("true labels", true_counts), (_seen_title(counts, true_counts), counts)]
+        changed = 100 * (counts - true_counts).clip(0).sum() / max(1, counts.sum())
+        seen = f"labels the client sees ({changed:.0f} % changed)"
+        panels = [("true labels", true_counts), (seen, counts)]
     order = list(range(clients))
     if tasks is not None:
         check_shape("tasks", tasks, (clients,))
@@ -98,9 +72,14 @@ def labels_figure(
     norm = PowerNorm(0.5, 0, max(1, *(panel.max() for _, panel in panels)))
     for axes, (title, panel) in zip(grid.flat, panels, strict=True):
         image = axes.imshow(panel[order], cmap=_COUNT_COLOURS, norm=norm, aspect="auto")
-        axes.set_title(title, loc="left", fontsize=LABEL_SIZE, color=INK)
+        axes.set_title(title, loc="left", fontsize=style.LABEL_SIZE, color=style.INK)
     if tasks is not None:
-        _show_tasks(grid, [tasks[client] for client in order], (5.0 / columns, tall))
+        values = [tasks[client] for client in order]
+        for axes in grid.flat:
+            for _, start, _ in runs_of_equals(values)[1:]:
+                axes.axhline(start - 0.5, color=style.MUTED, lw=0.8)
+        for axes in grid[:, -1]:
+            _name_tasks(axes, values, (5.0 / columns, tall))
     if true_counts is not None and (counts > true_counts).any():
         _outline_gains(figure, grid.flat[-1], (counts > true_counts)[order])
     _label_grid(grid, order, class_names, (5.0 / columns, tall))
@@ -108,28 +87,12 @@ def labels_figure(
     return figure
 
 
-def _seen_title(counts: NDArray[np.int64], true_counts: NDArray[np.int64]) -> str:
-    share = 100 * (counts - true_counts).clip(0).sum() / max(1, counts.sum())
-    return f"labels the client sees ({share:.0f} % changed)"
-
-
-def _show_tasks(
-    grid: NDArray[Any], values: Sequence[int], panel_inches: tuple[float, float]
-) -> None:
-    """Rule off the tasks in every panel, and name them at the end of each row of panels."""
-    for axes in grid.flat:
-        for _, start, _ in runs_of_equals(values)[1:]:
-            axes.axhline(start - 0.5, color=MUTED, lw=0.8)
-    for axes in grid[:, -1]:
-        _name_tasks(axes, values, panel_inches)
-
-
 def _name_tasks(axes: Axes, values: Sequence[int], panel_inches: tuple[float, float]) -> None:
     """Put a bar and the name of each task to the right of its clients."""
     runs = runs_of_equals(values)
     middles = np.array([(start + stop) / 2 / len(values) for _, start, stop in runs])
     wide, tall = panel_inches
-    heights = spread(middles, LINE_HEIGHT / tall)
+    heights = spread(middles, style.LINE_HEIGHT / tall)
     for (task, start, stop), height in zip(runs, heights, strict=True):
         axes.add_patch(
             Rectangle(
@@ -137,7 +100,7 @@ def _name_tasks(axes: Axes, values: Sequence[int], panel_inches: tuple[float, fl
                 0.07 / wide,
                 stop - start,
                 transform=axes.get_yaxis_transform(),
-                color=task_colour(task),
+                color=style.task_colour(task),
                 lw=0,
                 clip_on=False,
             )
@@ -149,8 +112,8 @@ def _name_tasks(axes: Axes, values: Sequence[int], panel_inches: tuple[float, fl
             f"task {task}",
             transform=axes.transAxes,
             va="center",
-            fontsize=SMALL_SIZE,
-            color=INK,
+            fontsize=style.SMALL_SIZE,
+            color=style.INK,
         )
 
 
@@ -174,17 +137,17 @@ def _label_grid(
     for axes in grid.flat:
         axes.tick_params(length=0)
         for side in axes.spines.values():
-            side.set(color=FAINT, linewidth=0.8)
+            side.set(color=style.FAINT, linewidth=0.8)
     for axes in grid[:, 0]:
         index_ticks(axes.yaxis, order, tall)
-        axes.set_ylabel("client", fontsize=LABEL_SIZE)
+        axes.set_ylabel("client", fontsize=style.LABEL_SIZE)
     for axes in grid[-1]:
-        index_ticks(axes.xaxis, class_names, wide)
-        axes.set_xlabel("label", fontsize=LABEL_SIZE)
+        index_ticks(axes.xaxis, [short_name(name, 100) for name in class_names], wide)
+        axes.set_xlabel("label", fontsize=style.LABEL_SIZE)
 
 
 def _count_bar(figure: Figure, grid: NDArray[Any], image: AxesImage) -> None:
     bar = figure.colorbar(image, ax=grid, location="bottom", aspect=40, pad=0.02)
     bar.ax.xaxis.set_minor_locator(NullLocator())
-    bar.ax.tick_params(labelsize=SMALL_SIZE)
-    bar.ax.set_xlabel("samples (square-root colour scale; white: none)", fontsize=SMALL_SIZE)
+    bar.ax.tick_params(labelsize=style.SMALL_SIZE)
+    bar.ax.set_xlabel("samples (square-root colour scale; white: none)", fontsize=style.SMALL_SIZE)

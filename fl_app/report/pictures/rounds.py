@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from fl_app.report.pictures.figure import (
     legend_below,
     new_figure,
     percent_axis,
-    save,
     spread,
 )
 from fl_app.report.pictures.style import (
@@ -38,25 +36,6 @@ from fl_app.report.pictures.style import (
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 _HEIGHT = 3.9
-
-
-def draw_accuracy_per_round(path: Path, curves: Mapping[str, Curve]) -> Path:
-    """Draw the accuracy over the rounds: a line for the mean of the seeds, a band from min to max.
-
-    Parameters
-    ----------
-    path : Path
-        The PNG to write.
-    curves : mapping of str to Curve
-        For each strategy the rounds, (R,), and the accuracy there, (S, R) for S seeds, in [0, 1].
-        NaN is left out.
-
-    Returns
-    -------
-    Path
-        The PNG that was written.
-    """
-    return save(rounds_figure(curves), path)
 
 
 @dataclass(frozen=True)
@@ -79,7 +58,14 @@ class _Summary:
 
 
 def rounds_figure(curves: Mapping[str, Curve]) -> Figure:
-    """Return the figure that `draw_accuracy_per_round` saves."""
+    """Draw the accuracy over the rounds: a line for the mean of the seeds, a band from min to max.
+
+    Parameters
+    ----------
+    curves : mapping of str to Curve
+        For each strategy the rounds, (R,), and the accuracy there, (S, R) for S seeds, in [0, 1].
+        NaN is left out.
+    """
     summaries = {name: _summary(name, *curve) for name, curve in curves.items()}
     styles = strategy_styles(summaries)
     figure = new_figure("Accuracy per round", _HEIGHT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from fl_app.report.pictures.figure import (
     legend_below,
     new_figure,
     runs_of_equals,
-    save,
     short_name,
 )
 from fl_app.report.pictures.style import FAINT, INK, LABEL_SIZE, MUTED, SMALL_SIZE, task_colour
@@ -36,17 +34,15 @@ from fl_app.report.pictures.style import FAINT, INK, LABEL_SIZE, MUTED, SMALL_SI
 _LONGEST_NAME = 16  # characters of a client's name
 
 
-def draw_similarity(
-    path: Path,
+def similarity_figure(
     similarity: NDArray[np.float64],
     merges: NDArray[np.float64],
     clusters: Sequence[int],
     tasks: Sequence[int] | None,
-    *,
     task_names: Sequence[str] | None = None,
     measure: str = "relevance",
     client_names: Sequence[str] | None = None,
-) -> Path:
+) -> Figure:
     """Draw the relevance between all clients, with the tree and the clusters made from it.
 
     Rows and columns follow the leaves of the tree, so that clusters are blocks on the diagonal.
@@ -54,8 +50,6 @@ def draw_similarity(
 
     Parameters
     ----------
-    path : Path
-        The PNG to write.
     similarity : NDArray[np.float64], shape (K, K)
         Of each pair of clients.
     merges : NDArray[np.float64], shape (K − 1, 4)
@@ -70,28 +64,7 @@ def draw_similarity(
         What `similarity` is.
     client_names : sequence of K str, optional
         What to call the clients; by default, by their index.
-
-    Returns
-    -------
-    Path
-        The PNG that was written.
     """
-    figure = similarity_figure(
-        similarity, merges, clusters, tasks, task_names, measure, client_names
-    )
-    return save(figure, path)
-
-
-def similarity_figure(
-    similarity: NDArray[np.float64],
-    merges: NDArray[np.float64],
-    clusters: Sequence[int],
-    tasks: Sequence[int] | None,
-    task_names: Sequence[str] | None = None,
-    measure: str = "relevance",
-    client_names: Sequence[str] | None = None,
-) -> Figure:
-    """Return the figure that `draw_similarity` saves."""
     clients = len(similarity)
     check_shape("similarity", similarity, (clients, clients))
     check_shape("merges", merges, (clients - 1, 4))
@@ -219,5 +192,5 @@ def _fill_task_strip(axes: Axes, values: Sequence[int], names: Sequence[str] | N
     axes.tick_params(length=0, labelbottom=False)
     axes.set_yticks([0], ["true task"], fontsize=SMALL_SIZE, color=MUTED)
     keep_spines(axes)
-    labels = [f"task {task}" if names is None else names[task] for task in present]
+    labels = [f"task {t}" if names is None else short_name(names[t], 300) for t in present]
     return [Patch(color=c, label=label) for c, label in zip(colours, labels, strict=True)]

@@ -1,0 +1,269 @@
+"""What a run found, as the tables and summary.json say it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from fl_core import protocol
+from fl_core.federation import Federation
+from strategies import ClusteredStrategy, RoundReport
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """One strategy on one seed.
+
+    Attributes
+    ----------
+    strategy, seed
+        What ran.
+    num_clients : int
+        How many there are, those left out included.
+    of_client : dict of int
+        The cluster of each client that was not left out.
+    reports : list of RoundReport
+        One for each round.
+    models : dict of ArrayRecord
+        The final models, as `cluster-C`, or as `client-N` where every client has its own.
+    bytes, seconds : dict
+        As in summary.json.
+    failures : dict of str
+        Why clients were left out, by client index.
+    tasks : list of int, optional
+        The true task of each client, in the last round; unknown on real devices.
+    tasks_per_round : list of lists of int
+        The true task of each client, in each round of `reports`; empty where tasks are unknown.
+    names : list of str, optional
+        What to call the clients, by index, where they have names.
+    not_kept : dict of str
+        Why devices do not have their model, by client index.
+    malicious, newcomers, drifters : tuple of int
+        Clients that attack, that came late, and whose task changed. Accuracies, ARI and
+        NMI are those of the honest ones.
+    """
+
+    strategy: str
+    seed: int
+    num_clients: int
+    of_client: dict[int, int]
+    reports: list[RoundReport]
+    models: dict[str, ArrayRecord]
+    bytes: dict[str, int]
+    seconds: dict[str, float]
+    failures: dict[int, str]
+    tasks: list[int] | None = None
+    tasks_per_round: list[list[int]] = field(default_factory=list)
+    names: list[str] | None = None
+    not_kept: dict[int, str] = field(default_factory=dict)
+    malicious: tuple[int, ...] = ()
+    newcomers: tuple[int, ...] = ()
+    drifters: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        seed: int,
+        strategy: ClusteredStrategy,
+        arrays: ArrayRecord,
+        total_seconds: float,
+        federation: Federation | None = None,
+    ) -> RunResult:
+        """Collect what a strategy that has ended knows."""
+        known: dict[str, Any]
+        if federation is None:
+            num_clients = len(strategy.names)
+            known = {"names": [strategy.names[client] for client in range(num_clients)]}
+        else:
+            num_clients = federation.partition.num_clients
+            rounds = [report.round for report in strategy.reports]
+            known = {
+                "tasks": federation.tasks_at(len(rounds)).tolist(),
+                "tasks_per_round": [federation.tasks_at(number).tolist() for number in rounds],
+                "malicious": federation.malicious,
+                "newcomers": federation.newcomers,
+                "drifters": federation.drifters,
+            }
+        traffic = {
+            "pre-round": strategy.pre_round_traffic,
+            "train": strategy.train_traffic,
+            "evaluate": strategy.evaluate_traffic,
+            "between-servers": strategy.server_traffic,
+        }
+        spent, found = strategy.seconds, strategy.clusters.of_client
+        return cls(
+            strategy=name,
+            seed=seed,
+            num_clients=num_clients,
+            of_client=dict(found),
+            reports=strategy.reports,
+            models=_named_models(strategy, arrays),
+            bytes={
+                f"{what}-{way}": count
+                for what, both in traffic.items()
+                for way, count in (("up", both.up), ("down", both.down))
+            },
+            seconds={
+                "pre-round": spent.pre_round,
+                "train": spent.train,
+                "evaluate": spent.evaluate,
+                "total": total_seconds,
+            },
+            failures={
+                client: strategy.failures.get(client, "did not answer the roll call")
+                for client in range(num_clients)
+                if client not in found
+            },
+            **known,
+        )
+
+    @property
+    def clusters(self) -> list[int]:
+        """Return the cluster of each client, by index; −1: left out, it failed in the pre-round."""
+        return [self.of_client.get(client, -1) for client in range(self.num_clients)]
+
+    @property
+    def accuracies(self) -> NDArray[np.float64]:
+        """Return the final test accuracy of each client, shape (K,); NaN where it has none."""
+        final = self.reports[-1].accuracies
+        return np.array([final.get(client, math.nan) for client in range(self.num_clients)])
+
+    @property
+    def accuracy(self) -> float:
+        """Return the mean over the clients that were tested (spec section 6)."""
+        return self.reports[-1].accuracy
+
+    def spread(self) -> float:
+        """Return the standard deviation over the clients that were tested; NaN if none was."""
+        final = list(self.reports[-1].accuracies.values())
+        return float(np.std(final)) if final else math.nan
+
+    def ari_and_nmi(self) -> tuple[float, float] | None:
+        """Return ARI and NMI of the final clusters against the true tasks, where they are known.
+
+        Over clients that were grouped and are not malicious.
+        """
+        if self.tasks is None:
+            return None
+        return ari_and_nmi(self.tasks, self.of_client, self.malicious)
+
+    def isolated(self) -> float:
+        """Return the share of malicious clients in clusters without an honest one; NaN without."""
+        honest = {c for i, c in enumerate(self.clusters) if i not in self.malicious}
+        grouped = [self.clusters[i] for i in self.malicious if self.clusters[i] >= 0]
+        return float(np.mean([c not in honest for c in grouped])) if grouped else math.nan
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the run's entry in summary.json."""
+        known: dict[str, Any] = {}
+        if (found := self.ari_and_nmi()) is not None:
+            known = {"tasks": self.tasks, "ari": found[0], "nmi": found[1]}
+        if self.names is not None:
+            known["names"] = self.names
+            known["models-not-kept"] = _by_text(self.not_kept)
+        return {
+            "strategy": self.strategy,
+            "seed": self.seed,
+            "num-clients": self.num_clients,
+            "rounds": len(self.reports),
+            "accuracy": self.accuracy,
+            "accuracy-per-client": self.accuracies.tolist(),
+            "accuracy-variance": self.spread() ** 2,
+            "clusters": self.clusters,
+            **known,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            "failures": _by_text(self.failures),
+            **self._events(),
+        }
+
+    def _events(self) -> dict[str, Any]:
+        """Return what is known of malicious clients, newcomers and drift, where there are any."""
+        found: dict[str, Any] = {}
+        if self.malicious:
+            found |= {"malicious": list(self.malicious), "malicious-isolated": self.isolated()}
+        for name, clients in (("newcomers", self.newcomers), ("drifters", self.drifters)):
+            if clients:
+                found[name] = list(clients)
+                found[f"{name}-accuracy-per-round"] = {
+                    str(report.round): float(np.mean(values))
+                    for report in self.reports
+                    if (values := [report.accuracies[c] for c in clients if c in report.accuracies])
+                }
+        return found
+
+
+def _by_text(reasons: Mapping[int, str]) -> dict[str, str]:
+    return {str(client): reason for client, reason in reasons.items()}
+
+
+def _named_models(strategy: ClusteredStrategy, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+    models = protocol.unpack_models(arrays)
+    if strategy.aggregation.per_client:
+        return {f"client-{c}": models[number] for c, number in strategy.model_of_client.items()}
+    return {f"cluster-{c}": model for c, model in enumerate(models)}
+
+
+def ari_and_nmi(
+    tasks: Sequence[int], clusters: Mapping[int, int], left_out: Collection[int] = ()
+) -> tuple[float, float]:
+    """Return the adjusted Rand index and the normalised mutual information of clusters and tasks.
+
+    Parameters
+    ----------
+    tasks : sequence of int
+        The true task of each client.
+    clusters : mapping of int
+        From client to cluster; negative ones and missing clients do not count.
+    left_out : collection of int
+        Clients that do not count either.
+    """
+    pairs = [(tasks[i], c) for i, c in clusters.items() if c >= 0 and i not in left_out]
+    if not pairs:
+        return math.nan, math.nan
+    true, found = zip(*pairs, strict=True)
+    return _scores(true, found)
+
+
+@lru_cache(maxsize=4096)  # tables are written after each run, and clusters seldom change
+def _scores(true: tuple[int, ...], found: tuple[int, ...]) -> tuple[float, float]:
+    return (
+        float(adjusted_rand_score(true, found)),
+        float(normalized_mutual_info_score(true, found)),
+    )
+
+
+def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
+    """Return one row per strategy, in order of appearance: mean and std over seeds.
+
+    The standard deviation is the sample's (n − 1), as in a table of mean ± std over runs; 0 for one
+    seed.
+    """
+    by_strategy: dict[str, list[RunResult]] = {}
+    for run in runs:
+        by_strategy.setdefault(run.strategy, []).append(run)
+    rows = []
+    for name, group in by_strategy.items():
+        means = [run.accuracy for run in group]
+        found = [pair for run in group if (pair := run.ari_and_nmi()) is not None]
+        known = {"ari-mean": float(np.mean([ari for ari, _ in found]))} if found else {}
+        rows.append(
+            {
+                "strategy": name,
+                "accuracy-mean": float(np.mean(means)),
+                "accuracy-std": float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
+                "accuracy-std-over-clients": float(np.mean([run.spread() for run in group])),
+                "accuracy-variance": float(np.mean([run.spread() ** 2 for run in group])),
+                **known,
+            }
+        )
+    return rows

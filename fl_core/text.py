@@ -1,0 +1,40 @@
+"""Text that others wrote, made safe to show: names, classes, what went wrong on a device."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with what a terminal would obey, or a reader not see, written as escapes.
+
+    That is whatever `str.isprintable` refuses: controls, line ends, marks that turn the direction
+    of writing, and bytes that are not text.
+
+    Examples
+    --------
+    >>> print(printable("Zoë \x1b[2J\n"))
+    Zoë \x1b[2J\n
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str, longest: int = 300) -> str:
+    """Return a sentence on one printable line, cut off at `longest` characters.
+
+    Examples
+    --------
+    >>> one_line("the disk" + chr(10) + "is full ")
+    'the disk is full'
+    """
+    line = printable(" ".join(text[: 2 * longest].split()))
+    return line if len(line) <= longest else line[: longest - 2] + " …"
+
+
+def csv_cell(text: str) -> str:
+    """Return a name as the cell of a CSV file, which no spreadsheet takes for a formula.
+
+    Examples
+    --------
+    >>> csv_cell("=1+1"), csv_cell("cat")
+    ("'=1+1", 'cat')
+    """
+    return printable(f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text)

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from clients.features import feature_dimension, feature_map
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import OWN_IMAGES, Config, output_folder
+from fl_app.devices.handing_out import hand_out_models
 from fl_app.grids import ArrivingNodes
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results, RunResult
@@ -25,7 +26,7 @@ from fl_core.extras import need_extra
 from fl_core.federation import simulate_federation
 from fl_core.models import ImageShape
 from fl_core.own_images import Survey, agree
-from strategies import ClusteredStrategy, Conversation, RoundReport
+from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 from strategies.base import Options
 from strategies.catalogue import system_of
 from strategies.flt import SignatureClustering
@@ -92,8 +93,7 @@ def _run_on_devices(config: Config, grid: Grid, checkpoints: Checkpoints) -> Non
         grid,
         {protocol.SEED: config.seed},
         config.pre_round_deadline,
-        by_name=True,
-        names=checkpoints.names,
+        Roster(by_name=True, names=dict(checkpoints.names)),
     )
     roll.call_roll()
     agreement = checkpoints.agreement or agree(_surveys(roll))
@@ -105,10 +105,10 @@ def _run_on_devices(config: Config, grid: Grid, checkpoints: Checkpoints) -> Non
     first = setting_of(config.seed)
     check(first, len(roll.nodes))
     progress = _progress(config)
-    names = [roll.names[client] for client in roll.nodes]
+    names = [roll.roster.names[client] for client in roll.nodes]
     told: dict[str, ConfigRecordValues] = {**agreement.as_config()}
     with checkpoints.only_run():
-        results = Results(resolved(first, len(roll.names), checkpoints.folder))
+        results = Results(resolved(first, len(roll.roster.names), checkpoints.folder))
         progress.meet(names, agreement, config, results.folder)
         _run_all(setting_of, told, grid, roll, results, progress, checkpoints)
 
@@ -122,14 +122,15 @@ def _surveys(roll: Conversation) -> dict[str, Survey]:
         If none is left.
     """
     surveys = {}
-    for client, described in list(roll.descriptions.items()):
+    for client, described in list(roll.roster.descriptions.items()):
         try:
-            surveys[roll.names[client]] = Survey.from_config(described)
+            surveys[roll.roster.names[client]] = Survey.from_config(described)
         except ValueError as error:
             roll.leave_out(client, "survey of images", str(error))
     if not surveys:
         raise RuntimeError(
-            "no device told of its images: " + next(iter(roll.failures.values()), "none is there")
+            "no device told of its images: "
+            + next(iter(roll.roster.failures.values()), "none is there")
         )
     return surveys
 
@@ -165,8 +166,9 @@ def _run_all(
             run, strategy = run_strategy(name, setting, sent, grid, roll, progress, checkpoints)
             if setting.federation is None and not results.runs:
                 card = ConfigRecord({**sent, protocol.STRATEGY: name})
-                run.not_kept.update(strategy.hand_out_models(grid, card))
-                progress.handed_out(run.not_kept, strategy.names)
+                deadline = setting.config.round_deadline
+                run.not_kept.update(hand_out_models(strategy, grid, card, deadline))
+                progress.handed_out(run.not_kept, strategy.training.roster.names)
             results.add_run(run, strategy, setting.federation)
     results.finish()
 
@@ -236,9 +238,10 @@ def run_strategy(
             of_round.losses.pop(client, None)
         report(of_round)
         clusters = strategy.clusters.of_client
-        if strategy.names and known:
+        names = strategy.training.roster.names
+        if names and known:
             for client in sorted(clusters.keys() - known):
-                progress.joined(strategy.names[client], of_round.round, clusters[client])
+                progress.joined(names[client], of_round.round, clusters[client])
         known.update(clusters)
         if checkpoints.is_due(of_round):
             checkpoints.save(name, seed, strategy, seconds())
@@ -252,7 +255,7 @@ def run_strategy(
         "on_round": on_round,
         "pre_round_timeout": config.pre_round_deadline,
         # In a simulation, clients are asked again: they forget what an earlier strategy left there.
-        "roll": roll if federation is None else None,
+        "met": roll.roster if federation is None else None,
     }
     strategy = build_strategy(name, setting, options)
     if checkpoint is not None:

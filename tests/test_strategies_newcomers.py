@@ -5,7 +5,7 @@ import pytest
 from flwr.app import ConfigRecord
 
 from strategies import FedHC, Flt, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
-from strategies.conversation import one_line
+from strategies.replies import one_line
 from tests.local_grid import LocalGrid
 from tests.toy_app import (
     ENCODER,

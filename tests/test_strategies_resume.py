@@ -75,8 +75,8 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(make, after, tmp_path):
     assert resumed.clusters.of_client == undisturbed.clusters.of_client
     assert resumed.clusters.neighbours == undisturbed.clusters.neighbours
     assert resumed.model_of_client == undisturbed.model_of_client
-    assert resumed.train_traffic == undisturbed.train_traffic
-    assert resumed.evaluate_traffic == undisturbed.evaluate_traffic
+    assert resumed.training.train_traffic == undisturbed.training.train_traffic
+    assert resumed.training.evaluate_traffic == undisturbed.training.evaluate_traffic
     assert sorted(found.train_metrics_clientapp) == rounds
     for round_number in rounds:
         assert (
@@ -205,7 +205,7 @@ def test_a_checkpoint_is_not_changed_by_what_follows():
 def test_models_that_clients_share_are_stored_once(tmp_path):
     strategy = STRATEGIES["flt-graph"]()
     run(strategy, grid(), 1, initial=protocol.to_record({"w": np.zeros((10_000, 2), np.float32)}))
-    assert len({id(model) for model in strategy._models}) == 3
+    assert len({id(model) for model in strategy.training.models}) == 3
     save_checkpoint(tmp_path / "c", strategy.checkpoint())
     # Three groups' models and the initial one.
     assert (tmp_path / "c").stat().st_size < 4.3 * 80_000

@@ -30,7 +30,7 @@ from strategies import (
     SpectralClustering,
     UpdateClustering,
 )
-from strategies.conversation import error_text
+from strategies.replies import error_text
 from tests.local_grid import LocalGrid
 from tests.toy_app import (
     ENCODER,
@@ -521,14 +521,15 @@ def test_bytes_are_those_of_the_papers_exchange():
     # Up: 7 clients, 8 × 3 float32 eigenvectors and 7 float64 relevances; headers are small.
     vectors, relevances = 8 * 3 * 4, 7 * 8
     header = 128  # of an array on the wire
-    assert strategy.pre_round_traffic.up == 7 * (
+    training = strategy.training
+    assert training.pre_round_traffic.up == 7 * (
         vectors + header + relevances + len("relevances") + 8 + len("client-index")
     )
     # Down: everybody's eigenvectors to everybody.
-    assert strategy.pre_round_traffic.down == 7 * (7 * vectors + header)
+    assert training.pre_round_traffic.down == 7 * (7 * vectors + header)
     model = sum(len(array.data) for array in MODEL.values())
-    assert strategy.train_traffic.down == 2 * 7 * model
-    assert strategy.train_traffic.up == 2 * 7 * (model + 16 + len("num-examples") + len("loss"))
+    assert training.train_traffic.down == 2 * 7 * model
+    assert training.train_traffic.up == 2 * 7 * (model + 16 + len("num-examples") + len("loss"))
 
 
 def test_the_gram_matrix_never_leaves_and_does_not_stay():
@@ -544,8 +545,8 @@ def test_a_strategy_can_be_started_again(make):
     again = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
     assert_same_bits(strategy, again, fresh, run(fresh, LocalGrid(toy_app(TASKS), 7), rounds=2))
     assert len(strategy.reports) == 2
-    assert strategy.train_traffic == fresh.train_traffic
-    assert strategy.pre_round_traffic == fresh.pre_round_traffic
+    assert strategy.training.train_traffic == fresh.training.train_traffic
+    assert strategy.training.pre_round_traffic == fresh.training.pre_round_traffic
 
 
 def test_the_initial_model_is_left_as_it_was():

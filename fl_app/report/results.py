@@ -90,17 +90,15 @@ class RunResult:
         federation: Federation | None = None,
     ) -> RunResult:
         """Collect what a strategy that has ended knows."""
-        pre, train, test, servers = (
-            strategy.pre_round_traffic,
-            strategy.train_traffic,
-            strategy.evaluate_traffic,
-            strategy.server_traffic,
-        )
-        spent = strategy.seconds
+        training = strategy.training
+        names = training.roster.names
+        pre, train = training.pre_round_traffic, training.train_traffic
+        test, servers = training.evaluate_traffic, training.server_traffic
+        spent = training.seconds
         known: dict[str, Any] = {}
         if federation is None:
-            num_clients = len(strategy.names)
-            known["names"] = [strategy.names[client] for client in range(num_clients)]
+            num_clients = len(names)
+            known["names"] = [names[client] for client in range(num_clients)]
         else:
             num_clients = federation.partition.num_clients
             known = {

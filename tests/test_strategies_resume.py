@@ -6,13 +6,12 @@ import pytest
 from fl_core import protocol
 from fl_core.checkpoint import load_checkpoint, save_checkpoint
 from strategies import Cfl, Flt
-from tests.local_grid import LocalGrid
-from tests.test_strategies_newcomers import Visits
+from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
+    PATHS,
     STRATEGIES,
     TASKS,
-    every_strategy,
     fail,
     groups,
     in_rounds,
@@ -56,9 +55,12 @@ def same_models(one, other):
         assert found.tobytes() == wanted.tobytes()
 
 
-@every_strategy
-@pytest.mark.parametrize("after", [1, 3, ROUNDS])
-def test_a_resumed_run_ends_as_an_undisturbed_one(make, after, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [*((name, 3) for name in STRATEGIES), *((name, n) for name in PATHS for n in (1, ROUNDS))],
+)
+def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
+    make = STRATEGIES[name]
     options = {"fraction_train": 0.6, "seed": 3}
     undisturbed = make(**options)
     wanted = run(undisturbed, grid(), ROUNDS)
@@ -85,16 +87,16 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(make, after, tmp_path):
         )
 
 
-@every_strategy
-def test_clustering_is_not_asked_for_again(make, tmp_path):
+@pytest.mark.parametrize("name", ["rcc-pfl", "flt", "pca-km-hc"])
+def test_clustering_is_not_asked_for_again(name, tmp_path):
+    make = STRATEGIES[name]
     cut_off(make, 2, tmp_path / "c")
     resumed = make()
     resumed.resume(load_checkpoint(tmp_path / "c"))
     again = grid()
     run(resumed, again, ROUNDS)
-    kinds = {m.metadata.message_type for m in again.sent if m.metadata.group_id in ("2", "pre")}
-    assert kinds <= {"query.describe"}
-    assert not any("spectrum" in m.metadata.message_type for m in again.sent)
+    kinds = {m.metadata.message_type for m in again.sent}
+    assert kinds == {"query.describe", "train", "evaluate"}
 
 
 def test_starting_again_without_a_checkpoint_starts_from_the_beginning(tmp_path):
@@ -146,12 +148,12 @@ def test_cfl_remembers_the_longest_update(tmp_path):
     assert resumed.clustering._longest > 0
 
 
-@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph", "pca-km-hc"])
+@pytest.mark.parametrize("name", ["rcc-pfl", "flt-graph", "pca-km-hc"])
 def test_a_client_that_had_failed_and_one_that_is_new_are_placed_after_the_resumption(
     name, tmp_path
 ):
     make = STRATEGIES[name]
-    query = "spectrum" if name in ("rcc-pfl", "mt-hfl") else "signature"
+    query = "spectrum" if name == "rcc-pfl" else "signature"
     strategy = make(on_round=lambda report: save_checkpoint(tmp_path / "c", strategy.checkpoint()))
     broken = toy_app(TASKS, {(f"query.{query}", 5): fail})
     run(strategy, Visits(broken, 7, {6: range(9)}), 2)

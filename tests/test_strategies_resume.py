@@ -76,6 +76,7 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
     assert resumed.reports == undisturbed.reports
     assert resumed.clusters.of_client == undisturbed.clusters.of_client
     assert resumed.clusters.neighbours == undisturbed.clusters.neighbours
+    assert resumed.training.num_examples == undisturbed.training.num_examples
     assert resumed.model_of_client == undisturbed.model_of_client
     for kind in ("pre_round", "train", "evaluate", "server"):  # the roll call counts once
         assert getattr(resumed.training, f"{kind}_traffic") == getattr(

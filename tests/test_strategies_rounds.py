@@ -279,6 +279,14 @@ def test_a_round_in_which_all_fail_is_an_error():
     assert set(strategy.reports[0].accuracies) == set(range(7))
 
 
+def test_a_round_in_which_all_that_were_drawn_fail_is_lost_and_the_next_one_goes_on(caplog):
+    app = toy_app(spoil={("train", client): in_rounds(1) for client in range(3)})
+    strategy = Single(fraction_train=0.4)
+    run(strategy, LocalGrid(app, 3), rounds=2)
+    assert "round 1 is lost: no participant sent a usable model" in caplog.text
+    assert strategy.reports[0].accuracy == 0 < strategy.reports[1].accuracy
+
+
 def test_replies_that_are_lost_are_failures(caplog):
     grid = LocalGrid(
         toy_app(),

@@ -47,6 +47,7 @@ from fl_core.datasets import load_dataset
 from fl_core.files import replacing
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate, average_relevance
+from strategies.roster import Roster
 from strategies.spectral import SpectralClustering
 
 DEVICES = (100, 1_000, 10_000)
@@ -210,7 +211,7 @@ def ask_everybody(devices: int, relevance: str, dimension: int) -> OnPaper:
     count = USUAL_EIGENVECTORS[relevance]
     grid = OnPaper((dimension, count))
     nodes = np.random.default_rng(0).integers(1, 2**63, devices).tolist()
-    conversation = Conversation(grid, {protocol.SEED: 0}, 600, nodes=dict(enumerate(nodes)))
+    conversation = Conversation(grid, {protocol.SEED: 0}, 600, Roster(dict(enumerate(nodes))))
     with suppress(_Sent):
         SpectralClustering(num_eigenvectors=count, relevance=relevance).find(conversation)
     return grid

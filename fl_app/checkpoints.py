@@ -42,7 +42,7 @@ class Checkpoints:
     agreement : Agreement, optional
         Of the devices of an interrupted run; to be set in a new one.
     names : dict of str
-        From client index to the device's name; kept up to date by whoever meets devices.
+        From client index to the device's name, of an interrupted run.
     num_clients : int
         Of an interrupted simulation; to be set in a new one. On devices, 0.
 
@@ -116,13 +116,12 @@ class Checkpoints:
 
     def save(self, name: str, seed: int, strategy: ClusteredStrategy, seconds: float) -> None:
         """Write a strategy's checkpoint, whole or not at all, in the place of its last one."""
-        self.names.update(strategy.names)
         save_checkpoint(
             self._path(name, seed),
             {
                 "options": self._options,
                 "agreement": self.agreement and self.agreement.as_config(),
-                "names": self.names,
+                "names": dict(strategy.training.roster.names),
                 "num-clients": self.num_clients,
                 "seconds": seconds,
                 "strategy": strategy.checkpoint(),

@@ -105,7 +105,7 @@ def run_strategy(
             "seed": seed,
             "on_round": on_round,
             "pre_round_timeout": config.pre_round_deadline,
-            "roll": world.roll,
+            "met": world.met,
         },
     )
     if checkpoint is not None:

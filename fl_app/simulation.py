@@ -31,7 +31,7 @@ class Simulation:
         All of them, and those that are no newcomers.
     told : dict
         What every message tells a client, beside the seed.
-    roll : None
+    met : None
         Each strategy asks the clients again who they are: they forget what an earlier one left.
 
     Raises
@@ -40,7 +40,7 @@ class Simulation:
         If another number of nodes is connected than there should be.
     """
 
-    roll = None
+    met = None
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
         self._config, self._grid = config, grid

@@ -1,7 +1,7 @@
 """What happens on the server: clusterings, aggregations, and the strategies made of them."""
 
 from strategies.aggregation import Aggregation, ClusterMean, GraphMean
-from strategies.base import ClusteredStrategy, RoundReport
+from strategies.base import ClusteredStrategy
 from strategies.catalogue import (
     Cfl,
     FedHC,
@@ -32,8 +32,10 @@ from strategies.flt import SignatureClustering
 from strategies.ifca import LossClustering
 from strategies.mt_hfl import LpsGps
 from strategies.pca_km_hc import LinearSignatureClustering
+from strategies.roster import Roster
 from strategies.rounds import Clusters, Round, Update
 from strategies.spectral import SpectralClustering
+from strategies.training import RoundReport, Training
 
 __all__ = [
     "Aggregation",
@@ -63,12 +65,14 @@ __all__ = [
     "RandomClusters",
     "RccPfl",
     "RecursiveBipartition",
+    "Roster",
     "Round",
     "RoundReport",
     "SignatureClustering",
     "Single",
     "SingleCluster",
     "SpectralClustering",
+    "Training",
     "Update",
     "UpdateClustering",
 ]

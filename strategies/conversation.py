@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, ConfigRecordValues, Message, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fl_core import protocol
 from fl_core.text import one_line
+from strategies.replies import sort_replies
+from strategies.roster import Roster
 
 logger = logging.getLogger(__name__)
-
-_ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
-_LONGEST_NAME = 100
-_NO_ANSWER = "no answer in time"
-# Flower says so, too, if it looks first: messages expire with our deadlines.
-_REASONS = {
-    ErrorCode.MESSAGE_UNAVAILABLE: _NO_ANSWER,
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: _NO_ANSWER,
-    ErrorCode.NODE_UNAVAILABLE: "it is no longer connected",
-}
 
 
 @dataclass
@@ -34,47 +23,6 @@ class Traffic:
 
     down: int = 0
     up: int = 0
-
-
-def error_text(message: Message) -> str:
-    """Return what went wrong, in a few words and without Flower's wrapping of class names."""
-    code = message.error.code
-    reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
-    wrapped = re.fullmatch(r"<class '[^']*'>:<'(.*)'>", reason, re.DOTALL)
-    return one_line(wrapped.group(1) if wrapped else reason)
-
-
-def sort_replies(
-    asked: Mapping[int, int], replies: Iterable[Message]
-) -> tuple[dict[int, Message], dict[int, str]]:
-    """Tell answers from failures, both by client index in ascending order.
-
-    Parameters
-    ----------
-    asked : mapping
-        From the node ids that were asked to their client indices.
-    replies : iterable of Message
-        What came back, in any order.
-
-    Returns
-    -------
-    answers, failures : dict of Message, dict of str
-        A client that was asked and did not answer is a failure, too.
-    """
-    answers: dict[int, Message] = {}
-    failures: dict[int, str] = {}
-    for reply in replies:
-        client = asked.get(reply.metadata.src_node_id)
-        if client is None:
-            continue
-        if reply.has_error():
-            failures[client] = error_text(reply)
-        else:
-            answers[client] = reply
-    for client in asked.values():
-        if client not in answers:
-            failures.setdefault(client, _NO_ANSWER)
-    return dict(sorted(answers.items())), dict(sorted(failures.items()))
 
 
 @dataclass(eq=False)
@@ -89,17 +37,8 @@ class Conversation:
         Entries of the config record that each query carries (the seed, say).
     timeout : float
         Seconds to wait for the replies to one query; after that, nodes no longer get it.
-    nodes : dict of int
-        From client index to node id, ascending: the clients still in.
-    by_name : bool
-        Whether nodes give a name instead of an index. Names get indices in alphabetical order,
-        newcomers' the next ones; a name keeps its index.
-    names : dict of str
-        From client index to name.
-    descriptions : dict of ConfigRecord
-        From client index to what else its node said in the roll call.
-    failures : dict of str
-        From client index to why it is out.
+    roster : Roster
+        Who is asked.
     traffic, training_traffic : Traffic
         Bytes of queries so far: those that find clusters, and those that are part of a round's
         training (IFCA's models).
@@ -112,17 +51,16 @@ class Conversation:
     grid: Grid
     config: Mapping[str, ConfigRecordValues]
     timeout: float
-    nodes: dict[int, int] = field(default_factory=dict)
-    by_name: bool = False
-    names: dict[int, str] = field(default_factory=dict)
-    descriptions: dict[int, ConfigRecord] = field(default_factory=dict)
-    failures: dict[int, str] = field(default_factory=dict)
+    roster: Roster = field(default_factory=Roster)
     traffic: Traffic = field(default_factory=Traffic)
     training_traffic: Traffic = field(default_factory=Traffic)
     server_round: int = 0
     models_at: dict[int, Sequence[protocol.NDArrays]] = field(default_factory=dict)
-    _connected: set[int] = field(default_factory=set)
-    _attempts: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def nodes(self) -> dict[int, int]:
+        """Return the clients still in: from client index to node id, ascending."""
+        return self.roster.nodes
 
     def call_roll(self) -> None:
         """Ask every connected node for its client index.
@@ -136,103 +74,19 @@ class Conversation:
         RuntimeError
             If no node answers.
         """
-        found, failures = self._new_clients(twice_is_an_error=True)
+        found, failures = self._meet(twice_is_an_error=True)
         if not found:
             raise RuntimeError("no client answered: " + _first_reason(failures))
-        self.nodes = found
-
-    def go_on_from(self, roll: Conversation) -> None:
-        """Take over the clients that answered another conversation's roll call."""
-        self.by_name = roll.by_name
-        self.nodes = dict(roll.nodes)
-        self.failures.update(roll.failures)
-        self._connected = set(roll._connected)
-        self._attempts = Counter(roll._attempts)
-
-    def connected(self) -> list[int]:
-        """Return the clients whose nodes were connected when one looked last."""
-        return [client for client, node in self.nodes.items() if node in self._connected]
+        self.roster.admit(found)
 
     def admit_newcomers(self) -> list[int]:
         """Ask nodes that were not connected before for their index, and return those let in.
 
         A client that was left out is a newcomer, too, when it has reconnected, and once or twice
-        more while it stays connected: it may have been slow. An index that another node has is
-        refused, unless that node is gone.
+        more while it stays connected: it may have been slow.
         """
-        found, _ = self._new_clients(twice_is_an_error=False)
-        newcomers = []
-        for client, node in found.items():
-            if client not in self.nodes:
-                newcomers.append(client)
-            elif self.nodes[client] != node and self.nodes[client] in self._connected:
-                logger.warning(
-                    "node %d is left out, it says that it is %s, which node %d is already",
-                    *(node, self.name_of(client), self.nodes[client]),
-                )
-                self._ask_again_later(node)
-                continue
-            for other in [c for c, n in self.nodes.items() if n == node and c != client]:
-                self.failures[other] = f"its node says now that it is {self.name_of(client)}"
-                logger.warning("%s is left out: %s", self.name_of(other), self.failures[other])
-                del self.nodes[other]
-            self.failures.pop(client, None)
-            self.nodes[client] = node
-        self.nodes = dict(sorted(self.nodes.items()))
-        return newcomers
-
-    def name_of(self, client: int) -> str:
-        """Return how to call a client in a message to people."""
-        return self.names.get(client, f"client {client}")
-
-    def _new_clients(self, *, twice_is_an_error: bool) -> tuple[dict[int, int], dict[int, str]]:
-        connected = set(self.grid.get_node_ids())
-        new, self._connected = connected - self._connected, connected
-        if not new:
-            return {}, {}
-        nodes = {node: node for node in sorted(new)}
-        answers, failures = self._exchange(protocol.DESCRIBE, RecordDict(), nodes, {}, self.traffic)
-        for node, reason in failures.items():
-            logger.warning("node %d is left out, it could not take part: %s", node, reason)
-            self._ask_again_later(node)
-        found: dict[int, int] = {}
-        for node, index in self._indices(answers).items():
-            if index is None:
-                logger.warning(
-                    "node %d is left out, it gave no %s that can be used",
-                    *(node, "name" if self.by_name else "index"),
-                )
-                continue
-            if index in found:
-                problem = (
-                    f"nodes {found[index]} and {node} both say that they are "
-                    f"{self.name_of(index)}: give each SuperNode a "
-                    f"{'name' if self.by_name else 'partition-id'} of its own."
-                )
-                if twice_is_an_error and not self.by_name:
-                    raise ValueError(problem)
-                logger.warning("%s Node %d is left out.", problem, node)
-                continue
-            found[index] = node
-            said = answers[node].config_records
-            self.descriptions[index] = said.get(protocol.CONFIG, ConfigRecord())
-        return dict(sorted(found.items())), failures
-
-    def _indices(self, answers: Mapping[int, RecordDict]) -> dict[int, int | None]:
-        """Return which client each node says it is; None: it does not say."""
-        if not self.by_name:
-            return {node: _given_index(content) for node, content in answers.items()}
-        given = {node: _given_name(content) for node, content in answers.items()}
-        for fresh in sorted(set(filter(None, given.values())) - set(self.names.values())):
-            self.names[len(self.names)] = fresh
-        index_of = {name: client for client, name in self.names.items()}
-        return {node: None if name is None else index_of[name] for node, name in given.items()}
-
-    def _ask_again_later(self, node: int) -> None:
-        """Take a node that failed for a new one when newcomers are let in, but not for ever."""
-        self._attempts[node] += 1
-        if self._attempts[node] < _ATTEMPTS:
-            self._connected.discard(node)
+        found, _ = self._meet(twice_is_an_error=False)
+        return self.roster.admit(found)
 
     def ask(
         self,
@@ -290,7 +144,7 @@ class Conversation:
             if stay:
                 logger.warning(
                     "%s failed at %s in round %d: %s",
-                    *(self.name_of(client), action, self.server_round, reason),
+                    *(self.roster.name_of(client), action, self.server_round, reason),
                 )
             else:
                 self.leave_out(client, action, reason)
@@ -319,15 +173,22 @@ class Conversation:
 
     def leave_out(self, client: int, action: str, reason: str) -> None:
         """Go on without `client`, and say why."""
-        reason = one_line(reason)
-        logger.warning("%s is left out, its %s failed: %s", self.name_of(client), action, reason)
-        self.failures[client] = reason
-        self._ask_again_later(self.nodes.pop(client))
+        self.roster.leave_out(client, action, reason)
 
-    def postpone(self, client: int, reason: str) -> None:
-        """Leave a client out until the next round, in which it is a newcomer."""
-        self.failures[client] = reason
-        self._connected.discard(self.nodes.pop(client))
+    def place_of_kept(self, client: int, model: protocol.NDArrays) -> int | None:
+        """Return where `model` is among those that a client was sent in this round, if it is."""
+        models = self.models_at.get(client, ())
+        return next((place for place, sent in enumerate(models) if sent is model), None)
+
+    def _meet(self, *, twice_is_an_error: bool) -> tuple[dict[int, int], dict[int, str]]:
+        """Return the new clients' nodes, and why other new nodes did not answer."""
+        new = self.roster.look(self.grid.get_node_ids())
+        if not new:
+            return {}, {}
+        asked = {node: node for node in new}
+        answers, failures = self._exchange(protocol.DESCRIBE, RecordDict(), asked, {}, self.traffic)
+        found = self.roster.recognise(answers, failures, twice_is_an_error=twice_is_an_error)
+        return found, failures
 
     def _exchange(
         self,
@@ -351,22 +212,8 @@ class Conversation:
         traffic.down += sum(protocol.payload_bytes(m.content) for m in messages)
         replies = self.grid.send_and_receive(messages, timeout=self.timeout)
         answers, failures = sort_replies(asked, replies)
-        contents = {client: reply.content for client, reply in answers.items()}
-        traffic.up += sum(protocol.payload_bytes(c) for c in contents.values())
-        return contents, failures
-
-
-def _given_index(content: RecordDict) -> int | None:
-    index = protocol.metrics_of(content).get(protocol.CLIENT_INDEX)
-    return index if isinstance(index, int) and index >= 0 else None
-
-
-def _given_name(content: RecordDict) -> str | None:
-    """Return the name by which a node wants to be called, if it gives one that can be printed."""
-    name = content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
-    if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME:
-        return name
-    return None
+        traffic.up += sum(protocol.payload_bytes(answer) for answer in answers.values())
+        return answers, failures
 
 
 def _problem(answer: RecordDict, check: Callable[[RecordDict], str | None]) -> str | None:

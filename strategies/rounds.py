@@ -107,6 +107,8 @@ class Update:
         The model that the client was sent.
     changed : bool
         FLT's change flag δ: the client says that its data are no longer those of the pre-round.
+    loss : float, optional
+        The mean training loss, if the client sent one.
     """
 
     client: int
@@ -115,6 +117,7 @@ class Update:
     num_examples: float
     received: NDArrays = field(default_factory=dict)
     changed: bool = False
+    loss: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

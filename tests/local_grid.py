@@ -84,21 +84,23 @@ class Visits(LocalGrid):
     Round 0 is the pre-round. Who is away answers nothing.
     """
 
-    def __init__(self, app, num_clients, away):
+    def __init__(self, app: ClientApp, num_clients: int, away: Mapping[int, Iterable[int]]) -> None:
         super().__init__(app, num_clients)
         self.away = {self.node_of(client): set(rounds) for client, rounds in away.items()}
         self.round = -1
 
-    def get_node_ids(self):
+    def get_node_ids(self) -> Iterable[int]:
         """Return who is there: the strategy looks once in every round."""
         self.round += 1
         return {node for node in self.contexts if self.round not in self.away.get(node, ())}
 
-    def send_and_receive(self, messages, *, timeout=None):
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
         there = [m for m in messages if self.round not in self.away.get(m.metadata.dst_node_id, ())]
         return super().send_and_receive(there, timeout=timeout)
 
-    def rounds_of(self, client, kind="train"):
+    def rounds_of(self, client: int, kind: str = "train") -> list[int]:
         return [
             int(m.metadata.group_id)
             for m in self.sent

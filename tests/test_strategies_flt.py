@@ -254,7 +254,7 @@ def test_clients_get_the_whole_autoencoder_only_to_fine_tune_it(options, first, 
     size = sum(len(array.data) for array in sent.values())
     again = Flt(ENCODER, 2, num_centroids=4, **options)
     run(again, LocalGrid(toy_app([0, 1, 0]), 3), rounds=2)
-    assert again.pre_round_traffic.down == 3 * size
+    assert again.training.pre_round_traffic.down == 3 * size
 
 
 BAD_CENTROIDS = {

@@ -158,11 +158,11 @@ def test_bytes_are_m_models_down_and_one_up():
     strategy = IfcaPfl(2, draw_model)
     run(strategy, LocalGrid(toy_app([0, 1, 1]), 3), rounds=2)
     model = sum(len(array.data) for array in MODEL.values())
-    assert strategy.train_traffic.down == 2 * 3 * 2 * model
+    assert strategy.training.train_traffic.down == 2 * 3 * 2 * model
     losses, metrics = 2 * 8 + len("losses"), 16 + len("num-examples") + len("loss")
-    assert strategy.train_traffic.up == 2 * 3 * (losses + model + metrics)
-    assert strategy.pre_round_traffic.down == 0
-    assert strategy.pre_round_traffic.up == 3 * (8 + len("client-index"))  # the roll call
+    assert strategy.training.train_traffic.up == 2 * 3 * (losses + model + metrics)
+    assert strategy.training.pre_round_traffic.down == 0
+    assert strategy.training.pre_round_traffic.up == 3 * (8 + len("client-index"))  # the roll call
 
 
 def test_only_participants_are_asked_between_the_pre_round_and_the_end():

@@ -8,6 +8,7 @@ from fl_core import protocol
 from strategies import FedHC, Flt, GivenClusters, PcaKmHc, RandomClusters, RccPfl, Single
 from strategies.aggregation import mean_model
 from strategies.conversation import Conversation
+from strategies.roster import Roster
 from strategies.rounds import Clusters
 from tests.local_grid import LocalGrid
 from tests.toy_app import ENCODER, run, toy_app, weights, with_metrics
@@ -94,10 +95,9 @@ def test_a_mean_refuses_weights_without_a_finite_sum():
 
 @pytest.mark.parametrize("clustering", [GivenClusters({0: 0, 1: 1}), RandomClusters([1, 1], 0)])
 def test_a_newcomer_that_nobody_expected_is_left_out(clustering):
-    conversation = Conversation(LocalGrid(toy_app(), 3), {}, 1)
-    conversation.nodes = {0: 1, 1: 2}
+    conversation = Conversation(LocalGrid(toy_app(), 3), {}, 1, Roster({0: 1, 1: 2}))
     found = clustering.find(conversation)
     conversation.nodes[2] = 3
     assert clustering.place([2], found, conversation).of_client == found.of_client
-    assert list(conversation.failures) == [2]
+    assert list(conversation.roster.failures) == [2]
     assert isinstance(found, Clusters)

@@ -5,6 +5,7 @@ import pytest
 
 from fl_core import protocol
 from strategies import Clusters, LpsGps, MtHfl, Round, Update
+from strategies.conversation import Traffic
 from tests.local_grid import LocalGrid
 from tests.toy_app import run, toy_app
 
@@ -60,13 +61,17 @@ def test_by_hand_lpss_exchange_after_every_so_many_local_rounds():
 def test_bytes_between_servers_are_counted_apart():
     _, strategy = after(3, local_rounds=1)
     exchange = 2 * 8  # two LPSs, two float32 of conv.w
-    assert (strategy.server_traffic.up, strategy.server_traffic.down) == (3 * exchange,) * 2
+    assert (strategy.training.server_traffic.up, strategy.training.server_traffic.down) == (
+        3 * exchange,
+    ) * 2
     model = sum(len(array.data) for array in TWO_LAYERS.values())
-    assert strategy.train_traffic.down == 3 * 3 * model
+    assert strategy.training.train_traffic.down == 3 * 3 * model
     _, strategy = after(3, local_rounds=2)
-    assert (strategy.server_traffic.up, strategy.server_traffic.down) == (exchange,) * 2
+    assert (strategy.training.server_traffic.up, strategy.training.server_traffic.down) == (
+        exchange,
+    ) * 2
     _, strategy = after(3, layers=())
-    assert (strategy.server_traffic.up, strategy.server_traffic.down) == (0, 0)
+    assert strategy.training.server_traffic == Traffic(0, 0)
 
 
 def test_without_common_layers_each_lps_is_alone():

@@ -10,10 +10,11 @@ from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
     MODEL,
+    PATHS,
     STRATEGIES,
     TASKS,
     draw_model,
-    every_strategy,
+    every_path,
     fail,
     groups,
     in_rounds,
@@ -27,11 +28,12 @@ from tests.toy_app import (
 pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
 
-@every_strategy
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_newcomer_is_placed_trains_and_is_tested(make, number):
+@pytest.mark.parametrize(
+    ("name", "number"), [("rcc-pfl", 1), *((name, 2) for name in (*PATHS, "fedsem", "cfl"))]
+)
+def test_a_newcomer_is_placed_trains_and_is_tested(name, number):
     grid = Visits(toy_app(TASKS), 7, {6: range(number)})
-    strategy = make()
+    strategy = STRATEGIES[name]()
     run(strategy, grid, rounds=3)
     assert grid.round == 3
     assert grid.rounds_of(6) == grid.rounds_of(6, "evaluate") == list(range(number, 4))
@@ -46,11 +48,7 @@ TOGETHER = [[0, 2, 5], [1, 4], [3, 6]]
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("rcc-pfl", "mt-hfl", "flt", "flt-graph", "pca-km-hc", "fedhc", "ifca-pfl", "ifca"),
-        "optimum",
-    ],
+    "name", ["rcc-pfl", "flt", "flt-graph", "pca-km-hc", "fedhc", "ifca-pfl", "optimum"]
 )
 def test_newcomers_land_where_their_like_are(name):
     # Clients 2 and 6 come in round 2; with the others there are clusters {0, 5}, {1, 4}, {3}.
@@ -60,7 +58,7 @@ def test_newcomers_land_where_their_like_are(name):
     assert groups(strategy.reports[1].clusters) == TOGETHER
 
 
-@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph", "pca-km-hc"])
+@pytest.mark.parametrize("name", ["rcc-pfl", "flt", "pca-km-hc"])
 def test_newcomers_are_asked_alone(name):
     grid = Visits(toy_app(TASKS), 7, {6: {0, 1}})
     run(STRATEGIES[name](), grid, rounds=2)
@@ -135,7 +133,7 @@ def test_nobody_knows_where_a_newcomer_belongs_that_has_not_trained(make):
     assert strategy.reports[2].clusters[3] == strategy.reports[2].clusters[1]
 
 
-@every_strategy
+@every_path
 def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
     grid = Visits(toy_app(TASKS), 7, {4: {2}})
     strategy = make()
@@ -152,11 +150,8 @@ def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
 QUERIES = [
     ("rcc-pfl", "spectrum"),
     ("rcc-pfl", "relevance"),
-    ("mt-hfl", "relevance"),
     ("flt", "signature"),
-    ("flt-graph", "signature"),
     ("ifca-pfl", "losses"),
-    ("ifca", "losses"),
 ]
 
 
@@ -172,10 +167,9 @@ def test_a_newcomer_that_fails_its_query_is_named_and_left_out(name, query, capl
     assert len(strategy.reports) == 3
 
 
-@every_strategy
-def test_a_newcomer_that_does_not_tell_its_index_is_named_and_left_out(make, caplog):
+def test_a_newcomer_that_does_not_tell_its_index_is_named_and_left_out(caplog):
     grid = Visits(toy_app(TASKS, {("query.describe", 6): fail}), 7, {6: {0, 1}})
-    strategy = make()
+    strategy = Single()
     run(strategy, grid, rounds=2)
     assert f"node {grid.node_of(6)} is left out, it could not take part" in caplog.text
     assert set(strategy.reports[-1].accuracies) == set(range(6))
@@ -192,7 +186,6 @@ WIDER = {
     [
         ("rcc-pfl", "spectrum", "eigenvectors", "its features have 9 dimensions, the others' 8"),
         ("flt", "signature", "centroids", "its centroids have 4 numbers, the others' 3"),
-        ("flt-graph", "signature", "centroids", "its centroids have 4 numbers, the others' 3"),
     ],
 )
 def test_a_newcomer_of_another_width_is_named_and_left_out(name, query, what, reason):
@@ -277,7 +270,7 @@ class Slow(LocalGrid):
         return [reply for reply in replies if reply.metadata.src_node_id not in gone]
 
 
-@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "pca-km-hc"])
+@pytest.mark.parametrize("name", ["rcc-pfl", "flt"])
 def test_a_client_that_was_too_slow_is_asked_again_and_placed(name, caplog):
     grid = Slow(toy_app(TASKS), 7, {(6, "pre-round"), (6, "1")})
     strategy = STRATEGIES[name]()

@@ -63,7 +63,7 @@ def test_clients_are_sent_no_encoder_and_asked_once():
         assert set(message.content) == {"config"}
         assert message.content["config"]["num-centroids"] == 4
         assert message.content["config"]["num-components"] == 6
-    assert strategy.pre_round_traffic.down == 0
+    assert strategy.training.pre_round_traffic.down == 0
 
 
 def test_centroids_of_another_width_are_left_out_by_name():

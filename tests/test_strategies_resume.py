@@ -9,9 +9,9 @@ from strategies import Cfl, Flt
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
+    PATHS,
     STRATEGIES,
     TASKS,
-    every_strategy,
     fail,
     groups,
     in_rounds,
@@ -55,9 +55,12 @@ def same_models(one, other):
         assert found.tobytes() == wanted.tobytes()
 
 
-@every_strategy
-@pytest.mark.parametrize("after", [1, 3, ROUNDS])
-def test_a_resumed_run_ends_as_an_undisturbed_one(make, after, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [*((name, 3) for name in STRATEGIES), *((name, n) for name in PATHS for n in (1, ROUNDS))],
+)
+def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
+    make = STRATEGIES[name]
     options = {"fraction_train": 0.6, "seed": 3}
     undisturbed = make(**options)
     wanted = run(undisturbed, grid(), ROUNDS)
@@ -73,9 +76,12 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(make, after, tmp_path):
     assert resumed.reports == undisturbed.reports
     assert resumed.clusters.of_client == undisturbed.clusters.of_client
     assert resumed.clusters.neighbours == undisturbed.clusters.neighbours
+    assert resumed.training.num_examples == undisturbed.training.num_examples
     assert resumed.model_of_client == undisturbed.model_of_client
-    assert resumed.train_traffic == undisturbed.train_traffic
-    assert resumed.evaluate_traffic == undisturbed.evaluate_traffic
+    for kind in ("pre_round", "train", "evaluate", "server"):  # the roll call counts once
+        assert getattr(resumed.training, f"{kind}_traffic") == getattr(
+            undisturbed.training, f"{kind}_traffic"
+        )
     assert sorted(found.train_metrics_clientapp) == rounds
     for round_number in rounds:
         assert (
@@ -84,16 +90,16 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(make, after, tmp_path):
         )
 
 
-@every_strategy
-def test_clustering_is_not_asked_for_again(make, tmp_path):
+@pytest.mark.parametrize("name", ["rcc-pfl", "flt", "pca-km-hc"])
+def test_clustering_is_not_asked_for_again(name, tmp_path):
+    make = STRATEGIES[name]
     cut_off(make, 2, tmp_path / "c")
     resumed = make()
     resumed.resume(load_checkpoint(tmp_path / "c"))
     again = grid()
     run(resumed, again, ROUNDS)
-    kinds = {m.metadata.message_type for m in again.sent if m.metadata.group_id in ("2", "pre")}
-    assert kinds <= {"query.describe"}
-    assert not any("spectrum" in m.metadata.message_type for m in again.sent)
+    kinds = {m.metadata.message_type for m in again.sent}
+    assert kinds == {"query.describe", "train", "evaluate"}
 
 
 def test_starting_again_without_a_checkpoint_starts_from_the_beginning(tmp_path):
@@ -145,12 +151,12 @@ def test_cfl_remembers_the_longest_update(tmp_path):
     assert resumed.clustering._longest > 0
 
 
-@pytest.mark.parametrize("name", ["rcc-pfl", "mt-hfl", "flt", "flt-graph", "pca-km-hc"])
+@pytest.mark.parametrize("name", ["rcc-pfl", "flt-graph", "pca-km-hc"])
 def test_a_client_that_had_failed_and_one_that_is_new_are_placed_after_the_resumption(
     name, tmp_path
 ):
     make = STRATEGIES[name]
-    query = "spectrum" if name in ("rcc-pfl", "mt-hfl") else "signature"
+    query = "spectrum" if name == "rcc-pfl" else "signature"
     strategy = make(on_round=lambda report: save_checkpoint(tmp_path / "c", strategy.checkpoint()))
     broken = toy_app(TASKS, {(f"query.{query}", 5): fail})
     run(strategy, Visits(broken, 7, {6: range(9)}), 2)
@@ -204,7 +210,7 @@ def test_a_checkpoint_is_not_changed_by_what_follows():
 def test_models_that_clients_share_are_stored_once(tmp_path):
     strategy = STRATEGIES["flt-graph"]()
     run(strategy, grid(), 1, initial=protocol.to_record({"w": np.zeros((10_000, 2), np.float32)}))
-    assert len({id(model) for model in strategy._models}) == 3
+    assert len({id(model) for model in strategy.training.models}) == 3
     save_checkpoint(tmp_path / "c", strategy.checkpoint())
     # Three groups' models and the initial one.
     assert (tmp_path / "c").stat().st_size < 4.3 * 80_000

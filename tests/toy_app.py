@@ -97,7 +97,12 @@ STRATEGIES: dict[str, Callable[..., ClusteredStrategy]] = {
 }
 
 
+# For what each clustering or aggregation could get wrong by itself.
 every_strategy = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES.keys())
+# One for each way through the engine, for what it does: clusters that stay, in clusters, in a
+# graph and with layers in common; and such as change after the training, and before it.
+PATHS = ("rcc-pfl", "flt-graph", "mt-hfl", "fedhc", "ifca-pfl")
+every_path = pytest.mark.parametrize("make", [STRATEGIES[name] for name in PATHS], ids=PATHS)
 
 
 def run(

@@ -11,13 +11,14 @@ from flwr.serverapp import Grid
 
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import Config
+from fl_app.devices.handing_out import hand_out_models
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results
 from fl_app.report.run import RunResult
 from fl_app.systems import Setting
 from fl_core import protocol
 from fl_core.own_images import Survey, agree
-from strategies import ClusteredStrategy, Conversation, RoundReport
+from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,8 @@ class Devices:
         All that are known, those of an interrupted run included, and those that answered.
     told : dict
         What every message tells a device, beside the seed.
-    roll : Conversation
-        In which they were met; strategies need not ask them again who they are.
+    met : Roster
+        Who they are: strategies need not ask them again.
 
     Raises
     ------
@@ -46,17 +47,14 @@ class Devices:
         self._config, self._grid = config, grid
         known = len(checkpoints.names)  # a run that is resumed waits for those it had
         wait_for_devices(grid, config.num_clients or known, config.pre_round_deadline)
-        self.roll = Conversation(
-            grid,
-            {protocol.SEED: config.seed},
-            config.pre_round_deadline,
-            by_name=True,
-            names=checkpoints.names,
+        self.met = Roster(by_name=True, names=dict(checkpoints.names))
+        self._roll = Conversation(
+            grid, {protocol.SEED: config.seed}, config.pre_round_deadline, self.met
         )
-        self.roll.call_roll()
-        self._agreement = checkpoints.agreement or agree(_surveys(self.roll))
+        self._roll.call_roll()
+        self._agreement = checkpoints.agreement or agree(_surveys(self._roll))
         checkpoints.agreement = self._agreement
-        self.num_clients, self.num_at_start = len(self.roll.names), len(self.roll.nodes)
+        self.num_clients, self.num_at_start = len(self.met.names), len(self.met.nodes)
         self.told: dict[str, ConfigRecordValues] = {**self._agreement.as_config()}
 
     def setting(self, seed: int) -> Setting:
@@ -70,13 +68,13 @@ class Devices:
     def begin(self, results: Results, progress: Progress) -> None:
         """Say which devices have come together."""
         self._results, self._progress = results, progress
-        names = [self.roll.names[client] for client in self.roll.nodes]
+        names = [self.met.names[client] for client in self.met.nodes]
         progress.meet(names, self._agreement, self._config, results.folder)
 
     def begin_run(self, setting: Setting, done: int) -> Grid:
         """Let newcomers in: every strategy begins with all that are there."""
         if self._results.runs:
-            self.roll.admit_newcomers()
+            self._roll.admit_newcomers()
         self._seen: set[int] = set()
         return self._grid
 
@@ -91,7 +89,7 @@ class Devices:
         clusters = strategy.clusters.of_client
         if self._seen:
             for client in sorted(clusters.keys() - self._seen):
-                self._progress.joined(strategy.names[client], report.round, clusters[client])
+                self._progress.joined(self.met.names[client], report.round, clusters[client])
         self._seen.update(clusters)
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
@@ -99,8 +97,9 @@ class Devices:
         if self._results.runs:
             return
         told = {**self.told, protocol.SEED: run.seed, protocol.STRATEGY: run.strategy}
-        run.not_kept.update(strategy.hand_out_models(self._grid, ConfigRecord(told)))
-        self._progress.handed_out(run.not_kept, strategy.names)
+        deadline = self._config.round_deadline
+        run.not_kept.update(hand_out_models(strategy, self._grid, ConfigRecord(told), deadline))
+        self._progress.handed_out(run.not_kept, self.met.names)
 
 
 def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
@@ -142,13 +141,14 @@ def _surveys(roll: Conversation) -> dict[str, Survey]:
         If none is left.
     """
     surveys = {}
-    for client, described in list(roll.descriptions.items()):
+    for client, described in list(roll.roster.descriptions.items()):
         try:
-            surveys[roll.names[client]] = Survey.from_config(described)
+            surveys[roll.roster.names[client]] = Survey.from_config(described)
         except ValueError as error:
             roll.leave_out(client, "survey of images", str(error))
     if not surveys:
         raise RuntimeError(
-            "no device told of its images: " + next(iter(roll.failures.values()), "none is there")
+            "no device told of its images: "
+            + next(iter(roll.roster.failures.values()), "none is there")
         )
     return surveys

@@ -79,10 +79,12 @@ class RunResult:
         federation: Federation | None = None,
     ) -> RunResult:
         """Collect what a strategy that has ended knows."""
+        training = strategy.training
         known: dict[str, Any]
         if federation is None:
-            num_clients = len(strategy.names)
-            known = {"names": [strategy.names[client] for client in range(num_clients)]}
+            names = training.roster.names
+            num_clients = len(names)
+            known = {"names": [names[client] for client in range(num_clients)]}
         else:
             num_clients = federation.partition.num_clients
             rounds = [report.round for report in strategy.reports]
@@ -94,12 +96,12 @@ class RunResult:
                 "drifters": federation.drifters,
             }
         traffic = {
-            "pre-round": strategy.pre_round_traffic,
-            "train": strategy.train_traffic,
-            "evaluate": strategy.evaluate_traffic,
-            "between-servers": strategy.server_traffic,
+            "pre-round": training.pre_round_traffic,
+            "train": training.train_traffic,
+            "evaluate": training.evaluate_traffic,
+            "between-servers": training.server_traffic,
         }
-        spent, found = strategy.seconds, strategy.clusters.of_client
+        spent, found = training.seconds, strategy.clusters.of_client
         return cls(
             strategy=name,
             seed=seed,

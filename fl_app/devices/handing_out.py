@@ -1,0 +1,53 @@
+"""After the training, each device is sent the model that is its own, to keep."""
+
+from __future__ import annotations
+
+from flwr.app import ConfigRecord
+from flwr.serverapp import Grid
+
+from fl_core import protocol
+from strategies import ClusteredStrategy
+from strategies.conversation import Traffic
+from strategies.exchange import Exchange
+from strategies.replies import sort_replies
+
+
+def hand_out_models(
+    strategy: ClusteredStrategy, grid: Grid, config: ConfigRecord, timeout: float
+) -> dict[int, str]:
+    """Send each client the model that is its own in the end, to be kept (`keep_model`).
+
+    Parameters
+    ----------
+    strategy : ClusteredStrategy
+        Whose `start` has ended.
+    grid : Grid
+        As in `start`.
+    config : ConfigRecord
+        Entries of the messages' config records; the client's cluster is added.
+    timeout : float
+        Seconds to wait for the answers.
+
+    Returns
+    -------
+    dict of str
+        From client to why it did not keep its model, of those that did not.
+    """
+    training, roster = strategy.training, strategy.training.roster
+    of_client = training.clusters.of_client
+    exchange = Exchange(training, roster.nodes, Traffic())
+    messages = exchange.messages(
+        protocol.query(protocol.KEEP_MODEL),
+        config,
+        timeout,
+        lambda client: {protocol.CLUSTER: of_client[client]},
+    )
+    answers, failures = sort_replies(
+        exchange.asked, grid.send_and_receive(messages, timeout=timeout)
+    )
+    for client, answer in answers.items():
+        if protocol.metrics_of(answer).get(protocol.KEPT) != 1:
+            failures[client] = "it has no model-path"
+    absent = (of_client.keys() | roster.names.keys()) - roster.nodes.keys()
+    failures |= {client: roster.failures.get(client, "it is not connected") for client in absent}
+    return dict(sorted(failures.items()))

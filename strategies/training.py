@@ -1,0 +1,229 @@
+"""The state of a training: what a round leaves for the next one, and for the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord
+
+from fl_core import protocol
+from fl_core.protocol import NDArrays
+from strategies.aggregation import carry_over
+from strategies.conversation import Traffic
+from strategies.roster import Roster
+from strategies.rounds import Clusters, Round, Update
+
+_TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
+_ACCURACY_PER_CLIENT = "accuracy-per-client"
+
+
+@dataclass
+class RoundReport:
+    """What is known after one round.
+
+    Attributes
+    ----------
+    round, num_rounds : int
+        From 1.
+    train_loss : float
+        Mean over the clients that trained; NaN if none did.
+    accuracies : dict of float
+        Test accuracy by client index; empty in rounds without evaluation.
+    losses : dict of float
+        Test loss by client index, of those that sent one.
+    clusters : dict of int
+        The cluster of each client after the round's training.
+    """
+
+    round: int
+    num_rounds: int
+    train_loss: float = float("nan")
+    accuracies: dict[int, float] = field(default_factory=dict)
+    losses: dict[int, float] = field(default_factory=dict)
+    clusters: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def accuracy(self) -> float:
+        """Return the mean over clients (spec section 6); NaN without evaluation."""
+        return float(np.mean(list(self.accuracies.values()))) if self.accuracies else float("nan")
+
+    @property
+    def loss(self) -> float:
+        """Return the mean test loss over clients; NaN without any."""
+        return float(np.mean(list(self.losses.values()))) if self.losses else float("nan")
+
+    def as_metrics(self, clients: Iterable[int]) -> MetricRecord | None:
+        """Return what Flower's result holds of the tests; accuracies in the order of `clients`."""
+        if not self.accuracies:
+            return None
+        return MetricRecord(
+            {
+                protocol.LOSS: self.loss,
+                protocol.ACCURACY: self.accuracy,
+                _ACCURACY_PER_CLIENT: [self.accuracies.get(c, float("nan")) for c in clients],
+            }
+        )
+
+
+@dataclass
+class Seconds:
+    """Wall-clock time spent."""
+
+    pre_round: float = 0.0
+    train: float = 0.0
+    evaluate: float = 0.0
+
+
+@dataclass(eq=False)
+class Training:
+    """What a training has come to.
+
+    Attributes
+    ----------
+    roster : Roster
+        Who takes part, and who has failed.
+    per_client : bool
+        Whether every client has a model of its own; otherwise every cluster has one.
+    initial : dict of arrays
+        The model that the training started from.
+    clusters : Clusters
+        As of the last round.
+    models : list of dicts
+        One for each cluster, or, where `per_client`, for each client in the order of `clusters`.
+    records : list of ArrayRecord
+        The models as they are sent.
+    num_examples : dict of float
+        Number of samples of each client that has trained so far.
+    participants : tuple of int
+        The clients that trained in the last round.
+    reports : list of RoundReport
+        One for each round so far.
+    pre_round_traffic, train_traffic, evaluate_traffic : Traffic
+        Payload bytes of all clients together: for finding clusters, training and evaluation.
+    server_traffic : Traffic
+        Payload bytes between servers (MT-HFL's LPSs and GPS), all LPSs together.
+    seconds : Seconds
+        Wall-clock time of pre-round, training and evaluation.
+    """
+
+    roster: Roster = field(default_factory=Roster)
+    per_client: bool = False
+    initial: NDArrays = field(default_factory=dict)
+    clusters: Clusters = field(default_factory=lambda: Clusters({}))
+    models: list[NDArrays] = field(default_factory=list, init=False)
+    records: list[ArrayRecord] = field(default_factory=list, init=False)
+    num_examples: dict[int, float] = field(default_factory=dict)
+    participants: tuple[int, ...] = ()
+    reports: list[RoundReport] = field(default_factory=list)
+    pre_round_traffic: Traffic = field(default_factory=Traffic)
+    train_traffic: Traffic = field(default_factory=Traffic)
+    evaluate_traffic: Traffic = field(default_factory=Traffic)
+    server_traffic: Traffic = field(default_factory=Traffic)
+    seconds: Seconds = field(default_factory=Seconds)
+
+    @property
+    def round(self) -> int:
+        """Return the number of the present round, from 1; 0 before training."""
+        return len(self.reports)
+
+    @property
+    def model_of_client(self) -> dict[int, int]:
+        """Return which of the models each client holds."""
+        if self.per_client:
+            return {client: number for number, client in enumerate(self.clusters.of_client)}
+        return dict(self.clusters.of_client)
+
+    def as_checkpoint(self) -> dict[str, Any]:
+        """Return it as plain values and arrays, for `fl_core.checkpoint`."""
+        unique = {id(model): model for model in (self.initial, *self.models)}
+        places = {identity: place for place, identity in enumerate(unique)}
+        return {
+            "round": self.round,
+            "models": list(unique.values()),
+            "model-numbers": [places[id(model)] for model in self.models],
+            "clusters": dict(vars(self.clusters)),
+            "failures": dict(self.roster.failures),
+            "reports": [dict(vars(report)) for report in self.reports],
+            "num-examples": dict(self.num_examples),
+            "participants": self.participants,
+            "seconds": dict(vars(self.seconds)),
+            **{name: dict(vars(getattr(self, name))) for name in _TRAFFICS},
+        }
+
+    @classmethod
+    def from_checkpoint(
+        cls, saved: Mapping[str, Any], roster: Roster, per_client: bool
+    ) -> Training:
+        """Return what `as_checkpoint` was asked of, with the clients that are there now."""
+        models = saved["models"]
+        training = cls(
+            roster,
+            per_client,
+            initial=models[0],
+            clusters=Clusters(**saved["clusters"]),
+            num_examples=dict(saved["num-examples"]),
+            participants=saved["participants"],
+            reports=[RoundReport(**report) for report in saved["reports"]],
+            seconds=Seconds(**saved["seconds"]),
+            **{name: Traffic(**saved[name]) for name in _TRAFFICS},
+        )
+        training.hold([models[place] for place in saved["model-numbers"]])
+        roster.go_on(training.clusters.of_client, saved["failures"])
+        return training
+
+    def begin(self, initial: NDArrays, clusters: Clusters, models: Sequence[NDArrays]) -> None:
+        """Start from the clusters that were found, and a model for each of them."""
+        self.initial, self.clusters = initial, clusters
+        chosen = clusters.of_client.values() if self.per_client else range(len(models))
+        self.hold([models[cluster] for cluster in chosen])
+
+    def hold(self, models: list[NDArrays]) -> None:
+        """Keep models and, of each different one, the record that is sent."""
+        known = {id(m): record for m, record in zip(self.models, self.records, strict=True)}
+        for model in models:
+            if id(model) not in known:
+                known[id(model)] = protocol.to_record(model)
+        self.models = models
+        self.records = [known[id(model)] for model in models]
+
+    def regroup(self, clusters: Clusters, keeps_models: bool) -> None:
+        """Go over to other clusters, and give each the model it starts with.
+
+        Parameters
+        ----------
+        clusters : Clusters
+            Clients without a place in them join the largest one.
+        keeps_models : bool
+            Whether cluster c remains cluster c with its model, see `Clustering`.
+        """
+        clusters = clusters.with_everybody(list(self.roster.nodes))
+        if clusters is self.clusters:
+            return
+        held = {client: self.models[number] for client, number in self.model_of_client.items()}
+        self.clusters = clusters
+        if keeps_models and not self.per_client:
+            missing = clusters.count - len(self.models)
+            self.hold([*self.models, *[self.initial] * missing])
+            return
+        members = [clusters.members(cluster) for cluster in range(clusters.count)]
+        if self.per_client:
+            members = [
+                [client] if client in held else members[cluster]
+                for client, cluster in clusters.of_client.items()
+            ]
+        self.hold(carry_over(held, members, self.initial))
+
+    def as_round(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
+        """Return what clusterings and aggregations see of it."""
+        return Round(
+            number=self.round,
+            clusters=self.clusters,
+            models=self.models,
+            updates=tuple(updates),
+            num_examples=self.num_examples,
+            participants=tuple(participants),
+            per_client=self.per_client,
+        )

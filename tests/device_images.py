@@ -52,6 +52,6 @@ def write_sites(
             members = np.flatnonzero(labels == digit)
             for index in members[taken[digit] : taken[digit] + images]:
                 image = Image.fromarray(dataset.train_images[index, 0].numpy())
-                image.resize((side, side)).save(folder / f"{index}.png")
+                image.resize((side, side)).save(folder / f"{index}.png", compress_level=0)
             taken[digit] += images
     return folders

@@ -61,6 +61,7 @@ def test_flt_asks_again_when_data_change_and_so_recovers(tmp_path, encoder):
     assert drifted["tasks"] == of_strategy(summary, "optimum")["tasks"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "recovers"),
     [
@@ -78,6 +79,7 @@ def test_flt_asks_again_only_when_its_rules_say_so(tmp_path, encoder, rule, reco
     assert (event(summary, "flt", "drifters")[4] > 0.9) == recovers
 
 
+@pytest.mark.slow
 def test_newcomers_and_drift_in_the_same_round(tmp_path, encoder):
     options = OPTIONS | DRIFT | LATE | encoder | {"num_server_rounds": 4, "strategy": "flt"}
     summary = run(tmp_path / "out", **options)

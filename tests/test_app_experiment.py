@@ -175,6 +175,7 @@ def test_the_noise_in_the_saved_labels_is_exact(finished):
             assert np.count_nonzero(changed) == round(0.25 * len(changed))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_summary_whatever_the_order_of_replies(tmp_path):
     options = {"strategy": "rcc-pfl,random,local", "fraction_train": 0.7}
     first = run(tmp_path / "a", **options)
@@ -184,6 +185,7 @@ def test_the_same_seed_gives_the_same_summary_whatever_the_order_of_replies(tmp_
     assert without_seconds(first)["runs"] != without_seconds(other)["runs"]
 
 
+@pytest.mark.slow
 def test_shuffled_labels_change_no_bit_of_the_clustering(tmp_path, monkeypatch):
     """Every client's labels are permuted; who holds which image stays as it is."""
     run(tmp_path / "true", strategy="rcc-pfl", num_server_rounds=1)
@@ -377,6 +379,7 @@ def test_the_output_folder_is_absolute(tmp_path, monkeypatch):
     assert output_folder("~/out") == tmp_path / "out"
 
 
+@pytest.mark.slow
 def test_a_simulation_is_resumed_with_as_many_clients_as_it_had(tmp_path):
     options = {"strategy": "rcc-pfl", "checkpoint_every": 1, "num_clients": "all"}
     whole = run(tmp_path / "out", clients=6, **options)

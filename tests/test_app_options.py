@@ -89,6 +89,7 @@ def python(root, *arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_pages_strategy_is_one_file_one_line_and_one_test(copy):
     said = python(
         copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_strategies_bias.py"
@@ -96,6 +97,7 @@ def test_the_pages_strategy_is_one_file_one_line_and_one_test(copy):
     assert "1 passed" in said
 
 
+@pytest.mark.slow
 def test_the_pages_option_is_one_field(copy):
     pyproject = tomllib.loads((copy / "pyproject.toml").read_text(encoding="utf-8"))
     assert pyproject["tool"]["flwr"]["app"]["config"]["num-starts"] == 10

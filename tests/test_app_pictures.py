@@ -92,6 +92,7 @@ def test_failed_write_leaves_the_old_picture_and_nothing_else(tmp_path, monkeypa
     assert path.read_bytes() == b"old"
 
 
+@pytest.mark.slow
 def test_no_global_state_is_touched(tmp_path):
     program = """
 import sys

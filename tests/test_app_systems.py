@@ -50,6 +50,7 @@ def every_strategy(tmp_path_factory):
     return folder / "in-order", summary, shuffled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_strategy_runs_by_its_name(every_strategy, name):
     folder, summary, _ = every_strategy
@@ -66,6 +67,7 @@ def test_a_strategy_runs_by_its_name(every_strategy, name):
         assert {f"cluster-{cluster}" for cluster in one["clusters"]} <= set(models)
 
 
+@pytest.mark.slow
 def test_no_strategy_depends_on_the_order_of_replies(every_strategy):
     _, summary, shuffled = every_strategy
     for name in SYSTEMS:
@@ -74,6 +76,7 @@ def test_no_strategy_depends_on_the_order_of_replies(every_strategy):
     assert without_seconds(summary) == without_seconds(shuffled)
 
 
+@pytest.mark.slow
 def test_strategies_that_look_at_images_before_training_find_the_tasks(every_strategy):
     _, summary, _ = every_strategy
     found = {name: of_strategy(summary, name)["ari"] for name in ("rcc-pfl", "mt-hfl", "optimum")}
@@ -124,6 +127,7 @@ def test_a_strategy_sends_the_same_whatever_ran_before_it(tmp_path):
     assert before["bytes"] == after["bytes"]
 
 
+@pytest.mark.slow
 def test_the_mean_is_weighted_as_the_paper_does_or_as_told(tmp_path):
     """MT-HFL on a model of one layer shares nothing: it is RCC-PFL with a weighted mean."""
     accuracies = {}
@@ -140,6 +144,7 @@ def test_the_mean_is_weighted_as_the_paper_does_or_as_told(tmp_path):
     assert accuracies["mt-hfl", "paper"] == accuracies["mt-hfl", "true"] == weighted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "common"),
     [

@@ -106,6 +106,7 @@ def test_images_must_be_bytes(lite0):
 # EfficientNet-Lite0, with its real weights
 
 
+@pytest.mark.slow
 @needs_lite0
 def test_lite0_finds_images_of_one_class_more_alike(lite0):
     per_class = 12
@@ -134,6 +135,7 @@ def test_lite0_is_the_library_s_network_on_the_pixels_it_was_trained_on(lite0):
     assert torch.allclose(lite0(images), expected, atol=2e-4)
 
 
+@pytest.mark.slow
 @needs_lite0
 def test_lite0_does_not_depend_on_how_images_are_batched(lite0):
     images = mnist_images()[:37]
@@ -192,12 +194,14 @@ def test_resnet18_is_torchvision_s_up_to_its_average_pool(network, weights):
     assert torch.allclose(rows, pooled[0], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_resnet18_sees_gray_images_as_colourless(weights):
     phi = feature_map("resnet18", weights=weights)
     gray = mnist_images()[:2]
     assert torch.allclose(phi(gray), phi(gray.expand(-1, 3, -1, -1)), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_resnet18_reads_files_of_every_kind(network, weights, tmp_path):
     expected = feature_map("resnet18", weights=weights)(noise(1))
     state = network.state_dict()
@@ -211,6 +215,7 @@ def test_resnet18_reads_files_of_every_kind(network, weights, tmp_path):
         assert torch.equal(rows, expected), name
 
 
+@pytest.mark.slow
 def test_resnet18_takes_the_weights_in_torchvision_s_cache(monkeypatch, tmp_path, weights):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     cached = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
@@ -425,6 +430,7 @@ def test_a_cached_encoder_gives_the_same_bits_without_running(tmp_path, monkeypa
     assert torch.allclose(first, lite0(images), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_other_weights_are_not_served_from_the_cache(tmp_path, network, weights):
     first = feature_map("resnet18", weights=weights, cache_dir=tmp_path)(noise(1))
     state = network.state_dict()

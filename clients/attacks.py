@@ -29,10 +29,10 @@ class AttackSettings:
         "none", one_of(ATTACKS), "what they send; `random-signature`: in the pre-round"
     )
     malicious: float = option(
-        0.2, number(float, 0, 1, low_open=True, high_open=True), "share of all clients"
+        0.2, number(float, 0, 1, low_open=True, high_open=True), "share of clients that attack"
     )
     attack_scale: float = option(
-        10.0, number(float, -1000, 1000), "by which `scaled-update` blows an update up"
+        10.0, number(float, -1000, 1000), "factor by which `scaled-update` enlarges an update"
     )
 
 

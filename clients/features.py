@@ -22,7 +22,7 @@ FEATURES = ("hog", "raw", "resnet18", "efficientnet-lite0")
 
 @dataclass(frozen=True)
 class FeatureSettings:
-    """What clients see their images by."""
+    """How clients see their images."""
 
     features: str = option(
         "hog",

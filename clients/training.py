@@ -17,9 +17,9 @@ OPTIMIZERS = ("adam", "sgd")
 class TrainingSettings:
     """How a client trains."""
 
-    optimizer: str = option("adam", one_of(OPTIMIZERS), "begins afresh in each round")
+    optimizer: str = option("adam", one_of(OPTIMIZERS), "starts afresh in every round")
     learning_rate: float = option(0.001, POSITIVE, "step size of the optimizer")
-    momentum: float = option(0.0, number(float, 0, 1, high_open=True), "of `sgd` only")
+    momentum: float = option(0.0, number(float, 0, 1, high_open=True), "for `sgd` only")
     weight_decay: float = option(0.001, number(float, 0), "of the optimizer", default=0.0)
     batch_size: int = option(32, COUNT, "images in each step")
     local_epochs: int = option(2, COUNT, "passes over a client's images in each round")

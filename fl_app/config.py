@@ -92,7 +92,9 @@ class Config(
     """
 
     strategy: tuple[str, ...] = option(
-        "rcc-pfl,single", Rule(_STRATEGY_WORDS, _parse_strategies), "all on the same partitions"
+        "rcc-pfl,single",
+        Rule(_STRATEGY_WORDS, _parse_strategies),
+        "what to compare, on the same partitions",
     )
     clustering: str = option(
         "",
@@ -136,12 +138,14 @@ class Config(
     fraction_train: float = option(
         1.0, number(float, 0, 1, low_open=True), "share of the clients that train in a round"
     )
-    evaluate_every: int = option(1, COUNT, "models are tested every so many rounds, and at last")
+    evaluate_every: int = option(
+        1, COUNT, "test the models every so many rounds, and after the last"
+    )
     pre_round_deadline: float = option(
         3600.0,
         POSITIVE,
-        "seconds to wait for each answer that finds clusters; who is late is named and asked again "
-        "in the next rounds",
+        "seconds to wait for each answer needed to find clusters; latecomers are named and asked "
+        "again in later rounds",
     )
     round_deadline: float = option(
         3600.0, POSITIVE, "seconds to wait for training, and for testing"
@@ -149,9 +153,11 @@ class Config(
     checkpoint_every: int = option(
         0, NATURAL, "rounds between checkpoints in the results folder; 0: none"
     )
-    resume: str = option("", TEXT, "the results folder of an interrupted run, to go on with it")
+    resume: str = option("", TEXT, "the results folder of an interrupted run that is to go on")
     output_dir: str = option(
-        "", TEXT, "for the results; empty: `results/DATE-TIME` where the SuperLink was started"
+        "",
+        TEXT,
+        "folder for the results; empty: `results/DATE-TIME` where the SuperLink was started",
     )
     of_strategies: Mapping[str, Any] = field(default_factory=dict)
 

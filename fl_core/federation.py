@@ -63,7 +63,7 @@ class FederationSettings:
     tasks: str = option(
         "",
         Rule("label sets of different labels, or nothing", _parse_tasks),
-        "your own tasks instead, label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes",
+        "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes",
     )
     partition: Kind = option(
         "label",
@@ -77,19 +77,17 @@ class FederationSettings:
         number(float, 0, 1),
         "images of other tasks that each client has, as a share of its own",
     )
-    min_samples: int = option(20, COUNT, "images of its own task that each client has at least")
+    min_samples: int = option(20, COUNT, "least number of images of its own task that a client has")
     noise: str = option("none", one_of(NOISES), "how labels become wrong (RCC-PFL, section III)")
     noise_rate: float = option(
         0.25, number(float, 0, 1, high_open=True), "share of a client's labels that are wrong"
     )
-    newcomers: int = option(0, NATURAL, "clients that appear only in `newcomer-round`")
-    newcomer_round: int = option(
-        5, number(int, 2), "the first round in which they are there", default=0
-    )
+    newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
+    newcomer_round: int = option(5, number(int, 2), "the round in which they join", default=0)
     drift_clients: int = option(
         0, NATURAL, "clients whose task changes in `drift-round`: they exchange their data"
     )
-    drift_round: int = option(5, COUNT, "the first round in which their task is another", default=0)
+    drift_round: int = option(5, COUNT, "the first round with their new task", default=0)
 
 
 @dataclass(frozen=True, eq=False)

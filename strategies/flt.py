@@ -82,7 +82,9 @@ class SignatureClustering(Clustering):
         "how close two clients' centroids must be on the manifold; the paper's 1 suits 100 clients",
         key="graph-threshold",
     )
-    fine_tune_epochs: int = option(5, COUNT, "for which clients fit the encoder to their images")
+    fine_tune_epochs: int = option(
+        5, COUNT, "epochs for which clients fit the encoder to their images"
+    )
     fine_tune_first: bool = option(
         "refresh",
         one_of(("refresh", "always", "never")),
@@ -93,11 +95,9 @@ class SignatureClustering(Clustering):
     max_changed: int | None = option(
         0,
         or_none(NATURAL, "never"),
-        "clients are asked again when more than so many say that their data changed",
+        "ask clients again once more than this many say that their data changed",
     )
-    refresh_every: int = option(
-        0, NATURAL, "clients are asked again every so many rounds; 0: never"
-    )
+    refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")
     seed: int = 0
     _signatures: dict[int, Float32] = field(
         default_factory=dict, init=False, repr=False, compare=False

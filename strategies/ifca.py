@@ -122,7 +122,7 @@ class LossClustering(Clustering):
     stop_after: int = option(
         0,
         NATURAL,
-        "clients are asked no more after so many rounds in which none moved; 0: always asked",
+        "stop asking once no client has moved for this many rounds; 0: never stop",
         key="stop-reassociation",
     )
     _models: list[NDArrays] = field(default_factory=list, init=False, repr=False, compare=False)

@@ -56,7 +56,9 @@ class SpectralClustering(Clustering):
     num_clusters: NumClusters = "elbow"
     num_eigenvectors: int = 20
     linkage: str = option(
-        "average", one_of(LINKAGES), "how far apart two clusters are, in SciPy's words"
+        "average",
+        one_of(LINKAGES),
+        "how the distance between two clusters is measured, in SciPy's words",
     )
     relevance: str = "paper"
     dimension: int | None = None

@@ -68,9 +68,10 @@ class ClusterMean(Aggregation):
 class GraphMean(Aggregation):
     """FLT's Case I (Algorithm 3, line 17): every client has its own model.
 
-    The next model of a client that took part is the mean of the models that its neighbours trained,
-    its own included, with weights normalised over these neighbours. A client that did not take part
-    keeps its last model. In a clustering without a graph, the clients of a cluster are neighbours.
+    A client's next model is the mean of the models that its neighbours trained, its own included,
+    with weights normalised over these neighbours. It need not have taken part itself: only one
+    without such neighbours keeps its last model. In a clustering without a graph, the clients of a
+    cluster are neighbours, and the models are those of `ClusterMean`.
 
     Attributes
     ----------
@@ -89,10 +90,10 @@ class GraphMean(Aggregation):
         means: dict[frozenset[int], NDArrays] = {}
         models = []
         for client, model in zip(state.clusters.of_client, state.models, strict=True):
-            if client not in trained:
+            near = state.clusters.neighbours_of(client) & trained
+            if not near:
                 models.append(model)
                 continue
-            near = state.clusters.neighbours_of(client) & trained
             if near not in means:
                 means[near] = _mean_of_updates(
                     (u for u in state.updates if u.client in near), self.weighted

@@ -221,6 +221,9 @@ class ClusteredStrategy(Strategy):
         if newcomers := conversation.admit_newcomers():
             self._regroup(self.clustering.place(newcomers, training.clusters, conversation))
         drawn = draw_participants(training, self.fraction_train, self.seed)
+        if self.clustering.knows_by_training:
+            unknown = set(training.roster.connected()) - set(training.num_examples)
+            drawn = sorted({*drawn, *unknown})
         self._regroup(self.clustering.before_training(training.as_round(drawn), conversation))
         training.participants = tuple(c for c in drawn if c in conversation.nodes)
         self._exchange = Exchange(training, training.participants, training.train_traffic)

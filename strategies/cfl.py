@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fl_core.options import POSITIVE, number, option
+from fl_core.options import COUNT, POSITIVE, number, option, or_none
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate, canonical_labels
@@ -31,6 +31,17 @@ class RecursiveBipartition(Clustering):
     given that way here, and so fit any model and learning rate.
 
     Both, `mean_norm` and `max_norm`, are shares of the longest mean update of any cluster so far.
+
+    Attributes
+    ----------
+    mean_norm, max_norm : float
+        ε₁ and ε₂.
+    gamma_max : float or None
+        γ_max, how far a client's gradient may be from its group's, relative to the latter's length:
+        the two parts must differ by more, √((1 − α)/2) > γ_max, where α is the highest cosine
+        between a client of one and a client of the other (section V). None: no such test.
+    min_size : int
+        Clients that each part must have at least. Ours, not the paper's.
     """
 
     name: ClassVar[str] = "bipartition"
@@ -41,10 +52,19 @@ class RecursiveBipartition(Clustering):
         key="cfl-mean-norm",
     )
     max_norm: float = option(
-        2.0,
+        1.0,
         number(float, 0),
         "and some client's update is above this share of it",
         key="cfl-max-norm",
+    )
+    gamma_max: float | None = option(
+        "never",
+        or_none(number(float, 0, 1), "never"),
+        "split only parts that differ by more than this, by their most similar clients",
+        key="cfl-gamma-max",
+    )
+    min_size: int = option(
+        2, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
     )
     _longest: float = field(default=0.0, init=False, repr=False, compare=False)
 
@@ -78,6 +98,13 @@ class RecursiveBipartition(Clustering):
         self._longest = max(self._longest, mean)
         if mean >= self.mean_norm * self._longest or longest <= self.max_norm * self._longest:
             return []
-        labels = agglomerate(cosine_similarities(vectors), 2, "single").labels
-        smaller = int(np.bincount(labels).argmin())
+        similarities = cosine_similarities(vectors)
+        labels = agglomerate(similarities, 2, "single").labels
+        sizes = np.bincount(labels)
+        across = similarities[labels == 0][:, labels == 1].max()
+        if sizes.min() < self.min_size or (
+            self.gamma_max is not None and np.sqrt((1 - across) / 2) <= self.gamma_max
+        ):
+            return []
+        smaller = int(sizes.argmin())
         return [u.client for u, label in zip(updates, labels, strict=True) if label == smaller]

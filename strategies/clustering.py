@@ -44,6 +44,9 @@ class Clustering(ABC):
         What happens when clusters change. True: cluster c remains cluster c with its model, and
         clients that join it take that model over (IFCA); False: clusters are new sets of clients,
         and each starts from the mean of what its clients hold (FedHC).
+    knows_by_training : bool
+        Whether it knows nothing of a client before its first update: such clients then train in
+        every round until they have sent one, whatever share of the clients is drawn.
     """
 
     name: ClassVar[str] = ""
@@ -51,6 +54,7 @@ class Clustering(ABC):
     exact_number: ClassVar[bool] = False
     needs_tasks: ClassVar[bool] = False
     keeps_models: ClassVar[bool] = False
+    knows_by_training: ClassVar[bool] = False
 
     @abstractmethod
     def find(self, conversation: Conversation) -> Clusters:

@@ -222,6 +222,7 @@ class Training:
             number=self.round,
             clusters=self.clusters,
             models=self.models,
+            initial=self.initial,
             updates=tuple(updates),
             num_examples=self.num_examples,
             participants=tuple(participants),

@@ -17,9 +17,9 @@ def flatten(model: NDArrays) -> Float64:
     return np.concatenate(floats).astype(np.float64)
 
 
-def update_vector(update: Update) -> Float64:
-    """Return g = w_received − w_trained, what training subtracted from a client's model (FedHC)."""
-    return flatten(update.received) - flatten(update.arrays)
+def update_vector(update: Update, reference: NDArrays | None = None) -> Float64:
+    """Return g = w − w_trained, float64: w is `reference`, by default the model received."""
+    return flatten(update.received if reference is None else reference) - flatten(update.arrays)
 
 
 def directions(vectors: Float64) -> Float64:

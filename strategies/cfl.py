@@ -64,7 +64,7 @@ class RecursiveBipartition(Clustering):
         key="cfl-gamma-max",
     )
     min_size: int = option(
-        2, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
+        1, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
     )
     _longest: float = field(default=0.0, init=False, repr=False, compare=False)
 

@@ -132,8 +132,6 @@ class Round:
     models : sequence of dicts
         One for each cluster; or, where `per_client`, one for each client, in the order of
         `clusters.of_client`.
-    initial : dict of arrays
-        The model that the training started from.
     updates : sequence of Update
         By client, ascending; empty before the round's training.
     num_examples : mapping of float
@@ -142,13 +140,15 @@ class Round:
         The clients that train in this round.
     per_client : bool
         Whether the aggregation gives every client a model of its own.
+    initial : dict of arrays
+        The model that the training started from.
     """
 
     number: int
     clusters: Clusters
     models: Sequence[NDArrays]
-    initial: NDArrays = field(default_factory=dict)
     updates: Sequence[Update] = ()
     num_examples: Mapping[int, float] = field(default_factory=dict)
     participants: tuple[int, ...] = ()
     per_client: bool = False
+    initial: NDArrays = field(default_factory=dict)

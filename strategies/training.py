@@ -222,9 +222,9 @@ class Training:
             number=self.round,
             clusters=self.clusters,
             models=self.models,
-            initial=self.initial,
             updates=tuple(updates),
             num_examples=self.num_examples,
             participants=tuple(participants),
             per_client=self.per_client,
+            initial=self.initial,
         )

@@ -128,12 +128,13 @@ def test_by_hand_graph_means_over_a_chain():
     assert [m["w"].tolist() for m in plain] == [[2.5], [np.float32(14 / 3)], [6.5]]
 
 
-def test_by_hand_in_a_graph_absent_clients_keep_their_models_and_do_not_count():
-    # Client 1 is away: its neighbours have but themselves, and it keeps 50.
+def test_by_hand_in_a_graph_absent_clients_get_what_their_neighbours_trained():
+    # Clients 1, 3 and 4 are away. Client 1 lies between the others: (1·10 + 9·30)/40 = 7. Client 3
+    # has client 2 alone, and client 4 has nobody: it keeps 60.
     updates = [update(0, 0, (1,), 10), update(2, 0, (9,), 30)]
-    models = [model(7), model(50), model(8)]
-    found = combine(GraphMean(), models, updates, clusters=chain(3))
-    assert [m["w"].tolist() for m in found] == [[1], [50], [9]]
+    models = [model(7), model(50), model(8), model(40), model(60)]
+    found = combine(GraphMean(), models, updates, clusters=chain(5))
+    assert [m["w"].tolist() for m in found] == [[1], [7], [9], [9], [60]]
 
 
 def test_graph_means_are_of_what_was_trained_not_of_means_made_before():
@@ -173,18 +174,21 @@ def clusters_of(aggregation, clusters):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(1, 8), st.booleans())
-def test_on_cliques_with_everybody_there_graph_means_are_cluster_means(data, count, weighted):
+def test_on_cliques_graph_means_are_cluster_means_whoever_is_away(data, count, weighted):
     labels = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    there = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
     rng = np.random.default_rng(count)
     updates = [
-        Update(i, c, {"w": rng.normal(size=5).astype(np.float32)}, i + 1)
-        for i, c in enumerate(labels)
+        Update(i, labels[i], {"w": rng.normal(size=5).astype(np.float32)}, i + 1)
+        for i in sorted(there)
     ]
+    before = [model(*[cluster] * 5) for cluster in range(4)]
     clusters = Clusters(dict(enumerate(labels)), 4)
-    graph = combine(GraphMean(weighted), [model(*[0] * 5)] * count, updates, clusters=clusters)
-    means = combine(ClusterMean(weighted), [model(*[0] * 5)] * 4, updates, clusters=clusters)
-    for client, own in enumerate(labels):
-        assert np.array_equal(graph[client]["w"], means[own]["w"])
+    own = [before[cluster] for cluster in labels]
+    graph = combine(GraphMean(weighted), own, updates, clusters=clusters)
+    means = combine(ClusterMean(weighted), before, updates, clusters=clusters)
+    for client, cluster in enumerate(labels):
+        assert np.array_equal(graph[client]["w"], means[cluster]["w"])
 
 
 @settings(max_examples=60, deadline=None)
@@ -206,9 +210,9 @@ def test_every_next_model_is_between_those_of_the_neighbours(data, count):
 
 def test_models_that_stay_are_passed_on_unless_they_are_a_clusters():
     # What thousands of absent clients hold in common is one object, sent and kept once.
-    models = [model(1)] * 3
-    found = combine(GraphMean(), models, [update(0, 0, (5,))], clusters=chain(3))
-    assert found[1] is found[2] is models[1]
+    models = [model(1)] * 4
+    found = combine(GraphMean(), models, [update(0, 0, (5,))], clusters=chain(4))
+    assert found[2] is found[3] is models[2]
 
 
 # Models when clusters change.

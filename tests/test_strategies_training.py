@@ -24,11 +24,12 @@ def held(state, client):
     return float(state.models[state.model_of_client[client]]["w"][0])
 
 
-def test_where_each_client_has_a_model_it_keeps_it_and_a_newcomer_gets_the_clusters_mean():
+@pytest.mark.parametrize("keeps", [False, True])
+def test_where_each_client_has_a_model_it_keeps_it_and_a_newcomer_gets_the_clusters_mean(keeps):
     state = training(True, {0: 0, 1: 0}, [model(1), model(5)])
-    state.regroup(Clusters({0: 0, 1: 0, 2: 0}), keeps_models=False)
+    state.regroup(Clusters({0: 0, 1: 0, 2: 0}), keeps_models=keeps)
     assert [held(state, client) for client in range(3)] == [1, 5, 3]
-    state.regroup(Clusters({0: 0, 1: 1, 2: 1}), keeps_models=False)
+    state.regroup(Clusters({0: 0, 1: 1, 2: 1}), keeps_models=keeps)
     assert [held(state, client) for client in range(3)] == [1, 5, 3]
 
 

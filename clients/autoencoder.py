@@ -62,10 +62,10 @@ class EncoderSettings:
 
 
 PRETRAINING_EPOCHS = 30
-# On one thread the colour network takes 1.6 ms an image, the gray one 0.1 ms: so four minutes of
+# On one thread the colour network takes 1.6 ms an image, the grey one 0.1 ms: so four minutes of
 # pre-training for a large set in either case.
 IMAGES_PER_EPOCH = {1: None, 3: 5_000}
-# Measured on one thread, channels last: gray 100 µs an image, 90 at 64 with half the steps; 150
+# Measured on one thread, channels last: grey 100 µs an image, 90 at 64 with half the steps; 150
 # at 16 and at 128.
 BATCH = 32
 _ENCODING_BATCH = 256
@@ -110,7 +110,7 @@ def build_autoencoder(channels: int, seed: int) -> Autoencoder:
     Parameters
     ----------
     channels : int
-        1: the convolutional autoencoder for gray images of 28×28. 3: the residual one for colour
+        1: the convolutional autoencoder for grey images of 28×28. 3: the residual one for colour
         images of 32×32.
 
     Raises
@@ -120,17 +120,17 @@ def build_autoencoder(channels: int, seed: int) -> Autoencoder:
     """
     if channels not in SIDES:
         raise ValueError(
-            f"the images have {channels} channels, but there are autoencoders for 1 (gray) and "
+            f"the images have {channels} channels, but there are autoencoders for 1 (grey) and "
             "3 (colour) only: convert the images."
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        encoder, decoder = _gray_layers() if channels == 1 else _colour_layers()
+        encoder, decoder = _grey_layers() if channels == 1 else _colour_layers()
         autoencoder = Autoencoder(encoder, decoder, channels)
-    return autoencoder.to(memory_format=torch.channels_last)  # a fifth faster for gray images
+    return autoencoder.to(memory_format=torch.channels_last)  # a fifth faster for grey images
 
 
-def _gray_layers() -> tuple[nn.Module, nn.Module]:
+def _grey_layers() -> tuple[nn.Module, nn.Module]:
     """Return FLT's encoder for 28×28 and its mirror image; up-sampling undoes the max-pools."""
     encoder = OrderedDict(
         conv1=nn.Conv2d(1, 16, 3, padding=1),
@@ -376,7 +376,7 @@ def pretrained_autoencoder(
     ----------
     source : str
         The path of a `.safetensors` file, or one of `PRETRAINING_DATASETS`, whose training images
-        are used without their labels; `auto`: `mnist-5k`, which needs no files, for gray images,
+        are used without their labels; `auto`: `mnist-5k`, which needs no files, for grey images,
         and `cifar100` for colour.
     channels : int
         Of the clients' images, 1 or 3.

@@ -105,9 +105,7 @@ class SignatureClustering(Clustering):
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
     _silent: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    _fingerprints: dict[int, int] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _checksums: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _fine_tuned: bool = field(default=False, init=False, repr=False, compare=False)
 
     def find(self, conversation: Conversation) -> Clusters:
@@ -120,7 +118,7 @@ class SignatureClustering(Clustering):
         RuntimeError
             If no client answers.
         """
-        self._changed, self._silent, self._fingerprints = set(), set(), {}
+        self._changed, self._silent, self._checksums = set(), set(), {}
         self._fine_tuned = self.fine_tune_first
         self._signatures = self._ask(conversation, None)
         return self._relate()
@@ -159,8 +157,8 @@ class SignatureClustering(Clustering):
 
     def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return the checksum of the images from which the client made its signature."""
-        known = self._fingerprints.get(client)
-        return {protocol.FINGERPRINT: known} if known else {}
+        known = self._checksums.get(client)
+        return {protocol.CHECKSUM: known} if known else {}
 
     def _ask(
         self,
@@ -177,7 +175,7 @@ class SignatureClustering(Clustering):
             clients,
             width,
         )
-        self._fingerprints |= {client: answer.fingerprint for client, answer in answers.items()}
+        self._checksums |= {client: answer.checksum for client, answer in answers.items()}
         return {client: answer.centroids for client, answer in answers.items()}
 
     def _relate(self) -> Clusters:
@@ -220,12 +218,12 @@ class Signature(NamedTuple):
     Attributes
     ----------
     centroids : NDArray[np.float32], shape (1 to k, e)
-    fingerprint : int
+    checksum : int
         A checksum by which the client recognises its images; 0 if it gave none.
     """
 
     centroids: Float32
-    fingerprint: int
+    checksum: int
 
 
 def ask_signatures(
@@ -251,7 +249,7 @@ def ask_signatures(
         clients=clients,
     )
     found = {
-        client: Signature(_centroids(answer).astype(np.float32), _fingerprint(answer))
+        client: Signature(_centroids(answer).astype(np.float32), _checksum(answer))
         for client, answer in answers.items()
     }
     widths = {client: own.centroids.shape[1] for client, own in found.items()}
@@ -263,8 +261,8 @@ def _centroids(content: RecordDict) -> NDArray[np.generic]:
     return content.array_records[protocol.ARRAYS][protocol.CENTROIDS].numpy()
 
 
-def _fingerprint(content: RecordDict) -> int:
-    value = protocol.metrics_of(content).get(protocol.FINGERPRINT)
+def _checksum(content: RecordDict) -> int:
+    value = protocol.metrics_of(content).get(protocol.CHECKSUM)
     return value if isinstance(value, int) and 0 <= value < 2**32 else 0
 
 

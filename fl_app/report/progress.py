@@ -73,7 +73,7 @@ class Progress:
         """Say which devices have come together, and what they have agreed."""
         self._width = max(map(len, config.strategy))
         channels, height, width = agreement.image_shape
-        kind = "gray" if channels == 1 else "colour"
+        kind = "grey" if channels == 1 else "colour"
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
             f"{agreement.num_classes} classes: {printable(', '.join(agreement.class_names))}\n"

@@ -125,9 +125,11 @@ class Gate:
         try:
             length, key = _checked_length(scope), signer(scope["headers"])
             if key is None:
-                raise _RefusedError(401, "without the signature of a key, or at another time")
+                raise _RefusedError(
+                    401, "without the signature of a key, or its timestamp is wrong"
+                )
             if self._callers.device(key) is None and length > MOST_BYTES_OF_STRANGER:
-                raise _RefusedError(503, "to try again once its key is known")
+                raise _RefusedError(503, "its key is not known yet: try again later")
             # Until the answer has gone, too: the SuperLink holds what its receiver does not read.
             with self._callers.request(key, address) as held:
                 response = await self._ask(scope, receive, key, held)
@@ -143,7 +145,7 @@ class Gate:
         except _DeviceGoneError:
             return
         except FullError:
-            await _refuse(scope, send, 503, "too much at a time, to try again")
+            await _refuse(scope, send, 503, "too many requests: try again later")
         except RefusedPushError as refused:
             # At 403, a SuperNode drops what it wanted to send, and goes on.
             await _refuse(scope, send, 403, str(refused))
@@ -233,7 +235,7 @@ class Gate:
             if device.failed_pushes >= _MOST_FAILED_PUSHES:
                 device.failed_pushes = 0
                 raise _RefusedError(403, "the SuperLink fails at it again and again")
-        raise _RefusedError(503, "the SuperLink failed, to try again")
+        raise _RefusedError(503, "the SuperLink failed: try again later")
 
 
 def _checked_length(scope: Event) -> int:
@@ -252,7 +254,7 @@ def _checked_length(scope: Event) -> int:
     length = headers.get(b"content-length")
     # SuperNodes always say how much they send.
     if length is None or b"transfer-encoding" in headers:
-        raise _RefusedError(411, "it does not say how long it is")
+        raise _RefusedError(411, "it states no length")
     most = _LONGEST.get(path, MOST_BYTES_OF_OTHERS)
     if len(length) > len(str(most)) or int(length) > most:
         raise _RefusedError(413, f"it is longer than {most} bytes")

@@ -45,7 +45,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "that SuperNodes need; everything else is answered with 404. Flower's SuperLink lets "
         "whoever reaches its port start apps on all devices: start it with --host 127.0.0.1 and "
         "open only the gate's port to the network. The gate bounds how much and how slowly "
-        "strangers may send, but it is no shield against floods: let a firewall admit the "
+        "strangers may send, but it does not withstand floods: let a firewall admit the "
         "addresses of your devices alone, where you know them.",
     )
     parser.add_argument(
@@ -127,7 +127,7 @@ def superlink_tls(folder: Path) -> ssl.SSLContext:
         context.load_verify_locations(authority)
     except ssl.SSLError as error:
         raise ValueError(
-            f"{authority} is not a certificate: bring back the one that `fedkin certificates` made."
+            f"{authority} is not a certificate: restore the one that `fedkin certificates` made."
         ) from error
     return context
 

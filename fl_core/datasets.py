@@ -100,7 +100,7 @@ class Dataset:
             if groups.dtype != torch.int64 or groups.shape != labels.shape:
                 raise ValueError(
                     f"data set {self.name} has {which} groups {groups.dtype} "
-                    f"{tuple(groups.shape)}: int64 ({len(images)},) is expected, one for each image."
+                    f"{tuple(groups.shape)}: int64 ({len(images)},) is expected, one per image."
                 )
             for what, values, count, names in (
                 ("labels", labels, self.num_classes, "classes"),

@@ -6,10 +6,10 @@ Those with which RCC-PFL (section V) is compared are here; the papers' are in fi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecordValues
@@ -18,6 +18,14 @@ from fl_core.protocol import NDArrays
 from strategies.conversation import Conversation
 from strategies.grouping import canonical_labels
 from strategies.rounds import Clusters, Round
+
+Learnt = TypeVar("Learnt")
+
+
+def learnt(factory: Callable[[], Learnt]) -> Learnt:
+    """Return a dataclass field for what a clustering learns on the way: see `Clustering.memory`."""
+    made: Learnt = field(default_factory=factory, init=False, repr=False, compare=False)
+    return made
 
 
 class Clustering(ABC):
@@ -114,8 +122,8 @@ class GivenClusters(Clustering):
     keeps_models: ClassVar[bool] = True
     labels: Mapping[int, int]
     later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    _now: Mapping[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _names: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _now: Mapping[int, int] = learnt(dict)
+    _names: dict[int, int] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Look every client up.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fl_core import protocol
 from fl_core.options import COUNT, NATURAL, number, one_of, option, or_none
 from fl_core.protocol import NDArrays
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import NumClusters
 from strategies.rounds import Clusters, Round
@@ -99,14 +99,12 @@ class SignatureClustering(Clustering):
         0, NATURAL, "clients are asked again every so many rounds; 0: never"
     )
     seed: int = 0
-    _signatures: dict[int, Float32] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _signatures: dict[int, Float32] = learnt(dict)
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
-    _changed: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    _silent: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    _checksums: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _fine_tuned: bool = field(default=False, init=False, repr=False, compare=False)
+    _changed: set[int] = learnt(set)
+    _silent: set[int] = learnt(set)
+    _checksums: dict[int, int] = learnt(dict)
+    _fine_tuned: bool = learnt(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2).

@@ -19,7 +19,7 @@ from fl_core import protocol
 from fl_core.options import NATURAL, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import cluster_models
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.rounds import Clusters, Round
 
@@ -125,8 +125,8 @@ class LossClustering(Clustering):
         "clients are asked no more after so many rounds in which none moved; 0: always asked",
         key="stop-reassociation",
     )
-    _models: list[NDArrays] = field(default_factory=list, init=False, repr=False, compare=False)
-    _unchanged: int = field(default=0, init=False, repr=False, compare=False)
+    _models: list[NDArrays] = learnt(list)
+    _unchanged: int = learnt(int)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Draw M models, and again until every cluster is inhabited (Algorithm 2, line 2).

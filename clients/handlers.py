@@ -170,12 +170,8 @@ def restore_model(message: Message, context: Context) -> None:
 def change_flag(message: Message, images: torch.Tensor) -> dict[str, int]:
     """Return FLT's change flag δ as metrics: 1 if the images are not those of the last signature.
 
-    Empty where the message does not say what those were. Labels are not looked at.
-
-    Parameters
-    ----------
-    message : Message
-    images : torch.Tensor, uint8, shape (n, C, H, W)
+    Empty where the message does not say what those were. Images are uint8, (n, C, H, W); labels are
+    not looked at.
     """
     if protocol.CHECKSUM not in message.content.config_records[protocol.CONFIG]:
         return {}

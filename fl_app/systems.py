@@ -35,14 +35,8 @@ from strategies.mt_hfl import common_layers
 class Setting(NamedTuple):
     """What a clustering or an aggregation is built from.
 
-    Attributes
-    ----------
-    config : Config
-    images : Dataset or Agreement
-        The kind of images that all clients have.
-    seed : int
-    federation : Federation, optional
-        In a simulation, whose tasks are known.
+    `images` are of the kind that all clients have; a federation, whose tasks are known, is there in
+    a simulation only.
     """
 
     config: Config

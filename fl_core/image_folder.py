@@ -26,7 +26,7 @@ from fl_core.text import one_line, printable
 
 # No other format of Pillow's is tried, whatever a file's name: some start other programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-GRAY_MODES = {"1", "L", "LA", "La"}
+GREY_MODES = {"1", "L", "LA", "La"}
 COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr"}
 MIN_SIDE, MAX_SIDE = 28, 224  # of images whose size is chosen here
 
@@ -224,11 +224,11 @@ def _summarized(splits: Splits, path: Path) -> ImageSummary:
 
 def header_of(image: Image.Image) -> _Header:
     """Return what is known before the pixels are decoded."""
-    if image.mode not in GRAY_MODES | COLOUR_MODES:
+    if image.mode not in GREY_MODES | COLOUR_MODES:
         # Pillow would clip them to 8 bits, not scale them.
         raise ValueError(f"images of mode {image.mode} are not supported, only 8 bits a channel")
     width, height = _upright(image.size, _turn(image))
-    return _Header(height, width, image.mode in GRAY_MODES)
+    return _Header(height, width, image.mode in GREY_MODES)
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:

@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from fl_core.datasets import HELD_OUT
 from fl_core.image_folder import (
     MAX_SIDE,
+    LabelledImages,
     common_size,
     few,
     read_image_folder,
@@ -149,24 +149,6 @@ class Agreement:
         return cls(_names(config), shape)
 
 
-@dataclass(frozen=True, eq=False)
-class OwnImages:
-    """A device's images, in the agreed shape and with the agreed labels.
-
-    Attributes
-    ----------
-    train_images, test_images : Tensor, uint8, shapes (n, C, H, W) and (m, C, H, W)
-        n is at least 1; m is 0 where there is no test folder and no class has two images.
-    train_labels, test_labels : Tensor, int64, shapes (n,) and (m,)
-        Indices into the agreement's `class_names`.
-    """
-
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
-
-
 def survey_images(path: Path) -> Survey:
     """Look at the headers of a device's images at `path`, as in `read_image_folder`.
 
@@ -228,9 +210,10 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     return Agreement(tuple(names), (1 if grey else 3, height, width))
 
 
-def read_own_images(path: Path, cache: Path, agreement: Agreement) -> OwnImages:
+def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledImages:
     """Read a device's images in the agreed shape, decoded once and then kept in `cache`.
 
+    Labels are indices into the agreement's `class_names`, which are the `classes`.
     Its test folder holds its test images. Without one, a fifth of each class is held out, one
     image at least, by the names of the files: the same images in every run, whatever its seed and
     strategy. A class with a single image then trains and is not tested. `path` and `cache` are as
@@ -262,8 +245,10 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> OwnImages:
             "images elsewhere."
         )
     labels = torch.tensor([index[name] for name in names])
-    return OwnImages(
-        read.train_images, labels[read.train_labels], read.test_images, labels[read.test_labels]
+    return read._replace(
+        train_labels=labels[read.train_labels],
+        test_labels=labels[read.test_labels],
+        classes=agreement.class_names,
     )
 
 

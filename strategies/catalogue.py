@@ -54,17 +54,9 @@ class System:
     ) -> tuple[Clustering, Aggregation]:
         """Build the clustering and the aggregation.
 
-        Parameters
-        ----------
-        *arguments, **named
-            The clustering's; named ones that the aggregation takes are the aggregation's.
-        weighted_mean : bool, optional
-            By default, as the paper has it.
-
-        Raises
-        ------
-        TypeError
-            If neither takes an argument, or one is missing.
+        Arguments are the clustering's; named ones that the aggregation takes are the aggregation's.
+        `weighted_mean` is by default as the paper has it. A TypeError says that neither takes an
+        argument, or that one is missing.
         """
         cluster: Callable[..., Clustering] = self.clustering
         combine: Callable[..., Aggregation] = self.aggregation

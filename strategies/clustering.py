@@ -149,7 +149,7 @@ class GivenClusters(Clustering):
         """Look newcomers up, and leave out those for whom no cluster is given."""
         known = [client for client in newcomers if client in self._now]
         for client in set(newcomers) - set(known):
-            conversation.leave_out(client, "clustering", "no cluster is given for it")
+            conversation.roster.leave_out(client, "clustering", "no cluster is given for it")
         return self._look_up(sorted({*clusters.of_client, *known}))
 
     def _look_up(self, clients: Sequence[int]) -> Clusters:
@@ -197,7 +197,9 @@ class RandomClusters(Clustering):
         """Give newcomers the places that were theirs all along, and leave out the others."""
         known = [client for client in newcomers if client < sum(self.sizes)]
         for client in set(newcomers) - set(known):
-            conversation.leave_out(client, "clustering", "the random clusters have no place for it")
+            conversation.roster.leave_out(
+                client, "clustering", "the random clusters have no place for it"
+            )
         return self._deal(sorted({*clusters.of_client, *known}))
 
     def _deal(self, clients: Sequence[int]) -> Clusters:
@@ -209,7 +211,8 @@ class RandomClusters(Clustering):
                 "sizes add up to the number of clients."
             )
         dealt = np.random.default_rng([self.seed, 0xD1CE]).permutation(places)
-        return _canonical(clients, [int(dealt[client]) for client in clients])
+        labels = canonical_labels([int(dealt[client]) for client in clients])
+        return Clusters(dict(zip(clients, labels.tolist(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,3 @@ class OwnCluster(Clustering):
         """Give each newcomer a cluster of its own."""
         fresh = [client for client in newcomers if client not in clusters.of_client]
         return clusters.with_clients({c: clusters.count + i for i, c in enumerate(fresh)})
-
-
-def _canonical(clients: Sequence[int], labels: Sequence[int]) -> Clusters:
-    return Clusters(dict(zip(clients, canonical_labels(labels).tolist(), strict=True)))

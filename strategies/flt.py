@@ -199,13 +199,8 @@ class SignatureClustering(Clustering):
 def fine_tuning(when: str, epochs: int) -> tuple[int, bool]:
     """Return `fine_tune_epochs` and `fine_tune_first` of `SignatureClustering`.
 
-    Parameters
-    ----------
-    when : {"refresh", "always", "never"}
-        Whether clients fine-tune the encoder when they are asked again (Enc1, pre-trained on data
-        like theirs), in the pre-round as well (Enc2, on other data), or not at all.
-    epochs : int
-        J.
+    Clients fine-tune the encoder for `epochs`, J: "refresh": when they are asked again (Enc1,
+    pre-trained on data like theirs); "always": in the pre-round as well (Enc2, on other data).
     """
     return (0 if when == "never" else epochs), when == "always"
 

@@ -33,12 +33,7 @@ _DRAW_STREAM = 0x1FCA
 def drawn_models(initial_model: DrawModel, seed: int) -> DrawModel:
     """Return a `draw_model` for `LossClustering` whose models have seeds of their own.
 
-    Parameters
-    ----------
-    initial_model : callable
-        From a seed to a freshly initialised model.
-    seed : int
-        Of the run: a different one draws different models.
+    `initial_model` makes a fresh model of a seed; another `seed`, the run's, draws other models.
     """
 
     def draw_model(number: int) -> NDArrays:

@@ -187,12 +187,7 @@ class Training:
     def regroup(self, clusters: Clusters, keeps_models: bool) -> None:
         """Go over to other clusters, and give each the model it starts with.
 
-        Parameters
-        ----------
-        clusters : Clusters
-            Clients without a place in them join the largest one.
-        keeps_models : bool
-            Whether cluster c remains cluster c with its model, see `Clustering`.
+        Clients without a place in them join the largest one; for `keeps_models`, see `Clustering`.
         """
         clusters = clusters.with_everybody(list(self.roster.nodes))
         if clusters is self.clusters:

@@ -68,14 +68,7 @@ class Failure(NamedTuple):
 def classify_folder(model_path: Path, folder: Path, output: Path | None = None) -> int:
     """Classify the images of a folder, and return 1 if any could not be decoded, else 0.
 
-    Parameters
-    ----------
-    model_path : Path
-        What a device saved.
-    folder : Path
-        As in `find_images`.
-    output : Path, optional
-        Where the CSV goes, completely or not at all; by default, to the standard output.
+    The CSV goes to `output`, completely or not at all; by default, to the standard output.
 
     Raises
     ------

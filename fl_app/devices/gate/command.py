@@ -106,7 +106,8 @@ def server_tls(folder: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     certificate, key = _file(folder, "server.crt"), _file(folder, "server.key")
     try:
-        context.load_cert_chain(certificate, key, password=_no_password)
+        # Without a password, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(
             f"{certificate} and {key} are not a certificate and its key: make both anew with "
@@ -219,8 +220,3 @@ def _file(folder: Path, name: str) -> Path:
             "files that `fedkin certificates` makes for the server."
         ) from error
     return path
-
-
-def _no_password() -> str:
-    """Stand in for OpenSSL's question on the terminal."""
-    return ""

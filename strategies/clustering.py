@@ -62,7 +62,15 @@ class Clustering(ABC):
 
     @abstractmethod
     def find(self, conversation: Conversation) -> Clusters:
-        """Return the clusters of `conversation.nodes` before round 1, asking clients as needed."""
+        """Return the clusters of `conversation.nodes` before round 1, asking clients as needed.
+
+        Raises
+        ------
+        ValueError
+            If there are more clusters than clients that answered.
+        RuntimeError
+            If no client answers.
+        """
 
     def first_models(self, initial: NDArrays, count: int) -> list[NDArrays]:
         """Return the models with which `count` clusters start: the same one for all."""

@@ -107,15 +107,7 @@ class SignatureClustering(Clustering):
     _fine_tuned: bool = learnt(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Form the clients' relatedness (FCR, Algorithm 2).
-
-        Raises
-        ------
-        ValueError
-            If there are more clusters than clients that answered.
-        RuntimeError
-            If no client answers.
-        """
+        """Form the clients' relatedness (FCR, Algorithm 2)."""
         self._changed, self._silent, self._checksums = set(), set(), {}
         self._fine_tuned = self.fine_tune_first
         self._signatures = self._ask(conversation, None)

@@ -50,15 +50,7 @@ class LinearSignatureClustering(Clustering):
     _signatures: dict[int, Float32] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Ask for centroids, then agglomerate.
-
-        Raises
-        ------
-        ValueError
-            If there are more clusters than clients that answered.
-        RuntimeError
-            If no client answers.
-        """
+        """Ask for centroids, then agglomerate."""
         self._signatures = signatures = self._ask(conversation, None, None)
         distances = closest_distances([own.astype(float) for own in signatures.values()])
         grouping = agglomerate_distances(distances, self.num_clusters, self.linkage)

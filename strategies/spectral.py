@@ -63,15 +63,7 @@ class SpectralClustering(Clustering):
     _spectra: dict[int, Eigenvectors] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate.
-
-        Raises
-        ------
-        ValueError
-            If there are more clusters than clients that answered.
-        RuntimeError
-            If no client answers.
-        """
+        """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
         asked = self._ask_spectra(conversation, None, self.dimension)
         dimensions = {client: array.shape[0] for client, array in asked.items()}
         alike = conversation.keep_common_size(protocol.SPECTRUM, dimensions, _DIMENSIONS)

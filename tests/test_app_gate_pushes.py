@@ -76,10 +76,10 @@ def set_to(**values):
         (set_to(src_node_id=NODE + 1), f"from node {NODE + 1}"),
         (set_to(dst_node_id=77), "for node 77"),
         # A reply that lives for NaN seconds is stored, and the SuperLink fails when it is fetched.
-        (set_to(ttl=math.nan), "times are none"),
-        (set_to(created_at=math.inf), "times are none"),
-        (set_to(ttl=-1.0), "times are none"),
-        (set_to(ttl=1e308), "times are none"),  # two of them are infinite
+        (set_to(ttl=math.nan), "times are impossible"),
+        (set_to(created_at=math.inf), "times are impossible"),
+        (set_to(ttl=-1.0), "times are impossible"),
+        (set_to(ttl=1e308), "times are impossible"),  # two of them are infinite
         (set_to(message_id=name("another")), "another message's"),
     ],
 )
@@ -106,7 +106,7 @@ def test_one_message_at_a_time():
         check_push(request.SerializeToString())
     request = push()
     request.clientapp_runtime_list[0] = math.nan
-    with pytest.raises(RefusedError, match="times are none"):
+    with pytest.raises(RefusedError, match="times are impossible"):
         check_push(request.SerializeToString())
 
 

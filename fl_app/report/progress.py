@@ -16,16 +16,9 @@ from strategies import RoundReport
 
 
 class Progress:
-    """Prints how far a run is.
+    """Prints how far a run is, of the rounds of all strategies and seeds together.
 
     Lines, not a moving bar: Flower's log stream carries lines.
-
-    Parameters
-    ----------
-    total_rounds : int
-        Rounds of all strategies and seeds together.
-    clock : callable
-        Seconds on a clock that never goes back.
     """
 
     def __init__(self, total_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:

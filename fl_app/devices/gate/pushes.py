@@ -57,7 +57,7 @@ def check_push(body: bytes) -> None:
         raise RefusedError(f"it is for node {about.dst_node_id}")
     times = (about.created_at, about.ttl, *request.clientapp_runtime_list)
     if not all(0 <= seconds <= _LONGEST_TIME for seconds in times):  # NaN is not either
-        raise RefusedError("its times are none")
+        raise RefusedError("its times are impossible")
     (tree,) = request.message_object_trees
     if tree.object_id != about.message_id:
         raise RefusedError("its parts are another message's")

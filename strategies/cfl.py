@@ -7,13 +7,13 @@ https://doi.org/10.1109/TNNLS.2020.3015958.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fl_core.options import POSITIVE, number, option
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate, canonical_labels
 from strategies.rounds import Clusters, Round, Update
@@ -46,7 +46,7 @@ class RecursiveBipartition(Clustering):
         "and some client's update is above this share of it",
         key="cfl-max-norm",
     )
-    _longest: float = field(default=0.0, init=False, repr=False, compare=False)
+    _longest: float = learnt(float)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with everybody: nobody has trained."""

@@ -8,7 +8,7 @@ improve training on non-IID data", IJCNN 2020, https://arxiv.org/abs/2004.11791 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
 from fl_core.options import one_of, option
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import NumClusters, agglomerate_distances
 from strategies.rounds import Clusters, Round
@@ -50,9 +50,7 @@ class UpdateClustering(Clustering):
         "how far apart updates are; `euclidean` also sees how long they are",
         key="update-distance",
     )
-    _vectors: dict[int, NDArray[np.float64]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _vectors: dict[int, NDArray[np.float64]] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with everybody: nobody has trained."""

@@ -133,7 +133,7 @@ def random_basis(shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np
     dimension, count = shape
     if not 1 <= count <= dimension:
         raise ValueError(
-            f"{count} orthonormal columns of {dimension} dimensions are wanted: choose 1 to "
+            f"{count} orthonormal columns of {dimension} dimensions are expected: choose 1 to "
             f"{dimension}."
         )
     # A Gaussian has no preferred direction, so neither has the space that its columns span.

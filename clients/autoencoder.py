@@ -1,7 +1,6 @@
 """FLT's convolutional autoencoders: pre-trained without labels, their encoders give signatures.
 
-FLT is the paper "Federated learning with taskonomy for non-IID data", section IV. The encoder is
-only for grouping clients; the models that are trained know nothing of it.
+FLT (section IV) groups clients by the encoder alone: the trained models know nothing of it.
 """
 
 from __future__ import annotations
@@ -46,26 +45,28 @@ def _parse_source(value: Any) -> str:
     raise NotAllowedError
 
 
+SOURCE = Rule(
+    f'a .safetensors file, "auto", or one of {", ".join(PRETRAINING_DATASETS)}', _parse_source
+)
+
+
 @dataclass(frozen=True)
 class EncoderSettings:
     """What FLT's clients encode their images with."""
 
     encoder: str = option(
         "auto",
-        Rule(
-            f'a .safetensors file, "auto", or one of {", ".join(PRETRAINING_DATASETS)}',
-            _parse_source,
-        ),
+        SOURCE,
         f"`flt`: a file, or the data set to pre-train the encoder on (kept for the next run); "
-        f"`auto`: `{AUTOMATIC[1]}` for gray images, `{AUTOMATIC[3]}` for colour",
+        f"`auto`: `{AUTOMATIC[1]}` for grey images, `{AUTOMATIC[3]}` for colour",
     )
 
 
 PRETRAINING_EPOCHS = 30
-# On one thread the colour network takes 1.6 ms an image, the gray one 0.1 ms: so four minutes of
+# On one thread the colour network takes 1.6 ms an image, the grey one 0.1 ms: so four minutes of
 # pre-training for a large set in either case.
 IMAGES_PER_EPOCH = {1: None, 3: 5_000}
-# Measured on one thread, channels last: gray 100 µs an image, 90 at 64 with half the steps; 150
+# Measured on one thread, channels last: grey 100 µs an image, 90 at 64 with half the steps; 150
 # at 16 and at 128.
 BATCH = 32
 _ENCODING_BATCH = 256
@@ -105,13 +106,8 @@ class Residual(nn.Module):
 def build_autoencoder(channels: int, seed: int) -> Autoencoder:
     """Build an autoencoder with random weights that depend on `seed` alone.
 
-    Torch's own global generator is left as it was.
-
-    Parameters
-    ----------
-    channels : int
-        1: the convolutional autoencoder for gray images of 28×28. 3: the residual one for colour
-        images of 32×32.
+    For 1 channel, the convolutional one for grey images of 28×28; for 3, the residual one for
+    colour images of 32×32. Torch's own global generator is left as it was.
 
     Raises
     ------
@@ -120,17 +116,17 @@ def build_autoencoder(channels: int, seed: int) -> Autoencoder:
     """
     if channels not in SIDES:
         raise ValueError(
-            f"the images have {channels} channels, but there are autoencoders for 1 (gray) and "
+            f"the images have {channels} channels, but there are autoencoders for 1 (grey) and "
             "3 (colour) only: convert the images."
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        encoder, decoder = _gray_layers() if channels == 1 else _colour_layers()
+        encoder, decoder = _grey_layers() if channels == 1 else _colour_layers()
         autoencoder = Autoencoder(encoder, decoder, channels)
-    return autoencoder.to(memory_format=torch.channels_last)  # a fifth faster for gray images
+    return autoencoder.to(memory_format=torch.channels_last)  # a fifth faster for grey images
 
 
-def _gray_layers() -> tuple[nn.Module, nn.Module]:
+def _grey_layers() -> tuple[nn.Module, nn.Module]:
     """Return FLT's encoder for 28×28 and its mirror image; up-sampling undoes the max-pools."""
     encoder = OrderedDict(
         conv1=nn.Conv2d(1, 16, 3, padding=1),
@@ -231,7 +227,7 @@ def fit(
     optimizer = torch.optim.Adam(autoencoder.parameters(), learning_rate, fused=True)
     autoencoder.train()
     history = []
-    for epoch in range(epochs):
+    for epoch in range(1, epochs + 1):
         order = torch.randperm(len(pixels), generator=generator)[:images_per_epoch]
         total = torch.zeros((), dtype=torch.float64)
         for batch in torch.split(order, batch_size):
@@ -241,10 +237,9 @@ def fit(
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             total += loss.detach() * len(batch)
-        history.append(float(total / len(order)))
-        logger.info(
-            "Autoencoder: epoch %d of %d, mean squared error %.5f.", epoch + 1, epochs, history[-1]
-        )
+        error = float(total / len(order))
+        logger.info("Autoencoder: epoch %d of %d, mean squared error %.5f.", epoch, epochs, error)
+        history.append(error)
     autoencoder.eval()
     return history
 
@@ -253,13 +248,8 @@ def fit(
 def encode(autoencoder: Autoencoder, images: Tensor) -> NDArray[np.float32]:
     """Return the embeddings, float32 (n, 128), of images, uint8 (n, C, H, W).
 
-    Images are resized to what the encoder takes, 28×28 or 32×32, by antialiased bilinear
-    interpolation.
-
-    Raises
-    ------
-    ValueError
-        If there are no images, or they are not what the autoencoder takes.
+    They are resized to what the encoder takes, by antialiased bilinear interpolation. A ValueError
+    says that there are none, or that they are not what the autoencoder takes.
     """
     _check(images, autoencoder.channels)
     encoder = autoencoder.encoder.eval()
@@ -283,11 +273,9 @@ def _resized(images: Tensor, side: int) -> Iterator[Tensor]:
     for part in torch.split(images, _ENCODING_BATCH):
         if part.shape[2:] == (side, side):
             yield part
-        else:
-            smooth = functional.interpolate(
-                part.float(), (side, side), mode="bilinear", antialias=True
-            )
-            yield smooth.round_().clamp_(0, 255).to(torch.uint8)
+            continue
+        smooth = functional.interpolate(part.float(), (side, side), mode="bilinear", antialias=True)
+        yield smooth.round_().clamp_(0, 255).to(torch.uint8)
 
 
 def load_autoencoder(weights: Mapping[str, Tensor], channels: int) -> Autoencoder:
@@ -376,8 +364,7 @@ def pretrained_autoencoder(
     ----------
     source : str
         The path of a `.safetensors` file, or one of `PRETRAINING_DATASETS`, whose training images
-        are used without their labels; `auto`: `mnist-5k`, which needs no files, for gray images,
-        and `cifar100` for colour.
+        are used without their labels; or `auto`, see `AUTOMATIC`.
     channels : int
         Of the clients' images, 1 or 3.
     data_dir : str
@@ -392,15 +379,10 @@ def pretrained_autoencoder(
     OSError
         If the file or the data set's files are not there.
     """
-    if source.endswith(".safetensors"):
+    if SOURCE.read("encoder", source).endswith(".safetensors"):
         return read_autoencoder(Path(source).expanduser(), channels)
     fresh = build_autoencoder(channels, _PRETRAINING_SEED)
     dataset = AUTOMATIC[channels] if source == "auto" else source
-    if dataset not in PRETRAINING_DATASETS:
-        raise ValueError(
-            f'encoder is "{source}", but it must be auto, one of {", ".join(PRETRAINING_DATASETS)} '
-            "to pre-train on, or the path of a .safetensors file."
-        )
     kind = f"{dataset}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}-v{_FORMAT}"
     path = cache_dir() / f"autoencoder-{kind}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -411,12 +393,7 @@ def pretrained_autoencoder(
             logger.warning("The cached autoencoder %s is damaged and is made again.", path)
         images = load_dataset(dataset, data_dir).train_images
         logger.info("Pre-training the autoencoder on %d images of %s.", len(images), dataset)
-        fit(
-            fresh,
-            images,
-            epochs,
-            torch.Generator().manual_seed(_PRETRAINING_SEED),
-            images_per_epoch=IMAGES_PER_EPOCH[channels],
-        )
+        generator = torch.Generator().manual_seed(_PRETRAINING_SEED)
+        fit(fresh, images, epochs, generator, images_per_epoch=IMAGES_PER_EPOCH[channels])
         save_autoencoder(fresh, path)
     return fresh

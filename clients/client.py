@@ -21,13 +21,7 @@ class Client:
 
     A clustering asks for `features` (RCC-PFL, MT-HFL), the images of `training_data` (FLT,
     PCA + k-means + HC), `losses` (IFCA), or nothing at all. Only `answer_training` needs the rest.
-
-    Parameters
-    ----------
-    message : Message
-        What is to be answered; another one is another client's, or this one's at another time.
-    context : Context
-        Flower's, of the node that answers.
+    Another message is another client's, or this one's at another time.
     """
 
     def __init__(self, message: Message, context: Context) -> None:
@@ -54,7 +48,7 @@ class Client:
     def description(self) -> Mapping[str, ConfigRecordValues]:
         """Return what it says of itself in the roll call, beside its index.
 
-        Where the server goes by names (`Conversation.by_name`), a `name` in it stands instead of
+        Where the server goes by names (`Roster.by_name`), a `name` in it stands instead of
         the index.
         """
         return {}

@@ -108,13 +108,13 @@ def _reuse_large_blocks() -> None:
 def network_inputs(images: Tensor, kind: EncoderKind) -> Tensor:
     """Return images as the network was trained to see them: float32 (n, 3, side, side).
 
-    From uint8 (n, C, H, W), in channels-last memory format; a gray image is repeated over the three
+    From uint8 (n, C, H, W), in channels-last memory format; a grey image is repeated over the three
     channels.
     """
     size = (kind.side, kind.side)
     resized = functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
     mean, std = (torch.tensor(values)[:, None, None] for values in (kind.mean, kind.std))
-    # Subtracting broadcasts a gray image to three channels.
+    # Subtracting broadcasts a grey image to three channels.
     return ((resized - mean) / std).contiguous(memory_format=torch.channels_last)
 
 

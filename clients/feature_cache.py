@@ -37,7 +37,7 @@ class FeatureCache:
     Raises
     ------
     OSError
-        If the file cannot be opened, is not such a cache, or stays locked for a minute.
+        If the file cannot be opened, is not such a cache, or stays locked for a minute; later, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,11 +68,6 @@ class FeatureCache:
             From uint8 (m, C, H, W) to float32 (m, d), each row a function of its image alone.
         checksum : str
             Says which function `compute` is: its name, weights and preprocessing.
-
-        Raises
-        ------
-        OSError
-            As the constructor.
         """
         if not len(images):
             return compute(images)

@@ -107,11 +107,11 @@ def _asked_relevance(message: Message) -> tuple[str, list[NDArray[np.float32]]]:
 
 
 def _signature(client: Client) -> RecordDict:
-    """Return a few centroids that stand for the client's images, and the images' fingerprint.
+    """Return a few centroids that stand for the client's images, and the images' checksum.
 
     The message carries an encoder, or a whole autoencoder to be fine-tuned (FLT, Algorithm 2); if
     it carries none, the centroids are those of the client's own principal components (PCA + k-means
-    + HC). The fingerprint comes back for `change_flag`.
+    + HC). The checksum comes back for `change_flag`.
     """
     message = client.message
     images, _ = client.training_data()
@@ -131,7 +131,7 @@ def _signature(client: Client) -> RecordDict:
     return RecordDict(
         {
             protocol.ARRAYS: ArrayRecord({protocol.CENTROIDS: Array(centroids)}),
-            protocol.METRICS: MetricRecord({protocol.FINGERPRINT: _fingerprint(images)}),
+            protocol.METRICS: MetricRecord({protocol.CHECKSUM: _checksum(images)}),
         }
     )
 
@@ -170,17 +170,13 @@ def restore_model(message: Message, context: Context) -> None:
 def change_flag(message: Message, images: torch.Tensor) -> dict[str, int]:
     """Return FLT's change flag δ as metrics: 1 if the images are not those of the last signature.
 
-    Empty where the message does not say what those were. Labels are not looked at.
-
-    Parameters
-    ----------
-    message : Message
-    images : torch.Tensor, uint8, shape (n, C, H, W)
+    Empty where the message does not say what those were. Images are uint8, (n, C, H, W); labels are
+    not looked at.
     """
-    if protocol.FINGERPRINT not in message.content.config_records[protocol.CONFIG]:
+    if protocol.CHECKSUM not in message.content.config_records[protocol.CONFIG]:
         return {}
-    known = protocol.setting(message, protocol.FINGERPRINT)
-    return {protocol.CHANGED: int(_fingerprint(images) != known)}
+    known = protocol.setting(message, protocol.CHECKSUM)
+    return {protocol.CHANGED: int(_checksum(images) != known)}
 
 
 def answer_training(app: ClientApp, open_client: OpenClient) -> None:
@@ -218,7 +214,7 @@ def _evaluated(client: Client) -> RecordDict:
     return RecordDict({protocol.METRICS: metrics})
 
 
-def _fingerprint(images: torch.Tensor) -> int:
+def _checksum(images: torch.Tensor) -> int:
     return zlib.crc32(images.contiguous().numpy().data)
 
 

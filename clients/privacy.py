@@ -55,14 +55,9 @@ def noisy_eigenvectors(vectors: Float32, sigma: float, rng: np.random.Generator)
 def noisy_relevances(
     scores: Sequence[float], sigma: float, rng: np.random.Generator
 ) -> list[float]:
-    """Return the scores with independent Gaussian noise of standard deviation σ, cut to [0, 1].
+    """Return the scores, r(i, j), with independent Gaussian noise of deviation σ, cut to [0, 1].
 
-    Parameters
-    ----------
-    scores : sequence of float
-        r(i, j) in [0, 1], but for rounding.
-    sigma : float
-        At least 0. With 0 the scores themselves are returned and nothing is drawn.
+    Without noise, the scores themselves are returned and nothing is drawn.
     """
     if not sigma:
         return list(scores)
@@ -75,10 +70,5 @@ def noise_generator(*entropy: int, real_device: bool) -> np.random.Generator:
 
     A server knows the seed that it sends. With noise drawn from that seed it could draw the same
     noise and take it off again, so a real device asks its operating system for entropy.
-
-    Parameters
-    ----------
-    *entropy : int
-        At least 0 each: what the noise of a simulated client depends on.
     """
     return np.random.default_rng(None if real_device else entropy)

@@ -91,7 +91,7 @@ def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
     """
     key, separator, value = text.partition("=")
     if not separator:
-        raise ValueError(f"{text} is not KEY=VALUE, such as repeats=3.")
+        raise ValueError(f"{text} is not of the form KEY=VALUE, such as repeats=3.")
     try:
         read = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
         "classify",
         help="classify images with a model that a device saved",
         description="Classify every image below a folder with a saved model, and write CSV with "
-        "the columns path, class, probability. Images are made gray or coloured and resized as in "
+        "the columns path, class, probability. Images are made grey or coloured and resized as in "
         "training. One that cannot be decoded is named on stderr, and the exit status is 1.",
     )
     classify.add_argument(

@@ -207,12 +207,7 @@ OPTIONS: dict[str, Option] = {**options_of(Config), **OF_STRATEGIES}
 
 
 def parse_config(run_config: Mapping[str, Any]) -> Config:
-    """Read and check a Flower run config.
-
-    Parameters
-    ----------
-    run_config : mapping
-        Every key of `[tool.flwr.app.config]` in pyproject.toml.
+    """Read and check a Flower run config: every key of `[tool.flwr.app.config]` in pyproject.toml.
 
     Raises
     ------

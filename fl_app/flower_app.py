@@ -40,17 +40,7 @@ def write_app(folder: Path) -> Path:
     """Write an app folder without code, for `flwr run` in the environment that this code is in.
 
     What the checkout's own folder asks Flower to bundle is not there in a wheel, and not needed:
-    the app's modules are found where they are installed.
-
-    Parameters
-    ----------
-    folder : Path
-        Made here.
-
-    Returns
-    -------
-    Path
-        `folder`.
+    the app's modules are found where they are installed. `folder` is made here, and returned.
     """
     described = _read(installed_app())
     project, app = described["project"], described["tool"]["flwr"]["app"]

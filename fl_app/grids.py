@@ -17,13 +17,7 @@ def _passed_on(name: str) -> Callable[..., Any]:
 
 
 class GridAround(Grid):
-    """A grid that passes everything on to another.
-
-    Parameters
-    ----------
-    grid : Grid
-        The real one.
-    """
+    """A grid that passes everything on to another, the real one."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fl_app.config import OF_STRATEGIES, Config
-from fl_core.options import Option, Scalar, key_of, options_of
+from fl_core.options import Option, key_of, options_of
 from strategies.catalogue import SYSTEMS, parameters
 
 ROOT = Path(__file__).parents[1]
@@ -89,12 +89,11 @@ def _page() -> str:
 
 def _row(key: str, one: Option) -> str:
     linked = re.sub(r"docs/(\w+\.md)", r"[\g<0>](\1)", _meaning(key, one))
-    cells = (f"`{key}`", f"`{_shown(one.default)}`", one.rule.allowed, linked)
+    default = (
+        one.default if one.default and isinstance(one.default, str) else json.dumps(one.default)
+    )
+    cells = (f"`{key}`", f"`{default}`", one.rule.allowed, linked)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
-
-
-def _shown(default: Scalar) -> str:
-    return default if default and isinstance(default, str) else json.dumps(default)
 
 
 if __name__ == "__main__":

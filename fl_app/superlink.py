@@ -53,16 +53,8 @@ def simulate(
 ) -> bool:
     """Run the app on a private SuperLink, show its log, and say whether it succeeded.
 
-    Parameters
-    ----------
-    app : Path, optional
-        The folder with pyproject.toml; by default, the app that is installed.
-    run_config : mapping
-        Overrides of run-config keys.
-    num_clients : int
-        Simulated SuperNodes.
-    workers : int
-        Ray actors, one CPU each.
+    `app` is the folder with pyproject.toml, by default the app that is installed; `run_config`
+    overrides its defaults; `workers` are Ray's, one CPU each.
 
     Raises
     ------
@@ -85,14 +77,7 @@ def simulate(
 def run_app(env: Mapping[str, str], app: Path, *options: str) -> bool:
     """Run `flwr run` with the app in a folder, show its log, and say whether it succeeded.
 
-    Parameters
-    ----------
-    env : mapping
-        From `private_superlink`.
-    app : Path
-        The folder with pyproject.toml.
-    *options : str
-        Further words of the command.
+    `env` is from `private_superlink`; `options` are further words of the command.
     """
     run_id = str(_flwr(env, "run", str(app), *options, "--format", "json")["run-id"])
     with subprocess.Popen(
@@ -116,15 +101,7 @@ def run_app(env: Mapping[str, str], app: Path, *options: str) -> bool:
 def private_superlink(home: Path) -> Iterator[dict[str, str]]:
     """Start a SuperLink on free ports; stop it, and all that it started, at the end.
 
-    Parameters
-    ----------
-    home : Path
-        An empty folder for its files.
-
-    Yields
-    ------
-    dict of str
-        The environment in which `flwr` finds it.
+    Its files go to the empty folder `home`. Yielded is the environment in which `flwr` finds it.
     """
     http_port, control_port = free_ports(2)
     env = {
@@ -176,14 +153,8 @@ def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
     """End a process of Flower's and everything that it started, at whatever depth.
 
     Its children leave its session and outlive it, Ray's outlive them, and some outlive their own
-    parents: so they are found, before anything ends, by descent and by their `FLWR_HOME`.
-
-    Parameters
-    ----------
-    process : Popen
-        Such as a SuperLink.
-    home : Path
-        The `FLWR_HOME` that it was started with, and nothing else.
+    parents: so they are found, before anything ends, by descent and by their `FLWR_HOME`, which
+    must be `home` for them and for nothing else.
     """
     family = {member.pid: member for member in _with_home(home)}
     # Once it is reaped, its number may be another program's.

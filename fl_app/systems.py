@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING
 from functools import lru_cache
@@ -26,7 +26,6 @@ from fl_core.models import build_model
 from fl_core.options import key_of
 from fl_core.own_images import Agreement
 from strategies import ClusteredStrategy
-from strategies.base import Options
 from strategies.catalogue import SYSTEMS, Half, parameters, system_of
 from strategies.flt import fine_tuning
 from strategies.ifca import drawn_models
@@ -36,14 +35,8 @@ from strategies.mt_hfl import common_layers
 class Setting(NamedTuple):
     """What a clustering or an aggregation is built from.
 
-    Attributes
-    ----------
-    config : Config
-    images : Dataset or Agreement
-        The kind of images that all clients have.
-    seed : int
-    federation : Federation, optional
-        In a simulation, whose tasks are known.
+    `images` are of the kind that all clients have; a federation, whose tasks are known, is there in
+    a simulation only.
     """
 
     config: Config
@@ -52,7 +45,7 @@ class Setting(NamedTuple):
     federation: Federation | None = None
 
 
-def build_strategy(name: str, setting: Setting, options: Options) -> ClusteredStrategy:
+def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> ClusteredStrategy:
     """Return the strategy of a name in `Config.strategy`.
 
     Raises

@@ -95,12 +95,12 @@ class Dataset:
                 raise ValueError(
                     f"data set {self.name} has {which} images {images.dtype} "
                     f"{tuple(images.shape)} with labels {labels.dtype} {tuple(labels.shape)}: "
-                    "uint8 (n, C, H, W) with int64 (n,) is wanted."
+                    "uint8 (n, C, H, W) with int64 (n,) is expected."
                 )
             if groups.dtype != torch.int64 or groups.shape != labels.shape:
                 raise ValueError(
                     f"data set {self.name} has {which} groups {groups.dtype} "
-                    f"{tuple(groups.shape)}: int64 ({len(images)},) is wanted, one for each image."
+                    f"{tuple(groups.shape)}: int64 ({len(images)},) is expected, one per image."
                 )
             for what, values, count, names in (
                 ("labels", labels, self.num_classes, "classes"),

@@ -23,19 +23,9 @@ class MissingExtraError(ImportError):
 
 
 def need_extra(package: str, user: str, instead: str = "") -> None:
-    """Say early that a package is missing, without the seconds that loading it takes.
+    """Say early that a package of `EXTRA_OF` is missing, without the seconds that loading it takes.
 
-    Parameters
-    ----------
-    package : str
-        One of `EXTRA_OF`.
-    user, instead : str
-        What needs it, to begin the sentence with, and what to do otherwise, to end it with.
-
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
+    The sentence of the MissingExtraError begins with its `user` and ends with what to do `instead`.
     """
     if find_spec(package) is None:
         raise _missing(package, user, instead)

@@ -89,7 +89,7 @@ def listed_images(root: Path) -> Iterator[Splits]:
         except OSError as error:
             raise OSError(
                 f"{error.filename or root} cannot be read ({error.strerror or error}): a folder or "
-                f".tar file with {LAYOUT} is wanted."
+                f".tar file with {LAYOUT} is expected."
             ) from error
         yield splits
 
@@ -196,7 +196,7 @@ def _opened_tar(path: Path) -> Iterator[tarfile.TarFile]:
         except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise ValueError(
                 f"{path} cannot be read as .tar or .tar.gz ({error}): a folder or .tar file with "
-                f"{LAYOUT} is wanted."
+                f"{LAYOUT} is expected."
             ) from error
 
 
@@ -249,7 +249,7 @@ def _arranged(entries: Iterable[_Entry], root: Path) -> Splits:
             folder = "/".join(entry.parts[: len(entry.parts) - len(below) + 1])
             raise ValueError(
                 f"{folder} in {root} holds the folder {below[1]}, but images must lie in the class "
-                f"folders themselves: {LAYOUT} is wanted."
+                f"folders themselves: {LAYOUT} is expected."
             )
         if len(below) == 2 and _is_image(below[1]):
             files.append(ImageFile("/".join(entry.parts), entry.open))
@@ -269,7 +269,7 @@ def _check_classes(splits: Splits, root: Path, train: str) -> None:
     for split in ("train", *splits):
         where = f"{root} has" if split == "train" and not train else f"{split} in {root} has"
         if not splits.get(split):
-            raise ValueError(f"{where} no class folders: {LAYOUT} is wanted.")
+            raise ValueError(f"{where} no class folders: {LAYOUT} is expected.")
     for split, classes in splits.items():
         prefix = train if split == "train" else "test/"
         for name, files in classes.items():

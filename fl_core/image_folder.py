@@ -26,7 +26,7 @@ from fl_core.text import one_line, printable
 
 # No other format of Pillow's is tried, whatever a file's name: some start other programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-GRAY_MODES = {"1", "L", "LA", "La"}
+GREY_MODES = {"1", "L", "LA", "La"}
 COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr"}
 MIN_SIDE, MAX_SIDE = 28, 224  # of images whose size is chosen here
 
@@ -74,27 +74,27 @@ class ImageSummary(NamedTuple):
     ----------
     classes : tuple of str
         The class folders' names, sorted.
-    gray : bool
-        Whether all images are gray; otherwise all have colours.
+    grey : bool
+        Whether all images are grey; otherwise all have colours.
     size : tuple of int
         The height and width that `read_image_folder` chooses.
     """
 
     classes: tuple[str, ...]
-    gray: bool
+    grey: bool
     size: tuple[int, int]
 
 
 class _Header(NamedTuple):
     height: int
     width: int
-    gray: bool
+    grey: bool
 
 
 def read_image_folder(
     path: Path, cache: Path, *, size: tuple[int, int] | None = None, held_out: float = 0.0
 ) -> LabelledImages:
-    """Read images in class folders, laid out as in `listed_images`: gray or colour, of any size.
+    """Read images in class folders, laid out as in `listed_images`: grey or colour, of any size.
 
     Without `size`, where all training images have one size, of 224 pixels a side at most, it is
     kept. Otherwise it is their median height and median width, shrunk together until both are at
@@ -120,7 +120,7 @@ def read_image_folder(
     Raises
     ------
     ValueError
-        As `listed_images`, or if there are both gray and colour images, or a file cannot be
+        As `listed_images`, or if there are both grey and colour images, or a file cannot be
         decoded.
     OSError
         If the folder cannot be read or the cache cannot be written.
@@ -199,7 +199,7 @@ def _decode_into(
         for split, folders in splits.items():
             files = [file for name in summary.classes for file in folders.get(name, ())]
             counts = torch.tensor([len(folders.get(name, ())) for name in summary.classes])
-            tensors[f"{split}_images"] = _decode(files, path, size or summary.size, summary.gray)
+            tensors[f"{split}_images"] = _decode(files, path, size or summary.size, summary.grey)
             tensors[f"{split}_labels"] = torch.arange(len(counts)).repeat_interleave(counts)
     metadata = {"checksum": stamp, "classes": json.dumps(summary.classes)}
     with replacing(stored, private=True) as temporary:  # the images may be nobody else's business
@@ -213,10 +213,10 @@ def _summarized(splits: Splits, path: Path) -> ImageSummary:
         files = [file for some in classes.values() for file in some]
         headers = _for_each_image(files, path, lambda image, _: header_of(image))
         sizes[split] = [(header.height, header.width) for header in headers]
-        kinds |= {header.gray: file.path for file, header in zip(files, headers, strict=True)}
+        kinds |= {header.grey: file.path for file, header in zip(files, headers, strict=True)}
     if len(kinds) > 1:
         raise ValueError(
-            f"{path} mixes gray images ({kinds[True]}) and colour images ({kinds[False]}): convert "
+            f"{path} mixes grey images ({kinds[True]}) and colour images ({kinds[False]}): convert "
             "them to one kind."
         )
     return ImageSummary(tuple(splits["train"]), True in kinds, common_size(sizes["train"]))
@@ -224,11 +224,11 @@ def _summarized(splits: Splits, path: Path) -> ImageSummary:
 
 def header_of(image: Image.Image) -> _Header:
     """Return what is known before the pixels are decoded."""
-    if image.mode not in GRAY_MODES | COLOUR_MODES:
+    if image.mode not in GREY_MODES | COLOUR_MODES:
         # Pillow would clip them to 8 bits, not scale them.
         raise ValueError(f"images of mode {image.mode} are not supported, only 8 bits a channel")
     width, height = _upright(image.size, _turn(image))
-    return _Header(height, width, image.mode in GRAY_MODES)
+    return _Header(height, width, image.mode in GREY_MODES)
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
@@ -247,28 +247,28 @@ def _upright(size: tuple[int, int], turn: Image.Transpose | None) -> tuple[int, 
     return size[::-1] if turn in _SIDEWAYS else size
 
 
-def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], gray: bool) -> Tensor:
+def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], grey: bool) -> Tensor:
     """Return the images of `files`, uint8 (n, C, H, W)."""
-    images = np.empty((len(files), 1 if gray else 3, *size), np.uint8)
+    images = np.empty((len(files), 1 if grey else 3, *size), np.uint8)
 
     def fill(image: Image.Image, index: int) -> None:
-        images[index] = pixels_of(image, size, gray)
+        images[index] = pixels_of(image, size, grey)
 
     _for_each_image(files, root, fill)
     return torch.from_numpy(images)
 
 
 def pixels_of(
-    image: Image.Image, size: tuple[int, int], gray: bool
+    image: Image.Image, size: tuple[int, int], grey: bool
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """Return what a model sees of an image, uint8 (C, H, W), upright, of `size` (height, width)."""
-    mode = "L" if gray else "RGB"
+    mode = "L" if grey else "RGB"
     turn = _turn(image)
     stored = _upright((size[1], size[0]), turn)
     if image.size != stored:
         # A large JPEG is decoded at twice the size or more, which is quicker than in full.
         image.draft(mode, (2 * stored[0], 2 * stored[1]))
-    if "transparency" in image.info and not gray:
+    if "transparency" in image.info and not grey:
         image = image.convert("RGBA")  # the direct way gives the same pixels and a warning
     image = image.convert(mode)
     if turn is not None:

@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from fl_core.datasets import HELD_OUT
 from fl_core.image_folder import (
     MAX_SIDE,
+    LabelledImages,
     common_size,
     few,
     read_image_folder,
@@ -30,7 +30,7 @@ MAX_NAME = 200  # characters
 
 # Entries of a message's config record.
 CLASS_NAMES = "class-names"
-GRAY = "gray"
+GREY = "grey"
 HEIGHT = "height"
 WIDTH = "width"
 CHANNELS = "channels"
@@ -47,8 +47,8 @@ class Survey:
     classes : tuple of str
         The names of its classes, 1 to 1,000, sorted and different, in Unicode's composed form
         (NFC): single lines of 1 to 200 characters.
-    gray : bool
-        Whether its images are gray; otherwise they have colours.
+    grey : bool
+        Whether its images are grey; otherwise they have colours.
     height, width : int
         The size in pixels that its images would have if it were alone, from 1 to 224.
 
@@ -59,7 +59,7 @@ class Survey:
     """
 
     classes: tuple[str, ...]
-    gray: bool
+    grey: bool
     height: int
     width: int
 
@@ -72,7 +72,7 @@ class Survey:
         """Return the entries of a message's config record."""
         return {
             CLASS_NAMES: list(self.classes),
-            GRAY: self.gray,
+            GREY: self.grey,
             HEIGHT: self.height,
             WIDTH: self.width,
         }
@@ -86,11 +86,11 @@ class Survey:
         ValueError
             If an entry is missing, of another type, or not what a survey may say.
         """
-        gray = config.get(GRAY)
-        if not isinstance(gray, bool):
-            said = _brief(gray)
-            raise ValueError(f"{GRAY} of a survey of images must be true or false, not {said}.")
-        return cls(_names(config), gray, _whole(config, HEIGHT), _whole(config, WIDTH))
+        grey = config.get(GREY)
+        if not isinstance(grey, bool):
+            said = _brief(grey)
+            raise ValueError(f"{GREY} of a survey of images must be true or false, not {said}.")
+        return cls(_names(config), grey, _whole(config, HEIGHT), _whole(config, WIDTH))
 
 
 @dataclass(frozen=True)
@@ -149,24 +149,6 @@ class Agreement:
         return cls(_names(config), shape)
 
 
-@dataclass(frozen=True, eq=False)
-class OwnImages:
-    """A device's images, in the agreed shape and with the agreed labels.
-
-    Attributes
-    ----------
-    train_images, test_images : Tensor, uint8, shapes (n, C, H, W) and (m, C, H, W)
-        n is at least 1; m is 0 where there is no test folder and no class has two images.
-    train_labels, test_labels : Tensor, int64, shapes (n,) and (m,)
-        Indices into the agreement's `class_names`.
-    """
-
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
-
-
 def survey_images(path: Path) -> Survey:
     """Look at the headers of a device's images at `path`, as in `read_image_folder`.
 
@@ -179,7 +161,7 @@ def survey_images(path: Path) -> Survey:
     """
     summary = summarize_image_folder(path)
     try:
-        return Survey(tuple(sorted(map(_composed, summary.classes))), summary.gray, *summary.size)
+        return Survey(tuple(sorted(map(_composed, summary.classes))), summary.grey, *summary.size)
     except ValueError as error:
         raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
 
@@ -194,16 +176,16 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     Raises
     ------
     ValueError
-        If there are no devices, some have gray images and some have colours, or all together have
+        If there are no devices, some have grey images and some have colours, or all together have
         less than 2 classes or more than 10,000.
     """
     if not surveys:
         raise ValueError("no device told of its images: connect devices that have some.")
-    gray = sorted(name for name, survey in surveys.items() if survey.gray)
-    colour = sorted(name for name, survey in surveys.items() if not survey.gray)
-    if gray and colour:
+    grey = sorted(name for name, survey in surveys.items() if survey.grey)
+    colour = sorted(name for name, survey in surveys.items() if not survey.grey)
+    if grey and colour:
         raise ValueError(
-            f"gray images ({few(gray)}) and colour images ({few(colour)}) cannot be learnt "
+            f"grey images ({few(grey)}) and colour images ({few(colour)}) cannot be learnt "
             "together: convert them to one kind on all devices, or run them apart."
         )
     names = sorted({name for survey in surveys.values() for name in survey.classes})
@@ -225,12 +207,13 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
             f"learnt: {', '.join(most[:3])} have the most, leave out such devices."
         )
     height, width = common_size([(survey.height, survey.width) for survey in surveys.values()])
-    return Agreement(tuple(names), (1 if gray else 3, height, width))
+    return Agreement(tuple(names), (1 if grey else 3, height, width))
 
 
-def read_own_images(path: Path, cache: Path, agreement: Agreement) -> OwnImages:
+def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledImages:
     """Read a device's images in the agreed shape, decoded once and then kept in `cache`.
 
+    Labels are indices into the agreement's `class_names`, which are the `classes`.
     Its test folder holds its test images. Without one, a fifth of each class is held out, one
     image at least, by the names of the files: the same images in every run, whatever its seed and
     strategy. A class with a single image then trains and is not tested. `path` and `cache` are as
@@ -239,7 +222,7 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> OwnImages:
     Raises
     ------
     ValueError
-        As `read_image_folder`, or if the device has a class that is not agreed, or gray images
+        As `read_image_folder`, or if the device has a class that is not agreed, or grey images
         where colours are agreed, or the other way round.
     OSError
         If the images cannot be read or the cache cannot be written.
@@ -262,8 +245,10 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> OwnImages:
             "images elsewhere."
         )
     labels = torch.tensor([index[name] for name in names])
-    return OwnImages(
-        read.train_images, labels[read.train_labels], read.test_images, labels[read.test_labels]
+    return read._replace(
+        train_labels=labels[read.train_labels],
+        test_labels=labels[read.test_labels],
+        classes=agreement.class_names,
     )
 
 
@@ -282,7 +267,7 @@ def _composed(name: str) -> str:
 
 
 def _kind(channels: int) -> str:
-    return "gray" if channels == 1 else "colour"
+    return "grey" if channels == 1 else "colour"
 
 
 def _brief(value: object) -> str:
@@ -319,8 +304,8 @@ def _check_names(names: tuple[str, ...], least: int, most: int) -> None:
         is_line = all(unicodedata.category(character) not in _UNWANTED for character in name)
         if not (1 <= len(name) <= MAX_NAME and is_line and name == _composed(name)):
             raise ValueError(
-                f"{_brief(name)} is not a name for a class: one line of at most {MAX_NAME} "
-                "characters, in Unicode's composed form, is wanted."
+                f"{_brief(name)} is not a valid class name: one line of at most {MAX_NAME} "
+                "characters, in Unicode's composed form, is expected."
             )
     for name, following in pairwise(names):
         if name >= following:

@@ -30,26 +30,23 @@ class Salt:
 
     def __init__(self) -> None:
         self.text = secrets.token_hex(16 + secrets.randbelow(100))
+        # Its first 128 bits as numbers that a metric can hold.
+        self._numbers = [int(self.text[start : start + 8], 16) for start in range(0, 32, 8)]
         # With the original, since only then its id stays its own.
         self._made: dict[int, tuple[Array, Array]] = {}
 
     def added_to(self, content: RecordDict, *, longest: int | None = None) -> RecordDict:
         """Return a copy of a message's content, each record and array of which holds the salt.
 
-        Parameters
-        ----------
-        content : RecordDict
-            Stays as it is.
-        longest : int, optional
-            Only arrays of at most so many bytes get it: of the rest of what is computed from
-            private data, nobody foresees a bit.
+        Arrays of more than `longest` bytes go without, if it is given: of what else is computed
+        from private data, nobody foresees a bit.
         """
         records: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {}
         for name, record in content.items():
             if isinstance(record, ConfigRecord):
                 records[name] = ConfigRecord({**record, KEY: self.text})
             elif isinstance(record, MetricRecord):
-                records[name] = MetricRecord({**record, KEY: self._as_numbers()})
+                records[name] = MetricRecord({**record, KEY: self._numbers})
             else:
                 records[name] = ArrayRecord(
                     {
@@ -58,10 +55,6 @@ class Salt:
                     }
                 )
         return RecordDict(records)
-
-    def _as_numbers(self) -> list[int]:
-        """Return the first 128 bits as numbers that a metric can hold."""
-        return [int(self.text[start : start + 8], 16) for start in range(0, 32, 8)]
 
     def _once(self, array: Array) -> Array:
         if id(array) not in self._made:

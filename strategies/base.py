@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from flwr.app import (
@@ -31,17 +31,6 @@ from strategies.rounds import Clusters, Update
 from strategies.training import RoundReport, Training
 
 logger = logging.getLogger(__name__)
-
-
-class Options(TypedDict, total=False):
-    """Keyword arguments that every strategy takes; see `ClusteredStrategy`."""
-
-    fraction_train: float
-    evaluate_every: int
-    seed: int
-    on_round: Callable[[RoundReport], None]
-    pre_round_timeout: float | None
-    met: Roster | None
 
 
 @dataclass(eq=False, repr=False)
@@ -225,8 +214,8 @@ class ClusteredStrategy(Strategy):
             unknown = set(training.roster.connected()) - set(training.num_examples)
             drawn = sorted({*drawn, *unknown})
         self._regroup(self.clustering.before_training(training.as_round(drawn), conversation))
-        training.participants = tuple(c for c in drawn if c in conversation.nodes)
-        self._exchange = Exchange(training, training.participants, training.train_traffic)
+        self._participants = [client for client in drawn if client in conversation.nodes]
+        self._exchange = Exchange(training, self._participants, training.train_traffic)
         messages = self._exchange.messages(protocol.TRAIN, config, self._timeout, self._told)
         conversation.models_at.clear()
         return messages
@@ -256,7 +245,7 @@ class ClusteredStrategy(Strategy):
         updates = list(self._exchange.read(replies, read).values())
         if updates:
             combine(updates, training, self.clustering, self.aggregation)
-        elif set(training.participants) >= set(training.roster.nodes):
+        elif set(sent) >= set(training.roster.nodes):
             raise RuntimeError(f"no client sent a usable model in round {report.round}.")
         else:
             logger.warning("round %d is lost: no participant sent a usable model", report.round)
@@ -277,7 +266,7 @@ class ClusteredStrategy(Strategy):
         clients: Iterable[int] = ()
         last = report.round == report.num_rounds
         if last:
-            state = training.as_round(training.participants)
+            state = training.as_round(self._participants)
             self._regroup(self.clustering.after_last_round(state, self._conversation))
             report.clusters = dict(self.clusters.of_client)
         if last or report.round % self.evaluate_every == 0:

@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
 from strategies.aggregation import Aggregation, ClusterMean, GraphMean
-from strategies.base import ClusteredStrategy, Options
+from strategies.base import ClusteredStrategy
 from strategies.cfl import RecursiveBipartition
 from strategies.clustering import (
     Clustering,
@@ -54,17 +54,9 @@ class System:
     ) -> tuple[Clustering, Aggregation]:
         """Build the clustering and the aggregation.
 
-        Parameters
-        ----------
-        *arguments, **named
-            The clustering's; named ones that the aggregation takes are the aggregation's.
-        weighted_mean : bool, optional
-            By default, as the paper has it.
-
-        Raises
-        ------
-        TypeError
-            If neither takes an argument, or one is missing.
+        Arguments are the clustering's; named ones that the aggregation takes are the aggregation's.
+        `weighted_mean` is by default as the paper has it. A TypeError says that neither takes an
+        argument, or that one is missing.
         """
         cluster: Callable[..., Clustering] = self.clustering
         combine: Callable[..., Aggregation] = self.aggregation
@@ -120,23 +112,23 @@ def system_of(strategy: str) -> System:
 
 
 class _Named(ClusteredStrategy):
-    """A system of the catalogue as a class."""
+    """A system of the catalogue as a class.
+
+    Parameters
+    ----------
+    *arguments, **named
+        What the clustering takes; by name only, what the aggregation and `ClusteredStrategy` take.
+        `seed` is the clustering's, too.
+    weighted_mean : bool, optional
+        Weight clients by their number of samples; by default, as the paper does.
+    """
 
     system: str
 
     def __init__(self, *arguments: Any, weighted_mean: bool | None = None, **named: Any) -> None:
-        """Build the system's clustering and aggregation.
-
-        Parameters
-        ----------
-        *arguments, **named
-            What the clustering takes; by name only, what the aggregation and `ClusteredStrategy`
-            take. `seed` is the clustering's, too.
-        weighted_mean : bool, optional
-            Weight clients by their number of samples; by default, as the paper does.
-        """
         system = SYSTEMS[self.system]
-        options = {name: named.pop(name) for name in Options.__annotations__ if name in named}
+        keywords = [field.name for field in fields(ClusteredStrategy) if field.kw_only]
+        options = {name: named.pop(name) for name in keywords if name in named}
         if "seed" in parameters(system.clustering):
             named["seed"] = options.get("seed", 0)
         halves = system.halves(*arguments, weighted_mean=weighted_mean, **named)
@@ -144,19 +136,13 @@ class _Named(ClusteredStrategy):
 
 
 class RccPfl(_Named):
-    """RCC-PFL: spectral clustering before round 1, the plain mean per cluster (Algorithm 1).
-
-    Takes what `SpectralClustering` takes.
-    """
+    """RCC-PFL: spectral clustering before round 1, the plain mean per cluster (Algorithm 1)."""
 
     system = "rcc-pfl"
 
 
 class MtHfl(_Named):
-    """MT-HFL: each spectral cluster has a local server, and the common layers a global one.
-
-    Takes what `SpectralClustering` and, by name, `LpsGps` take.
-    """
+    """MT-HFL: each spectral cluster has a local server, and the common layers a global one."""
 
     system = "mt-hfl"
 
@@ -168,7 +154,7 @@ class Flt(_Named):
     """FLT: one-shot relatedness by signatures.
 
     Case II: FedAvg in disjoint clusters; Case I (`graph=True`): each client's model is the mean
-    over its neighbours in the graph. Takes what `SignatureClustering` takes, too.
+    over its neighbours in the graph.
     """
 
     system = "flt"
@@ -180,16 +166,13 @@ class Flt(_Named):
 
 
 class FedHC(_Named):
-    """FedHC: Ward's clusters of update directions in every round, means weighted by samples.
-
-    Takes what `UpdateClustering` takes.
-    """
+    """FedHC: Ward's clusters of update directions in every round, means weighted by samples."""
 
     system = "fedhc"
 
 
 class Ifca(_Named):
-    """IFCA: an empty cluster keeps its model; takes what `LossClustering` takes."""
+    """IFCA: an empty cluster keeps its model."""
 
     system = "ifca"
 
@@ -201,22 +184,19 @@ class IfcaPfl(Ifca):
 
 
 class FedSem(_Named):
-    """FedSEM: clusters of client models; takes what `ModelClustering` takes."""
+    """FedSEM: clusters of client models."""
 
     system = "fedsem"
 
 
 class Cfl(_Named):
-    """CFL: clusters are split in two; takes what `RecursiveBipartition` takes."""
+    """CFL: clusters are split in two."""
 
     system = "cfl"
 
 
 class PcaKmHc(_Named):
-    """PCA + k-means at the clients, hierarchical clustering at the server, FedAvg per cluster.
-
-    Takes what `LinearSignatureClustering` takes.
-    """
+    """PCA + k-means at the clients, hierarchical clustering at the server, FedAvg per cluster."""
 
     system = "pca-km-hc"
 
@@ -234,7 +214,7 @@ class Optimum(_Named):
 
 
 class Random(_Named):
-    """Random clusters of the true sizes; takes what `RandomClusters` takes."""
+    """Random clusters of the true sizes."""
 
     system = "random"
 

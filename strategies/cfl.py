@@ -7,13 +7,13 @@ https://doi.org/10.1109/TNNLS.2020.3015958.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fl_core.options import COUNT, POSITIVE, number, option, or_none
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate, canonical_labels
 from strategies.rounds import Clusters, Round, Update
@@ -66,7 +66,7 @@ class RecursiveBipartition(Clustering):
     min_size: int = option(
         1, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
     )
-    _longest: float = field(default=0.0, init=False, repr=False, compare=False)
+    _longest: float = learnt(float)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with everybody: nobody has trained."""

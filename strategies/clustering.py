@@ -6,10 +6,10 @@ Those with which RCC-PFL (section V) is compared are here; the papers' are in fi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecordValues
@@ -18,6 +18,14 @@ from fl_core.protocol import NDArrays
 from strategies.conversation import Conversation
 from strategies.grouping import canonical_labels
 from strategies.rounds import Clusters, Round
+
+Learnt = TypeVar("Learnt")
+
+
+def learnt(factory: Callable[[], Learnt]) -> Learnt:
+    """Return a dataclass field for what a clustering learns on the way: see `Clustering.memory`."""
+    made: Learnt = field(default_factory=factory, init=False, repr=False, compare=False)
+    return made
 
 
 class Clustering(ABC):
@@ -58,7 +66,15 @@ class Clustering(ABC):
 
     @abstractmethod
     def find(self, conversation: Conversation) -> Clusters:
-        """Return the clusters of `conversation.nodes` before round 1, asking clients as needed."""
+        """Return the clusters of `conversation.nodes` before round 1, asking clients as needed.
+
+        Raises
+        ------
+        ValueError
+            If there are more clusters than clients that answered.
+        RuntimeError
+            If no client answers.
+        """
 
     def first_models(self, initial: NDArrays, count: int) -> list[NDArrays]:
         """Return the models with which `count` clusters start: the same one for all."""
@@ -118,8 +134,8 @@ class GivenClusters(Clustering):
     keeps_models: ClassVar[bool] = True
     labels: Mapping[int, int]
     later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    _now: Mapping[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _names: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _now: Mapping[int, int] = learnt(dict)
+    _names: dict[int, int] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Look every client up.
@@ -145,7 +161,7 @@ class GivenClusters(Clustering):
         """Look newcomers up, and leave out those for whom no cluster is given."""
         known = [client for client in newcomers if client in self._now]
         for client in set(newcomers) - set(known):
-            conversation.leave_out(client, "clustering", "no cluster is given for it")
+            conversation.roster.leave_out(client, "clustering", "no cluster is given for it")
         return self._look_up(sorted({*clusters.of_client, *known}))
 
     def _look_up(self, clients: Sequence[int]) -> Clusters:
@@ -193,7 +209,9 @@ class RandomClusters(Clustering):
         """Give newcomers the places that were theirs all along, and leave out the others."""
         known = [client for client in newcomers if client < sum(self.sizes)]
         for client in set(newcomers) - set(known):
-            conversation.leave_out(client, "clustering", "the random clusters have no place for it")
+            conversation.roster.leave_out(
+                client, "clustering", "the random clusters have no place for it"
+            )
         return self._deal(sorted({*clusters.of_client, *known}))
 
     def _deal(self, clients: Sequence[int]) -> Clusters:
@@ -205,7 +223,8 @@ class RandomClusters(Clustering):
                 "sizes add up to the number of clients."
             )
         dealt = np.random.default_rng([self.seed, 0xD1CE]).permutation(places)
-        return _canonical(clients, [int(dealt[client]) for client in clients])
+        labels = canonical_labels([int(dealt[client]) for client in clients])
+        return Clusters(dict(zip(clients, labels.tolist(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -237,7 +256,3 @@ class OwnCluster(Clustering):
         """Give each newcomer a cluster of its own."""
         fresh = [client for client in newcomers if client not in clusters.of_client]
         return clusters.with_clients({c: clusters.count + i for i, c in enumerate(fresh)})
-
-
-def _canonical(clients: Sequence[int], labels: Sequence[int]) -> Clusters:
-    return Clusters(dict(zip(clients, canonical_labels(labels).tolist(), strict=True)))

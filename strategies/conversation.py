@@ -147,7 +147,7 @@ class Conversation:
                     *(self.roster.name_of(client), action, self.server_round, reason),
                 )
             else:
-                self.leave_out(client, action, reason)
+                self.roster.leave_out(client, action, reason)
         if everybody and not answers and not stay:
             raise RuntimeError(f"every client failed at {action}: " + _first_reason(failures))
         return answers
@@ -155,25 +155,15 @@ class Conversation:
     def keep_common_size(self, action: str, sizes: Mapping[int, int], described: str) -> list[int]:
         """Leave out, and name, clients whose size is not the most common one; return the others.
 
-        Parameters
-        ----------
-        action : str
-            The query they answered.
-        sizes : mapping of int
-            By client index.
-        described : str
-            How to say a client's size, with `{}` for the number.
+        `action` is the query they answered; `described` says a client's size, `{}` is the number.
         """
         counted = list(sizes.values())
         common = max(sorted(set(counted)), key=counted.count, default=0)
         for client, size in sizes.items():
             if size != common:
-                self.leave_out(client, action, f"{described.format(size)}, the others' {common}")
+                reason = f"{described.format(size)}, the others' {common}"
+                self.roster.leave_out(client, action, reason)
         return [client for client, size in sizes.items() if size == common]
-
-    def leave_out(self, client: int, action: str, reason: str) -> None:
-        """Go on without `client`, and say why."""
-        self.roster.leave_out(client, action, reason)
 
     def place_of_kept(self, client: int, model: protocol.NDArrays) -> int | None:
         """Return where `model` is among those that a client was sent in this round, if it is."""

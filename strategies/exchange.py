@@ -63,18 +63,10 @@ class Exchange:
         timeout: float,
         told: Callable[[int], Mapping[str, ConfigRecordValues]] = lambda client: {},
     ) -> list[Message]:
-        """Return each client's message.
+        """Return each client's message, which is no longer delivered after `timeout` seconds.
 
-        Parameters
-        ----------
-        message_type : str
-        config : mapping
-            Entries of every message's config record.
-        timeout : float
-            Seconds after which a message is no longer delivered.
-        told : callable
-            From client to what it alone is told. One that is told which model it has kept (IFCA)
-            is sent none.
+        Its config record has the entries of `config`, and those that `told` returns for the client
+        alone. One that is told which model it has kept (IFCA) is sent none.
         """
         training, numbers = self.training, self.training.model_of_client
         messages = []

@@ -9,7 +9,7 @@ improve training on non-IID data", IJCNN 2020, https://arxiv.org/abs/2004.11791 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
 from fl_core.options import one_of, option
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import NumClusters, agglomerate_distances, canonical_labels
 from strategies.rounds import Clusters, Round
@@ -71,10 +71,8 @@ class UpdateClustering(Clustering):
         "`received`, with which the tasks are lost after a few rounds",
         key="update-reference",
     )
-    _vectors: dict[int, NDArray[np.float64]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _lengths: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _vectors: dict[int, NDArray[np.float64]] = learnt(dict)
+    _lengths: dict[int, float] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with everybody: nobody has trained."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fl_core import protocol
 from fl_core.options import COUNT, NATURAL, number, one_of, option, or_none
 from fl_core.protocol import NDArrays
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import NumClusters
 from strategies.rounds import Clusters, Round
@@ -99,28 +99,16 @@ class SignatureClustering(Clustering):
     )
     refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")
     seed: int = 0
-    _signatures: dict[int, Float32] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _signatures: dict[int, Float32] = learnt(dict)
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
-    _changed: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    _silent: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    _fingerprints: dict[int, int] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _fine_tuned: bool = field(default=False, init=False, repr=False, compare=False)
+    _changed: set[int] = learnt(set)
+    _silent: set[int] = learnt(set)
+    _checksums: dict[int, int] = learnt(dict)
+    _fine_tuned: bool = learnt(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Form the clients' relatedness (FCR, Algorithm 2).
-
-        Raises
-        ------
-        ValueError
-            If there are more clusters than clients that answered.
-        RuntimeError
-            If no client answers.
-        """
-        self._changed, self._silent, self._fingerprints = set(), set(), {}
+        """Form the clients' relatedness (FCR, Algorithm 2)."""
+        self._changed, self._silent, self._checksums = set(), set(), {}
         self._fine_tuned = self.fine_tune_first
         self._signatures = self._ask(conversation, None)
         return self._relate()
@@ -159,8 +147,8 @@ class SignatureClustering(Clustering):
 
     def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return the checksum of the images from which the client made its signature."""
-        known = self._fingerprints.get(client)
-        return {protocol.FINGERPRINT: known} if known else {}
+        known = self._checksums.get(client)
+        return {protocol.CHECKSUM: known} if known else {}
 
     def _ask(
         self,
@@ -177,7 +165,7 @@ class SignatureClustering(Clustering):
             clients,
             width,
         )
-        self._fingerprints |= {client: answer.fingerprint for client, answer in answers.items()}
+        self._checksums |= {client: answer.checksum for client, answer in answers.items()}
         return {client: answer.centroids for client, answer in answers.items()}
 
     def _relate(self) -> Clusters:
@@ -203,13 +191,8 @@ class SignatureClustering(Clustering):
 def fine_tuning(when: str, epochs: int) -> tuple[int, bool]:
     """Return `fine_tune_epochs` and `fine_tune_first` of `SignatureClustering`.
 
-    Parameters
-    ----------
-    when : {"refresh", "always", "never"}
-        Whether clients fine-tune the encoder when they are asked again (Enc1, pre-trained on data
-        like theirs), in the pre-round as well (Enc2, on other data), or not at all.
-    epochs : int
-        J.
+    Clients fine-tune the encoder for `epochs`, J: "refresh": when they are asked again (Enc1,
+    pre-trained on data like theirs); "always": in the pre-round as well (Enc2, on other data).
     """
     return (0 if when == "never" else epochs), when == "always"
 
@@ -220,12 +203,12 @@ class Signature(NamedTuple):
     Attributes
     ----------
     centroids : NDArray[np.float32], shape (1 to k, e)
-    fingerprint : int
+    checksum : int
         A checksum by which the client recognises its images; 0 if it gave none.
     """
 
     centroids: Float32
-    fingerprint: int
+    checksum: int
 
 
 def ask_signatures(
@@ -251,7 +234,7 @@ def ask_signatures(
         clients=clients,
     )
     found = {
-        client: Signature(_centroids(answer).astype(np.float32), _fingerprint(answer))
+        client: Signature(_centroids(answer).astype(np.float32), _checksum(answer))
         for client, answer in answers.items()
     }
     widths = {client: own.centroids.shape[1] for client, own in found.items()}
@@ -263,8 +246,8 @@ def _centroids(content: RecordDict) -> NDArray[np.generic]:
     return content.array_records[protocol.ARRAYS][protocol.CENTROIDS].numpy()
 
 
-def _fingerprint(content: RecordDict) -> int:
-    value = protocol.metrics_of(content).get(protocol.FINGERPRINT)
+def _checksum(content: RecordDict) -> int:
+    value = protocol.metrics_of(content).get(protocol.CHECKSUM)
     return value if isinstance(value, int) and 0 <= value < 2**32 else 0
 
 

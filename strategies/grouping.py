@@ -72,17 +72,7 @@ def agglomerate(
 ) -> Grouping:
     """Group clients by agglomerative clustering on the distance 1 − R (RCC-PFL, Procedure 1).
 
-    Parameters
-    ----------
-    similarity : NDArray[np.float64], shape (K, K)
-        R, symmetric, at most 1. The diagonal is not used.
-    num_clusters, method
-        As in `agglomerate_distances`.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than clients, or fewer than one.
+    As `agglomerate_distances`. R, `similarity`, is symmetric and at most 1.
     """
     return agglomerate_distances(np.clip(1 - similarity, 0, None), num_clusters, method)
 

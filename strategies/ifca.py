@@ -19,7 +19,7 @@ from fl_core import protocol
 from fl_core.options import NATURAL, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import cluster_models
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.rounds import Clusters, Round
 
@@ -33,12 +33,7 @@ _DRAW_STREAM = 0x1FCA
 def drawn_models(initial_model: DrawModel, seed: int) -> DrawModel:
     """Return a `draw_model` for `LossClustering` whose models have seeds of their own.
 
-    Parameters
-    ----------
-    initial_model : callable
-        From a seed to a freshly initialised model.
-    seed : int
-        Of the run: a different one draws different models.
+    `initial_model` makes a fresh model of a seed; another `seed`, the run's, draws other models.
     """
 
     def draw_model(number: int) -> NDArrays:
@@ -125,8 +120,8 @@ class LossClustering(Clustering):
         "stop asking once no client has moved for this many rounds; 0: never stop",
         key="stop-reassociation",
     )
-    _models: list[NDArrays] = field(default_factory=list, init=False, repr=False, compare=False)
-    _unchanged: int = field(default=0, init=False, repr=False, compare=False)
+    _models: list[NDArrays] = learnt(list)
+    _unchanged: int = learnt(int)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Draw M models, and again until every cluster is inhabited (Algorithm 2, line 2).

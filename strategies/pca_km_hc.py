@@ -7,7 +7,7 @@ V. Smith, "Heterogeneity for the win: one-shot federated clustering", ICML 2021,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fl_core import protocol
 from fl_core.options import COUNT, option
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.flt import SignatureClustering, ask_signatures
 from strategies.grouping import NumClusters, agglomerate_distances, closest_cluster
@@ -47,20 +47,10 @@ class LinearSignatureClustering(Clustering):
     num_centroids: int = SignatureClustering.num_centroids
     num_components: int = option(128, COUNT, "principal components that each client keeps")
     linkage: str = SpectralClustering.linkage
-    _signatures: dict[int, Float32] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _signatures: dict[int, Float32] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Ask for centroids, then agglomerate.
-
-        Raises
-        ------
-        ValueError
-            If there are more clusters than clients that answered.
-        RuntimeError
-            If no client answers.
-        """
+        """Ask for centroids, then agglomerate."""
         self._signatures = signatures = self._ask(conversation, None, None)
         distances = closest_distances([own.astype(float) for own in signatures.values()])
         grouping = agglomerate_distances(distances, self.num_clusters, self.linkage)

@@ -40,17 +40,8 @@ def sort_replies(
 ) -> tuple[dict[int, RecordDict], dict[int, str]]:
     """Tell answers from failures, both by client index in ascending order.
 
-    Parameters
-    ----------
-    asked : mapping
-        From the node ids that were asked to their client indices.
-    replies : iterable of Message
-        What came back, in any order.
-
-    Returns
-    -------
-    answers, failures : dict of RecordDict, dict of str
-        A client that was asked and did not answer is a failure, too.
+    `asked` is from node id to client index. A client that was asked and did not answer is a
+    failure, too.
     """
     answers: dict[int, RecordDict] = {}
     failures: dict[int, str] = {}

@@ -82,19 +82,8 @@ class Roster:
     ) -> dict[int, int]:
         """Return which client is at which node, by what nodes said of themselves.
 
-        Parameters
-        ----------
-        answers : mapping of RecordDict
-            From node.
-        failures : mapping of str
-            From node to why it did not answer; it will be asked again.
-        twice_is_an_error : bool
-            Whether an index that two nodes claim is an error; otherwise the second is left out.
-
-        Raises
-        ------
-        ValueError
-            If two nodes claim the same index.
+        Answers and failures are by node; those that failed will be asked again. An index that two
+        nodes claim raises a ValueError if `twice_is_an_error`; otherwise the second is left out.
         """
         for node, reason in failures.items():
             logger.warning("node %d is left out, it could not take part: %s", node, reason)

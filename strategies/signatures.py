@@ -238,6 +238,6 @@ def _check_signatures(signatures: Sequence[Float32]) -> None:
         if own.ndim != 2 or not len(own) or own.shape[1] != width or not np.isfinite(own).all():
             raise ValueError(
                 f"client {client}'s signature has shape {own.shape}, but a row or more of "
-                f"{width} finite values is wanted, as many as the first client's: give every "
+                f"{width} finite values is expected, as many as the first client's: give every "
                 "client the same encoder."
             )

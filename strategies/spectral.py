@@ -7,7 +7,7 @@ Learning", 2025, https://arxiv.org/abs/2503.19886; for MT-HFL, see `mt_hfl`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fl_core import protocol
 from fl_core.options import one_of, option
-from strategies.clustering import Clustering
+from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import (
     LINKAGES,
@@ -62,20 +62,10 @@ class SpectralClustering(Clustering):
     )
     relevance: str = "paper"
     dimension: int | None = None
-    _spectra: dict[int, Eigenvectors] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _spectra: dict[int, Eigenvectors] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate.
-
-        Raises
-        ------
-        ValueError
-            If there are more clusters than clients that answered.
-        RuntimeError
-            If no client answers.
-        """
+        """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
         asked = self._ask_spectra(conversation, None, self.dimension)
         dimensions = {client: array.shape[0] for client, array in asked.items()}
         alike = conversation.keep_common_size(protocol.SPECTRUM, dimensions, _DIMENSIONS)

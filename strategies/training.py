@@ -97,8 +97,6 @@ class Training:
         The models as they are sent.
     num_examples : dict of float
         Number of samples of each client that has trained so far.
-    participants : tuple of int
-        The clients that trained in the last round.
     reports : list of RoundReport
         One for each round so far.
     pre_round_traffic, train_traffic, evaluate_traffic : Traffic
@@ -116,7 +114,6 @@ class Training:
     models: list[NDArrays] = field(default_factory=list, init=False)
     records: list[ArrayRecord] = field(default_factory=list, init=False)
     num_examples: dict[int, float] = field(default_factory=dict)
-    participants: tuple[int, ...] = ()
     reports: list[RoundReport] = field(default_factory=list)
     pre_round_traffic: Traffic = field(default_factory=Traffic)
     train_traffic: Traffic = field(default_factory=Traffic)
@@ -148,7 +145,6 @@ class Training:
             "failures": dict(self.roster.failures),
             "reports": [dict(vars(report)) for report in self.reports],
             "num-examples": dict(self.num_examples),
-            "participants": self.participants,
             "seconds": dict(vars(self.seconds)),
             **{name: dict(vars(getattr(self, name))) for name in _TRAFFICS},
         }
@@ -165,7 +161,6 @@ class Training:
             initial=models[0],
             clusters=Clusters(**saved["clusters"]),
             num_examples=dict(saved["num-examples"]),
-            participants=saved["participants"],
             reports=[RoundReport(**report) for report in saved["reports"]],
             seconds=Seconds(**saved["seconds"]),
             **{name: Traffic(**saved[name]) for name in _TRAFFICS},
@@ -192,12 +187,7 @@ class Training:
     def regroup(self, clusters: Clusters, keeps_models: bool) -> None:
         """Go over to other clusters, and give each the model it starts with.
 
-        Parameters
-        ----------
-        clusters : Clusters
-            Clients without a place in them join the largest one.
-        keeps_models : bool
-            Whether cluster c remains cluster c with its model, see `Clustering`.
+        Clients without a place in them join the largest one; for `keeps_models`, see `Clustering`.
         """
         clusters = clusters.with_everybody(list(self.roster.nodes))
         if clusters is self.clusters:

@@ -290,7 +290,7 @@ def test_a_certificate_that_is_no_authoritys_signs_nothing(tmp_path, lacking):
     "name", ["", ".", "..", "../oslo", "a/b", "a b", "-x", ".x", "köln", "a\n", "x" * 65]
 )
 def test_names_that_are_no_devices(tmp_path, name):
-    with pytest.raises(ValueError, match="is not a name for a device"):
+    with pytest.raises(ValueError, match="is not a valid device name"):
         make_certificates(tmp_path / "new", [], ["fine", name])
     assert not (tmp_path / "new").exists()
 
@@ -321,6 +321,6 @@ def test_the_command_says_what_goes_where(tmp_path, capsys):
     assert f"server.crt expires on {expires:%Y-%m-%d}" in said
     assert "To device berlin: ca.crt and devices/berlin.key." in said
     assert "only to register the device: devices/paris.pub" in said
-    assert "Keep ca.key on neither the server nor a device" in said
+    assert "Do not keep ca.key on the server or on a device" in said
     public = load_ssh_public_key((tmp_path / "devices/berlin.pub").read_bytes())
     assert public.key_size == 384

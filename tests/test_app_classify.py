@@ -358,7 +358,7 @@ def test_colour_images_become_gray_for_a_gray_model(brightness, pictures, capsys
     out, err = capsys.readouterr()
     assert [row[1] for row in rows_of(out)] == ["dark", "light", "light"]
     assert err == (
-        "2 colour image(s) were taken as gray, since the model was trained on gray images only.\n"
+        "2 colour image(s) were taken as grey, since the model was trained on grey images only.\n"
     )
 
 
@@ -371,7 +371,7 @@ def test_gray_images_get_three_channels_for_a_colour_model(tmp_path, pictures, c
     assert call(tmp_path / "model.safetensors", pictures) == 0
     out, err = capsys.readouterr()
     assert [row[1] for row in rows_of(out)] == ["green", "red"]
-    assert err.startswith("1 gray image(s) were taken as colour, since")
+    assert err.startswith("1 grey image(s) were taken as colour, since")
 
 
 def test_answers_keep_the_order_of_the_paths(brightness, pictures, monkeypatch):

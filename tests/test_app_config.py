@@ -246,7 +246,7 @@ def test_overrides_on_the_command_line(text, expected):
 
 
 def test_an_override_without_a_value():
-    with pytest.raises(ValueError, match="repeats is not KEY=VALUE"):
+    with pytest.raises(ValueError, match="repeats is not of the form KEY=VALUE"):
         parse_override("repeats", DEFAULTS)
 
 

@@ -76,7 +76,7 @@ def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
     run(tmp_path / "out", folders, spoil={(kind, "rome"): note for kind in kinds})
     weights = {"hidden.weight", "hidden.bias", "output.weight", "output.bias"}
     assert answers == {
-        "query.describe": {"client-index", "name", "class-names", "gray", "height", "width", SALT},
+        "query.describe": {"client-index", "name", "class-names", "grey", "height", "width", SALT},
         "query.spectrum": {"eigenvectors"},
         "query.relevance": {"relevances", SALT},
         "train": weights | {"num-examples", "loss", SALT},
@@ -118,7 +118,7 @@ def test_gray_and_colour_cannot_be_learnt_together(tmp_path):
     for path in folders["oslo"].rglob("*.png"):
         with Image.open(path) as image:
             image.convert("RGB").save(path)
-    with pytest.raises(ValueError, match=r"gray images \(berlin, lyon, rome\) and colour .*oslo"):
+    with pytest.raises(ValueError, match=r"grey images \(berlin, lyon, rome\) and colour .*oslo"):
         run(tmp_path / "out", folders)
     assert not (tmp_path / "out").exists()
 
@@ -238,7 +238,7 @@ def say(**entries):
     [
         (say(height=100_000), "height of images must be from 1 to 224"),
         (say(class_names=["b", "a"]), "class names must be sorted"),
-        (say(gray="perhaps"), "gray of a survey"),
+        (say(grey="perhaps"), "grey of a survey"),
         (fail, "the disk is full"),
     ],
 )

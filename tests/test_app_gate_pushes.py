@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
 from fl_app.devices.gate import application, callers
 from fl_app.devices.gate.application import Gate
-from fl_app.devices.gate.pushes import MOST_OBJECTS, RefusedPushError, check_push
+from fl_app.devices.gate.pushes import MOST_OBJECTS, RefusedError, check_push
 from tests.gate_requests import PUSH_MESSAGES, STRANGER, Upstream, known, post
 
 NODE = 2**63 + 11
@@ -76,37 +76,37 @@ def set_to(**values):
         (set_to(src_node_id=NODE + 1), f"from node {NODE + 1}"),
         (set_to(dst_node_id=77), "for node 77"),
         # A reply that lives for NaN seconds is stored, and the SuperLink fails when it is fetched.
-        (set_to(ttl=math.nan), "times are none"),
-        (set_to(created_at=math.inf), "times are none"),
-        (set_to(ttl=-1.0), "times are none"),
-        (set_to(ttl=1e308), "times are none"),  # two of them are infinite
+        (set_to(ttl=math.nan), "times are impossible"),
+        (set_to(created_at=math.inf), "times are impossible"),
+        (set_to(ttl=-1.0), "times are impossible"),
+        (set_to(ttl=1e308), "times are impossible"),  # two of them are infinite
         (set_to(message_id=name("another")), "another message's"),
     ],
 )
 def test_nothing_else_passes(change, reason):
-    with pytest.raises(RefusedPushError, match=reason):
+    with pytest.raises(RefusedError, match=reason):
         check_push(push(change=change).SerializeToString())
 
 
 def test_another_nodes_reply_does_not_pass():
-    with pytest.raises(RefusedPushError, match=f"from node {NODE}"):
+    with pytest.raises(RefusedError, match=f"from node {NODE}"):
         check_push(push(node=NODE + 1).SerializeToString())
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"", PushMessagesRequest().SerializeToString()])
 def test_what_is_no_push_at_all(body):
-    with pytest.raises(RefusedPushError, match=r"cannot be read|not one message"):
+    with pytest.raises(RefusedError, match=r"cannot be read|not one message"):
         check_push(body)
 
 
 def test_one_message_at_a_time():
     request = push()
     request.messages_list.append(request.messages_list[0])
-    with pytest.raises(RefusedPushError, match="not one message"):
+    with pytest.raises(RefusedError, match="not one message"):
         check_push(request.SerializeToString())
     request = push()
     request.clientapp_runtime_list[0] = math.nan
-    with pytest.raises(RefusedPushError, match="times are none"):
+    with pytest.raises(RefusedError, match="times are impossible"):
         check_push(request.SerializeToString())
 
 
@@ -140,7 +140,7 @@ def test_parts_that_no_reply_has(children, reason):
     def tree(about):
         return ObjectTree(object_id=about.message_id, children=children)
 
-    with pytest.raises(RefusedPushError, match=reason):
+    with pytest.raises(RefusedError, match=reason):
         check_push(push(tree=tree).SerializeToString())
 
 

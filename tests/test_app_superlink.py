@@ -127,7 +127,7 @@ def load_summary(folder: Path) -> dict:
     [
         (["noise-rate=2"], "error: noise-rate is 2, but it must be a number of at least 0 and be"),
         (["learning-rat=1"], "error: learning-rat is not a run-config key"),
-        (["nonsense"], "error: nonsense is not KEY=VALUE"),
+        (["nonsense"], "error: nonsense is not of the form KEY=VALUE"),
         (["--app", "/nowhere"], "error: /nowhere holds no pyproject.toml"),
     ],
 )

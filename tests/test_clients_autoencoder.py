@@ -242,7 +242,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 @pytest.mark.parametrize("source", ["", "folder", "imagenet", "encoder.pth"])
 def test_no_such_source(cache, source):
-    with pytest.raises(ValueError, match=f'encoder is "{source}", but it must be auto'):
+    with pytest.raises(ValueError, match=f'encoder is "{source}", but it must be a .safet'):
         pretrained_autoencoder(source, 1)
 
 

@@ -122,8 +122,8 @@ def test_groups_are_the_labels_unless_given():
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (torch.tensor([0.0, 1.0]), r"test groups torch.float32 \(2,\): int64 \(2,\) is wanted"),
-        (torch.tensor([0]), r"test groups torch.int64 \(1,\): int64 \(2,\) is wanted"),
+        (torch.tensor([0.0, 1.0]), r"test groups torch.float32 \(2,\): int64 \(2,\) is expected"),
+        (torch.tensor([0]), r"test groups torch.int64 \(1,\): int64 \(2,\) is expected"),
         (torch.tensor([0, 3]), "test groups from 0 to 3, but 3 names"),
     ],
 )
@@ -517,7 +517,7 @@ def test_colour_images_have_three_channels_and_no_alpha(tmp_path):
 
 def test_gray_among_colour_is_refused_with_an_example_of_each(folder):
     save(folder / "test" / "cat" / "t.png", pixels(8, 6, 3))
-    with pytest.raises(ValueError, match=r"gray images \(\S+\) and colour images \(test/cat/t.p"):
+    with pytest.raises(ValueError, match=r"grey images \(\S+\) and colour images \(test/cat/t.p"):
         read(folder)
 
 

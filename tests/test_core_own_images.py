@@ -50,7 +50,7 @@ def test_a_survey_says_names_kind_and_size_only(site):
     assert survey_images(site) == Survey(("bolt", "nut"), True, 32, 40)
     assert survey_images(site).as_config() == {
         "class-names": ["bolt", "nut"],
-        "gray": True,
+        "grey": True,
         "height": 32,
         "width": 40,
     }
@@ -100,7 +100,7 @@ def test_photos_on_their_side_are_surveyed_upright(tmp_path):
 
 def test_colour_among_gray_is_refused_with_an_example_of_each(site):
     save(site / "nut" / "odd.png", 32, 40, gray=False)
-    with pytest.raises(ValueError, match=r"gray images \(nut/\d.png\) and colour images \(nut/odd"):
+    with pytest.raises(ValueError, match=r"grey images \(nut/\d.png\) and colour images \(nut/odd"):
         survey_images(site)
 
 
@@ -127,7 +127,7 @@ def test_folders_whose_names_cannot_be_told(tmp_path, name):
     folder = tmp_path / "scans" / name.decode(errors="surrogateescape")
     save(folder / "0.png", 32, 40)
     with pytest.raises(
-        ValueError, match=r"class folders of .* is not a name for a class"
+        ValueError, match=r"class folders of .* is not a valid class name"
     ) as caught:
         survey_images(tmp_path / "scans")
     assert str(caught.value).isprintable()
@@ -168,11 +168,11 @@ def test_no_entry_may_be_missing(told):
         ({"class-names": ["a", 3]}, "list of names, not a list"),
         ({"class-names": []}, "there are 0 classes"),
         ({"class-names": [f"{i:05}" for i in range(10_001)]}, "there are 10001 classes"),
-        ({"class-names": ["", "a"]}, "'' is not a name"),
-        ({"class-names": ["a", "b" * 201]}, "a str is not a name"),
-        ({"class-names": ["a", "b\x1b[2J"]}, r"'b\\x1b\[2J' is not a name"),
-        ({"class-names": ["a", "b\u2028"]}, "is not a name"),
-        ({"class-names": ["a", "e\u0301"]}, r"'e\\u0301' is not a name"),
+        ({"class-names": ["", "a"]}, "'' is not a valid class name"),
+        ({"class-names": ["a", "b" * 201]}, "a str is not a valid class name"),
+        ({"class-names": ["a", "b\x1b[2J"]}, r"'b\\x1b\[2J' is not a valid class name"),
+        ({"class-names": ["a", "b\u2028"]}, "is not a valid class name"),
+        ({"class-names": ["a", "e\u0301"]}, r"'e\\u0301' is not a valid class name"),
         ({"class-names": ["a", "a"]}, "'a' comes before 'a'"),
         ({"class-names": ["b", "a"]}, "'b' comes before 'a'"),
     ],
@@ -183,8 +183,8 @@ def test_entries_that_are_refused(told, entries, message):
 
 
 def test_entries_of_one_record_only():
-    with pytest.raises(ValueError, match=r"^gray .* must be true or false, not 1\.$"):
-        Survey.from_config(SURVEY.as_config() | {"gray": 1})
+    with pytest.raises(ValueError, match=r"^grey .* must be true or false, not 1\.$"):
+        Survey.from_config(SURVEY.as_config() | {"grey": 1})
     with pytest.raises(ValueError, match="channels of images must be 1 or 3, not 2"):
         Agreement.from_config(AGREEMENT.as_config() | {"channels": 2})
     with pytest.raises(ValueError, match="there are 1 classes of images, but from 2 to 10000"):
@@ -193,7 +193,7 @@ def test_entries_of_one_record_only():
 
 def test_the_bounds_themselves_are_allowed():
     names = [f"{i:05}" + "x" * 195 for i in range(1000)]
-    config = {"class-names": names, "gray": False, "height": 1, "width": 224}
+    config = {"class-names": names, "grey": False, "height": 1, "width": 224}
     assert len(Survey.from_config(config).classes) == 1000
     with pytest.raises(ValueError, match="there are 1001 classes of images, but from 1 to 1000"):
         Survey.from_config(config | {"class-names": [*names, "z"]})
@@ -205,12 +205,12 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=4,
 )
-keys = st.sampled_from(["class-names", "gray", "height", "width", "channels"]) | st.text()
+keys = st.sampled_from(["class-names", "grey", "height", "width", "channels"]) | st.text()
 likely = st.fixed_dictionaries(
     {},
     optional={
         "class-names": st.lists(st.text(max_size=3), max_size=4) | anything,
-        "gray": st.booleans() | anything,
+        "grey": st.booleans() | anything,
         "height": st.integers(-1, 230) | anything,
         "width": st.integers(-1, 230) | anything,
         "channels": st.integers(0, 4) | anything,
@@ -260,7 +260,7 @@ def test_gray_and_colour_devices_are_named():
     surveys = {f"g{i}": Survey(("a",), True, 28, 28) for i in range(5)}
     surveys["hue"] = Survey(("b",), False, 28, 28)
     with pytest.raises(
-        ValueError, match=r"gray images \(g0, g1, g2 and 2 more\) .* \(hue\) .* conv"
+        ValueError, match=r"grey images \(g0, g1, g2 and 2 more\) .* \(hue\) .* conv"
     ):
         agree(surveys)
 
@@ -415,7 +415,7 @@ def test_a_class_that_is_not_agreed_is_named(site, tmp_path):
 
 
 def test_the_other_kind_of_images_is_refused(site, tmp_path):
-    with pytest.raises(ValueError, match=r"scans are gray, but colour was agreed: convert"):
+    with pytest.raises(ValueError, match=r"scans are grey, but colour was agreed: convert"):
         read_own_images(site, tmp_path / "cache", agreement(shape=(3, 32, 40)))
 
 

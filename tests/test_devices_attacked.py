@@ -219,7 +219,7 @@ def test_a_superlink_that_fails_stops_no_supernode(tmp_path):
         # It signs off, as one that still listens does.
         devices.superlink.wait_for("[Fleet.DeactivateNode] Deactivated")
         assert "database is locked" in devices.superlink.text
-        assert "the SuperLink failed, to try again" in devices.gate.text
+        assert "the SuperLink failed: try again later" in devices.gate.text
 
 
 def test_a_locked_database_is_waited_for(tmp_path):

@@ -205,9 +205,9 @@ def test_clusters_are_numbered_by_client_again_once_all_are_asked():
 
 
 @pytest.mark.parametrize(("said", "told"), [(7, 7), (-1, None), (2**32, None), (0.5, None)])
-def test_only_a_fingerprint_is_sent_back_with_the_model(said, told):
+def test_only_a_checksum_is_sent_back_with_the_model(said, told):
     def say(message, context, answer):
-        answer.content["metrics"] = MetricRecord({protocol.FINGERPRINT: said})
+        answer.content["metrics"] = MetricRecord({protocol.CHECKSUM: said})
         return answer
 
     grid = LocalGrid(toy_app([0, 1, 0], {("query.signature", 1): say}), 3)
@@ -217,7 +217,7 @@ def test_only_a_fingerprint_is_sent_back_with_the_model(said, told):
         for m in grid.sent
         if (m.metadata.dst_node_id, m.metadata.message_type) == (grid.node_of(1), "train")
     )
-    assert sent.get(protocol.FINGERPRINT) == told
+    assert sent.get(protocol.CHECKSUM) == told
 
 
 def contents(grid):

@@ -1,4 +1,4 @@
-"""Write gray images of stripes into class folders: level or upright, in the left or right half."""
+"""Write grey images of stripes into class folders: level or upright, in the left or right half."""
 
 import sys
 from pathlib import Path

@@ -92,7 +92,7 @@ def make_certificates(
     for name in devices:
         if not _DEVICE_NAME.fullmatch(name):
             raise ValueError(
-                f"--device {name!r} is not a name for a device: use up to 64 letters, digits, '.', "
+                f"--device {name!r} is not a valid device name: use up to 64 letters, digits, '.', "
                 "'_' and '-', beginning with a letter or digit."
             )
     names = [_general_name(text) for text in dict.fromkeys((*servers, *_ALWAYS_SERVER))]
@@ -109,7 +109,7 @@ def make_certificates(
     if not has_authority and os.path.lexists(folder / "server.crt"):
         raise ValueError(
             f"{folder} holds server.crt but not the ca.crt that it was made with, and a new "
-            "authority would not fit it: bring ca.crt back, or move server.crt and server.key away."
+            "authority would not fit it: restore ca.crt, or move server.crt and server.key away."
         )
     # Devices' keys are not signed: they need an authority beside them, but not its key.
     if servers or not has_authority:
@@ -206,7 +206,7 @@ def _make(options: argparse.Namespace) -> int:
     if (folder / "ca.crt").exists():
         print(f"ca.crt expires on {_expires(folder / 'ca.crt')}.")
     print(
-        "Keep ca.key on neither the server nor a device: whoever has it can pose as the server. "
+        "Do not keep ca.key on the server or on a device: whoever has it can pose as the server. "
         "Every .key file is as secret as a password."
     )
     return 0
@@ -286,7 +286,7 @@ def _read_authority(folder: Path) -> Authority:
     for name in ("ca.key", "ca.crt"):
         if not (folder / name).is_file():
             raise ValueError(
-                f"{folder / name} is missing beside its other half: bring it back, since both "
+                f"{folder / name} is missing beside its other half: restore it, since both "
                 "are needed to make the server's certificate."
             )
     try:
@@ -299,12 +299,12 @@ def _read_authority(folder: Path) -> Authority:
     ):
         raise ValueError(
             f"{folder / 'ca.key'} and {folder / 'ca.crt'} are not the two halves of an authority "
-            "of this command: bring back those that belong together."
+            "of this command: restore those that belong together."
         )
     if not _is_authority(certificate):
         raise ValueError(
-            f"{folder / 'ca.crt'} is not the certificate of an authority of this command: bring "
-            "back the one that it made, or move ca.key and ca.crt away."
+            f"{folder / 'ca.crt'} is not the certificate of an authority of this command: "
+            "restore the one that it made, or move ca.key and ca.crt away."
         )
     return Authority(key, certificate)
 

@@ -49,7 +49,7 @@ class Prediction(NamedTuple):
     probability : float
         Of that class, in [0, 1].
     is_recoloured : bool
-        Whether the image had colours and the model knows gray images only, or the other way round.
+        Whether the image had colours and the model knows grey images only, or the other way round.
     """
 
     path: Path
@@ -68,14 +68,7 @@ class Failure(NamedTuple):
 def classify_folder(model_path: Path, folder: Path, output: Path | None = None) -> int:
     """Classify the images of a folder, and return 1 if any could not be decoded, else 0.
 
-    Parameters
-    ----------
-    model_path : Path
-        What a device saved.
-    folder : Path
-        As in `find_images`.
-    output : Path, optional
-        Where the CSV goes, completely or not at all; by default, to the standard output.
+    The CSV goes to `output`, completely or not at all; by default, to the standard output.
 
     Raises
     ------
@@ -164,7 +157,7 @@ def classify_images(
     model, card
         As `load_model` returns them.
     paths : sequence of Path
-        Image files of any size, gray or in colour.
+        Image files of any size, grey or in colour.
 
     Raises
     ------
@@ -180,12 +173,12 @@ def _classify_batch(
     model: nn.Module, card: ModelCard, paths: Sequence[Path]
 ) -> list[Prediction | Failure]:
     channels, height, width = card.image_shape
-    gray = channels == 1
+    grey = channels == 1
     images = np.empty((len(paths), *card.image_shape), np.uint8)
 
     def read(image: Image.Image, index: int) -> bool:
-        is_recoloured = header_of(image).gray != gray
-        images[index] = pixels_of(image, (height, width), gray)
+        is_recoloured = header_of(image).grey != grey
+        images[index] = pixels_of(image, (height, width), grey)
         return is_recoloured
 
     outcomes = attempt_each([partial(_opened_image, path) for path in paths], read)
@@ -265,7 +258,7 @@ def _table(counts: Counter[int], card: ModelCard) -> Table:
 
 def _complain(failures: Sequence[Failure], recoloured: int, card: ModelCard) -> None:
     if recoloured:
-        was, became = ("colour", "gray") if card.image_shape[0] == 1 else ("gray", "colour")
+        was, became = ("colour", "grey") if card.image_shape[0] == 1 else ("grey", "colour")
         print(
             f"{recoloured} {was} image(s) were taken as {became}, since the model was trained on "
             f"{became} images only.",

@@ -75,11 +75,6 @@ class DeviceGrid(GridAround):
     - an answer holds twice the bytes of the largest message so far, and a little more, at most;
     - nobody can foresee what a message's parts are called (`fl_core.salt`);
     - what the SuperLink failed at is tried again.
-
-    Parameters
-    ----------
-    grid : HttpGrid
-        Flower's grid.
     """
 
     def __init__(self, grid: HttpGrid) -> None:
@@ -238,14 +233,8 @@ def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> tuple[int, int]:
     """Return how many bytes of arrays, and of all else, a message's objects make put together.
 
     An array names its pieces, and a record its arrays, as often as they like: what is a few
-    megabytes on its way can claim to be gigabytes.
-
-    Parameters
-    ----------
-    root : str
-        The message's object id.
-    contents : mapping of bytes
-        Every object of the message by its id, as Flower writes them.
+    megabytes on its way can claim to be gigabytes. `root` is the message's object id; `contents`
+    has every object of the message by its id, as Flower writes them.
     """
     known: dict[str, int] = {}
 

@@ -17,21 +17,8 @@ def hand_out_models(
 ) -> dict[int, str]:
     """Send each client the model that is its own in the end, to be kept (`keep_model`).
 
-    Parameters
-    ----------
-    strategy : ClusteredStrategy
-        Whose `start` has ended.
-    grid : Grid
-        As in `start`.
-    config : ConfigRecord
-        Entries of the messages' config records; the client's cluster is added.
-    timeout : float
-        Seconds to wait for the answers.
-
-    Returns
-    -------
-    dict of str
-        From client to why it did not keep its model, of those that did not.
+    `strategy.start` has ended; to `config` comes the client's cluster; `timeout` is in seconds.
+    Returned is, from client, why it did not keep its model, of those that did not.
     """
     training, roster = strategy.training, strategy.training.roster
     of_client = training.clusters.of_client

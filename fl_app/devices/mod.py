@@ -27,23 +27,7 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
     """
     if config_of(context).dataset != OWN_IMAGES:
         return call_next(message, context)
-    check_sender(message, context)
-    answer = call_next(message, context)
-    if answer.has_content():
-        answer.content = Salt().added_to(answer.content, longest=_FORESEEABLE)
-    return answer
-
-
-def check_sender(message: Message, context: Context) -> None:
-    """Refuse what does not even claim to be the SuperLink's instruction to this node in this run.
-
-    It is no proof: whoever reaches the SuperLink without the gate can claim it.
-
-    Raises
-    ------
-    ValueError
-        With what it claims instead.
-    """
+    # No proof: whoever reaches the SuperLink without the gate can claim all this.
     about = message.metadata
     claimed = (about.src_node_id, about.dst_node_id, about.run_id)
     if claimed != (SUPERLINK_NODE_ID, context.node_id, context.run_id):
@@ -52,3 +36,7 @@ def check_sender(message: Message, context: Context) -> None:
             f"{about.run_id} is refused: this is node {context.node_id} in run {context.run_id}, "
             "and takes instructions from the SuperLink alone."
         )
+    answer = call_next(message, context)
+    if answer.has_content():
+        answer.content = Salt().added_to(answer.content, longest=_FORESEEABLE)
+    return answer

@@ -14,8 +14,9 @@ from fl_app.config import OWN_IMAGES
 from fl_app.node import Node
 from fl_core import protocol
 from fl_core.datasets import cache_dir
+from fl_core.image_folder import LabelledImages
 from fl_core.model_file import ModelCard, save_model
-from fl_core.own_images import CLASS_NAMES, Agreement, OwnImages, read_own_images, survey_images
+from fl_core.own_images import CLASS_NAMES, Agreement, read_own_images, survey_images
 
 _START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
@@ -70,7 +71,7 @@ class DeviceNode(Node):
         return Agreement.from_config(self._told)
 
     @cached_property
-    def _images(self) -> OwnImages:
+    def _images(self) -> LabelledImages:
         return read_own_images(self.path, cache_dir(), self.kind)
 
     def training_data(self) -> Images:

@@ -145,7 +145,7 @@ def _surveys(roll: Conversation) -> dict[str, Survey]:
         try:
             surveys[roll.roster.names[client]] = Survey.from_config(described)
         except ValueError as error:
-            roll.leave_out(client, "survey of images", str(error))
+            roll.roster.leave_out(client, "survey of images", str(error))
     if not surveys:
         raise RuntimeError(
             "no device told of its images: "

@@ -16,16 +16,9 @@ from strategies import RoundReport
 
 
 class Progress:
-    """Prints how far a run is.
+    """Prints how far a run is, of the rounds of all strategies and seeds together.
 
     Lines, not a moving bar: Flower's log stream carries lines.
-
-    Parameters
-    ----------
-    total_rounds : int
-        Rounds of all strategies and seeds together.
-    clock : callable
-        Seconds on a clock that never goes back.
     """
 
     def __init__(self, total_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,7 +66,7 @@ class Progress:
         """Say which devices have come together, and what they have agreed."""
         self._width = max(map(len, config.strategy))
         channels, height, width = agreement.image_shape
-        kind = "gray" if channels == 1 else "colour"
+        kind = "grey" if channels == 1 else "colour"
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
             f"{agreement.num_classes} classes: {printable(', '.join(agreement.class_names))}\n"

@@ -28,13 +28,7 @@ _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told ap
 
 
 class Results:
-    """Collects runs and writes everything to the output folder, after each run.
-
-    Parameters
-    ----------
-    config : Config
-        As it was run, resolved; saved with the results.
-    """
+    """Collects runs and writes everything, the resolved `config` too, to its folder, after each."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -75,7 +75,7 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
             f"{100 * row['accuracy-mean']:.1f} ± {100 * row['accuracy-std']:.1f}",
             f"{1e4 * row['accuracy-variance']:.1f}",
             *([f"{row['ari-mean']:.2f}"] if tasks_are_known else []),
-            "/".join(str(n) for n in sorted({_inhabited(run) for run in group})),
+            "/".join(map(str, sorted({len({*run["clusters"]} - {-1}) for run in group}))),
             _kilobytes(group, "pre-round-up", "pre-round-down"),
             _kilobytes(group, "train-up", "train-down"),
             f"{sum(run['seconds']['total'] for run in group) / len(group):.1f}",
@@ -158,11 +158,6 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
             *(str(own.count(task) or "·") for task in sorted(set(tasks or ()))),
         )
     return table
-
-
-def _inhabited(run: Mapping[str, Any]) -> int:
-    """Return how many clusters have clients."""
-    return len({cluster for cluster in run["clusters"] if cluster >= 0})
 
 
 def _tested(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from fl_app.devices.gate.callers import (
     signer,
 )
 from fl_app.devices.gate.connections import Connection
-from fl_app.devices.gate.pushes import RefusedPushError, check_push
+from fl_app.devices.gate.pushes import RefusedError, check_push
 
 # ASGI's: what a request is, where its body comes from, and where the answer goes.
 Event = MutableMapping[str, Any]
@@ -85,32 +85,8 @@ class _DeviceGoneError(Exception):
     """The device closed its connection."""
 
 
-class _RefusedError(Exception):
-    """What is not passed on, or back.
-
-    Parameters
-    ----------
-    status : int
-        What the caller is answered.
-    reason : str
-        What the log says.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
 class Gate:
-    """The application that passes devices' requests on.
-
-    Parameters
-    ----------
-    superlink : str
-        The SuperLink's HOST:PORT.
-    client : httpx.AsyncClient
-        What connects to it.
-    """
+    """The application that passes devices' requests on, to the SuperLink's HOST:PORT."""
 
     def __init__(self, superlink: str, client: httpx.AsyncClient) -> None:
         self._superlink = superlink
@@ -125,9 +101,10 @@ class Gate:
         try:
             length, key = _checked_length(scope), signer(scope["headers"])
             if key is None:
-                raise _RefusedError(401, "without the signature of a key, or at another time")
+                reason = "without the signature of a key, or its timestamp is wrong"
+                raise RefusedError(reason, 401)
             if self._callers.device(key) is None and length > MOST_BYTES_OF_STRANGER:
-                raise _RefusedError(503, "to try again once its key is known")
+                raise RefusedError("its key is not known yet: try again later", 503)
             # Until the answer has gone, too: the SuperLink holds what its receiver does not read.
             with self._callers.request(key, address) as held:
                 response = await self._ask(scope, receive, key, held)
@@ -143,11 +120,8 @@ class Gate:
         except _DeviceGoneError:
             return
         except FullError:
-            await _refuse(scope, send, 503, "too much at a time, to try again")
-        except RefusedPushError as refused:
-            # At 403, a SuperNode drops what it wanted to send, and goes on.
-            await _refuse(scope, send, 403, str(refused))
-        except _RefusedError as refused:
+            await _refuse(scope, send, 503, "too many requests: try again later")
+        except RefusedError as refused:
             await _refuse(scope, send, refused.status, str(refused))
 
     async def _ask(self, scope: Event, receive: Receive, key: bytes, held: Held) -> httpx.Response:
@@ -209,9 +183,9 @@ class Gate:
             return await self._client.send(request, stream=True)
         except httpx.TransportError as error:
             # SuperNodes try again later on either.
-            raise _RefusedError(
-                504 if isinstance(error, httpx.TimeoutException) else 502,
+            raise RefusedError(
                 f"the SuperLink at {self._superlink} does not answer ({_name(error)})",
+                504 if isinstance(error, httpx.TimeoutException) else 502,
             ) from error
 
     async def _learnt_from(
@@ -232,8 +206,8 @@ class Gate:
             device.failed_pushes += 1
             if device.failed_pushes >= _MOST_FAILED_PUSHES:
                 device.failed_pushes = 0
-                raise _RefusedError(403, "the SuperLink fails at it again and again")
-        raise _RefusedError(503, "the SuperLink failed, to try again")
+                raise RefusedError("the SuperLink fails at it again and again")
+        raise RefusedError("the SuperLink failed: try again later", 503)
 
 
 def _checked_length(scope: Event) -> int:
@@ -241,21 +215,21 @@ def _checked_length(scope: Event) -> int:
 
     Raises
     ------
-    _RefusedError
+    RefusedError
         If its head alone is reason enough.
     """
     path = scope["raw_path"]
     # Compared as it came, before anybody decodes or shortens it: no trick of spelling passes.
     if scope["method"] != "POST" or path not in FLEET_PATHS or scope["query_string"]:
-        raise _RefusedError(404, "it is not for devices")
+        raise RefusedError("it is not for devices", 404)
     headers = dict(scope["headers"])
     length = headers.get(b"content-length")
     # SuperNodes always say how much they send.
     if length is None or b"transfer-encoding" in headers:
-        raise _RefusedError(411, "it does not say how long it is")
+        raise RefusedError("it states no length", 411)
     most = _LONGEST.get(path, MOST_BYTES_OF_OTHERS)
     if len(length) > len(str(most)) or int(length) > most:
-        raise _RefusedError(413, f"it is longer than {most} bytes")
+        raise RefusedError(f"it is longer than {most} bytes", 413)
     return int(length)
 
 
@@ -266,7 +240,7 @@ async def _body(receive: Receive, held: Held) -> bytearray:
     ------
     _DeviceGoneError
         If the device closes its connection before the end.
-    _RefusedError
+    RefusedError
         If the end does not come in time, however busily the device sends.
     FullError
         If there is no room for it.
@@ -285,7 +259,7 @@ async def _body(receive: Receive, held: Held) -> bytearray:
                 more = message["more_body"]
     except TimeoutError:
         # Not 408, at which SuperNodes give up: a line may be slow for once.
-        raise _RefusedError(503, "it took too long to send its body") from None
+        raise RefusedError("it took too long to send its body", 503) from None
     return body
 
 

@@ -191,12 +191,8 @@ class Callers:
 def signer(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
     """Return the public key whose owner signed the head of a request; None: nobody did.
 
-    As Flower's SuperLink checks it, which does so once it has read the whole request.
-
-    Parameters
-    ----------
-    headers : sequence of tuple of bytes
-        Names, in lower case, and values.
+    As Flower's SuperLink checks it, which does so once it has read the whole request. Headers are
+    names, in lower case, and values.
     """
     given = [(name, value) for name, value in headers if name in _AUTHENTICATION]
     found = dict(given)

@@ -45,7 +45,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "that SuperNodes need; everything else is answered with 404. Flower's SuperLink lets "
         "whoever reaches its port start apps on all devices: start it with --host 127.0.0.1 and "
         "open only the gate's port to the network. The gate bounds how much and how slowly "
-        "strangers may send, but it is no shield against floods: let a firewall admit the "
+        "strangers may send, but it does not withstand floods: let a firewall admit the "
         "addresses of your devices alone, where you know them.",
     )
     parser.add_argument(
@@ -106,7 +106,8 @@ def server_tls(folder: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     certificate, key = _file(folder, "server.crt"), _file(folder, "server.key")
     try:
-        context.load_cert_chain(certificate, key, password=_no_password)
+        # Without a password, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(
             f"{certificate} and {key} are not a certificate and its key: make both anew with "
@@ -127,7 +128,7 @@ def superlink_tls(folder: Path) -> ssl.SSLContext:
         context.load_verify_locations(authority)
     except ssl.SSLError as error:
         raise ValueError(
-            f"{authority} is not a certificate: bring back the one that `fedkin certificates` made."
+            f"{authority} is not a certificate: restore the one that `fedkin certificates` made."
         ) from error
     return context
 
@@ -219,8 +220,3 @@ def _file(folder: Path, name: str) -> Path:
             "files that `fedkin certificates` makes for the server."
         ) from error
     return path
-
-
-def _no_password() -> str:
-    """Stand in for OpenSSL's question on the terminal."""
-    return ""

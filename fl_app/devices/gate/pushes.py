@@ -20,8 +20,15 @@ _LONGEST_TIME = 1e10  # seconds, since 1970 as well as of a message's life
 _DEEPEST = 6  # message, its content, a record, an array, a piece of it, and one to spare
 
 
-class RefusedPushError(Exception):
-    """What a device wants to push is no reply of its own, or more than a reply has."""
+class RefusedError(Exception):
+    """What is not passed on, or back, and why, for the log.
+
+    The caller is answered `status`: at 403, a SuperNode drops what it wanted to send, and goes on.
+    """
+
+    def __init__(self, reason: str, status: int = 403) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 def check_push(body: bytes) -> None:
@@ -32,28 +39,28 @@ def check_push(body: bytes) -> None:
 
     Raises
     ------
-    RefusedPushError
+    RefusedError
         With the reason.
     """
     try:
         request = PushMessagesRequest.FromString(body)
     except DecodeError:
-        raise RefusedPushError("it cannot be read") from None
+        raise RefusedError("it cannot be read") from None
     if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
-        raise RefusedPushError("it is not one message")
+        raise RefusedError("it is not one message")
     about = request.messages_list[0].metadata
     if not about.reply_to_message_id:
-        raise RefusedPushError("it is an instruction, and devices only reply")
+        raise RefusedError("it is an instruction, and devices only reply")
     if about.src_node_id != request.node.node_id:
-        raise RefusedPushError(f"it says that it is from node {about.src_node_id}")
+        raise RefusedError(f"it says that it is from node {about.src_node_id}")
     if about.dst_node_id != SUPERLINK_NODE_ID:
-        raise RefusedPushError(f"it is for node {about.dst_node_id}")
+        raise RefusedError(f"it is for node {about.dst_node_id}")
     times = (about.created_at, about.ttl, *request.clientapp_runtime_list)
     if not all(0 <= seconds <= _LONGEST_TIME for seconds in times):  # NaN is not either
-        raise RefusedPushError("its times are none")
+        raise RefusedError("its times are impossible")
     (tree,) = request.message_object_trees
     if tree.object_id != about.message_id:
-        raise RefusedPushError("its parts are another message's")
+        raise RefusedError("its parts are another message's")
     _check_parts(tree)
 
 
@@ -63,13 +70,13 @@ def _check_parts(tree: ObjectTree) -> None:
     for _ in range(_DEEPEST):
         count += len(level)
         if count > MOST_OBJECTS:
-            raise RefusedPushError(f"it has more than {MOST_OBJECTS} parts")
+            raise RefusedError(f"it has more than {MOST_OBJECTS} parts")
         for part in level:
             names = {child.object_id for child in part.children}
             if not is_valid_sha256_hash(part.object_id) or len(names) != len(part.children):
-                raise RefusedPushError("the names of its parts are not SHA-256 hashes, each once")
+                raise RefusedError("the names of its parts are not SHA-256 hashes, each once")
             if children.setdefault(part.object_id, names) != names:
-                raise RefusedPushError("one of its parts is listed with different parts")
+                raise RefusedError("one of its parts is listed with different parts")
         level = [child for part in level for child in part.children]
     if level:
-        raise RefusedPushError(f"its parts are nested more than {_DEEPEST} deep")
+        raise RefusedError(f"its parts are nested more than {_DEEPEST} deep")

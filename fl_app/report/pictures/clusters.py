@@ -130,7 +130,7 @@ def _draw_strip(axes: Axes, y: float, row: float, one: TypicalImages) -> None:
 def _show_image(
     axes: Axes, corner: tuple[float, float], pixel: float, image: NDArray[np.uint8]
 ) -> None:
-    """Show an image, shape (C, H, W), gray or in colour, from its top left corner on."""
+    """Show an image, shape (C, H, W), grey or in colour, from its top left corner on."""
     height, width = image.shape[1:]
     left, top = corner
     limits = axes.axis()  # imshow moves them

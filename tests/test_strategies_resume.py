@@ -90,6 +90,19 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
         )
 
 
+def test_what_is_asked_after_a_resumption_counts_as_finding_clusters(tmp_path):
+    def make(**options):
+        return Flt(ENCODER, 3, refresh_every=1, **options)
+
+    undisturbed = make()
+    run(undisturbed, grid(), ROUNDS)
+    cut_off(make, 2, tmp_path / "c")
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    run(resumed, grid(), ROUNDS)
+    assert resumed.training.pre_round_traffic == undisturbed.training.pre_round_traffic
+
+
 @pytest.mark.parametrize("name", ["rcc-pfl", "flt", "pca-km-hc"])
 def test_clustering_is_not_asked_for_again(name, tmp_path):
     make = STRATEGIES[name]

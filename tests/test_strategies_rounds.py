@@ -315,7 +315,9 @@ def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason,
     assert error_text(Message(Error(code, reason), reply_to=asked)) == said
 
 
-@pytest.mark.parametrize("spoil", [fail, with_metrics(accuracy=float("nan"))])
+@pytest.mark.parametrize(
+    "spoil", [fail, *(with_metrics(accuracy=value) for value in (float("nan"), -0.1, 1.1))]
+)
 def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
     strategy = Single()
     result = run(strategy, LocalGrid(toy_app(spoil={("evaluate", 0): spoil}), 3))
@@ -324,6 +326,22 @@ def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
     assert np.isnan(listed[0])
     assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.002)
     assert "client 0 could not be tested in round 1: " in caplog.text
+
+
+class Choosy(SingleCluster):
+    """Leaves client 1 out before it trains."""
+
+    def before_training(self, state, conversation):
+        if 1 in conversation.nodes:
+            conversation.roster.leave_out(1, "choice", "not wanted")
+        return state.clusters
+
+
+def test_a_client_that_is_left_out_before_it_trains_is_not_sent_a_model():
+    grid = LocalGrid(toy_app(), 3)
+    run(ClusteredStrategy(Choosy()), grid)
+    trained = {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "train"}
+    assert trained == {grid.node_of(0), grid.node_of(2)}
 
 
 BAD_SPECTRA = {

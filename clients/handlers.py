@@ -127,7 +127,8 @@ def _signature(client: Client) -> RecordDict:
     else:
         pixels = as_pixels(images).flatten(1).numpy()
         components = protocol.setting(message, protocol.NUM_COMPONENTS)
-        centroids = linear_signature(pixels, count, components, seed)
+        mapped = bool(protocol.setting(message, protocol.MAPPED_CENTROIDS, 0))
+        centroids = linear_signature(pixels, count, components, seed, mapped=mapped)
     return RecordDict(
         {
             protocol.ARRAYS: ArrayRecord({protocol.CENTROIDS: Array(centroids)}),

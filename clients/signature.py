@@ -47,12 +47,12 @@ def signature(embeddings: Float32, num_centroids: int, seed: int) -> Float32:
 
 
 def linear_signature(
-    features: Float32, num_centroids: int, num_components: int, seed: int
+    features: Float32, num_centroids: int, num_components: int, seed: int, *, mapped: bool = False
 ) -> Float32:
-    """Return k-means centroids in the client's own principal coordinates.
+    """Return k-means centroids of a client's principal components.
 
-    FLT's competitor "PCA + kM + HC". Each client has axes of its own, so centroids of two clients
-    compare only in so far as their axes agree: that weakness is the method's.
+    FLT's competitor "PCA + kM + HC". In the client's own coordinates, as its authors ran it,
+    centroids of two clients compare only in so far as their axes agree.
 
     Parameters
     ----------
@@ -61,10 +61,12 @@ def linear_signature(
     num_components : int
         Width of the result. A client that has fewer axes (at most d, and the number of its images)
         has zeros in the others, where its images do not vary.
+    mapped : bool
+        Map the centroids back to features, so that those of any two clients compare.
 
     Returns
     -------
-    NDArray[np.float32], shape (k', num_components)
+    NDArray[np.float32], shape (k', num_components), or (k', d) if mapped
         As `signature` orders them. The sign of each axis is fixed so that its largest entry is
         positive.
 
@@ -82,16 +84,18 @@ def linear_signature(
         )
     kept = min(num_components, *features.shape)
     coordinates = np.zeros((len(features), num_components), np.float32)
+    mean, axes = features[0], np.zeros((kept, features.shape[1]))
     if len(np.unique(features, axis=0)) > 1:  # PCA divides by the variance, which else is zero
         # Both solvers are exact and have no random start. The first is much faster, but it makes
         # a d × d matrix. In float64, since it squares.
         small = features.shape[1] <= _LARGEST_COVARIANCE
         solver = "covariance_eigh" if small else "full"
         pca = PCA(kept, svd_solver=solver).fit(features.astype(np.float64))
-        axes = pca.components_
-        signs = np.sign(axes[np.arange(kept), np.abs(axes).argmax(axis=1)])
-        coordinates[:, :kept] = (features - pca.mean_) @ (axes * signs[:, None]).T
-    return _centroids(coordinates, num_centroids, seed)
+        mean, axes = pca.mean_, pca.components_
+        axes *= np.sign(axes[np.arange(kept), np.abs(axes).argmax(axis=1)])[:, None]
+        coordinates[:, :kept] = (features - mean) @ axes.T
+    centroids = _centroids(coordinates, num_centroids, seed)
+    return (centroids[:, :kept] @ axes + mean).astype(np.float32) if mapped else centroids
 
 
 def _check(rows: Float32, num_centroids: int) -> None:

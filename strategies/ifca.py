@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
-from fl_core.options import NATURAL, option
+from fl_core.options import NATURAL, one_of, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import cluster_models
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
+from strategies.grouping import agglomerate_distances
 from strategies.rounds import Clusters, Round
+from strategies.updates import cosine_similarities, update_vector
 
 Float64 = NDArray[np.float64]
 DrawModel = Callable[[int], NDArrays]
+InitialModels = Literal["drawn", "warm"]
 
 MAX_DRAWS = 100
 _DRAW_STREAM = 0x1FCA
@@ -114,6 +117,12 @@ class LossClustering(Clustering):
     num_clusters: int
     draw_model: DrawModel = field(compare=False)
     enforce: bool = True
+    initial_models: InitialModels = option(
+        "drawn",
+        one_of(get_args(InitialModels)),
+        "`drawn`: at random, as in the papers; `warm`: all train one model in round 1, and the "
+        "means of the groups that FedHC would find start the clusters",
+    )
     stop_after: int = option(
         0,
         NATURAL,
@@ -126,6 +135,8 @@ class LossClustering(Clustering):
     def find(self, conversation: Conversation) -> Clusters:
         """Draw M models, and again until every cluster is inhabited (Algorithm 2, line 2).
 
+        With warm models there is nothing to ask yet: clusters are found after round 1.
+
         Raises
         ------
         ValueError
@@ -133,7 +144,9 @@ class LossClustering(Clustering):
         RuntimeError
             If no client answers, or some cluster was empty in each of `MAX_DRAWS` draws.
         """
-        self._unchanged = 0
+        self._unchanged, self._models = 0, []
+        if self.initial_models == "warm":
+            return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
         for draw in range(MAX_DRAWS if self.enforce else 1):
             numbers = range(draw * self.num_clusters, (draw + 1) * self.num_clusters)
             self._models = [self.draw_model(number) for number in numbers]
@@ -155,14 +168,30 @@ class LossClustering(Clustering):
         )
 
     def first_models(self, initial: NDArrays, count: int) -> list[NDArrays]:
-        """Return the models that were drawn."""
-        return self._models
+        """Return the models that were drawn, or the same for all."""
+        return self._models or super().first_models(initial, count)
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Ask the participants again; one that fails keeps its cluster."""
         if state.number == 1 or self._settled():
             return state.clusters
         return self._associate(state, state.participants, conversation)
+
+    def after_training(self, state: Round) -> Clusters:
+        """Group the clients by their first updates, if that is how models begin.
+
+        Raises
+        ------
+        ValueError
+            If fewer clients have trained than there are clusters.
+        """
+        if self.initial_models == "drawn" or state.number > 1:
+            return state.clusters
+        vectors = np.stack([update_vector(update) for update in state.updates])
+        distances = np.sqrt(2 * (1 - cosine_similarities(vectors)))
+        labels = agglomerate_distances(distances, self.num_clusters, "ward").labels
+        found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
+        return Clusters({**state.clusters.of_client, **found}, self.num_clusters)
 
     def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
         """Ask those that did not take part in the last round: their choice may be out of date."""
@@ -179,6 +208,8 @@ class LossClustering(Clustering):
         Those are a round old, or older; but from now on everybody is asked again.
         """
         self._unchanged = 0
+        if not self._models:
+            return clusters.with_everybody(newcomers)  # warm, in round 2: asked when they train
         losses = self._ask(conversation, self._models, newcomers, for_training=False)
         return clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
 

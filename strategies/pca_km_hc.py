@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
-from fl_core.options import COUNT, option
+from fl_core.options import COUNT, one_of, option
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.flt import SignatureClustering, ask_signatures
@@ -25,13 +25,16 @@ from strategies.signatures import closest_distances
 from strategies.spectral import SpectralClustering
 
 Float32 = NDArray[np.float32]
+Coordinates = Literal["components", "pixels"]
 
 
 @dataclass
 class LinearSignatureClustering(Clustering):
-    """Clients send k-means centroids in their own principal coordinates (FLT, section IV-C).
+    """Clients send k-means centroids of their principal components (FLT, section IV-C).
 
-    The distance between two clients is that between their closest centroids, as in FLT.
+    The distance between two clients is that between their closest centroids, as in FLT. FLT's
+    authors compare coordinates along each client's own axes, which says next to nothing; mapped
+    back to pixels, the same centroids compare, but they are images.
 
     Attributes
     ----------
@@ -46,6 +49,13 @@ class LinearSignatureClustering(Clustering):
     num_clusters: NumClusters = "elbow"
     num_centroids: int = SignatureClustering.num_centroids
     num_components: int = option(128, COUNT, "principal components that each client keeps")
+    coordinates: Coordinates = option(
+        "components",
+        one_of(get_args(Coordinates)),
+        "where centroids are compared: along each client's own axes, as FLT's authors did, or "
+        "mapped back to `pixels`, which is far better but shows blurred images",
+        key="centroid-coordinates",
+    )
     linkage: str = SpectralClustering.linkage
     _signatures: dict[int, Float32] = learnt(dict)
 
@@ -87,6 +97,7 @@ class LinearSignatureClustering(Clustering):
         options = {
             protocol.NUM_CENTROIDS: self.num_centroids,
             protocol.NUM_COMPONENTS: self.num_components,
+            protocol.MAPPED_CENTROIDS: int(self.coordinates == "pixels"),
         }
         answers = ask_signatures(conversation, RecordDict(), options, clients, width)
         return {client: answer.centroids for client, answer in answers.items()}

@@ -71,6 +71,16 @@ def test_by_hand_linear_signatures_lie_on_the_clients_own_axes():
     assert np.allclose(four, [[-4, -1], [-4, 1], [4, -1], [4, 1]], atol=1e-5)
 
 
+def test_by_hand_mapped_centroids_are_where_the_images_are():
+    data = np.array([[1, 0], [1, 2], [9, 0], [9, 2]], np.float32)
+    # One axis, e1: the second coordinate is the mean's.
+    assert np.allclose(linear_signature(data, 2, 1, seed=0, mapped=True), [[1, 1], [9, 1]])
+    four = linear_signature(data, 4, 2, seed=0, mapped=True)
+    assert np.allclose(four, data, atol=1e-5)
+    alike = np.full((3, 4), 7, np.float32)
+    assert linear_signature(alike, 2, 3, seed=0, mapped=True).tolist() == [[7, 7, 7, 7]]
+
+
 def test_axes_that_a_client_does_not_have_are_zero():
     assert linear_signature(np.full((3, 4), 7, np.float32), 2, 3, seed=0).tolist() == [[0, 0, 0]]
     two = linear_signature(np.array([[0, 0, 0], [0, 6, 8]], np.float32), 5, 6, seed=0)

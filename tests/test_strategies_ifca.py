@@ -256,6 +256,34 @@ def test_a_client_whose_losses_are_none_is_named(word, spoil, caplog):
     assert not later.failures
 
 
+@pytest.mark.parametrize("make", [Ifca, IfcaPfl])
+def test_by_hand_warm_models_are_the_means_of_groups_of_first_updates(make):
+    # All train the model at 0: clients 0 and 2 to (4, 0) and (6, 0), client 1 to (0, 3). The plain
+    # means, 5 and (0, 3), then compete: |5 − 10·0| > 0 for task 0, so everybody prefers the second,
+    # and IFCA-PFL sends back the client that loses least on the first: all 5, so client 0.
+    steps = {0: (4, 0), 1: (0, 3), 2: (6, 0)}
+    grid = Notes(toy_app(step=lambda client, task: steps[client]), 3)
+    strategy = make(2, draw_model, initial_models="warm")
+    result = run(strategy, grid)
+    assert strategy.reports[0].clusters == {0: 0, 1: 1, 2: 0}
+    assert weights(result) == [5, 0]
+    assert grid.rounds_of("query.losses") == []
+    run(make(2, draw_model, initial_models="warm"), grid, rounds=2)
+    assert grid.rounds_of("query.losses") == [2]
+
+
+def test_warm_models_need_as_many_first_updates_as_clusters():
+    with pytest.raises(ValueError, match="num-clusters is 3, but 1 clients"):
+        run(Ifca(3, draw_model, initial_models="warm", fraction_train=0.3), LocalGrid(toy_app(), 3))
+
+
+def test_a_newcomer_before_warm_models_are_compared_has_a_place():
+    grid = Visits(toy_app(), 4, {3: range(2)})
+    strategy = Ifca(2, draw_model, initial_models="warm")
+    run(strategy, grid, rounds=3)
+    assert sorted(strategy.clusters.of_client) == [0, 1, 2, 3]
+
+
 def test_more_clusters_than_clients_only_where_they_may_be_empty():
     with pytest.raises(ValueError, match=r"num-clusters is 3, but 2 clients .* the strategy ifca"):
         run(IfcaPfl(3, draw_model), LocalGrid(toy_app([0, 1]), 2))

@@ -72,3 +72,11 @@ def test_centroids_of_another_width_are_left_out_by_name():
     run(strategy, LocalGrid(app, 4))
     assert strategy.failures == {1: "its centroids have 4 numbers, the others' 3"}
     assert list(strategy.clusters.of_client) == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("coordinates", "mapped"), [("components", 0), ("pixels", 1)])
+def test_clients_are_told_in_which_coordinates_centroids_are_compared(coordinates, mapped):
+    grid = LocalGrid(toy_app(), 3)
+    run(PcaKmHc(2, coordinates=coordinates), grid)
+    asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]
+    assert [m.content["config"]["mapped-centroids"] for m in asked] == [mapped] * 3

@@ -79,7 +79,7 @@ class Client:
         found = []
         for arrays in models:
             model.load_state_dict(arrays.to_torch_state_dict())
-            found.append(evaluate(model, *data)[0])
+            found.append(evaluate(model, *data).loss)
         return found
 
     def sharing_noise(self) -> tuple[float, np.random.Generator]:

@@ -204,13 +204,19 @@ def _trained(client: Client) -> RecordDict:
 
 
 def _evaluated(client: Client) -> RecordDict:
-    """Test the model that the message carries; return its loss, accuracy and sample count."""
+    """Test the model that the message carries; return its scores and the sample count."""
     model, (images, labels) = client.model(), client.test_data()
     arrays = client.message.content.array_records[protocol.ARRAYS]
     model.load_state_dict(arrays.to_torch_state_dict())
-    loss, accuracy = evaluate(model, images, labels)
+    found = evaluate(model, images, labels)
     metrics = MetricRecord(
-        {protocol.NUM_EXAMPLES: len(labels), protocol.LOSS: loss, protocol.ACCURACY: accuracy}
+        {
+            protocol.NUM_EXAMPLES: len(labels),
+            protocol.LOSS: found.loss,
+            protocol.ACCURACY: found.accuracy,
+            protocol.MACRO_F1: found.macro_f1,
+            protocol.BALANCED_ACCURACY: found.balanced_accuracy,
+        }
     )
     return RecordDict({protocol.METRICS: metrics})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -37,6 +38,27 @@ class TrainingSettings:
             weight_decay=self.weight_decay,
             fused=True,
         )
+
+
+class Scores(NamedTuple):
+    """How well a model does on a client's test images.
+
+    Macro-F1 and balanced accuracy are plain means over the classes that the test images have, of F1
+    (2 · right / (labelled + predicted as the class)) and of the share that was recognised. A
+    prediction of any other class is an error; that class has no F1 of its own.
+
+    Attributes
+    ----------
+    loss : float
+        Mean cross-entropy.
+    accuracy, macro_f1, balanced_accuracy : float
+        Shares in [0, 1].
+    """
+
+    loss: float
+    accuracy: float
+    macro_f1: float
+    balanced_accuracy: float
 
 
 def as_pixels(images: torch.Tensor) -> torch.Tensor:
@@ -90,8 +112,8 @@ def train(
 @torch.inference_mode()
 def evaluate(
     model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
-) -> tuple[float, float]:
-    """Return the model's mean cross-entropy and its accuracy, a share in [0, 1].
+) -> Scores:
+    """Test a model on a client's images, in one pass.
 
     Parameters
     ----------
@@ -101,11 +123,23 @@ def evaluate(
     labels : torch.Tensor, int64, shape (n,)
     """
     model.eval()
-    loss, correct = 0.0, 0
+    loss, guesses, num_classes = 0.0, [], 0
     for batch, targets in zip(
         torch.split(images, batch_size), torch.split(labels, batch_size), strict=True
     ):
         logits = model(as_pixels(batch))
         loss += float(F.cross_entropy(logits, targets, reduction="sum"))
-        correct += int((logits.argmax(dim=1) == targets).sum())
-    return loss / len(labels), correct / len(labels)
+        guesses.append(logits.argmax(dim=1))
+        num_classes = logits.shape[1]
+    guessed = torch.cat(guesses)
+    right, labelled, predicted = (
+        torch.bincount(of_class, minlength=num_classes).double()
+        for of_class in (labels[guessed == labels], labels, guessed)
+    )
+    there = labelled > 0
+    return Scores(
+        loss / len(labels),
+        int(right.sum()) / len(labels),
+        macro_f1=float((2 * right / (labelled + predicted))[there].mean()),
+        balanced_accuracy=float((right / labelled)[there].mean()),
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fl_app.config import CHECKPOINTS, WHOLE, Config, output_folder
+from fl_app.config import CHECKPOINTS, OPTIONS, WHOLE, Config, output_folder
 from fl_core.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.own_images import Agreement
 from strategies import ClusteredStrategy, RoundReport
@@ -69,7 +69,8 @@ class Checkpoints:
 
     def _take_over(self, saved: Mapping[str, Any]) -> None:
         for key, value in self._options.items():
-            before = saved["options"].get(key)
+            # An option that the run did not know yet was, in effect, at its default.
+            before = saved["options"].get(key, OPTIONS[key].default)
             if key not in _MAY_DIFFER and before != value:
                 raise ValueError(
                     f"{key} is {value}, but the run in {self.folder} was started with {before}: "

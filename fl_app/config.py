@@ -265,6 +265,7 @@ def _check_for_noise(strategies: Sequence[str]) -> None:
 _SIMULATED_ONLY: dict[str, Any] = {
     "tasks": "",
     "noise": "none",
+    "client_test": "task",
     "newcomers": 0,
     "drift_clients": 0,
     "attack": "none",

@@ -151,7 +151,7 @@ class SimulatedNode(Node):
         return images, labels
 
     def test_data(self) -> Images:
-        """Return the test images of its task in this round, with clean labels."""
+        """Return what it is tested on in this round, with clean labels."""
         return self.federation.test_data(self.index, self._round)
 
 

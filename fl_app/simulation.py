@@ -111,8 +111,8 @@ class Simulation:
     ) -> None:
         """Show a round without the malicious clients: what they get is nobody's success."""
         for client in self._now.malicious:
-            report.accuracies.pop(client, None)
-            report.losses.pop(client, None)
+            for of_client in report.scores.values():
+                of_client.pop(client, None)
         show(report)
         self._let_arrive(report.round + 1)
 

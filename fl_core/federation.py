@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +32,7 @@ _NOISE_STREAM = 0x4015E
 _NEWCOMER_STREAM = 0x4E3C0
 _DRIFT_STREAM = 0xD21F7
 _MALICE_STREAM = 0x3A11C
+_TEST_STREAM = 0x7E57
 
 
 def _parse_tasks(value: Any) -> str:
@@ -81,6 +82,12 @@ class FederationSettings:
     noise: str = option("none", one_of(NOISES), "how labels become wrong (RCC-PFL, section III)")
     noise_rate: float = option(
         0.25, number(float, 0, 1, high_open=True), "share of a client's labels that are wrong"
+    )
+    client_test: str = option(
+        "task",
+        one_of(("task", "own")),
+        "what a client is tested on: `task`: all test images of its task, as in the papers; `own`: "
+        "as many test images as there are with the mix of classes of its training images",
     )
     newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
     newcomer_round: int = option(5, number(int, 2), "the round in which they join", default=0)
@@ -142,7 +149,7 @@ class Federation:
         return self.partition.train[self._holdings(server_round)[client]]
 
     def test_data(self, client: int, server_round: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the test images of a client's task in a round, uint8 (m, C, H, W), clean labels.
+        """Return what a client is tested on in a round, uint8 (m, C, H, W), with clean labels.
 
         Round 0 is before the first.
         """
@@ -209,6 +216,8 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         min_samples=settings.min_samples,
         seed=settings.seed,
     )
+    if settings.client_test == "own":
+        partition = replace(partition, test=_own_tests(dataset, partition, settings.seed))
     noisy = tuple(
         add_label_noise(
             labels[indices],
@@ -231,6 +240,28 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         drift_round=settings.drift_round,
         after_drift=_exchange(client_tasks, settings.drift_clients, settings.seed, without=late),
     )
+
+
+def _own_tests(dataset: Dataset, partition: Partition, seed: int) -> tuple[NDArray[np.int64], ...]:
+    """Draw for each client test images with the mix of classes of its training images.
+
+    As many as there can be: with n_c training images and m_c test images of class c, the client
+    gets n_c · min over c of m_c / n_c of class c, rounded, and so all m_c of the scarcest. Classes
+    are true ones, those of the minority included; of a data set with groups, its groups.
+    """
+    held, there = dataset.train_groups.numpy(), dataset.test_groups.numpy()
+    drawn = []
+    for client, indices in enumerate(partition.train):
+        rng = np.random.default_rng([seed, client, _TEST_STREAM])
+        classes, counts = np.unique(held[indices], return_counts=True)
+        of_class = [np.flatnonzero(there == c) for c in classes]
+        share = min(len(own) / n for own, n in zip(of_class, counts, strict=True))
+        mixed = [
+            rng.choice(own, size=round(share * n), replace=False)
+            for own, n in zip(of_class, counts.tolist(), strict=True)
+        ]
+        drawn.append(np.sort(np.concatenate(mixed)))
+    return tuple(drawn)
 
 
 def _num_malicious(settings: FederationSettings) -> int:

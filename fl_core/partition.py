@@ -60,7 +60,8 @@ class Partition:
     train : tuple of K NDArray[np.int64]
         Indices into the training set, own task and minority mixed, by client.
     test : tuple of K NDArray[np.int64]
-        Indices into the test set: every test image of the client's own task.
+        Indices into the test set: every test image of the client's own task, or the client's own
+        share of all (`client_test`, `fl_core.federation`).
     """
 
     tasks: Tasks

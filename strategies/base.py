@@ -39,7 +39,8 @@ class ClusteredStrategy(Strategy):
 
     Works in any Flower app whose ClientApp answers the queries of the clustering
     (`clients.handlers`) and trains and evaluates the usual way: an ArrayRecord `arrays` and a
-    MetricRecord `metrics` with `num-examples`, and `accuracy` when it evaluates.
+    MetricRecord `metrics` with `num-examples`, and `accuracy` when it evaluates (`loss`, `macro-f1`
+    and `balanced-accuracy` if it has them).
 
     Nodes that connect later are asked for their index at the beginning of a round and placed into
     a cluster, as the clustering does it.
@@ -252,6 +253,7 @@ class ClusteredStrategy(Strategy):
         if losses := [update.loss for update in updates if update.loss is not None]:
             report.train_loss = float(np.mean(losses))
         report.clusters = dict(self.clusters.of_client)
+        report.samples = {update.client: update.num_examples for update in updates}
         training.seconds.train += time.perf_counter() - self._started
         return protocol.pack_models(training.records), MetricRecord(
             {protocol.LOSS: report.train_loss, "num-clients": len(updates)}
@@ -277,12 +279,11 @@ class ClusteredStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Keep every client's accuracy and return the plain mean over clients."""
+        """Keep every client's scores and return the plain means over clients."""
         report = self.reports[-1]
-        for client, (accuracy, loss) in self._exchange.read(replies, read_test).items():
-            report.accuracies[client] = accuracy
-            if loss is not None:
-                report.losses[client] = loss
+        for client, found in self._exchange.read(replies, read_test).items():
+            for score, value in found.items():
+                report.scores[score][client] = value
         self.training.seconds.evaluate += time.perf_counter() - self._started
         self.on_round(report)
         return report.as_metrics(self.training.roster.nodes)

@@ -18,6 +18,7 @@ from strategies.rounds import Update
 
 _MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
 _MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
+_SHARES = (protocol.ACCURACY, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
 _NO_ANSWER = "no answer in time"
 # Flower says so, too, if it looks first: messages expire with our deadlines.
 _REASONS = {
@@ -90,20 +91,27 @@ def read_update(client: int, cluster: int, content: RecordDict, received: NDArra
     return Update(client, cluster, arrays, examples, received, changed, loss)
 
 
-def read_test(client: int, content: RecordDict) -> tuple[float, float | None]:
-    """Return a client's test accuracy in [0, 1], and its test loss if it sent one.
+def read_test(client: int, content: RecordDict) -> dict[str, float]:
+    """Return a client's test accuracy and, if it sent them, loss, macro-F1, balanced accuracy.
+
+    Under their names on the wire; a loss that is no finite number is left out.
 
     Raises
     ------
     ValueError
-        If it sent no accuracy that can be used.
+        If it sent no accuracy, or one of the three shares is not in [0, 1].
     """
     metrics = protocol.metrics_of(content)
-    accuracy = protocol.number(metrics, protocol.ACCURACY)
-    if accuracy is None or not 0 <= accuracy <= 1:
-        shown = metrics.get(protocol.ACCURACY)
-        raise ValueError(f"its accuracy is {shown}, not a number in [0, 1]")
-    return accuracy, protocol.number(metrics, protocol.LOSS)
+    found = {}
+    for name in _SHARES:
+        if name not in metrics and name != protocol.ACCURACY:
+            continue
+        share = protocol.number(metrics, name)
+        if share is None or not 0 <= share <= 1:
+            raise ValueError(f"its {name} is {metrics.get(name)}, not a number in [0, 1]")
+        found[name] = share
+    loss = protocol.number(metrics, protocol.LOSS)
+    return found if loss is None else {**found, protocol.LOSS: loss}
 
 
 def _implausible(array: NDArray[Any], sent: NDArray[Any]) -> str | None:

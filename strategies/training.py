@@ -32,8 +32,10 @@ class RoundReport:
         Mean over the clients that trained; NaN if none did.
     accuracies : dict of float
         Test accuracy by client index; empty in rounds without evaluation.
-    losses : dict of float
-        Test loss by client index, of those that sent one.
+    losses, macro_f1s, balanced_accuracies : dict of float
+        Test loss, macro-F1 and balanced accuracy by client index, of those that sent them.
+    samples : dict of float
+        Number of samples of each client that trained in this round.
     clusters : dict of int
         The cluster of each client after the round's training.
     """
@@ -43,17 +45,35 @@ class RoundReport:
     train_loss: float = float("nan")
     accuracies: dict[int, float] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
+    macro_f1s: dict[int, float] = field(default_factory=dict)
+    balanced_accuracies: dict[int, float] = field(default_factory=dict)
+    samples: dict[int, float] = field(default_factory=dict)
     clusters: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> dict[str, dict[int, float]]:
+        """Return what clients found in their tests: by its name on the wire, then by client."""
+        return {
+            protocol.ACCURACY: self.accuracies,
+            protocol.LOSS: self.losses,
+            protocol.MACRO_F1: self.macro_f1s,
+            protocol.BALANCED_ACCURACY: self.balanced_accuracies,
+        }
+
+    def mean(self, score: str) -> float:
+        """Return a score's plain mean over the clients that have one; NaN without any."""
+        values = list(self.scores[score].values())
+        return float(np.mean(values)) if values else float("nan")
 
     @property
     def accuracy(self) -> float:
         """Return the mean over clients (spec section 6); NaN without evaluation."""
-        return float(np.mean(list(self.accuracies.values()))) if self.accuracies else float("nan")
+        return self.mean(protocol.ACCURACY)
 
     @property
     def loss(self) -> float:
         """Return the mean test loss over clients; NaN without any."""
-        return float(np.mean(list(self.losses.values()))) if self.losses else float("nan")
+        return self.mean(protocol.LOSS)
 
     def as_metrics(self, clients: Iterable[int]) -> MetricRecord | None:
         """Return what Flower's result holds of the tests; accuracies in the order of `clients`."""

@@ -44,9 +44,15 @@ def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tm
         rows = list(csv.DictReader(file))
     assert "ari" not in rows[0]
     assert float(rows[-1]["accuracy"]) == single["accuracy"]
+    with (tmp_path / "out/clients.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows[:4]] == sorted(SITES)
+    assert {row["task"] for row in rows} == {""}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "summary.json",
         "metrics.csv",
+        "clients.csv",
+        "accuracy-per-cluster.png",
         "models",
         "accuracy-per-client.png",
         "accuracy-per-round.png",
@@ -58,6 +64,9 @@ def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tm
     assert "6 classes: digit 0, digit 1, digit 2, digit 4, digit 6, digit 8" in said
     assert "ARI" not in said
     assert "berlin lyon" in said  # in the table of clusters
+
+
+SHARES = ("accuracy", "macro-f1", "balanced-accuracy")
 
 
 def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
@@ -80,7 +89,7 @@ def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
         "query.spectrum": {"eigenvectors"},
         "query.relevance": {"relevances", SALT},
         "train": weights | {"num-examples", "loss", SALT},
-        "evaluate": {"num-examples", "loss", "accuracy", SALT},
+        "evaluate": {"num-examples", "loss", *SHARES, SALT},
     }
 
 

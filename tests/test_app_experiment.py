@@ -17,6 +17,7 @@ from fl_app.client_app import app
 from fl_app.config import output_folder, parse_config
 from fl_app.experiment import run_experiment
 from fl_app.simulation import wait_for_nodes
+from fl_core.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.federation import simulate_federation
 from fl_core.models import build_model
 from tests.app_runs import DEFAULTS, ROOT, run, without_seconds
@@ -63,6 +64,9 @@ def test_the_summary_has_what_tools_rely_on(finished):
         assert one["rounds"] == 6
         assert one["accuracy"] == pytest.approx(np.mean(one["accuracy-per-client"]))
         assert one["accuracy-variance"] == pytest.approx(np.var(one["accuracy-per-client"]))
+        for score in ("macro-f1", "balanced-accuracy"):
+            assert one[score] == pytest.approx(np.mean(one[f"{score}-per-client"]))
+            assert 0 < min(one[f"{score}-per-client"]) < max(one[f"{score}-per-client"]) <= 1
         assert sorted(one["tasks"]) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
         assert set(one["bytes"]) >= {"pre-round-up", "pre-round-down", "train-up", "train-down"}
         assert set(one["seconds"]) == {"pre-round", "train", "evaluate", "total"}
@@ -132,6 +136,69 @@ def test_metrics_csv_has_one_row_per_strategy_seed_and_round(finished):
     assert all(float(r["train-loss"]) > 0 for r in rows)
 
 
+def test_clients_csv_has_one_row_per_strategy_seed_evaluated_round_and_client(finished):
+    folder, summary = finished
+    with (folder / "clients.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    keys = ("strategy", "seed", "round", "client")
+    assert {tuple(row[key] for key in keys) for row in rows} == {
+        (name, str(seed), str(number), str(client))
+        for name in ALL.split(",")
+        for seed in (0, 1)
+        for number in (3, 6)
+        for client in range(9)
+    }
+    assert len(rows) == 5 * 2 * 2 * 9
+    last = [row for row in rows if row["round"] == "6"]
+    for one in summary["runs"]:
+        own = [r for r in last if (r["strategy"], r["seed"]) == (one["strategy"], str(one["seed"]))]
+        assert [int(row["cluster"]) for row in own] == one["clusters"]
+        assert [int(row["task"]) for row in own] == one["tasks"]
+        for score in ("accuracy", "macro-f1", "balanced-accuracy"):
+            assert [float(row[score]) for row in own] == one[f"{score}-per-client"]
+        with np.load(folder / f"partition-seed-{one['seed']}.npz") as saved:
+            assert [int(row["samples"]) for row in own] == [
+                len(saved[f"train-{c}"]) for c in range(9)
+            ]
+    assert {row["name"] for row in rows} == {""}
+
+
+def test_what_is_not_known_of_a_client_is_empty(tmp_path):
+    run(tmp_path, spoil={("train", 1): fail, ("evaluate", 2): fail}, strategy="single")
+    with (tmp_path / "clients.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))[:6]
+    assert [row["samples"] == "" for row in rows] == [False, True, *[False] * 4]
+    for score in ("accuracy", "loss", "macro-f1", "balanced-accuracy"):
+        assert [row[score] == "" for row in rows] == [False, False, True, *[False] * 3]
+
+
+def test_a_client_can_be_tested_on_its_own_mix_of_classes(tmp_path, capsys):
+    summary = run(tmp_path, strategy="single", client_test="own")
+    assert "tests with each client's own mix of classes" in capsys.readouterr().out
+    federation = simulate_federation(parse_config(summary["config"]).federation_settings(6, 0))
+    with np.load(tmp_path / "partition-seed-0.npz") as saved:
+        for client in range(6):
+            assert saved[f"test-{client}"].tolist() == federation.partition.test[client].tolist()
+    assert len({len(test) for test in federation.partition.test}) > 3
+
+
+def test_a_checkpoint_from_before_an_option_and_a_score_existed_is_resumed(tmp_path):
+    options = {"strategy": "single", "checkpoint_every": 1}
+    whole = run(tmp_path, **options)
+    path = tmp_path / "checkpoints/single-seed-0.safetensors"
+    saved = load_checkpoint(path)
+    del saved["options"]["client-test"]
+    for report in saved["strategy"]["reports"]:
+        for score in ("macro_f1s", "balanced_accuracies", "samples"):
+            del report[score]
+    save_checkpoint(path, saved)
+    again = run(tmp_path, resume=str(tmp_path), **options)["runs"][0]
+    assert again["accuracy-per-client"] == whole["runs"][0]["accuracy-per-client"]
+    assert again["macro-f1"] is None
+    with pytest.raises(ValueError, match=r"client-test is own, but the run in .* with task"):
+        run(tmp_path, resume=str(tmp_path), client_test="own", **options)
+
+
 def test_models_are_whole_and_load_into_plain_pytorch(finished):
     folder, _ = finished
     files = sorted((folder / "models").rglob("*.safetensors"))
@@ -146,11 +213,13 @@ def test_pictures_and_partitions_are_there(finished):
     assert names == {
         "summary.json",
         "metrics.csv",
+        "clients.csv",
         "models",
         "labels-per-client.png",
         "clusters.png",
         "accuracy-per-round.png",
         "accuracy-per-client.png",
+        "accuracy-per-cluster.png",
         *(f"partition-seed-{s}.npz" for s in (0, 1)),
         *(f"similarity-rcc-pfl-seed-{s}.{kind}" for s in (0, 1) for kind in ("png", "npz")),
     }
@@ -360,6 +429,8 @@ def test_progress_and_tables_are_printed(tmp_path, capsys):
     assert "mnist-5k on 6 clients, 3 tasks, 25% class-independent label noise" in text
     assert "round   2/2" in text
     assert "0:00:00 left" in text
+    assert "Test accuracy, mean over 6 clients, one seed\n" in text
+    assert "±" not in text.split("Test accuracy")[1]
     assert "rcc-pfl, seed 0: clusters found (ARI 1.00)" in text
     assert str(tmp_path / "similarity-rcc-pfl-seed-0.png") in text
 

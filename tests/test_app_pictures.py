@@ -11,6 +11,7 @@ from PIL import Image
 
 from fl_app.report.pictures import (
     clients_figure,
+    cluster_rounds_figure,
     labels_figure,
     rounds_figure,
     save,
@@ -18,7 +19,9 @@ from fl_app.report.pictures import (
 )
 from fl_app.report.pictures.figure import spread
 from fl_app.report.pictures.style import strategy_styles
-from tests.picture_data import TWELVE, accuracies, curves, labels, similar
+from tests.picture_data import TWELVE, accuracies, cluster_curves, curves, labels, similar
+
+MANY = [f"strategy {n}" for n in range(20)]
 
 
 def similarity_call(clients, groups, known=True):
@@ -46,6 +49,9 @@ CALLS = {
     "clients": lambda: clients_figure(accuracies(TWELVE[:5], 3, 25)),
     "clients of one": lambda: clients_figure(accuracies(("flt",), 1, 1)),
     "clients of many": lambda: clients_figure(accuracies(TWELVE, 1, 100)),
+    "clusters": lambda: cluster_rounds_figure(cluster_curves(TWELVE[:5], 3, 40), 0),
+    "clusters of one": lambda: cluster_rounds_figure(cluster_curves(("flt",), 1, 1), 0),
+    "clusters of many": lambda: cluster_rounds_figure(cluster_curves(MANY, 100, 9), 0),
     "labels": counts_call(25, 10, known=True, noisy=True),
     "labels of one": counts_call(1, 1, known=True, noisy=False),
     "labels of many": counts_call(100, 47, known=True, noisy=True),
@@ -71,7 +77,7 @@ def test_png_is_whole_and_alone_and_fits_a_page(call, tmp_path):
     assert pixels[0].min() == pixels[-1].min() == pixels[:, 0].min() == pixels[:, -1].min() == 255
 
 
-@pytest.mark.parametrize("name", ["similarity", "rounds", "clients", "labels"])
+@pytest.mark.parametrize("name", ["similarity", "rounds", "clients", "clusters", "labels"])
 def test_same_input_gives_same_bytes(name, tmp_path):
     first, second = (save(CALLS[name](), tmp_path / f"{letter}.png") for letter in "ab")
     assert first.read_bytes() == second.read_bytes()
@@ -156,6 +162,11 @@ def test_spread_keeps_order_and_gaps():
     [
         (lambda: rounds_figure({}), "no strategy"),
         (lambda: clients_figure({}), "no strategy"),
+        (lambda: cluster_rounds_figure({}, 0), "no strategy"),
+        (
+            lambda: cluster_rounds_figure({"flt": (np.arange(3), {7: np.ones(2)})}, 0),
+            "cluster 7 of flt has shape",
+        ),
         (
             lambda: clients_figure({"flt": np.full((1, 2), 93.0)}),
             r"flt is not in \[0, 1\]",

@@ -7,6 +7,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from fl_app.report.pictures.clients import clients_figure
+from fl_app.report.pictures.cluster_rounds import cluster_rounds_figure
 from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.rounds import rounds_figure
 from fl_app.report.pictures.similarity import colour_range, similarity_figure
@@ -145,3 +146,29 @@ def test_labels_without_tasks_keep_the_clients_order():
     clean = labels_figure(counts, None, list("abc"), counts)
     assert not clean.legends
     assert "0 % changed" in clean.axes[1].get_title(loc="left")
+
+
+def test_cluster_panels_show_each_clusters_accuracy_and_number():
+    rounds = np.array([2, 4])
+    lines = {9: np.array([0.5, 0.7]), 1: np.array([np.nan, 0.9])}  # cluster 9 is the larger one
+    figure = cluster_rounds_figure({"flt": (rounds, lines), "single": (rounds, {0: rounds / 8})}, 3)
+    flt, single = figure.axes
+    assert [axes.get_title("left") for axes in (flt, single)] == ["flt", "single"]
+    drawn = {
+        text.get_text(): line.get_ydata() for text, line in zip(flt.texts, flt.lines, strict=True)
+    }
+    assert list(drawn) == ["1", "9"]
+    np.testing.assert_array_equal(drawn["9"], [0.5, 0.7])
+    np.testing.assert_array_equal(drawn["1"], [np.nan, 0.9])
+    assert "largest" not in figure.get_supxlabel()
+
+
+def test_the_cluster_picture_says_what_it_leaves_out():
+    rounds = np.arange(1, 3)
+    many = {cluster: np.full(2, 0.5) for cluster in (4, 8, 15, 16, 23, 42, 7)}
+    strategies = {f"strategy {n}": (rounds, many) for n in range(16)}
+    figure = cluster_rounds_figure(strategies, 0)
+    assert len(figure.axes) == 15
+    assert [text.get_text() for text in figure.axes[0].texts] == ["4", "8", "15", "16", "23", "42"]
+    note = figure.get_supxlabel()
+    assert "of each strategy, the 6 largest clusters; 15 of 16 strategies" in note

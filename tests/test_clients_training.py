@@ -1,8 +1,9 @@
 import pytest
 import torch
+from sklearn.metrics import f1_score, recall_score
 from torch import nn
 
-from clients.training import TrainingSettings, as_pixels, evaluate, train
+from clients.training import Scores, TrainingSettings, as_pixels, evaluate, train
 
 
 def data(n=40, seed=0):
@@ -107,13 +108,53 @@ def test_every_image_is_used_once_an_epoch_even_in_a_last_small_batch():
 
 def test_training_helps_and_evaluation_counts():
     model, (images, labels) = linear(), data(200)
-    before, _ = evaluate(model, images, labels)
+    before = evaluate(model, images, labels).loss
     train(model, images, labels, TrainingSettings(learning_rate=0.1), torch.Generator())
-    loss, accuracy = evaluate(model, images, labels, batch_size=64)
+    loss, accuracy, *_ = evaluate(model, images, labels, batch_size=64)
     assert loss < before
     logits = model(as_pixels(images)).detach()
     assert accuracy == pytest.approx((logits.argmax(1) == labels).float().mean().item())
     assert loss == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
+
+
+class Says(nn.Module):
+    """Takes an image's first pixel for its class, one of four."""
+
+    def forward(self, x):
+        return 100 * nn.functional.one_hot((255 * x[:, 0, 0, 0]).round().long(), 4).float()
+
+
+def scores_of(guesses, labels, batch_size=1000):
+    images = torch.tensor(guesses, dtype=torch.uint8).reshape(-1, 1, 1, 1)
+    return evaluate(Says(), images, torch.tensor(labels), batch_size)
+
+
+def test_scores_by_hand():
+    # Class 0: 3 of 4 found, and one of class 1 is taken for it: F1 = 2·3 / (4 + 4) = 3/4.
+    # Class 1: 0 of 1 found: F1 = 0. Class 3 is only guessed: it has no score of its own.
+    found = scores_of([0, 0, 0, 3, 0], [0, 0, 0, 0, 1])
+    assert found.accuracy == 3 / 5
+    assert found.macro_f1 == (3 / 4 + 0) / 2
+    assert found.balanced_accuracy == (3 / 4 + 0) / 2
+    assert scores_of([2, 2], [2, 2])[1:] == (1, 1, 1)
+    assert scores_of([1, 1, 2, 2], [1, 2, 2, 2])[1:] == (
+        3 / 4,
+        (2 / 3 + 4 / 5) / 2,
+        (1 + 2 / 3) / 2,
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_are_those_of_scikit_learn_and_do_not_depend_on_batches(seed):
+    generator = torch.Generator().manual_seed(seed)
+    guesses, labels = (torch.randint(0, 4, (9,), generator=generator) for _ in range(2))
+    guesses[:4] = labels[:4]
+    found = scores_of(guesses.tolist(), labels.tolist())
+    same = {"labels": labels.unique(), "average": "macro", "zero_division": 0}
+    assert found.macro_f1 == pytest.approx(f1_score(labels, guesses, **same))
+    assert found.balanced_accuracy == pytest.approx(recall_score(labels, guesses, **same))
+    assert scores_of(guesses.tolist(), labels.tolist(), batch_size=2) == pytest.approx(found)
+    assert isinstance(found, Scores)
 
 
 def test_batch_norm_buffers_take_part():

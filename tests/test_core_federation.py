@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fl_core import federation as module
 from fl_core.datasets import Dataset, load_dataset, rotated
 from fl_core.federation import FederationSettings, simulate_federation
-from fl_core.partition import ROTATIONS
+from fl_core.partition import ROTATIONS, Partition
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 SETTINGS = FederationSettings(
@@ -72,6 +72,57 @@ def test_nothing_changes_by_default():
         assert same_data(plain.test_data(c), plain.test_data(c, 99))
     assert np.array_equal(plain.tasks_at(99), plain.partition.client_tasks)
     assert plain.tasks_at(0).dtype == np.int64
+
+
+# What clients are tested on
+
+
+def test_by_hand_a_client_is_tested_on_its_own_mix_of_classes():
+    # Image i has label i % 10, and there are three test images of each label. The client has 6, 4
+    # and 2 images of labels 0, 1 and 2: label 0 runs out at 3, half of what it trains on.
+    train = np.concatenate([np.arange(label, 10 * n, 10) for label, n in ((0, 6), (1, 4), (2, 2))])
+    all_of_task = np.flatnonzero(np.arange(30) % 10 < 3)
+    partition = Partition(((0, 1, 2),), np.zeros(1, np.int64), (train,), (all_of_task,))
+    (drawn,) = module._own_tests(toy(), partition, seed=0)
+    assert np.bincount(drawn % 10).tolist() == [3, 2, 1]
+    assert len(set(drawn.tolist())) == 6
+    others = [module._own_tests(toy(), partition, seed)[0].tolist() for seed in range(9)]
+    assert others[0] == drawn.tolist()
+    assert len(set(map(tuple, others))) > 1
+
+
+@pytest.mark.parametrize("dataset", ["mnist-5k", "rotated-mnist"])
+def test_own_tests_have_the_mix_of_the_training_images(dataset):
+    options = {"dataset": dataset, "minority": 0.2, "client_test": "own", "partition": "label"}
+    own = federation(**options)
+    data, held, there = own.dataset, own.dataset.train_groups, own.dataset.test_groups
+    for c, (train, test) in enumerate(zip(own.partition.train, own.partition.test, strict=True)):
+        wanted, found, available = (
+            torch.bincount(groups, minlength=int(held.max()) + 1).numpy()
+            for groups in (held[train], there[test], there)
+        )
+        share = (available[wanted > 0] / wanted[wanted > 0]).min()
+        assert np.abs(found - share * wanted).max() <= 0.5 + 1e-9
+        assert (found <= available).all()
+        assert (found == available).any()
+        assert same_data(own.test_data(c), (data.test_images[test], data.test_labels[test]))
+
+
+def test_own_tests_change_no_other_draw_and_follow_the_data():
+    options = {"minority": 0.2, "drift_clients": 2, "drift_round": 3}
+    task, own = (federation(**options, client_test=kind) for kind in ("task", "own"))
+    noisy = federation(**options, client_test="own", noise="class-independent")
+    for c, whose in enumerate(own.after_drift):
+        assert same_data(own.training_data(c), task.training_data(c))
+        assert same_data(own.test_data(c), noisy.test_data(c))  # true labels count
+        assert same_data(own.test_data(c, 3), own.test_data(whose))
+        assert set(task.partition.test[c]) > set(own.partition.test[c]) - _of_minority(own, c)
+
+
+def _of_minority(made, client):
+    unintended = made.partition.unintended(client)
+    labels = made.dataset.test_labels.numpy()
+    return {i for i in made.partition.test[client].tolist() if labels[i] in unintended}
 
 
 # Drift

@@ -316,7 +316,14 @@ def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason,
 
 
 @pytest.mark.parametrize(
-    "spoil", [fail, *(with_metrics(accuracy=value) for value in (float("nan"), -0.1, 1.1))]
+    "spoil",
+    [
+        fail,
+        *(with_metrics(accuracy=value) for value in (float("nan"), -0.1, 1.1, None)),
+        with_metrics(macro_f1=1.5),
+        with_metrics(balanced_accuracy=float("nan")),
+        with_metrics(balanced_accuracy=[0.5]),
+    ],
 )
 def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
     strategy = Single()
@@ -454,6 +461,19 @@ def test_a_loss_that_is_no_number_costs_only_the_loss():
     assert weights(run(strategy, LocalGrid(toy_app(spoil=spoil), 3))) == [2]
     assert strategy.reports[0].train_loss == 1  # the mean of 0 and 2
     assert set(strategy.reports[0].accuracies) == {0, 1, 2}
+
+
+def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
+    spoil = {("evaluate", 2): with_metrics(macro_f1=0.25, balanced_accuracy=1)}
+    strategy = Single(evaluate_every=2)
+    run(strategy, LocalGrid(toy_app(spoil={**spoil, ("train", 1): fail}), 3), 2)
+    untested, report = strategy.reports
+    assert report.macro_f1s == {2: 0.25}
+    assert report.balanced_accuracies == {2: 1}
+    assert set(report.accuracies) == set(report.losses) == {0, 1, 2}
+    assert report.mean("macro-f1") == 0.25
+    assert np.isnan(untested.mean("macro-f1"))
+    assert untested.samples == report.samples == {0: 10, 2: 30}
 
 
 def test_weights_below_one_count():

@@ -47,6 +47,8 @@ class Progress:
         )
         if config.attack != "none":
             events += f", {config.malicious:.0%} malicious ({config.attack})"
+        if config.client_test == "own":
+            events += ", tests with each client's own mix of classes"
         print(
             f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}{events}; "
             f"{_plan(config, folder)}",

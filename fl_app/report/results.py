@@ -1,11 +1,11 @@
-"""What a run leaves behind: summary.json, metrics.csv, models, partitions."""
+"""What a run leaves behind: summary.json, metrics.csv, clients.csv, models, partitions."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,15 @@ from fl_app.report.typical import typical_of_clusters
 from fl_core import protocol
 from fl_core.federation import Federation
 from fl_core.files import replacing
+from fl_core.text import csv_cell
 from strategies import ClusteredStrategy, SpectralClustering
 
 VERSION = 1
+_SCORES = (protocol.ACCURACY, protocol.LOSS, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
+_CLIENT_COLUMNS = (
+    *("strategy", "seed", "round", "client", "name", "cluster", "task", "samples"),
+    *_SCORES,
+)
 _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
 
 
@@ -121,13 +127,20 @@ class Results:
     def finish(self) -> None:
         """Print the tables, then draw what compares strategies."""
         print_results(table_rows(self.runs), [run.as_json() for run in self.runs])
-        curves = self._curves()
+        curves, first = self._curves(), self.config.seed
         if any(rounds.size for rounds, _ in curves.values()):
             from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
 
             for name, figure in (
                 ("accuracy-per-round.png", pictures.rounds_figure(curves)),
                 ("accuracy-per-client.png", pictures.clients_figure(self._final())),
+                (
+                    "accuracy-per-cluster.png",
+                    pictures.cluster_rounds_figure(
+                        {r.strategy: _cluster_curves(r) for r in self.runs if r.seed == first},
+                        first,
+                    ),
+                ),
             ):
                 self.pictures.append(pictures.save(figure, self.folder / name))
         print(f"\nresults   {self.folder / 'summary.json'}")
@@ -162,19 +175,24 @@ class Results:
         with replacing(self.folder / "summary.json") as path:
             text = json.dumps(_without_nan(summary), indent=1, allow_nan=False)
             path.write_text(text + "\n", encoding="utf-8")
+        known = ["ari"] if any(run.tasks is not None for run in self.runs) else []
+        columns = ["strategy", "seed", "round", "accuracy", "accuracy-variance", *known]
+        self._write_csv("metrics.csv", [*columns, "loss", "train-loss"], _metric_rows)
+        self._write_csv("clients.csv", _CLIENT_COLUMNS, _client_rows)
+
+    def _write_csv(
+        self,
+        name: str,
+        columns: Sequence[str],
+        rows_of: Callable[[RunResult], Iterable[Sequence[Any]]],
+    ) -> None:
         with (
-            replacing(self.folder / "metrics.csv") as path,
+            replacing(self.folder / name) as path,
             path.open("w", newline="", encoding="utf-8") as file,
         ):
             writer = csv.writer(file)
-            known = ["ari"] if any(run.tasks is not None for run in self.runs) else []
-            writer.writerow(
-                [
-                    *("strategy", "seed", "round", "accuracy", "accuracy-variance"),
-                    *(*known, "loss", "train-loss"),
-                ]
-            )
-            writer.writerows(row for run in self.runs for row in _metric_rows(run))
+            writer.writerow(columns)
+            writer.writerows(row for run in self.runs for row in rows_of(run))
 
 
 def task_names(federation: Federation) -> list[str]:
@@ -200,6 +218,41 @@ def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
             report.round,
             *("" if math.isnan(number) else number for number in numbers),
         ]
+
+
+def _cluster_curves(
+    run: RunResult,
+) -> tuple[NDArray[np.int64], dict[int, NDArray[np.float64]]]:
+    """Return the evaluated rounds, (R,), and each cluster's mean accuracy there, (R,).
+
+    The cluster with the most clients, over all these rounds, comes first.
+    """
+    reports = [report for report in run.reports if report.accuracies]
+    tested: dict[int, list[list[float]]] = {}
+    for place, report in enumerate(reports):
+        for client, accuracy in report.accuracies.items():
+            rounds = tested.setdefault(report.clusters[client], [[] for _ in reports])
+            rounds[place].append(accuracy)
+    largest = sorted(tested, key=lambda c: (-sum(map(len, tested[c])), c))
+    means = {c: np.array([np.mean(a) if a else math.nan for a in tested[c]]) for c in largest}
+    return np.array([report.round for report in reports], np.int64), means
+
+
+def _client_rows(run: RunResult) -> Iterable[list[Any]]:
+    """Return one row for each client in each evaluated round; what is not known is empty."""
+    for place, report in enumerate(run.reports):
+        if not report.accuracies:
+            continue
+        for client, cluster in report.clusters.items():
+            samples = report.samples.get(client)
+            yield [
+                *(run.strategy, run.seed, report.round, client),
+                "" if run.names is None else csv_cell(run.names[client]),
+                cluster,
+                run.tasks_per_round[place][client] if run.tasks_per_round else "",
+                "" if samples is None else f"{samples:.15g}",
+                *(report.scores[score].get(client, "") for score in _SCORES),
+            ]
 
 
 def _without_nan(value: Any) -> Any:

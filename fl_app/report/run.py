@@ -136,7 +136,10 @@ class RunResult:
     @property
     def accuracies(self) -> NDArray[np.float64]:
         """Return the final test accuracy of each client, shape (K,); NaN where it has none."""
-        final = self.reports[-1].accuracies
+        return self._final(protocol.ACCURACY)
+
+    def _final(self, score: str) -> NDArray[np.float64]:
+        final = self.reports[-1].scores[score]
         return np.array([final.get(client, math.nan) for client in range(self.num_clients)])
 
     @property
@@ -180,6 +183,7 @@ class RunResult:
             "accuracy": self.accuracy,
             "accuracy-per-client": self.accuracies.tolist(),
             "accuracy-variance": self.spread() ** 2,
+            **self._other_shares(),
             "clusters": self.clusters,
             **known,
             "bytes": self.bytes,
@@ -187,6 +191,13 @@ class RunResult:
             "failures": _by_text(self.failures),
             **self._events(),
         }
+
+    def _other_shares(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for score in (protocol.MACRO_F1, protocol.BALANCED_ACCURACY):
+            found[score] = self.reports[-1].mean(score)
+            found[f"{score}-per-client"] = self._final(score).tolist()
+        return found
 
     def _events(self) -> dict[str, Any]:
         """Return what is known of malicious clients, newcomers and drift, where there are any."""

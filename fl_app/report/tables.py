@@ -53,7 +53,8 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
     """
     seeds = len({run["seed"] for run in runs})
     table = Table(
-        title=f"Test accuracy, mean over {_tested(runs)} clients ± std over {seeds} seed(s)",
+        title=f"Test accuracy, mean over {_tested(runs)} clients"
+        + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
         title_justify="left",
     )
     table.add_column("strategy", overflow="fold")  # a pair's name may be long
@@ -72,7 +73,8 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
         group = [run for run in runs if run["strategy"] == row["strategy"]]
         table.add_row(
             row["strategy"],
-            f"{100 * row['accuracy-mean']:.1f} ± {100 * row['accuracy-std']:.1f}",
+            f"{100 * row['accuracy-mean']:.1f}"
+            + (f" ± {100 * row['accuracy-std']:.1f}" if len(group) > 1 else ""),
             f"{1e4 * row['accuracy-variance']:.1f}",
             *([f"{row['ari-mean']:.2f}"] if tasks_are_known else []),
             "/".join(map(str, sorted({len({*run["clusters"]} - {-1}) for run in group}))),

@@ -6,6 +6,7 @@ machines without a screen, and the same input always gives the same bytes.
 """
 
 from fl_app.report.pictures.clients import clients_figure
+from fl_app.report.pictures.cluster_rounds import cluster_rounds_figure
 from fl_app.report.pictures.clusters import MOST_CLUSTERS, clusters_figure
 from fl_app.report.pictures.figure import save
 from fl_app.report.pictures.labels import labels_figure
@@ -15,6 +16,7 @@ from fl_app.report.pictures.similarity import similarity_figure
 __all__ = [
     "MOST_CLUSTERS",
     "clients_figure",
+    "cluster_rounds_figure",
     "clusters_figure",
     "labels_figure",
     "rounds_figure",

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from fl_core import protocol
+from fl_core.models import build_model
 from strategies import Clusters, LpsGps, MtHfl, Round, Update
 from strategies.conversation import Traffic
+from strategies.mt_hfl import common_layers
 from tests.local_grid import LocalGrid
 from tests.toy_app import run, toy_app
 
@@ -131,3 +133,18 @@ def test_before_anybody_has_trained_nothing_is_averaged():
     models = [{"w": np.array([1.0])}, {"w": np.array([3.0])}]
     found = LpsGps(("w",))(state(models, examples={}, clusters=Clusters({0: 0, 1: 1})))
     assert values(found, "w") == [[1], [3]]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "model", "common"),
+    [
+        ("paper", "cnn", ("conv1", "conv2")),
+        ("paper", "mlp", ("hidden",)),
+        ("paper", "logistic-regression", ()),
+        ("conv", "cnn", ("conv1", "conv2")),
+        ("output", "mlp", ("output",)),
+    ],
+)
+def test_the_layers_that_clusters_share(wanted, model, common):
+    side = (3, 32, 32) if model == "cnn" else (1, 28, 28)
+    assert common_layers(wanted, build_model(model, side, 10, seed=0), model) == common

@@ -76,11 +76,14 @@ def test_by_hand_case_1_means_over_neighbours():
     assert weights(plain) == [1.5, 2, 2.5]
 
 
-def test_by_hand_case_1_a_client_that_does_not_take_part_keeps_its_model():
-    # Round 2 without client 1: its neighbours have but themselves, 5/3 + 1 and 13/5 + 3.
+def test_by_hand_case_1_a_client_that_does_not_take_part_gets_its_neighbours_mean():
+    # Round 2 without client 1: its neighbours have but themselves, 5/3 + 1 = 8/3 and 13/5 + 3,
+    # and it has them: (8/3·10 + 5.6·30)/40 = 4.867.
     app = on_a_line(0, 0.8, 1.6, spoil={("train", 1): in_rounds(2)})
     strategy = Flt(ENCODER, graph=True, threshold=1)
-    assert weights(run(strategy, LocalGrid(app, 3), rounds=2)) == pytest.approx([8 / 3, 7 / 3, 5.6])
+    assert weights(run(strategy, LocalGrid(app, 3), rounds=2)) == pytest.approx(
+        [8 / 3, (80 / 3 + 168) / 40, 5.6]
+    )
 
 
 def test_gamma_decides_who_is_linked():
@@ -90,11 +93,14 @@ def test_gamma_decides_who_is_linked():
         assert strategy.clusters.neighbours[0] == linked
 
 
-def test_case_1_on_cliques_is_case_2():
-    graph, clusters = Flt(ENCODER, 3, graph=True), Flt(ENCODER, 3)
+@pytest.mark.parametrize("fraction", [1, 0.3])
+def test_case_1_on_cliques_is_case_2(fraction):
+    graph, clusters = (Flt(ENCODER, 3, graph=g, fraction_train=fraction) for g in (True, False))
     for strategy in (graph, clusters):
-        run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=3)
-    assert graph.reports[-1].accuracies == clusters.reports[-1].accuracies
+        run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=4)
+    for client in range(7):
+        own, cluster = (s.training.models[s.model_of_client[client]] for s in (graph, clusters))
+        assert all(np.array_equal(own[name], cluster[name]) for name in cluster)
     assert len(set(graph.reports[-1].accuracies.values())) == 3
 
 

@@ -269,6 +269,7 @@ def _check_for_noise(strategies: Sequence[str]) -> None:
 # What only a simulation can have, and the value that stands for not having it.
 _SIMULATED_ONLY: dict[str, Any] = {
     "tasks": "",
+    "clients_per_task": "",
     "noise": "none",
     "newcomers": 0,
     "drift_clients": 0,

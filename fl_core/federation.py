@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 
 from fl_core.datasets import Dataset, load_dataset
 from fl_core.noise import NOISES, add_label_noise
-from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, Rule, number, one_of, option
+from fl_core.options import (
+    COUNT,
+    NATURAL,
+    POSITIVE,
+    TEXT,
+    NotAllowedError,
+    Rule,
+    number,
+    one_of,
+    option,
+)
 from fl_core.partition import (
     PARTITIONS,
     Kind,
@@ -38,6 +48,21 @@ def _parse_tasks(value: Any) -> str:
     if value != "":
         parse_tasks(str(value))
     return str(value)
+
+
+def _parse_clients_per_task(value: Any) -> str:
+    try:
+        fewest = min(_numbers(str(value)), default=1)
+    except ValueError:
+        fewest = 0
+    if fewest < 1:
+        raise NotAllowedError
+    return str(value)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Read numbers such as `"5,3,2"`; nothing in an empty text."""
+    return tuple(int(count) for count in text.split(",")) if text else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +89,11 @@ class FederationSettings:
         "",
         Rule("label sets of different labels, or nothing", _parse_tasks),
         "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes",
+    )
+    clients_per_task: str = option(
+        "",
+        Rule("numbers of at least 1 by commas, or nothing", _parse_clients_per_task),
+        "how many clients each task has, such as `5,3,2`; empty: as equal as possible",
     )
     partition: Kind = option(
         "label",
@@ -207,6 +237,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         dirichlet_alpha=settings.dirichlet_alpha,
         minority=settings.minority,
         min_samples=settings.min_samples,
+        clients_per_task=_numbers(settings.clients_per_task),
         seed=settings.seed,
     )
     noisy = tuple(

@@ -146,14 +146,15 @@ def make_partition(
     dirichlet_alpha: float = 2.0,
     minority: float = 0.05,
     min_samples: int = 20,
+    clients_per_task: Sequence[int] = (),
     seed: int = 0,
 ) -> Partition:
     """Spread the training images over the clients (RCC-PFL, section V).
 
-    Clients are split as equally as possible over the tasks, in a random order. Each task's images
-    go to its clients, every image to exactly one of them; the images of a label that several tasks
-    share are first split evenly between these (FLT, scenario 2). Then each client also gets
-    `minority` times its size from the other tasks' labels; only these may be held twice.
+    Clients are split as equally as possible over the tasks, or as told, in a random order. Each
+    task's images go to its clients, every image to exactly one of them; the images of a label that
+    several tasks share are first split evenly between these (FLT, scenario 2). Then each client
+    also gets `minority` times its size from the other tasks' labels; only these may be held twice.
 
     Parameters
     ----------
@@ -173,12 +174,15 @@ def make_partition(
         Share of extra images from other tasks, >= 0.
     min_samples : int
         Dirichlet shares are drawn again until every client has this many images of its own task.
+    clients_per_task : sequence of int, optional
+        How many clients each task has (MT-HFL: 5, 3 and 2).
 
     Raises
     ------
     ValueError
-        If a label is absent from the data, there are fewer clients than tasks, or no draw, or no
-        equal share, reaches `min_samples`.
+        If a label is absent from the data, there are fewer clients than tasks, `clients_per_task`
+        are not those of so many tasks and clients, or no draw, or no equal share, reaches
+        `min_samples`.
     """
     _check_labels(tasks, train_labels, "training")
     _check_labels(tasks, test_labels, "test")
@@ -188,7 +192,9 @@ def make_partition(
             f"client; use at least {len(tasks)} clients or set num-tasks to {num_clients} or less."
         )
     rng = np.random.default_rng([seed, 0x5EED])
-    client_tasks = rng.permutation(np.arange(num_clients) % len(tasks))
+    sizes = _sizes(clients_per_task, len(tasks), num_clients)
+    in_turn = [t for turn in range(max(sizes)) for t, size in enumerate(sizes) if turn < size]
+    client_tasks = rng.permutation(np.array(in_turn))
     train: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * num_clients
     for t, (task, groups) in enumerate(
         zip(tasks, _by_label(train_labels, tasks, seed), strict=True)
@@ -214,6 +220,20 @@ def make_partition(
     test_of = [np.flatnonzero(np.isin(test_labels, task)) for task in tasks]
     test = tuple(test_of[t] for t in client_tasks)
     return Partition(tasks, client_tasks.astype(np.int64), tuple(train), test)
+
+
+def _sizes(clients_per_task: Sequence[int], num_tasks: int, num_clients: int) -> Sequence[int]:
+    """Return how many clients each task has; the first get one more where needed."""
+    if not clients_per_task:
+        return [len(part) for part in np.array_split(np.arange(num_clients), num_tasks)]
+    given, clients = len(clients_per_task), sum(clients_per_task)
+    if (given, clients) != (num_tasks, num_clients):
+        raise ValueError(
+            f"clients-per-task is {','.join(map(str, clients_per_task))}, which is {clients} "
+            f"clients of {given} tasks, but num-clients is {num_clients} and there are "
+            f"{num_tasks} tasks: both must agree."
+        )
+    return clients_per_task
 
 
 def _labels_of_others(tasks: Tasks, own: int) -> tuple[int, ...]:

@@ -255,6 +255,12 @@ def test_the_seed_decides_who_they_are():
     assert len({who(seed) for seed in range(10)}) > 8
 
 
+def test_tasks_of_different_sizes_are_the_ones_that_events_are_spread_over():
+    made = federation(clients_per_task="7,3", newcomers=4, newcomer_round=2)
+    assert np.bincount(made.partition.client_tasks).tolist() == [7, 3]
+    assert np.bincount(made.partition.client_tasks[list(made.newcomers)]).tolist() == [2, 2]
+
+
 # Groups
 
 

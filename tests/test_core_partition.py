@@ -229,6 +229,34 @@ def test_fewer_clients_than_tasks():
         partition(num_clients=2)
 
 
+def test_by_hand_each_task_has_the_clients_that_it_is_given():
+    """MT-HFL's clothes, shoes and bag: 5, 3 and 2 clients."""
+    tasks = ((0, 1, 2, 3, 4, 6), (5, 7, 9), (8,))
+    part = partition(tasks=tasks, num_clients=10, clients_per_task=(5, 3, 2), kind="equal")
+    assert np.bincount(part.client_tasks).tolist() == [5, 3, 2]
+    own = [len(own_samples(part, c)) for c in range(10)]
+    assert [own[c] for c in np.argsort(part.client_tasks, kind="stable")] == (
+        [360] * 5 + [300] * 3 + [150] * 2  # 1,800 / 5, 900 / 3 and 300 / 2
+    )
+
+
+def test_equal_numbers_of_clients_change_nothing():
+    plain, told = partition(seed=7), partition(seed=7, clients_per_task=(9, 8, 8))
+    assert np.array_equal(plain.client_tasks, told.client_tasks)
+    assert all(np.array_equal(a, b) for a, b in zip(plain.train, told.train, strict=True))
+
+
+@pytest.mark.parametrize("counts", [(13, 12), (9, 9, 8), (10, 5, 5, 5)])
+def test_numbers_of_clients_that_do_not_fit_are_refused(counts):
+    written = ",".join(map(str, counts))
+    with pytest.raises(
+        ValueError,
+        match=f"clients-per-task is {written}, which is {sum(counts)} clients of {len(counts)} "
+        "tasks, but num-clients is 25 and there are 3 tasks",
+    ):
+        partition(clients_per_task=counts)
+
+
 def test_default_tasks_are_the_papers_or_an_even_split():
     assert default_tasks("cifar10", 3, 10) == ((0, 1, 8), (9, 2, 3), (4, 5, 6, 7))
     assert default_tasks("folder", 2, 5) == ((0, 1, 2), (3, 4))

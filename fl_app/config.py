@@ -270,6 +270,7 @@ def _check_for_noise(strategies: Sequence[str]) -> None:
 _SIMULATED_ONLY: dict[str, Any] = {
     "tasks": "",
     "clients_per_task": "",
+    "shift": "label",
     "noise": "none",
     "newcomers": 0,
     "drift_clients": 0,

@@ -69,12 +69,16 @@ class Simulation:
         return Setting(self._config, federation.dataset, seed, federation)
 
     def resolved(self, config: Config) -> Config:
-        """Return the configuration with the tasks and the data's folder spelled out."""
+        """Return the configuration with the tasks and the data's folder spelled out.
+
+        Tasks of a concept shift differ by seed.
+        """
         tasks = self._federation(config.seed).partition.tasks
+        spelled = "|".join(",".join(map(str, task)) for task in tasks)
         return replace(
             config,
             num_tasks=len(tasks),
-            tasks="|".join(",".join(map(str, task)) for task in tasks),
+            tasks=spelled if config.shift == "label" else "",
             data_dir=str(resolve_data_dir(config.data_dir)),
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fl_core.concept import concept_shifted, concept_tasks
 from fl_core.datasets import Dataset, load_dataset
 from fl_core.noise import NOISES, add_label_noise
 from fl_core.options import (
@@ -32,6 +33,7 @@ from fl_core.partition import (
     PARTITIONS,
     Kind,
     Partition,
+    Tasks,
     default_tasks,
     make_partition,
     parse_tasks,
@@ -90,6 +92,11 @@ class FederationSettings:
         Rule("label sets of different labels, or nothing", _parse_tasks),
         "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes",
     )
+    shift: str = option(
+        "label",
+        one_of(("label", "concept")),
+        "how tasks differ: `label`: by their labels; `concept`: by what the same labels mean",
+    )
     clients_per_task: str = option(
         "",
         Rule("numbers of at least 1 by commas, or nothing", _parse_clients_per_task),
@@ -118,6 +125,24 @@ class FederationSettings:
         0, NATURAL, "clients whose task changes in `drift-round`: they exchange their data"
     )
     drift_round: int = option(5, COUNT, "the first round with their new task", default=0)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together.
+
+        Raises
+        ------
+        ValueError
+        """
+        if self.shift == "concept" and self.tasks:
+            raise ValueError(
+                f'tasks is "{self.tasks}", but shift is "concept", and then each task has all '
+                "labels: leave tasks empty, and say by num-tasks how many there are."
+            )
+        if self.shift == "concept" and self.dataset == "rotated-mnist":
+            raise ValueError(
+                f'shift is "concept", but the tasks of {self.dataset} are rotations: choose '
+                "another data set."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,17 +242,15 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     """
     _check_counts(settings)
     dataset = load_dataset(settings.dataset, settings.data_dir, seed=settings.seed)
+    if settings.shift == "concept":
+        dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
     if dataset.groups is not None and settings.noise != "none":
         raise ValueError(
             f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
-            f"the tasks of {settings.dataset} all have the same labels: set noise to none."
+            "here all tasks have the same labels: set noise to none."
         )
     labels = dataset.train_labels.numpy()
-    tasks = (
-        parse_tasks(settings.tasks)
-        if settings.tasks
-        else default_tasks(settings.dataset, settings.num_tasks, dataset.num_classes)
-    )
+    tasks = _tasks(settings, dataset.num_classes)
     partition = make_partition(
         dataset.train_groups.numpy(),
         dataset.test_groups.numpy(),
@@ -262,6 +285,14 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         drift_round=settings.drift_round,
         after_drift=_exchange(client_tasks, settings.drift_clients, settings.seed, without=late),
     )
+
+
+def _tasks(settings: FederationSettings, num_classes: int) -> Tasks:
+    if settings.shift == "concept":
+        return concept_tasks(num_classes, settings.num_tasks)
+    if settings.tasks:
+        return parse_tasks(settings.tasks)
+    return default_tasks(settings.dataset, settings.num_tasks, num_classes)
 
 
 def _num_malicious(settings: FederationSettings) -> int:

@@ -299,6 +299,58 @@ def test_rotations_and_noise_do_not_go_together():
         federation(dataset="rotated-mnist", num_tasks=4, noise="class-dependent")
 
 
+# Concept shift
+
+
+def test_under_concept_shift_all_have_all_classes_and_tasks_name_them_differently():
+    made = federation(shift="concept", num_clients=4)
+    truth = toy().train_labels
+    called = []
+    for c in range(4):
+        labels, indices = made.training_data(c)[1], torch.from_numpy(made.partition.train[c])
+        assert len(labels) == 60  # 240 images / 4 clients
+        assert set(truth[indices].tolist()) == set(range(10))
+        called.append({y: labels[truth[indices] == y].unique().item() for y in range(10)})
+        assert len(set(called[c].values())) == 10
+        test_images, test_labels = made.test_data(c)
+        assert len(test_images) == 30
+        assert test_labels[:10].tolist() == [called[c][y] for y in range(10)]
+    tasks = made.partition.client_tasks
+    for c, other in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]:
+        same = [called[c][y] == called[other][y] for y in range(10)]
+        assert all(same) if tasks[c] == tasks[other] else not any(same)
+    assert called[int(np.flatnonzero(tasks == 0)[0])] == {y: y for y in range(10)}
+
+
+def test_a_minority_is_named_as_another_task_names_it():
+    plain = federation(shift="concept", num_clients=2)
+    made = federation(shift="concept", num_clients=2, minority=0.5)
+    assert torch.equal(made.dataset.train_labels, plain.dataset.train_labels)
+    for c, task in enumerate(made.partition.client_tasks):
+        groups = made.dataset.train_groups[torch.from_numpy(made.partition.train[c])] // 10
+        assert np.bincount(groups, minlength=2)[[task, 1 - task]].tolist() == [120, 60]
+
+
+def test_after_a_drift_labels_mean_something_else():
+    made = federation(shift="concept", drift_clients=2, drift_round=1)
+    for c in made.drifters:
+        assert (made.test_data(c)[1] != made.test_data(c, 1)[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tasks": "0,1|2,3"}, 'tasks is "0,1.*leave tasks empty'),
+        ({"dataset": "rotated-mnist"}, "tasks of rotated-mnist are rotations"),
+        ({"noise": "class-independent"}, "all tasks have the same labels: set noise to none"),
+        ({"num_tasks": 11, "num_clients": 11}, "num-tasks is 11, .*choose 1 to 10"),
+    ],
+)
+def test_what_does_not_go_with_concept_shift(options, message):
+    with pytest.raises(ValueError, match=message):
+        federation(shift="concept", **options)
+
+
 # Real images
 
 

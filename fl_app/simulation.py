@@ -18,7 +18,7 @@ from fl_app.report.run import RunResult
 from fl_app.systems import Setting
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir
-from fl_core.federation import Federation, simulate_federation
+from fl_core.federation import RANDOM_TASKS, Federation, simulate_federation
 from strategies import ClusteredStrategy, Conversation, RoundReport
 
 
@@ -71,14 +71,15 @@ class Simulation:
     def resolved(self, config: Config) -> Config:
         """Return the configuration with the tasks and the data's folder spelled out.
 
-        Tasks of a concept shift differ by seed.
+        Tasks that are drawn differ by seed.
         """
         tasks = self._federation(config.seed).partition.tasks
         spelled = "|".join(",".join(map(str, task)) for task in tasks)
+        drawn = config.shift == "concept" or config.tasks.startswith(RANDOM_TASKS)
         return replace(
             config,
             num_tasks=len(tasks),
-            tasks=spelled if config.shift == "label" else "",
+            tasks=config.tasks if drawn else spelled,
             data_dir=str(resolve_data_dir(config.data_dir)),
         )
 

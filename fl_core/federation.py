@@ -37,6 +37,7 @@ from fl_core.partition import (
     default_tasks,
     make_partition,
     parse_tasks,
+    random_tasks,
 )
 
 # Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
@@ -46,10 +47,21 @@ _DRIFT_STREAM = 0xD21F7
 _MALICE_STREAM = 0x3A11C
 
 
+RANDOM_TASKS = "random:"
+
+
 def _parse_tasks(value: Any) -> str:
-    if value != "":
-        parse_tasks(str(value))
-    return str(value)
+    text = str(value)
+    if text.startswith(RANDOM_TASKS):
+        _random_size(text)
+    elif text:
+        parse_tasks(text)
+    return text
+
+
+def _random_size(tasks: str) -> int:
+    size = tasks.removeprefix(RANDOM_TASKS)
+    return int(COUNT.read("the number of labels in tasks", size))
 
 
 def _parse_clients_per_task(value: Any) -> str:
@@ -89,8 +101,9 @@ class FederationSettings:
     )
     tasks: str = option(
         "",
-        Rule("label sets of different labels, or nothing", _parse_tasks),
-        "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes",
+        Rule("label sets of different labels, random:N, or nothing", _parse_tasks),
+        "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes; "
+        "`random:5`: disjoint tasks of five labels, drawn by the seed, until none is left",
     )
     shift: str = option(
         "label",
@@ -106,7 +119,8 @@ class FederationSettings:
         "label",
         one_of(PARTITIONS),
         "how a task's images are spread: `label`: each class by a Dirichlet draw of its own; "
-        "`quantity`: one draw, so only sizes differ; `equal`: equal sizes",
+        "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
+        "clients and many small ones",
     )
     dirichlet_alpha: float = option(2.0, POSITIVE, "of the Dirichlet draws: smaller is more uneven")
     minority: float = option(
@@ -250,7 +264,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
             "here all tasks have the same labels: set noise to none."
         )
     labels = dataset.train_labels.numpy()
-    tasks = _tasks(settings, dataset.num_classes)
+    tasks = _tasks(settings, dataset)
     partition = make_partition(
         dataset.train_groups.numpy(),
         dataset.test_groups.numpy(),
@@ -287,12 +301,15 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     )
 
 
-def _tasks(settings: FederationSettings, num_classes: int) -> Tasks:
+def _tasks(settings: FederationSettings, dataset: Dataset) -> Tasks:
     if settings.shift == "concept":
-        return concept_tasks(num_classes, settings.num_tasks)
+        return concept_tasks(dataset.num_classes, settings.num_tasks)
+    if settings.tasks.startswith(RANDOM_TASKS):
+        size = _random_size(settings.tasks)
+        return random_tasks(size, len(dataset.group_names), settings.seed)
     if settings.tasks:
         return parse_tasks(settings.tasks)
-    return default_tasks(settings.dataset, settings.num_tasks, num_classes)
+    return default_tasks(settings.dataset, settings.num_tasks, dataset.num_classes)
 
 
 def _num_malicious(settings: FederationSettings) -> int:

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Tasks = tuple[tuple[int, ...], ...]
-Kind = Literal["label", "quantity", "equal"]
-PARTITIONS: tuple[Kind, ...] = ("label", "quantity", "equal")
+Kind = Literal["label", "quantity", "equal", "power-law"]
+PARTITIONS: tuple[Kind, ...] = ("label", "quantity", "equal", "power-law")
 
 _MAX_DRAWS = 1000
 _SHARED_STREAM = 0x5A4ED
+_TASKS_STREAM = 0x7A5C5
 
 # RCC-PFL, Table I.
 _MNIST: dict[int, Tasks] = {
@@ -105,6 +106,13 @@ def parse_tasks(text: str) -> Tasks:
     return tasks
 
 
+def random_tasks(size: int, num_classes: int, seed: int) -> Tasks:
+    """Draw disjoint tasks of `size` labels each; the last takes what is left (FLT, scenario 4)."""
+    labels = np.random.default_rng([seed, _TASKS_STREAM]).permutation(num_classes)
+    parts = np.split(labels, range(size, num_classes, size))
+    return tuple(tuple(sorted(part.tolist())) for part in parts)
+
+
 def default_tasks(dataset: str, num_tasks: int, num_classes: int) -> Tasks:
     """Return the paper's tasks for `dataset`, or an even split of the classes in their order.
 
@@ -163,17 +171,20 @@ def make_partition(
         these all through.
     tasks : tuple of tuples of int
         Label sets; images of labels in none of them are not used.
-    kind : {"label", "quantity", "equal"}
+    kind : {"label", "quantity", "equal", "power-law"}
         `quantity`: one Dirichlet draw per task, so that sizes differ and the class mix does not;
         `label`: one draw per class, so that both differ; `equal`: no Dirichlet draw, a task's
         images are shuffled and dealt out, so that sizes differ by one image at most (FLT,
-        scenario 1; IFCA's rotated MNIST).
+        scenario 1; IFCA's rotated MNIST); `power-law`: each client of the task gets `min_samples`
+        of these, and the r-th in a random order, from 1, a part of the rest proportional to 1/r
+        (FLT, scenario 4, which gives no exponent).
     dirichlet_alpha : float
-        Dirichlet concentration, > 0; not used by `equal`.
+        Dirichlet concentration, > 0; not used by `equal` and `power-law`.
     minority : float
         Share of extra images from other tasks, >= 0.
     min_samples : int
-        Dirichlet shares are drawn again until every client has this many images of its own task.
+        Dirichlet shares are drawn again until every client has this many images of its own task;
+        1 at least.
     clients_per_task : sequence of int, optional
         How many clients each task has (MT-HFL: 5, 3 and 2).
 
@@ -200,8 +211,8 @@ def make_partition(
         zip(tasks, _by_label(train_labels, tasks, seed), strict=True)
     ):
         members = np.flatnonzero(client_tasks == t)
-        if kind == "equal":
-            shares = _deal(groups, task, len(members), min_samples, rng)
+        if kind in ("equal", "power-law"):
+            shares = _deal(groups, task, len(members), kind, min_samples, rng)
         else:
             shares = _draw_shares(
                 groups, task, len(members), kind, dirichlet_alpha, min_samples, rng
@@ -265,19 +276,27 @@ def _deal(
     groups: Sequence[NDArray[np.int64]],
     task: Sequence[int],
     num_clients: int,
+    kind: Kind,
     min_samples: int,
     rng: np.random.Generator,
 ) -> list[NDArray[np.int64]]:
-    """Shuffle one task's images and deal them out; the first clients get one more where needed."""
+    """Shuffle one task's images and deal them out, evenly or by a power law."""
     images = np.concatenate(groups)
-    fewest = len(images) // num_clients
-    if fewest < max(min_samples, 1):
+    fewest, floor = len(images) // num_clients, max(min_samples, 1)
+    if fewest < floor:
         raise ValueError(
             f"min-samples is {min_samples}, but the {len(images)} images of task {list(task)}, "
             f"dealt out evenly to {num_clients} clients, are {fewest} for some of them: use fewer "
             "clients, or lower min-samples."
         )
-    return np.array_split(rng.permutation(images), num_clients)
+    images = rng.permutation(images)
+    if kind == "equal":
+        return np.array_split(images, num_clients)
+    ranks = np.arange(1, num_clients + 1)
+    shares = np.cumsum(1 / ranks) / np.sum(1 / ranks)
+    cuts = floor * ranks + np.round(shares * (len(images) - floor * num_clients)).astype(np.int64)
+    pieces = np.split(images, cuts[:-1])
+    return [pieces[rank] for rank in rng.permutation(num_clients)]
 
 
 def _draw_shares(

@@ -261,6 +261,12 @@ def test_tasks_of_different_sizes_are_the_ones_that_events_are_spread_over():
     assert np.bincount(made.partition.client_tasks[list(made.newcomers)]).tolist() == [2, 2]
 
 
+def test_random_tasks_are_drawn_by_the_seed():
+    first, other = (federation(tasks="random:4", seed=seed).partition.tasks for seed in (0, 1))
+    assert [len(task) for task in first] == [4, 4, 2]
+    assert first != other
+
+
 # Groups
 
 

@@ -18,7 +18,8 @@ from fl_app.report.run import RunResult
 from fl_app.systems import Setting
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir
-from fl_core.federation import RANDOM_TASKS, Federation, simulate_federation
+from fl_core.federation import Federation, simulate_federation
+from fl_core.tasks import are_random
 from strategies import ClusteredStrategy, Conversation, RoundReport
 
 
@@ -75,7 +76,7 @@ class Simulation:
         """
         tasks = self._federation(config.seed).partition.tasks
         spelled = "|".join(",".join(map(str, task)) for task in tasks)
-        drawn = config.shift == "concept" or config.tasks.startswith(RANDOM_TASKS)
+        drawn = config.shift == "concept" or are_random(config.tasks)
         return replace(
             config,
             num_tasks=len(tasks),

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +22,6 @@ from fl_core.options import (
     NATURAL,
     POSITIVE,
     TEXT,
-    NotAllowedError,
-    Rule,
     number,
     one_of,
     option,
@@ -37,46 +34,14 @@ from fl_core.partition import (
     default_tasks,
     make_partition,
     parse_tasks,
-    random_tasks,
 )
+from fl_core.tasks import CLIENTS_PER_TASK, TASKS, are_random, parse_counts, random_tasks
 
 # Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
 _NOISE_STREAM = 0x4015E
 _NEWCOMER_STREAM = 0x4E3C0
 _DRIFT_STREAM = 0xD21F7
 _MALICE_STREAM = 0x3A11C
-
-
-RANDOM_TASKS = "random:"
-
-
-def _parse_tasks(value: Any) -> str:
-    text = str(value)
-    if text.startswith(RANDOM_TASKS):
-        _random_size(text)
-    elif text:
-        parse_tasks(text)
-    return text
-
-
-def _random_size(tasks: str) -> int:
-    size = tasks.removeprefix(RANDOM_TASKS)
-    return int(COUNT.read("the number of labels in tasks", size))
-
-
-def _parse_clients_per_task(value: Any) -> str:
-    try:
-        fewest = min(_numbers(str(value)), default=1)
-    except ValueError:
-        fewest = 0
-    if fewest < 1:
-        raise NotAllowedError
-    return str(value)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    """Read numbers such as `"5,3,2"`; nothing in an empty text."""
-    return tuple(int(count) for count in text.split(",")) if text else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +66,7 @@ class FederationSettings:
     )
     tasks: str = option(
         "",
-        Rule("label sets of different labels, random:N, or nothing", _parse_tasks),
+        TASKS,
         "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes; "
         "`random:5`: disjoint tasks of five labels, drawn by the seed, until none is left",
     )
@@ -112,7 +77,7 @@ class FederationSettings:
     )
     clients_per_task: str = option(
         "",
-        Rule("numbers of at least 1 by commas, or nothing", _parse_clients_per_task),
+        CLIENTS_PER_TASK,
         "how many clients each task has, such as `5,3,2`; empty: as equal as possible",
     )
     partition: Kind = option(
@@ -274,7 +239,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         dirichlet_alpha=settings.dirichlet_alpha,
         minority=settings.minority,
         min_samples=settings.min_samples,
-        clients_per_task=_numbers(settings.clients_per_task),
+        clients_per_task=parse_counts(settings.clients_per_task),
         seed=settings.seed,
     )
     noisy = tuple(
@@ -304,9 +269,8 @@ def simulate_federation(settings: FederationSettings) -> Federation:
 def _tasks(settings: FederationSettings, dataset: Dataset) -> Tasks:
     if settings.shift == "concept":
         return concept_tasks(dataset.num_classes, settings.num_tasks)
-    if settings.tasks.startswith(RANDOM_TASKS):
-        size = _random_size(settings.tasks)
-        return random_tasks(size, len(dataset.group_names), settings.seed)
+    if are_random(settings.tasks):
+        return random_tasks(settings.tasks, len(dataset.group_names), settings.seed)
     if settings.tasks:
         return parse_tasks(settings.tasks)
     return default_tasks(settings.dataset, settings.num_tasks, dataset.num_classes)

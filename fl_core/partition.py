@@ -19,7 +19,6 @@ PARTITIONS: tuple[Kind, ...] = ("label", "quantity", "equal", "power-law")
 
 _MAX_DRAWS = 1000
 _SHARED_STREAM = 0x5A4ED
-_TASKS_STREAM = 0x7A5C5
 
 # RCC-PFL, Table I.
 _MNIST: dict[int, Tasks] = {
@@ -104,13 +103,6 @@ def parse_tasks(text: str) -> Tasks:
             "one of them out."
         )
     return tasks
-
-
-def random_tasks(size: int, num_classes: int, seed: int) -> Tasks:
-    """Draw disjoint tasks of `size` labels each; the last takes what is left (FLT, scenario 4)."""
-    labels = np.random.default_rng([seed, _TASKS_STREAM]).permutation(num_classes)
-    parts = np.split(labels, range(size, num_classes, size))
-    return tuple(tuple(sorted(part.tolist())) for part in parts)
 
 
 def default_tasks(dataset: str, num_tasks: int, num_classes: int) -> Tasks:

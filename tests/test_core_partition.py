@@ -10,8 +10,8 @@ from fl_core.partition import (
     default_tasks,
     make_partition,
     parse_tasks,
-    random_tasks,
 )
+from fl_core.tasks import random_tasks
 
 LABELS = np.repeat(np.arange(10), 300)
 TEST_LABELS = np.repeat(np.arange(10), 20)
@@ -149,7 +149,7 @@ def test_a_power_law_falls_upon_another_client_by_the_seed_and_leaves_the_floor(
 def test_flts_scenario_4():
     """Ten clusters of five of EMNIST's 47 classes, the last of two; 2,400 clients."""
     labels = np.repeat(np.arange(47), 2400)
-    tasks = random_tasks(5, 47, seed=3)
+    tasks = random_tasks("random:5", 47, seed=3)
     assert [len(task) for task in tasks] == [5] * 9 + [2]
     assert sorted(label for task in tasks for label in task) == list(range(47))
     part = make_partition(
@@ -164,8 +164,12 @@ def test_flts_scenario_4():
 
 
 def test_random_tasks_depend_on_the_seed():
-    assert random_tasks(5, 47, 0) == random_tasks(5, 47, 0) != random_tasks(5, 47, 1)
-    assert random_tasks(20, 3, 0) == ((0, 1, 2),)
+    assert (
+        random_tasks("random:5", 47, 0)
+        == random_tasks("random:5", 47, 0)
+        != random_tasks("random:5", 47, 1)
+    )
+    assert random_tasks("random:20", 3, 0) == ((0, 1, 2),)
 
 
 @pytest.mark.parametrize("kind", PARTITIONS)

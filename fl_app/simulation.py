@@ -72,11 +72,13 @@ class Simulation:
     def resolved(self, config: Config) -> Config:
         """Return the configuration with the tasks and the data's folder spelled out.
 
-        Tasks that are drawn differ by seed.
+        Tasks that are drawn differ by seed, and all writers have one.
         """
         tasks = self._federation(config.seed).partition.tasks
         spelled = "|".join(",".join(map(str, task)) for task in tasks)
-        drawn = config.shift == "concept" or are_random(config.tasks)
+        drawn = (
+            config.shift == "concept" or config.partition == "writer" or are_random(config.tasks)
+        )
         return replace(
             config,
             num_tasks=len(tasks),

@@ -15,6 +15,7 @@ from torch import Tensor
 from fl_core.extras import load_extra
 from fl_core.image_files import LAYOUT
 from fl_core.image_folder import read_image_folder
+from fl_core.leaf import CHARACTERS, read_femnist
 from fl_core.published import PUBLISHED, read_published
 from fl_core.text import printable
 
@@ -127,7 +128,7 @@ _SPLIT_BY_SEED = ("mnist-5k", "folder")
 PLUS = "+"
 JOINABLE = ("mnist-5k", *PUBLISHED)
 _ROTATED = {"rotated-mnist": "mnist"}
-DATASETS = (*JOINABLE, *_ROTATED, "folder")
+DATASETS = (*JOINABLE, *_ROTATED, "femnist", "folder")
 DATASET_WORDS = (
     f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
 )
@@ -157,7 +158,8 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         each digit alike; needs no files. `mnist`, `fashion-mnist`, `cifar10`, `cifar100`,
         `emnist-balanced`: torchvision's files in the data folder; for `cifar10` also
         `cifar10-images.tar`, an archive of JPEG files. `rotated-mnist`: `mnist`'s images four
-        times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `folder`: the data folder, or
+        times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `femnist`: LEAF's files in the
+        data folder's `femnist/data`, whose groups are writers. `folder`: the data folder, or
         .tar or .tar.gz file, is read by `read_image_folder`; without a test folder, a fifth of
         each class is held out by `seed`. Several of `JOINABLE`, such as `mnist+fashion-mnist`: as
         `joined` does.
@@ -189,6 +191,8 @@ def is_dataset(name: str) -> bool:
 def _load(name: str, root: Path, cache: Path, seed: int, download: bool) -> Dataset:
     if name == "folder":
         return _folder(root, cache, seed)
+    if name == "femnist":
+        return _femnist(root)
     if name in _ROTATED:
         return rotated(_read(_ROTATED[name], root, cache, seed, download), name)
     parts = [_read(part, root, cache, seed, download) for part in name.split(PLUS)]
@@ -278,6 +282,20 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
             f"{label} ({second.name})" if label in first.class_names else label
             for label in second.class_names
         ),
+    )
+
+
+def _femnist(root: Path) -> Dataset:
+    train, test = (read_femnist(root / "femnist" / "data" / part) for part in ("train", "test"))
+    if train.writers != test.writers:
+        raise ValueError(
+            f"the writers in {root}/femnist/data/train are not those in test: let LEAF split each "
+            "writer's images (preprocess.sh -t sample)."
+        )
+    return Dataset(
+        "femnist",
+        *(train.images, train.labels, test.images, test.labels, CHARACTERS),
+        Groups(train.writer_of, test.writer_of, train.writers),
     )
 
 

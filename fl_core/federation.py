@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from fl_core.partition import (
     default_tasks,
     make_partition,
     parse_tasks,
+    writer_partition,
 )
 from fl_core.tasks import CLIENTS_PER_TASK, TASKS, are_random, parse_counts, random_tasks
 
@@ -80,12 +82,12 @@ class FederationSettings:
         CLIENTS_PER_TASK,
         "how many clients each task has, such as `5,3,2`; empty: as equal as possible",
     )
-    partition: Kind = option(
+    partition: Kind | Literal["writer"] = option(
         "label",
-        one_of(PARTITIONS),
+        one_of((*PARTITIONS, "writer")),
         "how a task's images are spread: `label`: each class by a Dirichlet draw of its own; "
         "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
-        "clients and many small ones",
+        "clients and many small ones; `writer`: each client is a writer of `femnist`",
     )
     dirichlet_alpha: float = option(2.0, POSITIVE, "of the Dirichlet draws: smaller is more uneven")
     minority: float = option(
@@ -117,10 +119,20 @@ class FederationSettings:
                 f'tasks is "{self.tasks}", but shift is "concept", and then each task has all '
                 "labels: leave tasks empty, and say by num-tasks how many there are."
             )
-        if self.shift == "concept" and self.dataset == "rotated-mnist":
+        if self.shift == "concept" and self.dataset in ("rotated-mnist", "femnist"):
             raise ValueError(
-                f'shift is "concept", but the tasks of {self.dataset} are rotations: choose '
-                "another data set."
+                f'shift is "concept", but {self.dataset} has tasks of its own: choose another data '
+                "set."
+            )
+        if (self.dataset == "femnist") != (self.partition == "writer"):
+            raise ValueError(
+                f'dataset is "{self.dataset}" and partition is "{self.partition}", but femnist and '
+                "writer need each other: a client is one of its writers."
+            )
+        if self.partition == "writer" and (self.tasks or self.clients_per_task):
+            raise ValueError(
+                'partition is "writer", and then all clients have one task: leave tasks and '
+                "clients-per-task empty."
             )
 
 
@@ -229,23 +241,11 @@ def simulate_federation(settings: FederationSettings) -> Federation:
             "here all tasks have the same labels: set noise to none."
         )
     labels = dataset.train_labels.numpy()
-    tasks = _tasks(settings, dataset)
-    partition = make_partition(
-        dataset.train_groups.numpy(),
-        dataset.test_groups.numpy(),
-        tasks,
-        settings.num_clients,
-        kind=settings.partition,
-        dirichlet_alpha=settings.dirichlet_alpha,
-        minority=settings.minority,
-        min_samples=settings.min_samples,
-        clients_per_task=parse_counts(settings.clients_per_task),
-        seed=settings.seed,
-    )
+    partition = _partition(settings, dataset)
     noisy = tuple(
         add_label_noise(
             labels[indices],
-            tasks[partition.client_tasks[client]],
+            partition.tasks[partition.client_tasks[client]],
             partition.unintended(client),
             settings.noise,
             settings.noise_rate,
@@ -263,6 +263,25 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         malicious=_spread(client_tasks, _num_malicious(settings), settings.seed, _MALICE_STREAM),
         drift_round=settings.drift_round,
         after_drift=_exchange(client_tasks, settings.drift_clients, settings.seed, without=late),
+    )
+
+
+def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
+    groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
+    if settings.partition == "writer":
+        return writer_partition(
+            *groups, settings.num_clients, min_samples=settings.min_samples, seed=settings.seed
+        )
+    return make_partition(
+        *groups,
+        _tasks(settings, dataset),
+        settings.num_clients,
+        kind=settings.partition,
+        dirichlet_alpha=settings.dirichlet_alpha,
+        minority=settings.minority,
+        min_samples=settings.min_samples,
+        clients_per_task=parse_counts(settings.clients_per_task),
+        seed=settings.seed,
     )
 
 

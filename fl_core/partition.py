@@ -19,6 +19,7 @@ PARTITIONS: tuple[Kind, ...] = ("label", "quantity", "equal", "power-law")
 
 _MAX_DRAWS = 1000
 _SHARED_STREAM = 0x5A4ED
+_WRITERS_STREAM = 0x3217E
 
 # RCC-PFL, Table I.
 _MNIST: dict[int, Tasks] = {
@@ -60,7 +61,7 @@ class Partition:
     train : tuple of K NDArray[np.int64]
         Indices into the training set, own task and minority mixed, by client.
     test : tuple of K NDArray[np.int64]
-        Indices into the test set: every test image of the client's own task.
+        Indices into the test set: every test image of the client's own task, or its own writer's.
     """
 
     tasks: Tasks
@@ -237,6 +238,44 @@ def _sizes(clients_per_task: Sequence[int], num_tasks: int, num_clients: int) ->
             f"{num_tasks} tasks: both must agree."
         )
     return clients_per_task
+
+
+def writer_partition(
+    train_writers: NDArray[np.int64],
+    test_writers: NDArray[np.int64],
+    num_clients: int,
+    *,
+    min_samples: int = 20,
+    seed: int = 0,
+) -> Partition:
+    """Give each client the images of one writer, drawn by the seed; all have one task.
+
+    Parameters
+    ----------
+    train_writers, test_writers : NDArray[np.int64], shapes (n,) and (m,)
+        Who wrote each image.
+    min_samples : int
+        Only writers of so many training images are drawn.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer such writers than clients.
+    """
+    writers = np.flatnonzero(np.bincount(train_writers) >= max(min_samples, 1))
+    if len(writers) < num_clients:
+        raise ValueError(
+            f"num-clients is {num_clients}, but only {len(writers)} writers have {min_samples} "
+            "training images (min-samples): use fewer clients, or lower min-samples."
+        )
+    rng = np.random.default_rng([seed, _WRITERS_STREAM])
+    drawn = np.sort(rng.choice(writers, size=num_clients, replace=False)).tolist()
+    return Partition(
+        (tuple(drawn),),
+        np.zeros(num_clients, np.int64),
+        tuple(np.flatnonzero(train_writers == writer) for writer in drawn),
+        tuple(np.flatnonzero(test_writers == writer) for writer in drawn),
+    )
 
 
 def _labels_of_others(tasks: Tasks, own: int) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from torchvision import datasets as tv
 
 from fl_core import image_folder
 from fl_core.datasets import (
-    DATASETS,
+    JOINABLE,
     Dataset,
     Groups,
     cache_dir,
@@ -367,7 +367,7 @@ def test_real_digits_and_clothes():
     assert torch.bincount(data.test_labels).tolist() == [100] * 10 + [1000] * 10
 
 
-@pytest.mark.parametrize("name", sorted({*DATASETS} - {"mnist-5k", "rotated-mnist", "folder"}))
+@pytest.mark.parametrize("name", sorted({*JOINABLE} - {"mnist-5k"}))
 def test_without_files_and_network_one_sentence_says_what_to_do(tmp_path, name):
     with pytest.raises(OSError, match="no network") as caught:
         load_dataset(name, str(tmp_path / "data"))

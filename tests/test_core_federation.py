@@ -347,7 +347,7 @@ def test_after_a_drift_labels_mean_something_else():
     ("options", "message"),
     [
         ({"tasks": "0,1|2,3"}, 'tasks is "0,1.*leave tasks empty'),
-        ({"dataset": "rotated-mnist"}, "tasks of rotated-mnist are rotations"),
+        ({"dataset": "rotated-mnist"}, "rotated-mnist has tasks of its own"),
         ({"noise": "class-independent"}, "all tasks have the same labels: set noise to none"),
         ({"num_tasks": 11, "num_clients": 11}, "num-tasks is 11, .*choose 1 to 10"),
     ],

@@ -24,7 +24,7 @@ HELD_OUT = 0.2  # of an image folder's training images, where it has no test fol
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """What tasks are made of, where that is finer than labels: a digit of one rotation, say.
+    """What tasks are made of, where that is not labels: a digit of one rotation, say, or a writer.
 
     Attributes
     ----------

@@ -3,7 +3,7 @@
 from tests.app_runs import SGD, of_strategy, run
 
 
-def test_images_do_not_tell_who_means_what(tmp_path):
+def test_images_do_not_tell_who_means_what(tmp_path, capsys):
     summary = run(
         tmp_path / "out",
         strategy="rcc-pfl,optimum",
@@ -14,6 +14,7 @@ def test_images_do_not_tell_who_means_what(tmp_path):
         evaluate_every=2,
         **SGD,
     )
+    assert "mnist-5k on 8 clients, 2 tasks that disagree about labels," in capsys.readouterr().out
     found, known = (of_strategy(summary, name) for name in ("rcc-pfl", "optimum"))
     assert summary["config"]["num-tasks"] == 2
     assert abs(found["ari"]) < 0.3

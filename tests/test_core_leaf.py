@@ -118,7 +118,7 @@ def test_writers_must_be_in_both_folders(femnist):
         load_dataset("femnist", str(femnist))
 
 
-def test_the_app_trains_on_writers(femnist, tmp_path):
+def test_the_app_trains_on_writers(femnist, tmp_path, capsys):
     summary = run(
         tmp_path / "out",
         clients=3,
@@ -130,6 +130,7 @@ def test_the_app_trains_on_writers(femnist, tmp_path):
         model="mlp-32",
         num_server_rounds=1,
     )
+    assert "femnist on 3 clients, a writer each, clean labels" in capsys.readouterr().out
     assert summary["config"]["num-tasks"] == 1
     assert summary["config"]["tasks"] == ""
     assert [len(one["accuracy-per-client"]) for one in summary["runs"]] == [3, 3]

@@ -14,7 +14,7 @@ from clients.features import FeatureSettings
 from clients.privacy import PrivacySettings
 from clients.spectrum import AUTO, USUAL_EIGENVECTORS, SpectrumSettings
 from clients.training import TrainingSettings
-from fl_core.datasets import DATASETS
+from fl_core.datasets import DATASET_WORDS, is_dataset
 from fl_core.federation import FederationSettings
 from fl_core.models import MODELS, paper_model
 from fl_core.options import (
@@ -23,6 +23,7 @@ from fl_core.options import (
     NATURAL,
     POSITIVE,
     TEXT,
+    NotAllowedError,
     Option,
     Rule,
     Scalar,
@@ -74,6 +75,12 @@ def _parse_strategies(value: Any) -> tuple[str, ...]:
     return names
 
 
+def _parse_dataset(value: Any) -> str:
+    if not is_dataset(str(value)):
+        raise NotAllowedError
+    return str(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config(
     AttackSettings,
@@ -120,7 +127,7 @@ class Config(
     )
     dataset: str = option(
         "mnist-5k",
-        one_of((*DATASETS, OWN_IMAGES)),
+        or_words(Rule(DATASET_WORDS, _parse_dataset), OWN_IMAGES),
         "`rotated-mnist`: tasks are rotations; `own`: on real devices, each one's own images",
     )
     num_clients: int = option(
@@ -264,6 +271,8 @@ def _check_for_noise(strategies: Sequence[str]) -> None:
 # What only a simulation can have, and the value that stands for not having it.
 _SIMULATED_ONLY: dict[str, Any] = {
     "tasks": "",
+    "clients_per_task": "",
+    "shift": "label",
     "noise": "none",
     "client_test": "task",
     "newcomers": 0,

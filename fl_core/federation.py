@@ -9,36 +9,42 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fl_core.concept import concept_shifted, concept_tasks
 from fl_core.datasets import Dataset, load_dataset
 from fl_core.noise import NOISES, add_label_noise
-from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, Rule, number, one_of, option
+from fl_core.options import (
+    COUNT,
+    NATURAL,
+    POSITIVE,
+    TEXT,
+    number,
+    one_of,
+    option,
+)
 from fl_core.partition import (
     PARTITIONS,
     Kind,
     Partition,
+    Tasks,
     default_tasks,
     make_partition,
+    own_tests,
     parse_tasks,
+    writer_partition,
 )
+from fl_core.tasks import CLIENTS_PER_TASK, TASKS, are_random, parse_counts, random_tasks
 
 # Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
 _NOISE_STREAM = 0x4015E
 _NEWCOMER_STREAM = 0x4E3C0
 _DRIFT_STREAM = 0xD21F7
 _MALICE_STREAM = 0x3A11C
-_TEST_STREAM = 0x7E57
-
-
-def _parse_tasks(value: Any) -> str:
-    if value != "":
-        parse_tasks(str(value))
-    return str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +69,26 @@ class FederationSettings:
     )
     tasks: str = option(
         "",
-        Rule("label sets of different labels, or nothing", _parse_tasks),
-        "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes",
+        TASKS,
+        "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes; "
+        "`random:5`: disjoint tasks of five labels, drawn by the seed, until none is left",
     )
-    partition: Kind = option(
+    shift: str = option(
         "label",
-        one_of(PARTITIONS),
+        one_of(("label", "concept")),
+        "how tasks differ: `label`: by their labels; `concept`: by what the same labels mean",
+    )
+    clients_per_task: str = option(
+        "",
+        CLIENTS_PER_TASK,
+        "how many clients each task has, such as `5,3,2`; empty: as equal as possible",
+    )
+    partition: Kind | Literal["writer"] = option(
+        "label",
+        one_of((*PARTITIONS, "writer")),
         "how a task's images are spread: `label`: each class by a Dirichlet draw of its own; "
-        "`quantity`: one draw, so only sizes differ; `equal`: equal sizes",
+        "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
+        "clients and many small ones; `writer`: each client is a writer of `femnist`",
     )
     dirichlet_alpha: float = option(2.0, POSITIVE, "of the Dirichlet draws: smaller is more uneven")
     minority: float = option(
@@ -95,6 +113,34 @@ class FederationSettings:
         0, NATURAL, "clients whose task changes in `drift-round`: they exchange their data"
     )
     drift_round: int = option(5, COUNT, "the first round with their new task", default=0)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together.
+
+        Raises
+        ------
+        ValueError
+        """
+        if self.shift == "concept" and self.tasks:
+            raise ValueError(
+                f'tasks is "{self.tasks}", but shift is "concept", and then each task has all '
+                "labels: leave tasks empty, and say by num-tasks how many there are."
+            )
+        if self.shift == "concept" and self.dataset in ("rotated-mnist", "femnist"):
+            raise ValueError(
+                f'shift is "concept", but {self.dataset} has tasks of its own: choose another data '
+                "set."
+            )
+        if (self.dataset == "femnist") != (self.partition == "writer"):
+            raise ValueError(
+                f'dataset is "{self.dataset}" and partition is "{self.partition}", but femnist and '
+                "writer need each other: a client is one of its writers."
+            )
+        if self.partition == "writer" and (self.tasks or self.clients_per_task):
+            raise ValueError(
+                'partition is "writer", and then all clients have one task: leave tasks and '
+                "clients-per-task empty."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,34 +240,22 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     """
     _check_counts(settings)
     dataset = load_dataset(settings.dataset, settings.data_dir, seed=settings.seed)
+    if settings.shift == "concept":
+        dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
     if dataset.groups is not None and settings.noise != "none":
         raise ValueError(
             f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
-            f"the tasks of {settings.dataset} all have the same labels: set noise to none."
+            "here all tasks have the same labels: set noise to none."
         )
     labels = dataset.train_labels.numpy()
-    tasks = (
-        parse_tasks(settings.tasks)
-        if settings.tasks
-        else default_tasks(settings.dataset, settings.num_tasks, dataset.num_classes)
-    )
-    partition = make_partition(
-        dataset.train_groups.numpy(),
-        dataset.test_groups.numpy(),
-        tasks,
-        settings.num_clients,
-        kind=settings.partition,
-        dirichlet_alpha=settings.dirichlet_alpha,
-        minority=settings.minority,
-        min_samples=settings.min_samples,
-        seed=settings.seed,
-    )
+    partition = _partition(settings, dataset)
     if settings.client_test == "own":
-        partition = replace(partition, test=_own_tests(dataset, partition, settings.seed))
+        groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
+        partition = replace(partition, test=own_tests(*groups, partition.train, settings.seed))
     noisy = tuple(
         add_label_noise(
             labels[indices],
-            tasks[partition.client_tasks[client]],
+            partition.tasks[partition.client_tasks[client]],
             partition.unintended(client),
             settings.noise,
             settings.noise_rate,
@@ -242,26 +276,33 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     )
 
 
-def _own_tests(dataset: Dataset, partition: Partition, seed: int) -> tuple[NDArray[np.int64], ...]:
-    """Draw for each client test images with the mix of classes of its training images.
+def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
+    groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
+    if settings.partition == "writer":
+        return writer_partition(
+            *groups, settings.num_clients, min_samples=settings.min_samples, seed=settings.seed
+        )
+    return make_partition(
+        *groups,
+        _tasks(settings, dataset),
+        settings.num_clients,
+        kind=settings.partition,
+        dirichlet_alpha=settings.dirichlet_alpha,
+        minority=settings.minority,
+        min_samples=settings.min_samples,
+        clients_per_task=parse_counts(settings.clients_per_task),
+        seed=settings.seed,
+    )
 
-    As many as there can be: with n_c training images and m_c test images of class c, the client
-    gets n_c · min over c of m_c / n_c of class c, rounded, and so all m_c of the scarcest. Classes
-    are true ones, those of the minority included; of a data set with groups, its groups.
-    """
-    held, there = dataset.train_groups.numpy(), dataset.test_groups.numpy()
-    drawn = []
-    for client, indices in enumerate(partition.train):
-        rng = np.random.default_rng([seed, client, _TEST_STREAM])
-        classes, counts = np.unique(held[indices], return_counts=True)
-        of_class = [np.flatnonzero(there == c) for c in classes]
-        share = min(len(own) / n for own, n in zip(of_class, counts, strict=True))
-        mixed = [
-            rng.choice(own, size=round(share * n), replace=False)
-            for own, n in zip(of_class, counts.tolist(), strict=True)
-        ]
-        drawn.append(np.sort(np.concatenate(mixed)))
-    return tuple(drawn)
+
+def _tasks(settings: FederationSettings, dataset: Dataset) -> Tasks:
+    if settings.shift == "concept":
+        return concept_tasks(dataset.num_classes, settings.num_tasks)
+    if are_random(settings.tasks):
+        return random_tasks(settings.tasks, len(dataset.group_names), settings.seed)
+    if settings.tasks:
+        return parse_tasks(settings.tasks)
+    return default_tasks(settings.dataset, settings.num_tasks, dataset.num_classes)
 
 
 def _num_malicious(settings: FederationSettings) -> int:

@@ -18,6 +18,7 @@ PAPER_MODELS = {
     "mnist": "logistic-regression",
     "rotated-mnist": "mlp",  # IFCA's own experiment
     "fashion-mnist": "mlp",
+    "femnist": "leaf-cnn",
 }
 
 
@@ -82,11 +83,34 @@ def cnn(shape: ImageShape, num_classes: int) -> nn.Module:
     )
 
 
+def leaf_cnn(shape: ImageShape, num_classes: int) -> nn.Module:
+    """Return LEAF's CNN for FEMNIST (FLT, scenario 3): two padded 5×5 convolutions, 2048-C.
+
+    Each has a 2×2 max-pool after it; they have 32 and 64 channels.
+    """
+    channels, height, width = shape
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 32, 5, padding="same"),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(32, 64, 5, padding="same"),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(64 * (height // 4) * (width // 4), 2048),
+            relu3=nn.ReLU(),
+            output=nn.Linear(2048, num_classes),
+        )
+    )
+
+
 MODELS: dict[str, Callable[[ImageShape, int], nn.Module]] = {
     "logistic-regression": logistic_regression,
     "mlp": lambda shape, classes: perceptron(shape, classes, 200),
     "mlp-32": lambda shape, classes: perceptron(shape, classes, 32),
     "cnn": cnn,
+    "leaf-cnn": leaf_cnn,
 }
 
 

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Tasks = tuple[tuple[int, ...], ...]
-Kind = Literal["label", "quantity", "equal"]
-PARTITIONS: tuple[Kind, ...] = ("label", "quantity", "equal")
+Kind = Literal["label", "quantity", "equal", "power-law"]
+PARTITIONS: tuple[Kind, ...] = ("label", "quantity", "equal", "power-law")
 
 _MAX_DRAWS = 1000
 _SHARED_STREAM = 0x5A4ED
+_WRITERS_STREAM = 0x3217E
+_TEST_STREAM = 0x7E57
 
 # RCC-PFL, Table I.
 _MNIST: dict[int, Tasks] = {
@@ -60,8 +62,8 @@ class Partition:
     train : tuple of K NDArray[np.int64]
         Indices into the training set, own task and minority mixed, by client.
     test : tuple of K NDArray[np.int64]
-        Indices into the test set: every test image of the client's own task, or the client's own
-        share of all (`client_test`, `fl_core.federation`).
+        Indices into the test set: every test image of the client's own task, its own writer's, or
+        its share of all (`own_tests`).
     """
 
     tasks: Tasks
@@ -147,14 +149,15 @@ def make_partition(
     dirichlet_alpha: float = 2.0,
     minority: float = 0.05,
     min_samples: int = 20,
+    clients_per_task: Sequence[int] = (),
     seed: int = 0,
 ) -> Partition:
     """Spread the training images over the clients (RCC-PFL, section V).
 
-    Clients are split as equally as possible over the tasks, in a random order. Each task's images
-    go to its clients, every image to exactly one of them; the images of a label that several tasks
-    share are first split evenly between these (FLT, scenario 2). Then each client also gets
-    `minority` times its size from the other tasks' labels; only these may be held twice.
+    Clients are split as equally as possible over the tasks, or as told, in a random order. Each
+    task's images go to its clients, every image to exactly one of them; the images of a label that
+    several tasks share are first split evenly between these (FLT, scenario 2). Then each client
+    also gets `minority` times its size from the other tasks' labels; only these may be held twice.
 
     Parameters
     ----------
@@ -163,23 +166,29 @@ def make_partition(
         these all through.
     tasks : tuple of tuples of int
         Label sets; images of labels in none of them are not used.
-    kind : {"label", "quantity", "equal"}
+    kind : {"label", "quantity", "equal", "power-law"}
         `quantity`: one Dirichlet draw per task, so that sizes differ and the class mix does not;
         `label`: one draw per class, so that both differ; `equal`: no Dirichlet draw, a task's
         images are shuffled and dealt out, so that sizes differ by one image at most (FLT,
-        scenario 1; IFCA's rotated MNIST).
+        scenario 1; IFCA's rotated MNIST); `power-law`: each client of the task gets `min_samples`
+        of these, and the r-th in a random order, from 1, a part of the rest proportional to 1/r
+        (FLT, scenario 4, which gives no exponent).
     dirichlet_alpha : float
-        Dirichlet concentration, > 0; not used by `equal`.
+        Dirichlet concentration, > 0; not used by `equal` and `power-law`.
     minority : float
         Share of extra images from other tasks, >= 0.
     min_samples : int
-        Dirichlet shares are drawn again until every client has this many images of its own task.
+        Dirichlet shares are drawn again until every client has this many images of its own task;
+        1 at least.
+    clients_per_task : sequence of int, optional
+        How many clients each task has (MT-HFL: 5, 3 and 2).
 
     Raises
     ------
     ValueError
-        If a label is absent from the data, there are fewer clients than tasks, or no draw, or no
-        equal share, reaches `min_samples`.
+        If a label is absent from the data, there are fewer clients than tasks, `clients_per_task`
+        are not those of so many tasks and clients, or no draw, or no equal share, reaches
+        `min_samples`.
     """
     _check_labels(tasks, train_labels, "training")
     _check_labels(tasks, test_labels, "test")
@@ -189,14 +198,16 @@ def make_partition(
             f"client; use at least {len(tasks)} clients or set num-tasks to {num_clients} or less."
         )
     rng = np.random.default_rng([seed, 0x5EED])
-    client_tasks = rng.permutation(np.arange(num_clients) % len(tasks))
+    sizes = _sizes(clients_per_task, len(tasks), num_clients)
+    in_turn = [t for turn in range(max(sizes)) for t, size in enumerate(sizes) if turn < size]
+    client_tasks = rng.permutation(np.array(in_turn))
     train: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * num_clients
     for t, (task, groups) in enumerate(
         zip(tasks, _by_label(train_labels, tasks, seed), strict=True)
     ):
         members = np.flatnonzero(client_tasks == t)
-        if kind == "equal":
-            shares = _deal(groups, task, len(members), min_samples, rng)
+        if kind in ("equal", "power-law"):
+            shares = _deal(groups, task, len(members), kind, min_samples, rng)
         else:
             shares = _draw_shares(
                 groups, task, len(members), kind, dirichlet_alpha, min_samples, rng
@@ -215,6 +226,58 @@ def make_partition(
     test_of = [np.flatnonzero(np.isin(test_labels, task)) for task in tasks]
     test = tuple(test_of[t] for t in client_tasks)
     return Partition(tasks, client_tasks.astype(np.int64), tuple(train), test)
+
+
+def _sizes(clients_per_task: Sequence[int], num_tasks: int, num_clients: int) -> Sequence[int]:
+    """Return how many clients each task has; the first get one more where needed."""
+    if not clients_per_task:
+        return [len(part) for part in np.array_split(np.arange(num_clients), num_tasks)]
+    given, clients = len(clients_per_task), sum(clients_per_task)
+    if (given, clients) != (num_tasks, num_clients):
+        raise ValueError(
+            f"clients-per-task is {','.join(map(str, clients_per_task))}, which is {clients} "
+            f"clients of {given} tasks, but num-clients is {num_clients} and there are "
+            f"{num_tasks} tasks: both must agree."
+        )
+    return clients_per_task
+
+
+def writer_partition(
+    train_writers: NDArray[np.int64],
+    test_writers: NDArray[np.int64],
+    num_clients: int,
+    *,
+    min_samples: int = 20,
+    seed: int = 0,
+) -> Partition:
+    """Give each client the images of one writer, drawn by the seed; all have one task.
+
+    Parameters
+    ----------
+    train_writers, test_writers : NDArray[np.int64], shapes (n,) and (m,)
+        Who wrote each image.
+    min_samples : int
+        Only writers of so many training images are drawn.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer such writers than clients.
+    """
+    writers = np.flatnonzero(np.bincount(train_writers) >= max(min_samples, 1))
+    if len(writers) < num_clients:
+        raise ValueError(
+            f"num-clients is {num_clients}, but only {len(writers)} writers have {min_samples} "
+            "training images (min-samples): use fewer clients, or lower min-samples."
+        )
+    rng = np.random.default_rng([seed, _WRITERS_STREAM])
+    drawn = np.sort(rng.choice(writers, size=num_clients, replace=False)).tolist()
+    return Partition(
+        (tuple(drawn),),
+        np.zeros(num_clients, np.int64),
+        tuple(np.flatnonzero(train_writers == writer) for writer in drawn),
+        tuple(np.flatnonzero(test_writers == writer) for writer in drawn),
+    )
 
 
 def _labels_of_others(tasks: Tasks, own: int) -> tuple[int, ...]:
@@ -246,19 +309,27 @@ def _deal(
     groups: Sequence[NDArray[np.int64]],
     task: Sequence[int],
     num_clients: int,
+    kind: Kind,
     min_samples: int,
     rng: np.random.Generator,
 ) -> list[NDArray[np.int64]]:
-    """Shuffle one task's images and deal them out; the first clients get one more where needed."""
+    """Shuffle one task's images and deal them out, evenly or by a power law."""
     images = np.concatenate(groups)
-    fewest = len(images) // num_clients
-    if fewest < max(min_samples, 1):
+    fewest, floor = len(images) // num_clients, max(min_samples, 1)
+    if fewest < floor:
         raise ValueError(
             f"min-samples is {min_samples}, but the {len(images)} images of task {list(task)}, "
             f"dealt out evenly to {num_clients} clients, are {fewest} for some of them: use fewer "
             "clients, or lower min-samples."
         )
-    return np.array_split(rng.permutation(images), num_clients)
+    images = rng.permutation(images)
+    if kind == "equal":
+        return np.array_split(images, num_clients)
+    ranks = np.arange(1, num_clients + 1)
+    shares = np.cumsum(1 / ranks) / np.sum(1 / ranks)
+    cuts = floor * ranks + np.round(shares * (len(images) - floor * num_clients)).astype(np.int64)
+    pieces = np.split(images, cuts[:-1])
+    return [pieces[rank] for rank in rng.permutation(num_clients)]
 
 
 def _draw_shares(
@@ -288,3 +359,29 @@ def _draw_shares(
         f"{list(task)} always had fewer of its {available} images: lower min-samples or the number "
         f"of clients, or raise dirichlet-alpha (now {alpha:g})."
     )
+
+
+def own_tests(
+    train_groups: NDArray[np.int64],
+    test_groups: NDArray[np.int64],
+    train: Sequence[NDArray[np.int64]],
+    seed: int,
+) -> tuple[NDArray[np.int64], ...]:
+    """Draw for each client test images with the mix of classes of its training images.
+
+    As many as there can be: with n_c training images and m_c test images of class c, the client
+    gets n_c · min over c of m_c / n_c of class c, rounded, and so all m_c of the scarcest. Classes
+    are true ones, those of the minority included; of a data set with groups, its groups.
+    """
+    drawn = []
+    for client, indices in enumerate(train):
+        rng = np.random.default_rng([seed, client, _TEST_STREAM])
+        classes, counts = np.unique(train_groups[indices], return_counts=True)
+        of_class = [np.flatnonzero(test_groups == c) for c in classes]
+        share = min(len(own) / n for own, n in zip(of_class, counts, strict=True))
+        mixed = [
+            rng.choice(own, size=round(share * n), replace=False)
+            for own, n in zip(of_class, counts.tolist(), strict=True)
+        ]
+        drawn.append(np.sort(np.concatenate(mixed)))
+    return tuple(drawn)

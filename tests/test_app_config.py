@@ -148,6 +148,13 @@ def test_the_readme_shows_the_table_of_the_committed_run():
         ("num-clusters", 0, "num-clusters is 0, but it must be a whole number of at least 1, or"),
         ("num-clusters", "many", 'or "auto" or "num-tasks" or "elbow" or "silhouette"'),
         ("tasks", "0,1|1,1", "label 1 stands twice"),
+        (
+            "tasks",
+            "random:0",
+            'number of labels in tasks is "0", but it must be a',
+        ),
+        ("clients-per-task", "5,0", "numbers of at least 1 by commas"),
+        ("clients-per-task", "5,three", "numbers of at least 1 by commas"),
         ("partition", "even", 'partition is "even", but it must be one of label, quantity, equal'),
         ("dirichlet-alpha", 0, "dirichlet-alpha is 0, but it must be a number above 0"),
         ("dirichlet-alpha", float("inf"), "dirichlet-alpha is inf"),

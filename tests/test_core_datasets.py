@@ -22,16 +22,17 @@ from torchvision import datasets as tv
 
 from fl_core import image_folder
 from fl_core.datasets import (
-    CIFAR10_TAR,
-    DATASETS,
+    JOINABLE,
     Dataset,
     Groups,
     cache_dir,
+    joined,
     load_dataset,
     resolve_data_dir,
     rotated,
 )
 from fl_core.image_folder import read_image_folder
+from fl_core.published import CIFAR10_TAR
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 CIFAR10_CLASSES = (
@@ -313,7 +314,60 @@ def test_cifar100_has_its_fine_labels(monkeypatch, tmp_path):
     assert data.test_labels.tolist() == list(range(10))
 
 
-@pytest.mark.parametrize("name", sorted({*DATASETS} - {"mnist-5k", "rotated-mnist", "folder"}))
+# Joined
+
+
+def small(name, classes, side=2):
+    images = torch.arange(len(classes)).byte()[:, None, None, None].repeat(1, 1, side, side)
+    labels = torch.arange(len(classes))
+    return Dataset(name, images, labels, images + 100, labels, classes)
+
+
+def test_by_hand_the_classes_of_the_second_come_after_those_of_the_first():
+    both = joined(small("mnist", ("0", "1", "2")), small("letters", ("1", "a")))
+    assert both.name == "mnist+letters"
+    assert both.class_names == ("0", "1", "2", "1 (letters)", "a")
+    assert both.train_labels.tolist() == both.test_labels.tolist() == [0, 1, 2, 3, 4]
+    assert both.train_images[:, 0, 0, 0].tolist() == [0, 1, 2, 0, 1]
+    assert both.test_images[:, 0, 0, 0].tolist() == [100, 101, 102, 100, 101]
+
+
+def test_images_of_two_shapes_are_not_joined():
+    with pytest.raises(ValueError, match=r"mnist\+other.*one shape, .* 1×2×2 and 1×3×3 \(channels"):
+        joined(small("mnist", ("a",)), small("other", ("b",), side=3))
+
+
+def test_cifar10_and_cifar100_are_joined_by_name(monkeypatch, tmp_path):
+    hundred = tuple(f"class {i}" for i in range(100))
+    files = [("data_batch_1", "train_list"), ("test_batch", "test_list")]
+    write_cifar(monkeypatch, tv.CIFAR10, tmp_path, "labels", CIFAR10_CLASSES, files)
+    files = [("train", "train_list"), ("test", "test_list")]
+    write_cifar(monkeypatch, tv.CIFAR100, tmp_path, "fine_labels", hundred, files)
+    data = load_dataset("cifar10+cifar100", str(tmp_path), download=False)
+    assert data.class_names == CIFAR10_CLASSES + hundred
+    assert data.train_labels.tolist() == data.test_labels.tolist() == list(range(20))
+    with pytest.raises(ValueError, match="1×28×28 and 3×32×32"):
+        load_dataset("mnist-5k+cifar100", str(tmp_path), download=False)
+
+
+@pytest.mark.parametrize("name", ["mnist+folder", "mnist+mnist", "mnist+", "rotated-mnist+mnist"])
+def test_only_published_ones_are_joined(name):
+    with pytest.raises(ValueError, match="or published ones joined by"):
+        load_dataset(name)
+
+
+@needs("FashionMNIST/raw")
+def test_real_digits_and_clothes():
+    data = load_dataset("mnist-5k+fashion-mnist", REAL, seed=1, download=False)
+    digits = load_dataset("mnist-5k", seed=1)
+    assert torch.equal(data.train_images[:4000], digits.train_images)
+    assert len(data.train_labels) == 64_000
+    assert data.num_classes == 20
+    assert data.class_names[9:11] == ("9", "T-shirt/top")
+    assert torch.bincount(data.test_labels).tolist() == [100] * 10 + [1000] * 10
+
+
+@pytest.mark.parametrize("name", sorted({*JOINABLE} - {"mnist-5k"}))
 def test_without_files_and_network_one_sentence_says_what_to_do(tmp_path, name):
     with pytest.raises(OSError, match="no network") as caught:
         load_dataset(name, str(tmp_path / "data"))

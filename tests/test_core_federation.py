@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fl_core import federation as module
 from fl_core.datasets import Dataset, load_dataset, rotated
 from fl_core.federation import FederationSettings, simulate_federation
-from fl_core.partition import ROTATIONS, Partition
+from fl_core.partition import ROTATIONS, Partition, own_tests
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 SETTINGS = FederationSettings(
@@ -83,10 +83,11 @@ def test_by_hand_a_client_is_tested_on_its_own_mix_of_classes():
     train = np.concatenate([np.arange(label, 10 * n, 10) for label, n in ((0, 6), (1, 4), (2, 2))])
     all_of_task = np.flatnonzero(np.arange(30) % 10 < 3)
     partition = Partition(((0, 1, 2),), np.zeros(1, np.int64), (train,), (all_of_task,))
-    (drawn,) = module._own_tests(toy(), partition, seed=0)
+    groups = toy().train_groups.numpy(), toy().test_groups.numpy()
+    (drawn,) = own_tests(*groups, partition.train, seed=0)
     assert np.bincount(drawn % 10).tolist() == [3, 2, 1]
     assert len(set(drawn.tolist())) == 6
-    others = [module._own_tests(toy(), partition, seed)[0].tolist() for seed in range(9)]
+    others = [own_tests(*groups, partition.train, seed)[0].tolist() for seed in range(9)]
     assert others[0] == drawn.tolist()
     assert len(set(map(tuple, others))) > 1
 
@@ -306,6 +307,18 @@ def test_the_seed_decides_who_they_are():
     assert len({who(seed) for seed in range(10)}) > 8
 
 
+def test_tasks_of_different_sizes_are_the_ones_that_events_are_spread_over():
+    made = federation(clients_per_task="7,3", newcomers=4, newcomer_round=2)
+    assert np.bincount(made.partition.client_tasks).tolist() == [7, 3]
+    assert np.bincount(made.partition.client_tasks[list(made.newcomers)]).tolist() == [2, 2]
+
+
+def test_random_tasks_are_drawn_by_the_seed():
+    first, other = (federation(tasks="random:4", seed=seed).partition.tasks for seed in (0, 1))
+    assert [len(task) for task in first] == [4, 4, 2]
+    assert first != other
+
+
 # Groups
 
 
@@ -342,6 +355,58 @@ def test_tasks_over_groups_may_be_given():
 def test_rotations_and_noise_do_not_go_together():
     with pytest.raises(ValueError, match=r'noise is "class-dependent".*same labels: set noise to'):
         federation(dataset="rotated-mnist", num_tasks=4, noise="class-dependent")
+
+
+# Concept shift
+
+
+def test_under_concept_shift_all_have_all_classes_and_tasks_name_them_differently():
+    made = federation(shift="concept", num_clients=4)
+    truth = toy().train_labels
+    called = []
+    for c in range(4):
+        labels, indices = made.training_data(c)[1], torch.from_numpy(made.partition.train[c])
+        assert len(labels) == 60  # 240 images / 4 clients
+        assert set(truth[indices].tolist()) == set(range(10))
+        called.append({y: labels[truth[indices] == y].unique().item() for y in range(10)})
+        assert len(set(called[c].values())) == 10
+        test_images, test_labels = made.test_data(c)
+        assert len(test_images) == 30
+        assert test_labels[:10].tolist() == [called[c][y] for y in range(10)]
+    tasks = made.partition.client_tasks
+    for c, other in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]:
+        same = [called[c][y] == called[other][y] for y in range(10)]
+        assert all(same) if tasks[c] == tasks[other] else not any(same)
+    assert called[int(np.flatnonzero(tasks == 0)[0])] == {y: y for y in range(10)}
+
+
+def test_a_minority_is_named_as_another_task_names_it():
+    plain = federation(shift="concept", num_clients=2)
+    made = federation(shift="concept", num_clients=2, minority=0.5)
+    assert torch.equal(made.dataset.train_labels, plain.dataset.train_labels)
+    for c, task in enumerate(made.partition.client_tasks):
+        groups = made.dataset.train_groups[torch.from_numpy(made.partition.train[c])] // 10
+        assert np.bincount(groups, minlength=2)[[task, 1 - task]].tolist() == [120, 60]
+
+
+def test_after_a_drift_labels_mean_something_else():
+    made = federation(shift="concept", drift_clients=2, drift_round=1)
+    for c in made.drifters:
+        assert (made.test_data(c)[1] != made.test_data(c, 1)[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tasks": "0,1|2,3"}, 'tasks is "0,1.*leave tasks empty'),
+        ({"dataset": "rotated-mnist"}, "rotated-mnist has tasks of its own"),
+        ({"noise": "class-independent"}, "all tasks have the same labels: set noise to none"),
+        ({"num_tasks": 11, "num_clients": 11}, "num-tasks is 11, .*choose 1 to 10"),
+    ],
+)
+def test_what_does_not_go_with_concept_shift(options, message):
+    with pytest.raises(ValueError, match=message):
+        federation(shift="concept", **options)
 
 
 # Real images

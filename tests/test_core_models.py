@@ -34,6 +34,14 @@ def test_any_image_shape_works(name, shape):
     assert build_model(name, shape, 47, seed=0)(torch.zeros(1, *shape)).shape == (1, 47)
 
 
+def test_by_hand_leafs_cnn():
+    """5×5 kernels, 32 and 64 channels, 28 / 2 / 2 = 7: 7·7·64 = 3136 -> 2048 -> 62."""
+    model = build_model("leaf-cnn", (1, 28, 28), 62, seed=0)
+    weights = 25 * 32 + 25 * 32 * 64 + 3136 * 2048 + 2048 * 62
+    assert parameters(model) == weights + 32 + 64 + 2048 + 62 == 6_603_710
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 62)
+
+
 def test_images_too_small_for_the_cnn():
     with pytest.raises(ValueError, match=r"model is cnn, but the images are 8×8.*use mlp"):
         build_model("cnn", (1, 8, 8), 10, seed=0)

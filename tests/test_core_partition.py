@@ -11,6 +11,7 @@ from fl_core.partition import (
     make_partition,
     parse_tasks,
 )
+from fl_core.tasks import random_tasks
 
 LABELS = np.repeat(np.arange(10), 300)
 TEST_LABELS = np.repeat(np.arange(10), 20)
@@ -122,6 +123,55 @@ def test_an_equal_share_below_the_floor_is_refused():
         make_partition(np.arange(4), np.arange(4), ((0, 1), (2, 3)), 6, kind="equal", min_samples=1)
 
 
+def test_by_hand_a_power_law():
+    """300 images, 10 for each of 3 clients, and 270 by 6 : 3 : 2 of 11."""
+    part = partition(
+        tasks=((4,),), num_clients=3, kind="power-law", min_samples=10, minority=0.0, seed=2
+    )
+    assert sorted(map(len, part.train)) == [10 + 49, 10 + 74, 10 + 147]
+    assert np.array_equal(np.sort(np.concatenate(part.train)), np.arange(1200, 1500))
+
+
+def test_a_power_law_falls_upon_another_client_by_the_seed_and_leaves_the_floor():
+    largest = set()
+    for seed in range(20):
+        part = partition(
+            tasks=((4,),), num_clients=4, kind="power-law", min_samples=75, minority=0.0, seed=seed
+        )
+        assert {len(own) for own in part.train} == {75}  # nothing is left to be uneven
+        part = partition(tasks=((4,),), num_clients=4, kind="power-law", minority=0.0, seed=seed)
+        largest.add(int(np.argmax([len(own) for own in part.train])))
+    assert largest == {0, 1, 2, 3}
+    with pytest.raises(ValueError, match="min-samples is 76, but the 300 images"):
+        partition(tasks=((4,),), num_clients=4, kind="power-law", min_samples=76)
+
+
+def test_flts_scenario_4():
+    """Ten clusters of five of EMNIST's 47 classes, the last of two; 2,400 clients."""
+    labels = np.repeat(np.arange(47), 2400)
+    tasks = random_tasks("random:5", 47, seed=3)
+    assert [len(task) for task in tasks] == [5] * 9 + [2]
+    assert sorted(label for task in tasks for label in task) == list(range(47))
+    part = make_partition(
+        labels, np.arange(47), tasks, 2400, kind="power-law", minority=0.0, min_samples=20
+    )
+    assert np.bincount(part.client_tasks).tolist() == [240] * 10
+    sizes = np.array([len(own) for own in part.train])
+    assert sizes.sum() == 112_800
+    # The rest of a cluster is 12,000 - 240 · 20 = 7,200; 1 + 1/2 + … + 1/240 is 6.06.
+    assert sizes.max() == 20 + round(7200 / np.sum(1 / np.arange(1, 241)))
+    assert set(sizes[part.client_tasks == 9]) == {20}  # 4,800 / 240
+
+
+def test_random_tasks_depend_on_the_seed():
+    assert (
+        random_tasks("random:5", 47, 0)
+        == random_tasks("random:5", 47, 0)
+        != random_tasks("random:5", 47, 1)
+    )
+    assert random_tasks("random:20", 3, 0) == ((0, 1, 2),)
+
+
 @pytest.mark.parametrize("kind", PARTITIONS)
 def test_a_shared_class_is_split_evenly_between_its_tasks(kind):
     part = partition(tasks=RING, num_clients=10, kind=kind, minority=0.1, seed=1, min_samples=5)
@@ -227,6 +277,34 @@ def test_tasks_that_name_absent_labels():
 def test_fewer_clients_than_tasks():
     with pytest.raises(ValueError, match="num-clients is 2, fewer than the 3 tasks"):
         partition(num_clients=2)
+
+
+def test_by_hand_each_task_has_the_clients_that_it_is_given():
+    """MT-HFL's clothes, shoes and bag: 5, 3 and 2 clients."""
+    tasks = ((0, 1, 2, 3, 4, 6), (5, 7, 9), (8,))
+    part = partition(tasks=tasks, num_clients=10, clients_per_task=(5, 3, 2), kind="equal")
+    assert np.bincount(part.client_tasks).tolist() == [5, 3, 2]
+    own = [len(own_samples(part, c)) for c in range(10)]
+    assert [own[c] for c in np.argsort(part.client_tasks, kind="stable")] == (
+        [360] * 5 + [300] * 3 + [150] * 2  # 1,800 / 5, 900 / 3 and 300 / 2
+    )
+
+
+def test_equal_numbers_of_clients_change_nothing():
+    plain, told = partition(seed=7), partition(seed=7, clients_per_task=(9, 8, 8))
+    assert np.array_equal(plain.client_tasks, told.client_tasks)
+    assert all(np.array_equal(a, b) for a, b in zip(plain.train, told.train, strict=True))
+
+
+@pytest.mark.parametrize("counts", [(13, 12), (9, 9, 8), (10, 5, 5, 5)])
+def test_numbers_of_clients_that_do_not_fit_are_refused(counts):
+    written = ",".join(map(str, counts))
+    with pytest.raises(
+        ValueError,
+        match=f"clients-per-task is {written}, which is {sum(counts)} clients of {len(counts)} "
+        "tasks, but num-clients is 25 and there are 3 tasks",
+    ):
+        partition(clients_per_task=counts)
 
 
 def test_default_tasks_are_the_papers_or_an_even_split():

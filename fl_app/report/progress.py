@@ -37,6 +37,10 @@ class Progress:
         )
         self._width = max(map(len, config.strategy))
         tasks = config.tasks or f"{config.num_tasks} tasks"
+        if config.shift == "concept":
+            tasks += " that disagree about labels"
+        elif config.partition == "writer":
+            tasks = "a writer each"
         events = "".join(
             f", {count} {what}"
             for count, what in (

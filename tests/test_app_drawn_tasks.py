@@ -1,0 +1,30 @@
+"""Tasks that are drawn by the seed, in the whole app."""
+
+from tests.app_runs import SGD, of_strategy, run
+
+
+def test_images_do_not_tell_who_means_what(tmp_path, capsys):
+    summary = run(
+        tmp_path / "out",
+        strategy="rcc-pfl,optimum",
+        clients=8,
+        num_tasks=2,
+        shift="concept",
+        num_server_rounds=2,
+        evaluate_every=2,
+        **SGD,
+    )
+    assert "mnist-5k on 8 clients, 2 tasks that disagree about labels," in capsys.readouterr().out
+    found, known = (of_strategy(summary, name) for name in ("rcc-pfl", "optimum"))
+    assert summary["config"]["num-tasks"] == 2
+    assert abs(found["ari"]) < 0.3
+    assert known["ari"] == 1
+    assert known["accuracy"] > found["accuracy"] + 0.2
+
+
+def test_random_tasks_are_told_as_they_were_asked_for(tmp_path):
+    options = {"tasks": "random:4", "strategy": "optimum", "num_server_rounds": 1}
+    summary = run(tmp_path / "out", clients=6, partition="power-law", **options)
+    assert summary["config"]["tasks"] == "random:4"
+    assert summary["config"]["num-tasks"] == 3  # 4 + 4 + 2 digits
+    assert sorted(summary["runs"][0]["tasks"]) == [0, 0, 1, 1, 2, 2]

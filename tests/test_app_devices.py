@@ -22,6 +22,8 @@ from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import OPTIONS, Devices, groups, run
 from tests.toy_app import fail, with_arrays
 
+pytestmark = pytest.mark.slow  # each a run or two, half a minute together
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
@@ -348,7 +350,6 @@ def test_strategies_that_need_the_tasks_are_refused(strategy):
         parse_config({**DEFAULTS, **OPTIONS, "strategy": strategy})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy", ["flt", "mt-hfl", "fedhc", "ifca", "fedsem", "cfl", "pca-km-hc", "local"]
 )
@@ -477,7 +478,6 @@ HUGE = b"\x93NUMPY\x01\x00v\x00" + (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("data", [npz(), b"PK\x03\x04junk", HUGE, b""], ids=range(4))
 @pytest.mark.parametrize(
     ("kind", "name"), [("train", "output.bias"), ("query.spectrum", "eigenvectors")]
@@ -584,7 +584,6 @@ def test_every_strategy_begins_with_the_devices_that_are_there(tmp_path):
 NAMES = {"another kind": 7, "empty": "", "not printable": "a\nb", "too long": "x" * 101}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [None, *NAMES.values()], ids=["none", *NAMES])
 def test_a_device_without_a_name_that_can_be_used_is_left_out_for_good(tmp_path, name, caplog):
     """Whatever number it says it is."""

@@ -74,6 +74,7 @@ def test_lengths_show_that_an_update_was_blown_up(tmp_path):
     assert single["accuracy"] < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "isolated"), [("num-tasks", 0), ("auto", 1)])
 def test_random_eigenvectors_do_not_disturb_the_grouping_of_the_honest(tmp_path, number, isolated):
     """With a given number of clusters, liars end up in some of them; they train honestly."""

@@ -21,7 +21,7 @@ from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import NumClusters, agglomerate_distances, canonical_labels
 from strategies.rounds import Clusters, Round
-from strategies.updates import cosine_similarities, update_vector
+from strategies.updates import cosine_similarities, direction_distances, update_vector
 
 Distance = Literal["cosine", "euclidean"]
 Reference = Literal["initial", "received"]
@@ -100,7 +100,7 @@ class UpdateClustering(Clustering):
         if self.distance == "euclidean":
             distances = squareform(pdist(vectors))
         else:
-            distances = np.sqrt(2 * (1 - similarity))
+            distances = direction_distances(similarity)
         rest = np.flatnonzero(~odd)
         number = self.num_clusters
         grouping = agglomerate_distances(
@@ -110,11 +110,13 @@ class UpdateClustering(Clustering):
         )
         labels = len(clients) + np.arange(len(clients))  # each alone, but for those grouped
         labels[rest] = grouping.labels
+        merges = grouping.merges
+        if odd.any():  # a picture shows the tree of all
+            merges = agglomerate_distances(distances, 1, "ward").merges
         found = Clusters(
             dict(zip(clients, canonical_labels(labels).tolist(), strict=True)),
             similarity=similarity,
-            # A picture shows the tree of all.
-            merges=agglomerate_distances(distances, 1, "ward").merges,
+            merges=merges,
             compared=tuple(clients),
             measure="cosine of updates",
         )

@@ -23,7 +23,7 @@ from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate_distances
 from strategies.rounds import Clusters, Round
-from strategies.updates import cosine_similarities, update_vector
+from strategies.updates import cosine_similarities, direction_distances, update_vector
 
 Float64 = NDArray[np.float64]
 DrawModel = Callable[[int], NDArrays]
@@ -188,7 +188,7 @@ class LossClustering(Clustering):
         if self.initial_models == "drawn" or state.number > 1:
             return state.clusters
         vectors = np.stack([update_vector(update) for update in state.updates])
-        distances = np.sqrt(2 * (1 - cosine_similarities(vectors)))
+        distances = direction_distances(cosine_similarities(vectors))
         labels = agglomerate_distances(distances, self.num_clusters, "ward").labels
         found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
         return Clusters({**state.clusters.of_client, **found}, self.num_clusters)

@@ -34,3 +34,9 @@ def cosine_similarities(vectors: Float64) -> Float64:
     units = directions(vectors)
     similarities: Float64 = np.clip(units @ units.T, -1, 1)
     return similarities
+
+
+def direction_distances(similarities: Float64) -> Float64:
+    """Return ‖u_i − u_j‖ = √(2(1 − cos)) of unit vectors, shape (n, n), for Ward's method."""
+    distances: Float64 = np.sqrt(2 * (1 - similarities))
+    return distances

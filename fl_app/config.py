@@ -117,9 +117,9 @@ class Config(
         "`silhouette` for `fedhc`",
     )
     weighted_mean: bool | None = option(
-        AS_PAPER,
+        False,
         or_none(BOOLEAN, AS_PAPER),
-        "weight clients by their number of images; `paper`: as the strategy's paper does",
+        "weight clients by their number of images; `paper`: as each strategy's paper does",
     )
     repeats: int = option(1, COUNT, "how many seeds, from `seed` on")
     seed: int = option(

@@ -50,12 +50,12 @@ class System:
     paper: str = ""
 
     def halves(
-        self, *arguments: Any, weighted_mean: bool | None = None, **named: Any
+        self, *arguments: Any, weighted_mean: bool | None = False, **named: Any
     ) -> tuple[Clustering, Aggregation]:
         """Build the clustering and the aggregation.
 
         Arguments are the clustering's; named ones that the aggregation takes are the aggregation's.
-        `weighted_mean` is by default as the paper has it. A TypeError says that neither takes an
+        `weighted_mean` None is as the paper has it. A TypeError says that neither takes an
         argument, or that one is missing.
         """
         cluster: Callable[..., Clustering] = self.clustering
@@ -119,13 +119,14 @@ class _Named(ClusteredStrategy):
     *arguments, **named
         What the clustering takes; by name only, what the aggregation and `ClusteredStrategy` take.
         `seed` is the clustering's, too.
-    weighted_mean : bool, optional
-        Weight clients by their number of samples; by default, as the paper does.
+    weighted_mean : bool or None
+        Weight clients by their number of samples; None: as the paper does. By default all systems
+        weight clients alike, so that a comparison shows nothing but what is compared.
     """
 
     system: str
 
-    def __init__(self, *arguments: Any, weighted_mean: bool | None = None, **named: Any) -> None:
+    def __init__(self, *arguments: Any, weighted_mean: bool | None = False, **named: Any) -> None:
         system = SYSTEMS[self.system]
         keywords = [field.name for field in fields(ClusteredStrategy) if field.kw_only]
         options = {name: named.pop(name) for name in keywords if name in named}
@@ -166,7 +167,7 @@ class Flt(_Named):
 
 
 class FedHC(_Named):
-    """FedHC: Ward's clusters of update directions in every round, means weighted by samples."""
+    """FedHC: Ward's clusters of update directions in every round."""
 
     system = "fedhc"
 

@@ -38,7 +38,8 @@ class LpsGps(Aggregation):
     common_layers : tuple of str
         Names of modules: `conv1` stands for all parameters and buffers below it.
     weighted : bool
-        Whether the LPSs weight clients by their number of samples, as FedAvg does.
+        Whether clients count by their number of samples, as in the paper, or alike; at the GPS,
+        an LPS counts as much as its clients that have trained.
     """
 
     name: ClassVar[str] = "lps-gps"
@@ -62,13 +63,17 @@ class LpsGps(Aggregation):
         """
         names = self._common(state.models[0])
         models = ClusterMean(self.weighted)(state)
-        samples = [
-            sum(state.num_examples.get(client, 0) for client in state.clusters.members(cluster))
+        weights = [
+            sum(
+                state.num_examples[client] if self.weighted else 1
+                for client in state.clusters.members(cluster)
+                if client in state.num_examples
+            )
             for cluster in range(len(models))
         ]
-        if not names or state.number % self.local_rounds or not sum(samples):
+        if not names or state.number % self.local_rounds or not sum(weights):
             return models
-        shared = mean_model([{n: model[n] for n in names} for model in models], samples)
+        shared = mean_model([{n: model[n] for n in names} for model in models], weights)
         return [{**model, **shared} for model in models]
 
     def bytes_between_servers(self, state: Round) -> int:

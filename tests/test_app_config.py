@@ -240,7 +240,7 @@ def test_numbers_may_come_as_text_or_as_the_other_kind():
         ("strategy=rcc-pfl,single", ("strategy", "rcc-pfl,single")),
         ("tasks=0,1|2,3", ("tasks", "0,1|2,3")),
         ('tasks="0,1|2,3"', ("tasks", "0,1|2,3")),
-        ("weighted-mean=true", ("weighted-mean", "true")),
+        ("weighted-mean=true", ("weighted-mean", True)),
         ("learning-rate=5e-5", ("learning-rate", 5e-5)),
         ("data-dir=/a/b=c", ("data-dir", "/a/b=c")),
         ("output-dir=2026-11-21", ("output-dir", "2026-11-21")),

@@ -164,7 +164,7 @@ def test_every_client_trains_in_the_first_round_and_a_newcomer_in_its_first():
 def test_by_hand_means_are_weighted_by_samples():
     # Clients 0 and 1 (10 and 20 images) go right, client 2 goes up: (1·10 + 4·20)/30 = 3.
     steps = {0: (1, 0), 1: (4, 0), 2: (2, 9)}
-    strategy = FedHC(2)
+    strategy = FedHC(2, weighted_mean=None)
     result = run(strategy, LocalGrid(toy_app(step=lambda c, t: steps[c]), 3))
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
     assert weights(result) == [3, 2]
@@ -175,7 +175,7 @@ def test_by_hand_clients_that_meet_in_a_cluster_leave_with_one_model():
     # with client 2, which is at (0, 8): (20·(4, 2) + 30·(0, 8))/50 = (1.6, 5.6).
     steps = {0: (4, 0), 1: (4, 0), 2: (0, 4)}
     turn = in_rounds(2, spoil=with_arrays(lambda a: a.update(w=np.array([4, 2], np.float32))))
-    strategy = FedHC(2, reference="received")
+    strategy = FedHC(2, reference="received", weighted_mean=None)
     app = toy_app(spoil={("train", 1): turn}, step=lambda c, t: steps[c])
     result = run(strategy, LocalGrid(app, 3), rounds=2)
     assert [groups(report.clusters) for report in strategy.reports] == [
@@ -193,7 +193,7 @@ def test_by_hand_a_new_cluster_in_which_nobody_trained_starts_from_what_its_clie
     steps = {0: (4, 0), 1: (4, 4), 2: (2, 4)}
     down = in_rounds(2, spoil=with_arrays(lambda a: a["w"].__setitem__(slice(None), (2.8, 0))))
     spoil = {("train", 0): in_rounds(2), ("train", 1): in_rounds(2), ("train", 2): down}
-    strategy = FedHC(2, reference="received")
+    strategy = FedHC(2, reference="received", weighted_mean=None)
     result = run(strategy, LocalGrid(toy_app(spoil=spoil, step=lambda c, t: steps[c]), 3), 2)
     assert [groups(report.clusters) for report in strategy.reports] == [
         [[0], [1, 2]],

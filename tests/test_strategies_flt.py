@@ -56,7 +56,7 @@ def asked_in(grid):
 
 def test_by_hand_case_2_fedavg_per_cluster():
     # Clients 0, 2 in one task with 10 and 30 images: (1·10 + 3·30)/40 = 2.5 a round; client 1: 2.
-    strategy = Flt(ENCODER, 2)
+    strategy = Flt(ENCODER, 2, weighted_mean=None)
     assert weights(run(strategy, LocalGrid(toy_app([0, 1, 0]), 3), rounds=2)) == [5, 4]
     assert strategy.clusters.neighbours == {0: {0, 2}, 1: {1}, 2: {0, 2}}
 
@@ -66,13 +66,14 @@ def test_by_hand_case_1_means_over_neighbours():
     # Round 1: (1·10 + 2·20)/30 = 5/3; (1·10 + 2·20 + 3·30)/60 = 7/3; (2·20 + 3·30)/50 = 13/5.
     # Then they train to 5/3 + 1 = 8/3, 7/3 + 2 = 13/3, 13/5 + 3 = 28/5.
     app = on_a_line(0, 0.8, 1.6)
-    first = run(Flt(ENCODER, graph=True, threshold=1), LocalGrid(app, 3))
+    paper = {"graph": True, "threshold": 1, "weighted_mean": None}
+    first = run(Flt(ENCODER, **paper), LocalGrid(app, 3))
     assert weights(first) == pytest.approx([5 / 3, 7 / 3, 13 / 5])
-    second = run(Flt(ENCODER, graph=True, threshold=1), LocalGrid(app, 3), rounds=2)
+    second = run(Flt(ENCODER, **paper), LocalGrid(app, 3), rounds=2)
     a, b, c = 8 / 3, 13 / 3, 28 / 5
     expected = [(10 * a + 20 * b) / 30, (10 * a + 20 * b + 30 * c) / 60, (20 * b + 30 * c) / 50]
     assert weights(second) == pytest.approx(expected)
-    plain = run(Flt(ENCODER, graph=True, threshold=1, weighted_mean=False), LocalGrid(app, 3))
+    plain = run(Flt(ENCODER, graph=True, threshold=1), LocalGrid(app, 3))
     assert weights(plain) == [1.5, 2, 2.5]
 
 
@@ -80,7 +81,7 @@ def test_by_hand_case_1_a_client_that_does_not_take_part_gets_its_neighbours_mea
     # Round 2 without client 1: its neighbours have but themselves, 5/3 + 1 = 8/3 and 13/5 + 3,
     # and it has them: (8/3·10 + 5.6·30)/40 = 4.867.
     app = on_a_line(0, 0.8, 1.6, spoil={("train", 1): in_rounds(2)})
-    strategy = Flt(ENCODER, graph=True, threshold=1)
+    strategy = Flt(ENCODER, graph=True, threshold=1, weighted_mean=None)
     assert weights(run(strategy, LocalGrid(app, 3), rounds=2)) == pytest.approx(
         [8 / 3, (80 / 3 + 168) / 40, 5.6]
     )
@@ -165,8 +166,8 @@ def test_clients_whose_data_have_changed_are_grouped_anew():
     strategy = Flt(ENCODER, 2)
     result = run(strategy, LocalGrid(toy_app([0, 1, 0], spoil), 3), rounds=2)
     assert [groups(r.clusters) for r in strategy.reports] == [[[0, 2], [1]], [[0], [1, 2]]]
-    # Client 0 goes on from 2.5; clients 1 and 2 from (2 + 2.5)/2 = 2.25, by (2·20 + 3·30)/50.
-    assert weights(result) == pytest.approx([3.5, 2.25 + 2.6])
+    # Client 0 goes on from (1 + 3)/2 = 2; clients 1 and 2 from (2 + 2)/2 = 2, by (2 + 3)/2.
+    assert weights(result) == pytest.approx([3, 4.5])
 
 
 def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):

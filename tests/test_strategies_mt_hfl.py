@@ -21,9 +21,10 @@ TWO_LAYERS = protocol.to_record(
 TASKS = [0, 1, 0]
 
 
-def after(rounds, *, layers=("conv",), tasks=TASKS, **options):
+def after(rounds, *, layers=("conv",), tasks=TASKS, weighted_mean=True, **options):
     """Return the models, and the strategy: LPS 0 has clients 0 and 2, LPS 1 has client 1."""
-    strategy = MtHfl(2, common_layers=layers, num_eigenvectors=3, **options)
+    options |= {"num_eigenvectors": 3, "weighted_mean": weighted_mean}
+    strategy = MtHfl(2, common_layers=layers, **options)
     result = run(strategy, LocalGrid(toy_app(tasks), len(tasks)), rounds, TWO_LAYERS)
     return [protocol.to_arrays(model) for model in protocol.unpack_models(result.arrays)], strategy
 
@@ -42,11 +43,18 @@ def test_by_hand_common_layers_are_averaged_with_the_samples_of_each_lps():
     assert [int(model["steps"]) for model in models] == [1, 1]
 
 
-def test_by_hand_plain_means_at_the_lpss():
-    # (1 + 3)/2 = 2; the GPS goes by samples all the same: (2·40 + 2·20)/60 = 2.
+def test_by_hand_clients_that_count_alike():
+    # LPS 0: (1 + 3)/2 = 2, for two clients; GPS: (2·(2, 0) + 1·(2, 2))/3 = (2, 2/3).
     models, _ = after(1, weighted_mean=False)
     assert values(models, "head.w") == [[2, 0], [2, 2]]
     assert np.allclose(values(models, "conv.w"), [[2, 2 / 3]] * 2)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_all_layers_common_is_one_model_whatever_the_weights(weighted):
+    models, _ = after(1, layers=("conv", "head"), weighted_mean=weighted)
+    mean = 7 / 3 if weighted else 2  # (10 + 2·20 + 3·30)/60, or (1 + 2 + 3)/3
+    assert np.allclose(values(models, "head.w"), [[mean, 2 / 3]] * 2)
 
 
 def test_by_hand_lpss_exchange_after_every_so_many_local_rounds():

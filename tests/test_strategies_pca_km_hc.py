@@ -31,7 +31,7 @@ def test_by_hand_the_distance_is_that_of_the_closest_centroids():
     assert np.allclose(strategy.clusters.similarity, 1 / (1 + distances))
     # Average linkage: 1, and then (√202 + √185)/2.
     assert np.allclose(strategy.clusters.merges[:, 2], [1, (np.sqrt(202) + np.sqrt(185)) / 2])
-    assert weights(result) == [2.5, 2]  # by samples: (1·10 + 3·30)/40
+    assert weights(result) == [2, 2]  # (1 + 3)/2
 
 
 def test_the_linkage_is_an_option():

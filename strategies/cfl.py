@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fl_core.options import COUNT, POSITIVE, number, option, or_none
+from fl_core.options import COUNT, POSITIVE, number, one_of, option, or_none
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate, canonical_labels
@@ -26,22 +26,26 @@ class RecursiveBipartition(Clustering):
 
     A cluster is split when ‖mean of updates‖ < ε₁, so it is near a stationary point of its
     clients' common objective, while max ‖update‖ > ε₂, so the point does not suit all of them. The
-    two parts are those with the lowest maximal cosine similarity across, which single linkage
-    finds. The paper advises thresholds in proportion to the longest mean update seen; they are
-    given that way here, and so fit any model and learning rate.
-
-    Both, `mean_norm` and `max_norm`, are shares of the longest mean update of any cluster so far.
+    paper's two parts are those with the lowest maximal cosine similarity across, which single
+    linkage finds; its authors' code takes complete linkage. With noisy labels both tend to cut
+    single clients off, and average linkage, the default, does so least. The paper advises
+    thresholds in proportion to the longest mean update seen; they are given that way here, and so
+    fit any model and learning rate.
 
     Attributes
     ----------
     mean_norm, max_norm : float
-        ε₁ and ε₂.
+        ε₁ and ε₂, as shares of the longest mean update of any cluster so far.
+    linkage : str
+        How the two parts are found: "single", as in the paper; "complete", as in its authors' code;
+        "average".
     gamma_max : float or None
         γ_max, how far a client's gradient may be from its group's, relative to the latter's length:
         the two parts must differ by more, √((1 − α)/2) > γ_max, where α is the highest cosine
         between a client of one and a client of the other (section V). None: no such test.
     min_size : int
-        Clients that each part must have at least. Ours, not the paper's.
+        Clients that each part must have at least; a cluster whose parts would be smaller stays
+        together until another round says otherwise. Ours, not the paper's.
     """
 
     name: ClassVar[str] = "bipartition"
@@ -52,10 +56,16 @@ class RecursiveBipartition(Clustering):
         key="cfl-mean-norm",
     )
     max_norm: float = option(
-        1.0,
+        0.7,
         number(float, 0),
         "and some client's update is above this share of it",
         key="cfl-max-norm",
+    )
+    linkage: str = option(
+        "average",
+        one_of(("average", "complete", "single")),
+        "how the two parts are found; `single`: the paper's way; `complete`: its authors' code's",
+        key="cfl-linkage",
     )
     gamma_max: float | None = option(
         "never",
@@ -64,7 +74,7 @@ class RecursiveBipartition(Clustering):
         key="cfl-gamma-max",
     )
     min_size: int = option(
-        1, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
+        5, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
     )
     _longest: float = learnt(float)
 
@@ -99,7 +109,7 @@ class RecursiveBipartition(Clustering):
         if mean >= self.mean_norm * self._longest or longest <= self.max_norm * self._longest:
             return []
         similarities = cosine_similarities(vectors)
-        labels = agglomerate(similarities, 2, "single").labels
+        labels = agglomerate(similarities, 2, self.linkage).labels
         sizes = np.bincount(labels)
         across = similarities[labels == 0][:, labels == 1].max()
         if sizes.min() < self.min_size or (

@@ -90,7 +90,7 @@ def test_every_argument_of_a_name_is_an_option_or_found():
         ({"num-eigenvectors": 5}, "spectral", {"num_eigenvectors": 5}),
         ({"stop-reassociation": 2}, "loss", {"stop_after": 2, "enforce": False}),
         ({"stop-reassociation": 2}, "loss-inhabited", {"stop_after": 2, "enforce": True}),
-        ({"cfl-mean-norm": 0.3}, "bipartition", {"mean_norm": 0.3, "max_norm": 1.0}),
+        ({"cfl-mean-norm": 0.3}, "bipartition", {"mean_norm": 0.3, "max_norm": 0.7}),
         ({"num-components": 7, "linkage": "ward"}, "linear-signature", {"num_components": 7}),
         ({"drift-clients": 2, "drift-round": 3}, "tasks", {}),
     ],

@@ -46,6 +46,11 @@ def accuracies(names, seeds, clients):
     return {name: rng.uniform(0.6, 1.0, (seeds, clients)) for name in names}
 
 
+def costs(names, seeds):
+    rng = np.random.default_rng(seeds)
+    return {n: (rng.choice([25.0, 51.0], seeds), rng.uniform(0.7, 0.97, seeds)) for n in names}
+
+
 def labels(clients, classes):
     """Return counts with noise, counts without and tasks."""
     rng = np.random.default_rng(clients)

@@ -54,6 +54,7 @@ def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tm
         "summary.json",
         "metrics.csv",
         "clients.csv",
+        "accuracy-against-bytes.png",
         "accuracy-per-cluster.png",
         "models",
         "accuracy-per-client.png",

@@ -219,6 +219,7 @@ def test_pictures_and_partitions_are_there(finished):
         "clusters.png",
         "accuracy-per-round.png",
         "accuracy-per-client.png",
+        "accuracy-against-bytes.png",
         "accuracy-per-cluster.png",
         *(f"partition-seed-{s}.npz" for s in (0, 1)),
         *(f"similarity-rcc-pfl-seed-{s}.{kind}" for s in (0, 1) for kind in ("png", "npz")),

@@ -16,10 +16,19 @@ from fl_app.report.pictures import (
     rounds_figure,
     save,
     similarity_figure,
+    traffic_figure,
 )
 from fl_app.report.pictures.figure import spread
 from fl_app.report.pictures.style import strategy_styles
-from tests.picture_data import TWELVE, accuracies, cluster_curves, curves, labels, similar
+from tests.picture_data import (
+    TWELVE,
+    accuracies,
+    cluster_curves,
+    costs,
+    curves,
+    labels,
+    similar,
+)
 
 MANY = [f"strategy {n}" for n in range(20)]
 
@@ -52,6 +61,9 @@ CALLS = {
     "clusters": lambda: cluster_rounds_figure(cluster_curves(TWELVE[:5], 3, 40), 0),
     "clusters of one": lambda: cluster_rounds_figure(cluster_curves(("flt",), 1, 1), 0),
     "clusters of many": lambda: cluster_rounds_figure(cluster_curves(MANY, 100, 9), 0),
+    "traffic": lambda: traffic_figure(costs(TWELVE[:5], 3)),
+    "traffic of one": lambda: traffic_figure(costs(("flt",), 1)),
+    "traffic of many": lambda: traffic_figure(costs(MANY, 5)),
     "labels": counts_call(25, 10, known=True, noisy=True),
     "labels of one": counts_call(1, 1, known=True, noisy=False),
     "labels of many": counts_call(100, 47, known=True, noisy=True),
@@ -174,6 +186,11 @@ def test_spread_keeps_order_and_gaps():
         (
             lambda: rounds_figure({"flt": (np.arange(3), np.ones((2, 4)))}),
             "flt has shape",
+        ),
+        (lambda: traffic_figure({}), "no strategy"),
+        (
+            lambda: traffic_figure({"flt": (np.ones(2), np.ones(3))}),
+            "megabytes of flt has shape",
         ),
         (
             lambda: similarity_figure(np.eye(3), np.zeros((3, 4)), [0, 0, 0], None),

@@ -12,7 +12,8 @@ from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.rounds import rounds_figure
 from fl_app.report.pictures.similarity import colour_range, similarity_figure
 from fl_app.report.pictures.style import FAINT
-from tests.picture_data import TWELVE, accuracies, curves, labels, similar
+from fl_app.report.pictures.traffic import traffic_figure
+from tests.picture_data import TWELVE, accuracies, costs, curves, labels, similar
 
 
 def test_similarity_rows_are_the_clients_on_the_ticks():
@@ -100,6 +101,27 @@ def test_rounds_fall_back_to_a_legend():
     assert not figure.axes[0].texts
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(TWELVE)
     assert not rounds_figure(curves(TWELVE[:3], 2, 10)).legends
+
+
+def test_traffic_points_are_means_and_names_stand_beside_them():
+    given = costs(TWELVE[:5], 3)
+    given["single"] = (np.array([3.0, 5.0, 100.0]), np.array([0.5, 0.9, np.nan]))
+    axes = traffic_figure(given).axes[0]
+    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    assert list(points) == list(given)
+    assert points["single"] == [[4.0, pytest.approx(0.7)]]
+    assert {text.get_text(): list(text.xy) for text in axes.texts} == {
+        name: point for name, (point,) in points.items()
+    }
+    lines = [c.get_segments()[0][:, 1].tolist() for c in axes.collections]
+    assert lines[list(given).index("single")] == [0.5, 0.9]
+    assert axes.get_xlim()[0] == 0
+
+
+def test_traffic_leaves_out_a_strategy_that_failed():
+    given = {"flt": (np.ones(2), np.ones(2)), "local": (np.ones(2), np.full(2, np.nan))}
+    assert [text.get_text() for text in traffic_figure(given).axes[0].texts] == ["flt"]
+    assert not traffic_figure({"local": given["local"]}).axes[0].lines
 
 
 def test_clients_have_a_dot_each_unless_they_failed():

@@ -141,6 +141,7 @@ class Results:
                         first,
                     ),
                 ),
+                ("accuracy-against-bytes.png", pictures.traffic_figure(self._costs())),
             ):
                 self.pictures.append(pictures.save(figure, self.folder / name))
         print(f"\nresults   {self.folder / 'summary.json'}")
@@ -156,6 +157,17 @@ class Results:
             values = [[r.accuracy for r in run.reports if r.round in rounds] for run in runs]
             curves[name] = (np.array(rounds, np.int64), np.array(values, np.float64))
         return curves
+
+    def _costs(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Return the megabytes of a client, (S,), and the final accuracy, (S,), by strategy."""
+        return {
+            name: (
+                np.array([run.bytes_per_client / 1e6 for run in runs]),
+                np.array([run.accuracy for run in runs]),
+            )
+            for name in self.config.strategy
+            if (runs := [run for run in self.runs if run.strategy == name])
+        }
 
     def _final(self) -> dict[str, NDArray[np.float64]]:
         """Return each strategy's final accuracies, a row per seed, with NaN for late devices."""

@@ -129,6 +129,15 @@ class RunResult:
         )
 
     @property
+    def bytes_per_client(self) -> float:
+        """Return what a client sent and received for clustering and training, on average.
+
+        Clients that were left out do not count, and neither does evaluation.
+        """
+        ways = ("pre-round-up", "pre-round-down", "train-up", "train-down")
+        return sum(self.bytes[way] for way in ways) / max(1, len(self.of_client))
+
+    @property
     def clusters(self) -> list[int]:
         """Return the cluster of each client, by index; −1: left out, it failed in the pre-round."""
         return [self.of_client.get(client, -1) for client in range(self.num_clients)]

@@ -12,6 +12,7 @@ from fl_app.report.pictures.figure import save
 from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.rounds import rounds_figure
 from fl_app.report.pictures.similarity import similarity_figure
+from fl_app.report.pictures.traffic import traffic_figure
 
 __all__ = [
     "MOST_CLUSTERS",
@@ -22,4 +23,5 @@ __all__ = [
     "rounds_figure",
     "save",
     "similarity_figure",
+    "traffic_figure",
 ]

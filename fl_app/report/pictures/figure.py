@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,47 @@ def keep_spines(axes: Axes, *sides: str) -> None:
     for side, spine in axes.spines.items():
         spine.set_visible(side in sides)
         spine.set_color(style.MUTED)
+
+
+def label_ends(
+    axes: Axes,
+    ends: Mapping[str, tuple[float, float]],
+    styles: Mapping[str, style.Style],
+    inches: float,
+    most_lines: float = 2,
+) -> bool:
+    """Write each name to the right of the axes, which are so high, with a leader to its point.
+
+    False, and nothing is written, if names are too long, points unknown, or names would have to
+    stand more than `most_lines` lines of text from their points.
+    """
+    low, high = axes.get_ylim()
+    gap = style.LINE_HEIGHT * 1.1 / inches
+    wanted = (np.array([end[1] for end in ends.values()]) - low) / (high - low)
+    if max(map(len, ends)) > 20 or not np.isfinite(wanted).all() or len(ends) * gap > 1:
+        return False
+    heights = spread(wanted, gap)
+    if np.abs(heights - wanted).max() > most_lines * gap:
+        return False
+    for (name, end), height in zip(ends.items(), heights, strict=True):
+        axes.annotate(
+            name,
+            xy=end,
+            xytext=(1.04, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=style.SMALL_SIZE + 0.5,
+            color=style.darker(styles[name].colour),
+            arrowprops={
+                "arrowstyle": "-",
+                "color": style.FAINT,
+                "lw": 0.8,
+                "shrinkA": 1,
+                "shrinkB": 5,
+            },
+            annotation_clip=False,
+        )
+    return True
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:

@@ -17,21 +17,12 @@ from fl_app.report.pictures.figure import (
     check_accuracies,
     keep_spines,
     label_axes,
+    label_ends,
     legend_below,
     new_figure,
     percent_axis,
-    spread,
 )
-from fl_app.report.pictures.style import (
-    DASHED,
-    FAINT,
-    LINE_HEIGHT,
-    MUTED,
-    SMALL_SIZE,
-    Style,
-    darker,
-    strategy_styles,
-)
+from fl_app.report.pictures.style import DASHED, MUTED, SMALL_SIZE, Style, strategy_styles
 
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -89,7 +80,8 @@ def rounds_figure(curves: Mapping[str, Curve]) -> Figure:
         axes.set_xticks(rounds[:1])
     else:
         axes.margins(x=0.02)
-    if not _label_ends(axes, summaries, styles):
+    ends = {name: summary.end for name, summary in summaries.items()}
+    if not label_ends(axes, ends, styles, _HEIGHT - 0.9):
         legend_below(figure, handles)
     return figure
 
@@ -143,35 +135,3 @@ def _line_options(style: Style) -> dict[str, Any]:
         # Narrow over wide, so that equal lines both show.
         "zorder": 4 - style.width / 4,
     }
-
-
-def _label_ends(
-    axes: Axes,
-    summaries: Mapping[str, _Summary],
-    styles: Mapping[str, Style],
-) -> bool:
-    """Write each name beside the end of its line; False if names are too long or ends too close."""
-    names = list(summaries)
-    ends = np.array([summaries[name].end for name in names])
-    low, high = axes.get_ylim()
-    gap = LINE_HEIGHT * 1.1 / (_HEIGHT - 0.9)
-    wanted = (ends[:, 1] - low) / (high - low)
-    if max(map(len, names)) > 20 or not np.isfinite(wanted).all() or len(names) * gap > 1:
-        return False
-    heights = spread(wanted, gap)
-    # A leader longer than two lines of text would have to be followed with a finger.
-    if np.abs(heights - wanted).max() > 2 * gap:
-        return False
-    for name, end, height in zip(names, ends, heights, strict=True):
-        axes.annotate(
-            name,
-            xy=end,
-            xytext=(1.04, height),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=SMALL_SIZE + 0.5,
-            color=darker(styles[name].colour),
-            arrowprops={"arrowstyle": "-", "color": FAINT, "lw": 0.8, "shrinkA": 1, "shrinkB": 5},
-            annotation_clip=False,
-        )
-    return True

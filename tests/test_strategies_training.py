@@ -15,7 +15,7 @@ def model(value):
 
 def training(per_client, of_client, models):
     state = Training(Roster(dict(NODES)), per_client)
-    state.begin(model(0), Clusters(of_client), [model(0)] * (1 + max(of_client.values())))
+    state.begin(model(0), Clusters(of_client))
     state.hold(models)
     return state
 

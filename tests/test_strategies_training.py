@@ -47,6 +47,15 @@ def test_a_cluster_that_keeps_its_model_gives_it_to_those_who_join():
 
 
 @pytest.mark.parametrize("per_client", [False, True])
+def test_clusters_that_come_with_models_go_on_with_these_and_do_not_hold_them(per_client):
+    state = training(per_client, {0: 0, 1: 1, 2: 1}, [model(1), model(5), model(5)])
+    state.regroup(Clusters({0: 1, 1: 0}, models=[model(7), model(8)]), keeps_models=True)
+    assert [held(state, client) for client in range(3)] == [8, 7, 7]
+    assert state.clusters.models == ()
+    assert state.initial["w"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("per_client", [False, True])
 def test_a_client_without_a_place_joins_the_largest_cluster(per_client):
     state = training(per_client, {0: 0, 1: 1}, [model(1), model(5)])
     state.regroup(Clusters({0: 1, 1: 1}, num_clusters=2), keeps_models=False)

@@ -118,7 +118,7 @@ def test_bytes_of_restarts_count_as_trainings():
 
 
 def test_of_equal_starts_the_first_goes_on():
-    # Clients lose 1 on the second model of both; the first, on which they lose 10 or 20, is nobody's.
+    # Clients lose 1 on the second model of both; nobody chooses the first, and nobody counts it.
     strategy = Ifca(2, starts((20, 10), (30, 10)), restarts=1, restart_rounds=1)
     result = run(strategy, LocalGrid(toy_app([1, 1], step=ones), 2), rounds=3)
     assert weights(result) == [20, 12]

@@ -199,6 +199,14 @@ def test_a_training_resumed_in_any_phase_ends_as_an_undisturbed_one(after, combi
     assert resumed.training.pre_round_traffic == undisturbed.training.pre_round_traffic
 
 
+@pytest.mark.parametrize("initial", ["drawn", "warm"])
+def test_too_many_clusters_are_refused_before_the_warm_up(initial):
+    grid = LocalGrid(toy_app(TASKS), 3)
+    with pytest.raises(ValueError, match="num-clusters is 4, but 3 clients"):
+        run(IfcaPfl(4, draw_model, initial_models=initial, warm_up_rounds=2), grid)
+    assert {m.metadata.message_type for m in grid.sent} == {"query.describe"}
+
+
 def test_restarts_of_warm_models_are_refused():
     with pytest.raises(ValueError, match="restarts is 2, but initial-models is warm"):
         Ifca(2, draw_model, initial_models="warm", restarts=2)

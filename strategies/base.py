@@ -144,9 +144,7 @@ class ClusteredStrategy(Strategy):
         training = self.training
         if checkpoint is None:
             clusters = self.clustering.find(self._conversation)
-            initial = protocol.to_arrays(initial_arrays)
-            models = self.clustering.first_models(initial, clusters.count)
-            training.begin(initial, clusters, models)
+            training.begin(protocol.to_arrays(initial_arrays), clusters)
             training.seconds.pre_round = time.perf_counter() - started
         # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
         done = training.round

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from flwr.app import ConfigRecordValues
 
-from fl_core.protocol import NDArrays
 from strategies.conversation import Conversation
 from strategies.grouping import canonical_labels
 from strategies.rounds import Clusters, Round
@@ -75,10 +74,6 @@ class Clustering(ABC):
         RuntimeError
             If no client answers.
         """
-
-    def first_models(self, initial: NDArrays, count: int) -> list[NDArrays]:
-        """Return the models with which `count` clusters start: the same one for all."""
-        return [initial] * count
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Return the clusters in which the round's participants train."""

@@ -35,6 +35,8 @@ class Clusters:
         Clients in the order of `similarity`. Empty: those of `of_client`.
     measure : str
         What `similarity` is, in words.
+    models : sequence of dicts, optional
+        One for each cluster, with which they go on, where the clustering makes models of its own.
     """
 
     of_client: dict[int, int]
@@ -44,6 +46,7 @@ class Clusters:
     merges: NDArray[np.float64] | None = None
     compared: tuple[int, ...] = ()
     measure: str = "relevance"
+    models: Sequence[NDArrays] = ()
 
     def __post_init__(self) -> None:
         if not self.compared:

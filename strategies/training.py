@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -189,9 +189,10 @@ class Training:
         roster.go_on(training.clusters.of_client, saved["failures"])
         return training
 
-    def begin(self, initial: NDArrays, clusters: Clusters, models: Sequence[NDArrays]) -> None:
-        """Start from the clusters that were found, and a model for each of them."""
-        self.initial, self.clusters = initial, clusters
+    def begin(self, initial: NDArrays, clusters: Clusters) -> None:
+        """Start from the clusters that were found, with their models or else the initial one."""
+        self.initial, self.clusters = initial, replace(clusters, models=())
+        models = clusters.models or [initial] * clusters.count
         chosen = clusters.of_client.values() if self.per_client else range(len(models))
         self.hold([models[cluster] for cluster in chosen])
 
@@ -211,6 +212,9 @@ class Training:
         """
         clusters = clusters.with_everybody(list(self.roster.nodes))
         if clusters is self.clusters:
+            return
+        if clusters.models:
+            self.begin(self.initial, clusters)
             return
         held = {client: self.models[number] for client, number in self.model_of_client.items()}
         self.clusters = clusters

@@ -15,7 +15,7 @@ def model(value):
 
 def training(per_client, of_client, models):
     state = Training(Roster(dict(NODES)), per_client)
-    state.begin(model(0), Clusters(of_client), [model(0)] * (1 + max(of_client.values())))
+    state.begin(model(0), Clusters(of_client))
     state.hold(models)
     return state
 
@@ -44,6 +44,15 @@ def test_a_cluster_that_keeps_its_model_gives_it_to_those_who_join():
     state.regroup(Clusters({0: 0, 1: 0, 2: 1}, num_clusters=3), keeps_models=True)
     assert [held(state, client) for client in range(3)] == [1, 1, 5]
     assert len(state.models) == 3 and float(state.models[2]["w"][0]) == 0
+
+
+@pytest.mark.parametrize("per_client", [False, True])
+def test_clusters_that_come_with_models_go_on_with_these_and_do_not_hold_them(per_client):
+    state = training(per_client, {0: 0, 1: 1, 2: 1}, [model(1), model(5), model(5)])
+    state.regroup(Clusters({0: 1, 1: 0}, models=[model(7), model(8)]), keeps_models=True)
+    assert [held(state, client) for client in range(3)] == [8, 7, 7]
+    assert state.clusters.models == ()
+    assert state.initial["w"].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("per_client", [False, True])

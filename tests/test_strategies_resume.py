@@ -131,7 +131,7 @@ def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
     def make(**options):
         return Flt(ENCODER, 3, max_changed=0, **options)
 
-    flagged = {("train", 2): in_rounds(2, spoil=with_metrics(changed=1))}
+    flagged = {("train", 2): in_rounds(2, spoil=with_metrics(data_shift=0.5))}
     undisturbed_grid = grid(flagged)
     wanted = run(make(), undisturbed_grid, ROUNDS)
 

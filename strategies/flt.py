@@ -30,6 +30,7 @@ from strategies.signatures import (
     nearest_cluster,
     relatedness_graph,
 )
+from strategies.updates import leanings
 
 Float32 = NDArray[np.float32]
 
@@ -64,6 +65,9 @@ class SignatureClustering(Clustering):
         Whether they do so in the pre-round, too: for an encoder trained on other data (Enc2).
     change_threshold : float
         How large δ must be to be a flag, in units of the spread of the client's images.
+    watch_updates : float or None
+        The cosine by which a client's movement must lean towards another cluster's model to count
+        like a flag (section III-B4: monitoring on the server's side). None: not looked at.
     max_changed : int or None
         λ; None: flags are not looked at.
     refresh_every : int
@@ -99,6 +103,11 @@ class SignatureClustering(Clustering):
         number(float, 0),
         "a client's data have changed if their mean has moved by this share of their spread",
     )
+    watch_updates: float | None = option(
+        "never",
+        or_none(number(float, 0, 1, high_open=True), "never"),
+        "so have they if its update leans towards another cluster by more than this cosine",
+    )
     max_changed: int | None = option(
         0,
         or_none(NATURAL, "never"),
@@ -110,12 +119,14 @@ class SignatureClustering(Clustering):
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = learnt(set)
     _silent: set[int] = learnt(set)
+    _leaning: set[int] = learnt(set)
     _sketches: dict[int, list[float]] = learnt(dict)
     _fine_tuned: bool = learnt(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""
-        self._changed, self._silent, self._sketches = set(), set(), {}
+        self._changed, self._silent, self._leaning = set(), set(), set()
+        self._sketches = {}
         self._fine_tuned = self.fine_tune_first
         self._signatures = self._ask(conversation, None)
         return self._relate()
@@ -139,8 +150,24 @@ class SignatureClustering(Clustering):
     def after_training(self, state: Round) -> Clusters:
         """Note the change flags; the clusters stay until the next round."""
         changed = {u.client for u in state.updates if u.shift > self.change_threshold}
-        self._changed |= changed - self._silent
+        self._changed |= (changed | self._begin_to_lean(state)) - self._silent
         return state.clusters
+
+    def _begin_to_lean(self, state: Round) -> set[int]:
+        """Return the clients whose updates lean towards another cluster, and did not before.
+
+        Such a client counts again only after an update that did not lean at all: clients that stay
+        where they are when all are asked are not asked about in every round.
+        """
+        # In round 1 all clusters have the same model, and nobody fits any.
+        if self.watch_updates is None or state.number == 1:
+            return set()
+        found = leanings(state.updates)
+        leaning = {client for client, cosine in found.items() if cosine > self.watch_updates}
+        upright = {client for client, cosine in found.items() if cosine <= 0}
+        begun = leaning - self._leaning
+        self._leaning = (self._leaning | leaning) - upright
+        return begun
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation

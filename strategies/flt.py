@@ -66,8 +66,8 @@ class SignatureClustering(Clustering):
     change_threshold : float
         How large δ must be to be a flag, in units of the spread of the client's images.
     watch_updates : float or None
-        The cosine by which a client's movement must lean towards another cluster's model to count
-        like a flag (section III-B4: monitoring on the server's side). None: not looked at.
+        A client counts as if it had raised a flag once its update leans towards another cluster by
+        more than this cosine (section III-B4: monitoring on the server's side). None: never.
     max_changed : int or None
         λ; None: flags are not looked at.
     refresh_every : int
@@ -106,7 +106,7 @@ class SignatureClustering(Clustering):
     watch_updates: float | None = option(
         "never",
         or_none(number(float, 0, 1, high_open=True), "never"),
-        "so have they if its update leans towards another cluster by more than this cosine",
+        "so have those of a client whose update leans to another cluster by this cosine, as 0.15",
     )
     max_changed: int | None = option(
         0,

@@ -106,7 +106,8 @@ class SignatureClustering(Clustering):
     watch_updates: float | None = option(
         "never",
         or_none(number(float, 0, 1, high_open=True), "never"),
-        "so have those of a client whose update leans to another cluster by this cosine, as 0.15",
+        "clients whose update leans towards another cluster by more than this cosine count as "
+        "changed, too: 0.15 is a good start",
     )
     max_changed: int | None = option(
         0,

@@ -7,7 +7,6 @@ from the message here, once.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from clients.autoencoder import encode, fit, load_autoencoder
 from clients.client import Client, OpenClient
 from clients.privacy import noisy_eigenvectors, noisy_relevances
+from clients.shift import data_shift, image_sketch
 from clients.signature import linear_signature, signature
 from clients.spectrum import RELEVANCES, leading_spectrum
 from clients.training import as_pixels, evaluate, train
@@ -107,16 +107,17 @@ def _asked_relevance(message: Message) -> tuple[str, list[NDArray[np.float32]]]:
 
 
 def _signature(client: Client) -> RecordDict:
-    """Return a few centroids that stand for the client's images, and the images' checksum.
+    """Return a few centroids that stand for the client's images.
 
-    The message carries an encoder, or a whole autoencoder to be fine-tuned (FLT, Algorithm 2); if
-    it carries none, the centroids are those of the client's own principal components (PCA + k-means
-    + HC). The checksum comes back for `change_flag`.
+    The message carries an encoder, or a whole autoencoder to be fine-tuned (FLT, Algorithm 2), and
+    a sketch of the images goes with the answer, which comes back for `change_flag`. If it carries
+    none, the centroids are those of the client's own principal components (PCA + k-means + HC).
     """
     message = client.message
     images, _ = client.training_data()
     seed = _seed(client, 0x516)
     count = protocol.setting(message, protocol.NUM_CENTROIDS)
+    answer = RecordDict()
     if protocol.ARRAYS in message.content:
         weights = message.content.array_records[protocol.ARRAYS].to_torch_state_dict()
         autoencoder = load_autoencoder(weights, images.shape[1])
@@ -124,17 +125,15 @@ def _signature(client: Client) -> RecordDict:
         if epochs:
             fit(autoencoder, images, epochs, torch.Generator().manual_seed(seed))
         centroids = signature(encode(autoencoder, images), count, seed)
+        sketch = image_sketch(images).tolist()
+        answer[protocol.METRICS] = MetricRecord({protocol.IMAGE_SKETCH: sketch})
     else:
         pixels = as_pixels(images).flatten(1).numpy()
         components = protocol.setting(message, protocol.NUM_COMPONENTS)
         mapped = bool(protocol.setting(message, protocol.MAPPED_CENTROIDS, 0))
         centroids = linear_signature(pixels, count, components, seed, mapped=mapped)
-    return RecordDict(
-        {
-            protocol.ARRAYS: ArrayRecord({protocol.CENTROIDS: Array(centroids)}),
-            protocol.METRICS: MetricRecord({protocol.CHECKSUM: _checksum(images)}),
-        }
-    )
+    answer[protocol.ARRAYS] = ArrayRecord({protocol.CENTROIDS: Array(centroids)})
+    return answer
 
 
 def _losses(client: Client) -> RecordDict:
@@ -168,16 +167,16 @@ def restore_model(message: Message, context: Context) -> None:
     message.content[protocol.ARRAYS] = models[protocol.setting(message, protocol.KEPT_MODEL)]
 
 
-def change_flag(message: Message, images: torch.Tensor) -> dict[str, int]:
-    """Return FLT's change flag δ as metrics: 1 if the images are not those of the last signature.
+def change_flag(message: Message, images: torch.Tensor) -> dict[str, float]:
+    """Return FLT's δ as metrics: how far the images have moved since the last signature.
 
-    Empty where the message does not say what those were. Images are uint8, (n, C, H, W); labels are
-    not looked at.
+    Empty where the message does not bring that signature's sketch. Images are uint8, (n, C, H, W);
+    labels are not looked at.
     """
-    if protocol.CHECKSUM not in message.content.config_records[protocol.CONFIG]:
+    known = message.content.config_records[protocol.CONFIG].get(protocol.IMAGE_SKETCH)
+    if known is None:
         return {}
-    known = protocol.setting(message, protocol.CHECKSUM)
-    return {protocol.CHANGED: int(_checksum(images) != known)}
+    return {protocol.DATA_SHIFT: data_shift(np.array(known), image_sketch(images))}
 
 
 def answer_training(app: ClientApp, open_client: OpenClient) -> None:
@@ -219,10 +218,6 @@ def _evaluated(client: Client) -> RecordDict:
         }
     )
     return RecordDict({protocol.METRICS: metrics})
-
-
-def _checksum(images: torch.Tensor) -> int:
-    return zlib.crc32(images.contiguous().numpy().data)
 
 
 def _seed(client: Client, purpose: int) -> int:

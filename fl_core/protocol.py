@@ -53,13 +53,17 @@ NUM_CENTROIDS = "num-centroids"
 NUM_COMPONENTS = "num-components"
 MAPPED_CENTROIDS = "mapped-centroids"
 FINE_TUNE_EPOCHS = "fine-tune-epochs"
-CHANGED = "changed"
+DATA_SHIFT = "data-shift"
 KEPT_MODEL = "kept-model"
-CHECKSUM = "image-crc32"
+IMAGE_SKETCH = "image-sketch"
 NAME = "name"
 STRATEGY = "strategy"
 CLUSTER = "cluster"
 KEPT = "kept"
+
+
+SKETCH_SIZE = 66
+"""How many numbers an image sketch has: see `clients.shift.image_sketch`."""
 
 
 def to_arrays(record: ArrayRecord) -> NDArrays:

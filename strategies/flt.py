@@ -30,6 +30,7 @@ from strategies.signatures import (
     nearest_cluster,
     relatedness_graph,
 )
+from strategies.updates import leanings
 
 Float32 = NDArray[np.float32]
 
@@ -41,10 +42,10 @@ _LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger on
 class SignatureClustering(Clustering):
     """Clients encode their images and send k centroids; the server relates them on a manifold.
 
-    Dynamic: clients that train say whether their data have changed since they were last asked
-    (δ). Once more than `max_changed` have said so, or every `refresh_every` rounds, all clients
-    are asked again, newcomers included. Until then, a newcomer joins the cluster whose mean
-    embedding is nearest to its own.
+    Dynamic: clients that train say how far their data have moved since they were last asked (δ).
+    Once it has been above `change_threshold` for more than `max_changed` of them, or every
+    `refresh_every` rounds, all clients are asked again, newcomers included. Until then, a newcomer
+    joins the cluster whose mean embedding is nearest to its own.
 
     Attributes
     ----------
@@ -62,6 +63,11 @@ class SignatureClustering(Clustering):
         before they encode them.
     fine_tune_first : bool
         Whether they do so in the pre-round, too: for an encoder trained on other data (Enc2).
+    change_threshold : float
+        How large δ must be to be a flag, in units of the spread of the client's images.
+    watch_updates : float or None
+        A client counts as if it had raised a flag once its update leans towards another cluster by
+        more than this cosine (section III-B4: monitoring on the server's side). None: never.
     max_changed : int or None
         λ; None: flags are not looked at.
     refresh_every : int
@@ -92,10 +98,21 @@ class SignatureClustering(Clustering):
         key="fine-tune",
         default=False,
     )
+    change_threshold: float = option(
+        0.12,
+        number(float, 0),
+        "a client's data have changed if their mean has moved by this share of their spread",
+    )
+    watch_updates: float | None = option(
+        "never",
+        or_none(number(float, 0, 1, high_open=True), "never"),
+        "clients whose update leans towards another cluster by more than this cosine count as "
+        "changed, too: 0.15 is a good start",
+    )
     max_changed: int | None = option(
         0,
         or_none(NATURAL, "never"),
-        "ask clients again once more than this many say that their data changed",
+        "ask clients again once the data of more than this many have changed",
     )
     refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")
     seed: int = 0
@@ -103,12 +120,14 @@ class SignatureClustering(Clustering):
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = learnt(set)
     _silent: set[int] = learnt(set)
-    _checksums: dict[int, int] = learnt(dict)
+    _leaning: set[int] = learnt(set)
+    _sketches: dict[int, list[float]] = learnt(dict)
     _fine_tuned: bool = learnt(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""
-        self._changed, self._silent, self._checksums = set(), set(), {}
+        self._changed, self._silent, self._leaning = set(), set(), set()
+        self._sketches = {}
         self._fine_tuned = self.fine_tune_first
         self._signatures = self._ask(conversation, None)
         return self._relate()
@@ -131,9 +150,25 @@ class SignatureClustering(Clustering):
 
     def after_training(self, state: Round) -> Clusters:
         """Note the change flags; the clusters stay until the next round."""
-        changed = {update.client for update in state.updates if update.changed}
-        self._changed |= changed - self._silent
+        changed = {u.client for u in state.updates if u.shift > self.change_threshold}
+        self._changed |= (changed | self._begin_to_lean(state)) - self._silent
         return state.clusters
+
+    def _begin_to_lean(self, state: Round) -> set[int]:
+        """Return the clients whose updates lean towards another cluster, and did not before.
+
+        Such a client counts again only after an update that did not lean at all: clients that stay
+        where they are when all are asked are not asked about in every round.
+        """
+        # In round 1 all clusters have the same model, and nobody fits any.
+        if self.watch_updates is None or state.number == 1:
+            return set()
+        found = leanings(state.updates)
+        leaning = {client for client, cosine in found.items() if cosine > self.watch_updates}
+        upright = {client for client, cosine in found.items() if cosine <= 0}
+        begun = leaning - self._leaning
+        self._leaning = (self._leaning | leaning) - upright
+        return begun
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
@@ -146,9 +181,9 @@ class SignatureClustering(Clustering):
         )
 
     def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
-        """Return the checksum of the images from which the client made its signature."""
-        known = self._checksums.get(client)
-        return {protocol.CHECKSUM: known} if known else {}
+        """Return the sketch of the images from which the client made its signature."""
+        known = self._sketches.get(client)
+        return {protocol.IMAGE_SKETCH: known} if known else {}
 
     def _ask(
         self,
@@ -165,7 +200,7 @@ class SignatureClustering(Clustering):
             clients,
             width,
         )
-        self._checksums |= {client: answer.checksum for client, answer in answers.items()}
+        self._sketches |= {client: answer.sketch for client, answer in answers.items()}
         return {client: answer.centroids for client, answer in answers.items()}
 
     def _relate(self) -> Clusters:
@@ -203,12 +238,12 @@ class Signature(NamedTuple):
     Attributes
     ----------
     centroids : NDArray[np.float32], shape (1 to k, e)
-    checksum : int
-        A checksum by which the client recognises its images; 0 if it gave none.
+    sketch : list of float
+        By which the client tells how far its images have moved; empty if it gave none.
     """
 
     centroids: Float32
-    checksum: int
+    sketch: list[float]
 
 
 def ask_signatures(
@@ -234,7 +269,7 @@ def ask_signatures(
         clients=clients,
     )
     found = {
-        client: Signature(_centroids(answer).astype(np.float32), _checksum(answer))
+        client: Signature(_centroids(answer).astype(np.float32), _sketch(answer))
         for client, answer in answers.items()
     }
     widths = {client: own.centroids.shape[1] for client, own in found.items()}
@@ -246,9 +281,11 @@ def _centroids(content: RecordDict) -> NDArray[np.generic]:
     return content.array_records[protocol.ARRAYS][protocol.CENTROIDS].numpy()
 
 
-def _checksum(content: RecordDict) -> int:
-    value = protocol.metrics_of(content).get(protocol.CHECKSUM)
-    return value if isinstance(value, int) and 0 <= value < 2**32 else 0
+def _sketch(content: RecordDict) -> list[float]:
+    """Return a client's sketch, which only that client reads again; empty if it is none."""
+    found = protocol.numbers(content, protocol.IMAGE_SKETCH)
+    whole = len(found) == protocol.SKETCH_SIZE and np.isfinite(found).all()
+    return found if whole else []
 
 
 def _wrong_centroids(content: RecordDict, most: int, width: int | None) -> str | None:

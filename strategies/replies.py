@@ -87,8 +87,8 @@ def read_update(client: int, cluster: int, content: RecordDict, received: NDArra
             raise ValueError(f"its {name} holds {problem}")
         arrays[name] = array
     loss = protocol.number(metrics, protocol.LOSS)
-    changed = metrics.get(protocol.CHANGED) == 1
-    return Update(client, cluster, arrays, examples, received, changed, loss)
+    shift = protocol.number(metrics, protocol.DATA_SHIFT) or 0.0
+    return Update(client, cluster, arrays, examples, received, shift, loss)
 
 
 def read_test(client: int, content: RecordDict) -> dict[str, float]:

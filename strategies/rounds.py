@@ -108,8 +108,9 @@ class Update:
         Number of samples, n_i.
     received : dict of arrays
         The model that the client was sent.
-    changed : bool
-        FLT's change flag δ: the client says that its data are no longer those of the pre-round.
+    shift : float
+        FLT's δ: how far the client says that its data have moved since its last signature; 0 if it
+        does not say.
     loss : float, optional
         The mean training loss, if the client sent one.
     """
@@ -119,7 +120,7 @@ class Update:
     arrays: NDArrays
     num_examples: float
     received: NDArrays = field(default_factory=dict)
-    changed: bool = False
+    shift: float = 0.0
     loss: float | None = None
 
 

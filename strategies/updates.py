@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,32 @@ def flatten(model: NDArrays) -> Float64:
 def update_vector(update: Update, reference: NDArrays | None = None) -> Float64:
     """Return g = w − w_trained, float64: w is `reference`, by default the model received."""
     return flatten(update.received if reference is None else reference) - flatten(update.arrays)
+
+
+def leanings(updates: Sequence[Update]) -> dict[int, float]:
+    """Return how far each client's update leans towards another cluster, in [−1, 1].
+
+    The cosine between its movement, w_trained − w, and the way from where the others of its cluster
+    have arrived to where the clients of another cluster have: the largest over these. A client that
+    fits its cluster moves away from others or across. Clients without company in their cluster, or
+    without another cluster in the round, are left out.
+    """
+    trained = {u.client: flatten(u.arrays) for u in updates}
+    members: dict[int, list[int]] = {}
+    for update in updates:
+        members.setdefault(update.cluster, []).append(update.client)
+    sums = {c: np.sum([trained[m] for m in own], axis=0) for c, own in members.items()}
+    found = {}
+    for update in updates:
+        company = len(members[update.cluster]) - 1
+        if not company or len(members) < 2:
+            continue
+        arrived = trained[update.client]
+        home = (sums[update.cluster] - arrived) / company
+        ways = [sums[c] / len(own) - home for c, own in members.items() if c != update.cluster]
+        moved = arrived - flatten(update.received)
+        found[update.client] = float(cosine_similarities(np.stack([moved, *ways]))[0, 1:].max())
+    return found
 
 
 def directions(vectors: Float64) -> Float64:

@@ -13,6 +13,7 @@ from tests.toy_app import (
     fail,
     groups,
     in_rounds,
+    lean,
     run,
     toy_app,
     toy_plane,
@@ -122,8 +123,8 @@ def test_interleaved_tasks_are_found_on_umaps_plane(with_umap):
 
 
 def flagging(*rounds_of_client):
-    """Clients say in these rounds' training that their data have changed."""
-    changed = with_metrics(changed=1)
+    """Clients say in these rounds' training that their data have moved far."""
+    changed = with_metrics(data_shift=0.5)
     return {
         ("train", client): in_rounds(*rounds, spoil=changed)
         for client, rounds in enumerate(rounds_of_client)
@@ -211,10 +212,58 @@ def test_clusters_are_numbered_by_client_again_once_all_are_asked():
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
 
 
-@pytest.mark.parametrize(("said", "told"), [(7, 7), (-1, None), (2**32, None), (0.5, None)])
-def test_only_a_checksum_is_sent_back_with_the_model(said, told):
+@pytest.mark.parametrize(
+    ("shift", "flagged"),
+    [
+        (0.13, True),
+        (0.12, False),
+        (2, True),
+        *((other, False) for other in (np.nan, np.inf, -1, [0.5], None)),
+    ],
+)
+def test_a_finite_number_above_the_threshold_is_a_flag(shift, flagged):
+    said = {} if shift is None else {"data_shift": shift}
+    spoil = {("train", 0): in_rounds(1, spoil=with_metrics(**said))}
+    grid = LocalGrid(toy_app([0, 1, 0], spoil), 3)
+    run(Flt(ENCODER, 2), grid, rounds=2)
+    assert asked_in(grid)[0] == ([0, 2] if flagged else [0])
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(
+    ("options", "rounds", "expected"),
+    [
+        ({}, (3, 4, 5), [0, 4]),  # once, though it goes on
+        ({}, (3, 5), [0, 4, 6]),  # and again after an upright update
+        ({}, (1,), [0]),
+        ({"max_changed": 1}, (3,), [0]),
+        ({"watch_updates": None}, (3,), [0]),
+    ],
+)
+def test_all_are_asked_again_once_updates_lean_towards_another_cluster(
+    options, rounds, expected, graph
+):
+    # Tasks move apart: clients of task 0 by (c + 1, 0), those of task 1 by (0, c + 1).
+    def step(client, task):
+        return (0, client + 1) if task else (client + 1, 0)
+
+    spoil = {("train", 2): in_rounds(*rounds, spoil=lean)}
+    grid = LocalGrid(toy_app([0, 0, 0, 1, 1], spoil, step), 5)
+    strategy = Flt(ENCODER, 2, graph=graph, **{"watch_updates": 0.5, **options})
+    run(strategy, grid, rounds=6)
+    assert asked_in(grid) == dict.fromkeys(range(5), expected)
+
+
+SKETCH = [2.0, 0.5, *np.arange(protocol.SKETCH_SIZE - 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [(SKETCH, SKETCH), (SKETCH[1:], None), ([*SKETCH[1:], np.nan], None), (7, None), ([], None)],
+)
+def test_only_a_sketch_is_sent_back_with_the_model(said, told):
     def say(message, context, answer):
-        answer.content["metrics"] = MetricRecord({protocol.CHECKSUM: said})
+        answer.content["metrics"] = MetricRecord({protocol.IMAGE_SKETCH: said})
         return answer
 
     grid = LocalGrid(toy_app([0, 1, 0], {("query.signature", 1): say}), 3)
@@ -224,7 +273,7 @@ def test_only_a_checksum_is_sent_back_with_the_model(said, told):
         for m in grid.sent
         if (m.metadata.dst_node_id, m.metadata.message_type) == (grid.node_of(1), "train")
     )
-    assert sent.get(protocol.CHECKSUM) == told
+    assert sent.get(protocol.IMAGE_SKETCH) == told
 
 
 def contents(grid):

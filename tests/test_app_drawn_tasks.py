@@ -22,6 +22,23 @@ def test_images_do_not_tell_who_means_what(tmp_path, capsys):
     assert known["accuracy"] > found["accuracy"] + 0.2
 
 
+def test_tasks_that_share_nothing_need_models_of_their_own(tmp_path):
+    summary = run(
+        tmp_path / "out",
+        strategy="fedhc,single",
+        clients=6,
+        dataset="synthetic",
+        heterogeneity=1.0,
+        num_server_rounds=3,
+        evaluate_every=3,
+        **SGD,
+    )
+    found, single = (of_strategy(summary, name) for name in ("fedhc", "single"))
+    assert summary["config"]["tasks"] == ""
+    assert found["ari"] == 1
+    assert found["accuracy"] > single["accuracy"] + 0.1
+
+
 def test_random_tasks_are_told_as_they_were_asked_for(tmp_path):
     options = {"tasks": "random:4", "strategy": "optimum", "num_server_rounds": 1}
     summary = run(tmp_path / "out", clients=6, partition="power-law", **options)

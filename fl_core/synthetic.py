@@ -49,7 +49,8 @@ def synthetic(num_tasks: int, heterogeneity: float, seed: int) -> Dataset:
     common = smooth_fields(rng, len(CLASSES))
     groups = len(CLASSES) * num_tasks
     counts = [ceil(images / groups) for images in (TRAIN_IMAGES, TEST_IMAGES)]
-    train, test = [], []
+    train: list[Tensor] = []
+    test: list[Tensor] = []
     for _ in range(num_tasks):
         own = smooth_fields(rng, len(CLASSES))
         prototypes = np.sqrt(1 - heterogeneity**2) * common + heterogeneity * own
@@ -74,8 +75,9 @@ def synthetic(num_tasks: int, heterogeneity: float, seed: int) -> Dataset:
 def smooth_fields(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     """Return smooth random fields, shape (count, 28, 28), whose mean square is 1 each."""
     white = rng.standard_normal((count, _SIDE, _SIDE))
-    fields = gaussian_filter(white, (0, _SMOOTHNESS, _SMOOTHNESS), mode="wrap")
-    return fields / np.sqrt(np.mean(fields**2, axis=(1, 2), keepdims=True))
+    fields: NDArray[np.float64] = gaussian_filter(white, (0, _SMOOTHNESS, _SMOOTHNESS), mode="wrap")
+    fields /= np.sqrt(np.mean(fields**2, axis=(1, 2), keepdims=True))
+    return fields
 
 
 def _noisy(clean: NDArray[np.float64], rng: np.random.Generator) -> Tensor:

@@ -1,5 +1,7 @@
 """Tasks that are drawn by the seed, in the whole app."""
 
+import pytest
+
 from tests.app_runs import SGD, of_strategy, run
 
 
@@ -22,6 +24,7 @@ def test_images_do_not_tell_who_means_what(tmp_path, capsys):
     assert known["accuracy"] > found["accuracy"] + 0.2
 
 
+@pytest.mark.slow
 def test_tasks_that_share_nothing_need_models_of_their_own(tmp_path):
     summary = run(
         tmp_path / "out",

@@ -35,7 +35,7 @@ AUTOMATIC = {1: "mnist-5k", 3: "cifar100"}  # what `auto` pre-trains on, by chan
 # A folder of images is not among them: its name does not say which images it holds.
 PRETRAINING_DATASETS = (
     *("mnist-5k", "mnist", "fashion-mnist", "emnist-balanced"),
-    *("cifar10", "cifar100"),
+    *("cifar10", "cifar100", "cifar20"),
 )
 
 

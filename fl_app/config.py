@@ -35,6 +35,7 @@ from fl_core.options import (
     or_words,
     refusal,
 )
+from fl_core.synthetic import SYNTHETIC
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 from strategies.grouping import COUNT_RULES
 
@@ -127,8 +128,9 @@ class Config(
     )
     dataset: str = option(
         "mnist-5k",
-        or_words(Rule(DATASET_WORDS, _parse_dataset), OWN_IMAGES),
-        "`rotated-mnist`: tasks are rotations; `own`: on real devices, each one's own images",
+        or_words(Rule(DATASET_WORDS, _parse_dataset), SYNTHETIC, OWN_IMAGES),
+        "`rotated-mnist`: tasks are rotations; `synthetic`: needs no files, see `heterogeneity`; "
+        "`own`: on real devices, each one's own images",
     )
     num_clients: int = option(
         ALL,

@@ -19,6 +19,7 @@ from fl_app.systems import Setting
 from fl_core import protocol
 from fl_core.datasets import resolve_data_dir
 from fl_core.federation import Federation, simulate_federation
+from fl_core.synthetic import SYNTHETIC
 from fl_core.tasks import are_random
 from strategies import ClusteredStrategy, Conversation, RoundReport
 
@@ -72,12 +73,15 @@ class Simulation:
     def resolved(self, config: Config) -> Config:
         """Return the configuration with the tasks and the data's folder spelled out.
 
-        Tasks that are drawn differ by seed, and all writers have one.
+        Tasks that are drawn differ by seed, synthetic ones have all labels, and writers one task.
         """
         tasks = self._federation(config.seed).partition.tasks
         spelled = "|".join(",".join(map(str, task)) for task in tasks)
         drawn = (
-            config.shift == "concept" or config.partition == "writer" or are_random(config.tasks)
+            config.shift == "concept"
+            or config.dataset == SYNTHETIC
+            or config.partition == "writer"
+            or are_random(config.tasks)
         )
         return replace(
             config,

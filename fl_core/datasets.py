@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
 from string import digits
@@ -128,7 +129,15 @@ _SPLIT_BY_SEED = ("mnist-5k", "folder")
 PLUS = "+"
 JOINABLE = ("mnist-5k", *PUBLISHED)
 _ROTATED = {"rotated-mnist": "mnist"}
-DATASETS = (*JOINABLE, *_ROTATED, "femnist", "folder")
+# FLT, section IV: "a 20-class dataset composed of CIFAR10 and 10 classes of CIFAR100", which it
+# does not name. These are ours: no vehicles and no mammals, birds or amphibians, which CIFAR-10
+# has, and each from another of CIFAR-100's twenty superclasses.
+CIFAR20 = "cifar20"
+CIFAR20_OTHERS = (
+    *("apple", "aquarium_fish", "bottle", "bridge", "butterfly"),
+    *("chair", "clock", "cloud", "maple_tree", "orchid"),
+)
+DATASETS = (*JOINABLE, CIFAR20, *_ROTATED, "femnist", "folder")
 DATASET_WORDS = (
     f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
 )
@@ -158,11 +167,12 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         each digit alike; needs no files. `mnist`, `fashion-mnist`, `cifar10`, `cifar100`,
         `emnist-balanced`: torchvision's files in the data folder; for `cifar10` also
         `cifar10-images.tar`, an archive of JPEG files. `rotated-mnist`: `mnist`'s images four
-        times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `femnist`: LEAF's files in the
-        data folder's `femnist/data`, whose groups are writers. `folder`: the data folder, or
-        .tar or .tar.gz file, is read by `read_image_folder`; without a test folder, a fifth of
-        each class is held out by `seed`. Several of `JOINABLE`, such as `mnist+fashion-mnist`: as
-        `joined` does.
+        times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `cifar20`: `cifar10` and the
+        classes `CIFAR20_OTHERS` of `cifar100`, numbered from 10 (FLT, section IV). `femnist`:
+        LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
+        data folder, or .tar or .tar.gz file, is read by `read_image_folder`; without a test
+        folder, a fifth of each class is held out by `seed`. Several of `JOINABLE`, such as
+        `mnist+fashion-mnist`: as `joined` does.
     data_dir : str
         As in `resolve_data_dir`.
     seed : int
@@ -195,6 +205,9 @@ def _load(name: str, root: Path, cache: Path, seed: int, download: bool) -> Data
         return _femnist(root)
     if name in _ROTATED:
         return rotated(_read(_ROTATED[name], root, cache, seed, download), name)
+    if name == CIFAR20:
+        ten, hundred = (_read(n, root, cache, seed, download) for n in ("cifar10", "cifar100"))
+        return replace(joined(ten, only(hundred, CIFAR20_OTHERS)), name=name)
     parts = [_read(part, root, cache, seed, download) for part in name.split(PLUS)]
     return reduce(joined, parts)
 
@@ -251,6 +264,22 @@ def rotated(base: Dataset, name: str) -> Dataset:
             groups(base.test_labels),
             tuple(f"{label} at {90 * turn}°" for turn in range(4) for label in base.class_names),
         ),
+    )
+
+
+def only(base: Dataset, classes: Sequence[str]) -> Dataset:
+    """Return the images of some classes of a data set without groups, numbered in this order."""
+    old = torch.tensor([base.class_names.index(name) for name in classes])
+    train, test = (torch.isin(labels, old) for labels in (base.train_labels, base.test_labels))
+    new = torch.zeros(base.num_classes, dtype=torch.int64)
+    new[old] = torch.arange(len(old))
+    return Dataset(
+        base.name,
+        base.train_images[train],
+        new[base.train_labels[train]],
+        base.test_images[test],
+        new[base.test_labels[test]],
+        tuple(classes),
     )
 
 

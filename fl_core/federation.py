@@ -18,15 +18,7 @@ from numpy.typing import NDArray
 from fl_core.concept import concept_shifted, concept_tasks
 from fl_core.datasets import Dataset, load_dataset
 from fl_core.noise import NOISES, add_label_noise
-from fl_core.options import (
-    COUNT,
-    NATURAL,
-    POSITIVE,
-    TEXT,
-    number,
-    one_of,
-    option,
-)
+from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
 from fl_core.partition import (
     PARTITIONS,
     Kind,
@@ -38,6 +30,7 @@ from fl_core.partition import (
     parse_tasks,
     writer_partition,
 )
+from fl_core.synthetic import SYNTHETIC, synthetic
 from fl_core.tasks import CLIENTS_PER_TASK, TASKS, are_random, parse_counts, random_tasks
 
 # Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
@@ -78,6 +71,11 @@ class FederationSettings:
         one_of(("label", "concept")),
         "how tasks differ: `label`: by their labels; `concept`: by what the same labels mean",
     )
+    heterogeneity: float = option(
+        0.5,
+        number(float, 0, 1),
+        f"`{SYNTHETIC}`: how far tasks differ: 0: not at all, 1: they share only the labels' names",
+    )
     clients_per_task: str = option(
         "",
         CLIENTS_PER_TASK,
@@ -115,18 +113,14 @@ class FederationSettings:
     drift_round: int = option(5, COUNT, "the first round with their new task", default=0)
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together.
-
-        Raises
-        ------
-        ValueError
-        """
-        if self.shift == "concept" and self.tasks:
-            raise ValueError(
-                f'tasks is "{self.tasks}", but shift is "concept", and then each task has all '
-                "labels: leave tasks empty, and say by num-tasks how many there are."
-            )
-        if self.shift == "concept" and self.dataset in ("rotated-mnist", "femnist"):
+        """Refuse what does not go together, by a ValueError."""
+        for key, value in (("shift", "concept"), ("dataset", SYNTHETIC)):
+            if getattr(self, key) == value and self.tasks:
+                raise ValueError(
+                    f'tasks is "{self.tasks}", but {key} is "{value}", and then each task has all '
+                    "labels: leave tasks empty, and say by num-tasks how many there are."
+                )
+        if self.shift == "concept" and self.dataset in ("rotated-mnist", "femnist", SYNTHETIC):
             raise ValueError(
                 f'shift is "concept", but {self.dataset} has tasks of its own: choose another data '
                 "set."
@@ -239,9 +233,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         same and there is noise; or if newcomers, drifting or malicious clients cannot be so many.
     """
     _check_counts(settings)
-    dataset = load_dataset(settings.dataset, settings.data_dir, seed=settings.seed)
-    if settings.shift == "concept":
-        dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
+    dataset = _dataset(settings)
     if dataset.groups is not None and settings.noise != "none":
         raise ValueError(
             f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
@@ -276,6 +268,14 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     )
 
 
+def _dataset(settings: FederationSettings) -> Dataset:
+    num_tasks, seed = settings.num_tasks, settings.seed
+    if settings.dataset == SYNTHETIC:
+        return synthetic(num_tasks, settings.heterogeneity, seed)
+    dataset = load_dataset(settings.dataset, settings.data_dir, seed=seed)
+    return concept_shifted(dataset, num_tasks, seed) if settings.shift == "concept" else dataset
+
+
 def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
     if settings.partition == "writer":
@@ -296,7 +296,7 @@ def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
 
 
 def _tasks(settings: FederationSettings, dataset: Dataset) -> Tasks:
-    if settings.shift == "concept":
+    if settings.shift == "concept" or settings.dataset == SYNTHETIC:
         return concept_tasks(dataset.num_classes, settings.num_tasks)
     if are_random(settings.tasks):
         return random_tasks(settings.tasks, len(dataset.group_names), settings.seed)

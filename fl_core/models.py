@@ -19,6 +19,7 @@ PAPER_MODELS = {
     "rotated-mnist": "mlp",  # IFCA's own experiment
     "fashion-mnist": "mlp",
     "femnist": "leaf-cnn",
+    "synthetic": "mlp",
 }
 
 

@@ -1,5 +1,7 @@
 """Tasks that are drawn by the seed, in the whole app."""
 
+import pytest
+
 from tests.app_runs import SGD, of_strategy, run
 
 
@@ -20,6 +22,24 @@ def test_images_do_not_tell_who_means_what(tmp_path, capsys):
     assert abs(found["ari"]) < 0.3
     assert known["ari"] == 1
     assert known["accuracy"] > found["accuracy"] + 0.2
+
+
+@pytest.mark.slow
+def test_tasks_that_share_nothing_need_models_of_their_own(tmp_path):
+    summary = run(
+        tmp_path / "out",
+        strategy="fedhc,single",
+        clients=6,
+        dataset="synthetic",
+        heterogeneity=1.0,
+        num_server_rounds=3,
+        evaluate_every=3,
+        **SGD,
+    )
+    found, single = (of_strategy(summary, name) for name in ("fedhc", "single"))
+    assert summary["config"]["tasks"] == ""
+    assert found["ari"] == 1
+    assert found["accuracy"] > single["accuracy"] + 0.1
 
 
 def test_random_tasks_are_told_as_they_were_asked_for(tmp_path):

@@ -19,6 +19,7 @@ from clients.autoencoder import (
     save_autoencoder,
 )
 from fl_core.datasets import load_dataset
+from tests.cifar_files import write_cifar20
 
 
 def pictures(count=8, channels=1, height=28, width=28, seed=0):
@@ -263,6 +264,23 @@ def test_pretraining_is_remembered_and_a_broken_file_is_made_again(cache, monkey
     mended = pretrained_autoencoder("mnist-5k", 1, epochs=1)
     assert all(torch.equal(t, first.state_dict()[name]) for name, t in mended.state_dict().items())
     assert set(load_file(path)) == set(first.state_dict())
+
+
+def test_cifar20_is_all_of_cifar10_and_some_of_cifar100(cache, monkeypatch, tmp_path):
+    write_cifar20(monkeypatch, tmp_path)
+    seen = {}
+
+    def counted(autoencoder, images, epochs, generator, **options):
+        seen[len(images)] = options
+        return fit(autoencoder, images, epochs, generator, **options)
+
+    monkeypatch.setattr(module, "fit", counted)
+    for source in ("cifar20", "cifar100"):
+        first = pretrained_autoencoder(source, 3, data_dir=str(tmp_path), epochs=1)
+        again = pretrained_autoencoder(source, 3, data_dir=str(tmp_path), epochs=1)
+        assert (cache / f"autoencoder-{source}-3-channels-1-epochs-seed-0-v1.safetensors").exists()
+        assert torch.equal(first.encoder.conv1.weight, again.encoder.conv1.weight)
+    assert list(seen) == [10 + 3, 10]  # each once
 
 
 def test_a_data_set_with_other_channels(cache):

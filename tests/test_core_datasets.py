@@ -3,7 +3,6 @@ import hashlib
 import io
 import logging
 import os
-import pickle
 import shutil
 import struct
 import tarfile
@@ -22,31 +21,22 @@ from torchvision import datasets as tv
 
 from fl_core import image_folder
 from fl_core.datasets import (
+    CIFAR20_OTHERS,
     JOINABLE,
     Dataset,
     Groups,
     cache_dir,
     joined,
     load_dataset,
+    only,
     resolve_data_dir,
     rotated,
 )
 from fl_core.image_folder import read_image_folder
 from fl_core.published import CIFAR10_TAR
+from tests.cifar_files import CIFAR10_CLASSES, pixels, write_cifar, write_cifar20
 
 REAL = os.environ.get("FL_DATA_DIR", "")
-CIFAR10_CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
 
 
 def needs(relative):
@@ -64,10 +54,6 @@ def own_folders(monkeypatch, tmp_path):
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("FL_DATA_DIR", raising=False)
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-
-
-def pixels(*shape, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
 # Names and folders
@@ -194,25 +180,6 @@ def write_mnist(raw):
     for name, array in zip(idx_names(), arrays, strict=True):
         write_idx(raw / name, array)
     return arrays
-
-
-def pickled(content, path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(content, protocol=2))
-    return [path.name, hashlib.md5(path.read_bytes()).hexdigest()]  # noqa: S324
-
-
-def write_cifar(monkeypatch, kind, root, key, classes, files):
-    """Write small files of `kind` and let torchvision expect their checksums."""
-    folder = root / kind.base_folder
-    lists = {"train_list": [], "test_list": []}
-    for seed, (name, which) in enumerate(files):
-        data = {"data": pixels(10, 3072, seed=seed), key: list(range(10))}
-        lists[which].append(pickled(data, folder / name))
-    names = pickled({kind.meta["key"]: list(classes)}, folder / kind.meta["filename"])
-    monkeypatch.setattr(kind, "train_list", lists["train_list"])
-    monkeypatch.setattr(kind, "test_list", lists["test_list"])
-    monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": names[1]})
 
 
 @pytest.mark.parametrize(
@@ -348,6 +315,31 @@ def test_cifar10_and_cifar100_are_joined_by_name(monkeypatch, tmp_path):
     assert data.train_labels.tolist() == data.test_labels.tolist() == list(range(20))
     with pytest.raises(ValueError, match="1×28×28 and 3×32×32"):
         load_dataset("mnist-5k+cifar100", str(tmp_path), download=False)
+
+
+def test_by_hand_some_classes_are_numbered_in_the_order_asked_for():
+    base = small("letters", ("a", "b", "c", "d"))
+    some = only(base, ("d", "b"))
+    assert some.class_names == ("d", "b")
+    assert some.train_images[:, 0, 0, 0].tolist() == [1, 3]
+    assert some.test_images[:, 0, 0, 0].tolist() == [101, 103]
+    assert some.train_labels.tolist() == some.test_labels.tolist() == [1, 0]
+
+
+def test_cifar20_is_cifar10_and_ten_other_classes_of_cifar100(monkeypatch, tmp_path):
+    write_cifar20(monkeypatch, tmp_path)
+    data, ten, hundred = (
+        load_dataset(name, str(tmp_path), download=False)
+        for name in ("cifar20", "cifar10", "cifar100")
+    )
+    assert data.name == "cifar20"
+    assert data.class_names == CIFAR10_CLASSES + CIFAR20_OTHERS
+    assert len(set(data.class_names)) == 20
+    # Of the stand-in's ten images of CIFAR-100, labelled 0 to 9, three have such classes.
+    assert data.train_labels.tolist() == data.test_labels.tolist() == [*range(10), 19, 10, 14]
+    assert torch.equal(data.train_images[:10], ten.train_images)
+    assert torch.equal(data.train_images[10:], hundred.train_images[[0, 4, 9]])
+    assert torch.equal(data.test_images[10:], hundred.test_images[[0, 4, 9]])
 
 
 @pytest.mark.parametrize("name", ["mnist+folder", "mnist+mnist", "mnist+", "rotated-mnist+mnist"])

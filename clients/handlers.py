@@ -8,6 +8,7 @@ from the message here, once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,12 +18,15 @@ from numpy.typing import NDArray
 
 from clients.autoencoder import encode, fit, load_autoencoder
 from clients.client import Client, OpenClient
+from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
 from clients.privacy import noisy_eigenvectors, noisy_relevances
 from clients.shift import data_shift, image_sketch
 from clients.signature import linear_signature, signature
-from clients.spectrum import RELEVANCES, leading_spectrum
+from clients.spectrum import RELEVANCES, USUAL_EIGENVECTORS, leading_spectrum
 from clients.training import as_pixels, evaluate, train
 from fl_core import protocol
+
+Kind = TypeVar("Kind", bound=np.generic)
 
 # What waits at a client between messages.
 _STATE = "spectrum"
@@ -70,6 +74,8 @@ def _description(client: Client) -> RecordDict:
 
 def _eigenvectors(client: Client) -> RecordDict:
     count = protocol.setting(client.message, protocol.NUM_EIGENVECTORS)
+    if _formula(client.message) == protocol.CLASS_ENERGY:
+        return _labelled_eigenvectors(client, count)
     own = leading_spectrum(client.features(), count)
     # The Gram matrix waits on the client for the second query, which may reach another process, so
     # that features are computed once.
@@ -80,30 +86,72 @@ def _eigenvectors(client: Client) -> RecordDict:
     return RecordDict({protocol.ARRAYS: ArrayRecord({protocol.EIGENVECTORS: Array(shared)})})
 
 
+def _labelled_eigenvectors(client: Client, count: int) -> RecordDict:
+    features, labels = client.features(), client.training_data()[1].numpy()
+    own = labelled_spectrum(features, labels, count)
+    energies = np.array([own.image_energy, own.class_energy])
+    kept = {"features": features, "labels": labels, "classes": own.classes, "energies": energies}
+    client.context.state[_STATE] = ArrayRecord({n: Array(array) for n, array in kept.items()})
+    sigma, rng = client.sharing_noise()
+    shared = own.eigenvectors.copy()
+    for kind in np.unique(own.classes):
+        columns = own.classes == kind
+        shared[:, columns] = noisy_eigenvectors(own.eigenvectors[:, columns], sigma, rng)
+    return RecordDict(
+        {
+            protocol.ARRAYS: ArrayRecord({protocol.EIGENVECTORS: Array(shared)}),
+            protocol.METRICS: MetricRecord({protocol.COLUMN_CLASSES: own.classes.tolist()}),
+        }
+    )
+
+
 def _relevances(client: Client) -> RecordDict:
-    state = client.context.state
+    state, formula = client.context.state, _formula(client.message)
     if _STATE not in state:
         raise ValueError("this client was asked for relevance before its spectrum.")
     own = state.array_records.pop(_STATE)
-    formula, everybodys = _asked_relevance(client.message)
-    if formula not in RELEVANCES:
+    joined = client.message.content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
+    everybodys = _split(client.message, joined)
+    if formula == protocol.CLASS_ENERGY:
+        scores = _labelled_relevances(client.message, own, everybodys)
+    elif formula in RELEVANCES:
+        scores = RELEVANCES[formula](own["gram"].numpy(), own["eigenvalues"].numpy(), everybodys)
+    else:
         raise ValueError(
-            f'relevance is "{formula}", but this client knows {", ".join(RELEVANCES)}.'
+            f'relevance is "{formula}", but this client knows {", ".join(USUAL_EIGENVECTORS)}.'
         )
-    scores = RELEVANCES[formula](own["gram"].numpy(), own["eigenvalues"].numpy(), everybodys)
     shared = noisy_relevances(scores, *client.sharing_noise())
     return RecordDict({protocol.METRICS: MetricRecord({protocol.RELEVANCES: shared})})
 
 
-def _asked_relevance(message: Message) -> tuple[str, list[NDArray[np.float32]]]:
-    """Return the formula and each client's eigenvectors, shapes (d, k_j), in the server's order."""
+def _labelled_relevances(
+    message: Message, own: ArrayRecord, everybodys: list[NDArray[np.float32]]
+) -> list[float]:
     asked = message.content.config_records[protocol.CONFIG]
-    joined = message.content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
-    columns = asked[protocol.NUM_COLUMNS]
-    if not isinstance(columns, list) or sum(map(int, columns)) != joined.shape[1]:
+    classes = np.array(asked[protocol.COLUMN_CLASSES], np.int64)
+    image_energy, class_energy = own["energies"].numpy().tolist()
+    return class_energy_relevance(
+        own["features"].numpy(),
+        own["labels"].numpy(),
+        image_energy,
+        class_energy,
+        everybodys,
+        _split(message, classes),
+        float(str(asked[protocol.LABEL_WEIGHT])),
+    )
+
+
+def _formula(message: Message) -> str:
+    asked = message.content.config_records[protocol.CONFIG]
+    return str(asked.get(protocol.RELEVANCE_FORMULA, ""))
+
+
+def _split(message: Message, joined: NDArray[Kind]) -> list[NDArray[Kind]]:
+    """Return each client's part of what was joined along its last axis, in the server's order."""
+    columns = message.content.config_records[protocol.CONFIG][protocol.NUM_COLUMNS]
+    if not isinstance(columns, list) or sum(map(int, columns)) != joined.shape[-1]:
         raise ValueError("the numbers of eigenvectors do not add up to those that were sent.")
-    starts = np.cumsum(columns)[:-1]
-    return str(asked[protocol.RELEVANCE_FORMULA]), np.split(joined, starts, axis=1)
+    return np.split(joined, np.cumsum(columns)[:-1], axis=-1)
 
 
 def _signature(client: Client) -> RecordDict:

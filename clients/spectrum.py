@@ -1,7 +1,8 @@
 """The client's half of one-shot spectral clustering: Gram matrix, eigenvectors, relevance.
 
 RCC-PFL Procedure 1 (equations 1 to 4), which is MT-HFL Algorithm 2, and a second relevance beside
-the paper's, which is ours (docs/relevance.md). Labels never enter.
+the paper's, which is ours (docs/relevance.md). Labels never enter; a third, in which they do, is in
+`clients.labelled_spectrum`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fl_core.options import COUNT, one_of, option, or_words
+from fl_core.options import COUNT, number, one_of, option, or_words
+from fl_core.protocol import CLASS_ENERGY
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -180,7 +182,11 @@ def missed_energy_relevance(
     list of float
         r(i, j) in [0, 1], one for each j.
     """
-    missed = 1 - captured_energy(gram, eigenvalues, eigenvectors)
+    return relative_scores(1 - captured_energy(gram, eigenvalues, eigenvectors))
+
+
+def relative_scores(missed: Float64) -> list[float]:
+    """Return r_j = 1/2 + z_j/6, cut to [0, 1], of missed energies m_j: see the above."""
     others = missed > _NOTHING_MISSED
     scores = np.ones(len(missed))
     if others.any():
@@ -213,7 +219,7 @@ RELEVANCES: Mapping[str, Relevance] = {
 }
 
 # How many eigenvectors each is best with on the images and features of docs/relevance.md.
-USUAL_EIGENVECTORS: Mapping[str, int] = {"paper": 20, "missed-energy": 5}
+USUAL_EIGENVECTORS: Mapping[str, int] = {"paper": 20, "missed-energy": 5, CLASS_ENERGY: 5}
 AUTO = "auto"
 
 
@@ -231,6 +237,12 @@ class SpectrumSettings:
     )
     relevance: str = option(
         "paper",
-        one_of(RELEVANCES),
-        "the paper's, or `missed-energy`, which is right in harder cases: docs/relevance.md",
+        one_of(USUAL_EIGENVECTORS),
+        "the paper's; `missed-energy`, which is right in harder cases; `class-energy`, which sees "
+        "labels, too: docs/relevance.md",
+    )
+    label_weight: float = option(
+        0.3,
+        number(float, 0),
+        "with `class-energy`: what labels count beside images; more if they are right",
     )

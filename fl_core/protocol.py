@@ -48,6 +48,8 @@ ACCURACY = "accuracy"
 MACRO_F1 = "macro-f1"
 BALANCED_ACCURACY = "balanced-accuracy"
 RELEVANCE_FORMULA = "relevance-formula"
+COLUMN_CLASSES = "column-classes"
+LABEL_WEIGHT = "label-weight"
 CENTROIDS = "centroids"
 NUM_CENTROIDS = "num-centroids"
 NUM_COMPONENTS = "num-components"
@@ -61,6 +63,15 @@ STRATEGY = "strategy"
 CLUSTER = "cluster"
 KEPT = "kept"
 
+
+CLASS_ENERGY = "class-energy"
+"""The relevance for which clients share eigenvectors of each class, too."""
+
+CLASS_EIGENVECTORS = 2
+"""So many eigenvectors of classes, over all of them together, for each one of all images."""
+
+ALL_IMAGES = -1
+"""In place of a class: an eigenvector of all of a client's images."""
 
 SKETCH_SIZE = 66
 """How many numbers an image sketch has: see `clients.shift.image_sketch`."""

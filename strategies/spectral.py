@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
@@ -45,7 +45,9 @@ class SpectralClustering(Clustering):
         k, how many leading eigenvectors each client uploads.
     relevance : str
         The formula by which clients compare: a name that their ClientApp knows
-        (`clients.spectrum.RELEVANCES`).
+        (`clients.spectrum.USUAL_EIGENVECTORS`).
+    label_weight : float
+        For "class-energy": see `clients.labelled_spectrum`.
     dimension : int, optional
         d, the length of an eigenvector; by default, the most common among those that come.
     """
@@ -61,8 +63,10 @@ class SpectralClustering(Clustering):
         "how the distance between two clusters is measured, in SciPy's words",
     )
     relevance: str = "paper"
+    label_weight: float = 0.3
     dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = learnt(dict)
+    _classes: dict[int, list[int]] = learnt(dict)  # of the columns of `_spectra`, with class-energy
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
@@ -98,16 +102,25 @@ class SpectralClustering(Clustering):
         self._spectra = {**known, **{client: fresh[client] for client in answers}}
         return clusters.with_clients(placed)
 
+    @property
+    def _sees_labels(self) -> bool:
+        return self.relevance == protocol.CLASS_ENERGY
+
     def _ask_spectra(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
     ) -> dict[int, Eigenvectors]:
         k = self.num_eigenvectors
+        options: dict[str, ConfigRecordValues] = {protocol.NUM_EIGENVECTORS: k}
+        if self._sees_labels:
+            options[protocol.RELEVANCE_FORMULA] = self.relevance
         answers = conversation.ask(
             protocol.SPECTRUM,
-            options={protocol.NUM_EIGENVECTORS: k},
-            check=lambda content: _wrong_eigenvectors(content, k, dimension),
+            options=options,
+            check=lambda content: _wrong_eigenvectors(content, k, dimension, self._sees_labels),
             clients=clients,
         )
+        if self._sees_labels:
+            self._classes |= {client: _classes(content) for client, content in answers.items()}
         return {
             client: np.ascontiguousarray(
                 content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy(), np.float32
@@ -124,35 +137,56 @@ class SpectralClustering(Clustering):
         """Return how relevant each of `spectra` is to those asked, in the order of `spectra`."""
         # One array, not one for each client: Flower asks for every array of every message by name.
         everybody = np.concatenate(list(spectra.values()), axis=1)
+        options: dict[str, ConfigRecordValues] = {
+            protocol.RELEVANCE_FORMULA: self.relevance,
+            protocol.NUM_COLUMNS: [own.shape[1] for own in spectra.values()],
+        }
+        if self._sees_labels:
+            options[protocol.COLUMN_CLASSES] = [c for one in spectra for c in self._classes[one]]
+            options[protocol.LABEL_WEIGHT] = self.label_weight
         answers = conversation.ask(
             protocol.RELEVANCE,
             RecordDict({protocol.ARRAYS: protocol.to_record({protocol.EIGENVECTORS: everybody})}),
-            options={
-                protocol.RELEVANCE_FORMULA: self.relevance,
-                protocol.NUM_COLUMNS: [own.shape[1] for own in spectra.values()],
-            },
+            options=options,
             check=lambda content: _wrong_relevances(content, len(spectra)),
             clients=clients if clients is None else list(clients),
         )
         return {client: _relevances(content) for client, content in answers.items()}
 
 
-def _wrong_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> str | None:
+def _wrong_eigenvectors(
+    content: RecordDict, k: int, dimension: int | None, sees_labels: bool
+) -> str | None:
     """Say what is wrong with a client's eigenvectors, if anything is."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if protocol.EIGENVECTORS not in record:
         return "its answer holds no eigenvectors"
     vectors = record[protocol.EIGENVECTORS].numpy()
-    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= k or vectors.shape[1] > vectors.shape[0]:
-        return f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})"
+    most = (1 + protocol.CLASS_EIGENVECTORS) * k if sees_labels else k
+    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= most:
+        return f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {most})"
     if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
         return "its eigenvectors are not all finite numbers"
-    products = vectors.astype(np.float64).T @ vectors
-    if not np.allclose(products, np.eye(len(products)), atol=1e-3):
-        return "its eigenvectors are not orthonormal"
     if dimension is not None and len(vectors) != dimension:
         return f"{_DIMENSIONS.format(len(vectors))}, the others' {dimension}"
+    return _wrong_basis(vectors, _classes(content) if sees_labels else [0] * vectors.shape[1])
+
+
+def _wrong_basis(vectors: Eigenvectors, classes: list[int]) -> str | None:
+    """Say so unless there is a class for each column, and those of a class are orthonormal."""
+    if len(classes) != vectors.shape[1]:
+        return f"it names {len(classes)} classes for {vectors.shape[1]} eigenvectors"
+    alike = np.equal.outer(classes, classes)
+    products = vectors.astype(np.float64).T @ vectors
+    if not np.allclose(products[alike], np.eye(len(products))[alike], atol=1e-3):
+        return "its eigenvectors are not orthonormal"
     return None
+
+
+def _classes(content: RecordDict) -> list[int]:
+    found = protocol.metrics_of(content).get(protocol.COLUMN_CLASSES)
+    whole = isinstance(found, list) and all(isinstance(one, int) for one in found)
+    return [int(one) for one in found] if isinstance(found, list) and whole else []
 
 
 def _relevances(content: RecordDict) -> list[float]:

@@ -1,8 +1,18 @@
 """How much rounding the server forgives in what clients answer before they are clustered."""
 
-import pytest
+from dataclasses import replace
 
-from strategies import RccPfl
+import numpy as np
+import pytest
+import torch
+from flwr.clientapp import ClientApp
+
+from clients.client import Client
+from clients.handlers import answer_queries
+from fl_core import protocol
+from strategies import RccPfl, SpectralClustering
+from strategies.conversation import Conversation
+from strategies.roster import Roster
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, run, toy_app, with_arrays, with_metrics
 
@@ -30,3 +40,62 @@ def test_newcomers_are_compared_with_those_that_answered_to_the_end():
     run(strategy, grid)
     assert strategy.clusters.of_client[6] == strategy.clusters.of_client[3]
     assert list(strategy.failures) == [4]
+
+
+class SameImages(Client):
+    """Clients 0, 2, 4, … call the two kinds of images 0 and 1, the others 1 and 0."""
+
+    def _kinds(self):
+        return np.random.default_rng(self.index).permutation(np.arange(20 + self.index) % 2)
+
+    def features(self):
+        kinds = self._kinds()
+        rng = np.random.default_rng([self.index, 1])
+        rows = np.where(kinds[:, None], (3.0, 1.0, 0, 0), (0, 0, 1.0, 3.0))
+        return (rows + 0.2 * rng.normal(size=rows.shape)).astype(np.float32)
+
+    def training_data(self):
+        return torch.empty(0), torch.from_numpy((self._kinds() + self.index) % 2)
+
+
+def conversation(clients, order=list):
+    app = ClientApp()
+    answer_queries(app, SameImages)
+    nodes = {client: LocalGrid.node_of(client) for client in range(clients)}
+    return Conversation(LocalGrid(app, clients, order=order), {protocol.SEED: 1}, 1, Roster(nodes))
+
+
+def test_class_energy_finds_and_places_those_who_give_the_same_images_other_names():
+    spoken = conversation(8)
+    late = {client: spoken.nodes.pop(client) for client in (6, 7)}
+    clustering = SpectralClustering(2, num_eigenvectors=2, relevance="class-energy")
+    found = clustering.find(spoken)
+    assert found.of_client == {client: client % 2 for client in range(6)}
+    recalled = SpectralClustering(2, num_eigenvectors=2, relevance="class-energy")
+    recalled.recall(clustering.memory())
+    spoken.nodes.update(late)
+    placed = recalled.place([6, 7], found, spoken)
+    assert placed.of_client == {client: client % 2 for client in range(8)}
+
+
+def test_label_weight_reaches_the_clients():
+    clustering = SpectralClustering(
+        2, num_eigenvectors=2, relevance="class-energy", label_weight=0.0
+    )
+    without = clustering.find(conversation(6)).similarity
+    with_labels = replace(clustering, label_weight=1.0).find(conversation(6)).similarity
+    assert not np.allclose(without, with_labels)
+
+
+def test_a_class_for_each_eigenvector(caplog):
+    def forgetful(replies):
+        for reply in replies:
+            metrics = reply.content.metric_records[protocol.METRICS]
+            if reply.metadata.src_node_id == LocalGrid.node_of(1):
+                metrics[protocol.COLUMN_CLASSES] = metrics[protocol.COLUMN_CLASSES][:-1]
+        return replies
+
+    spoken = conversation(4, forgetful)
+    SpectralClustering(2, num_eigenvectors=2, relevance="class-energy").find(spoken)
+    assert list(spoken.roster.failures) == [1]
+    assert "it names 5 classes for 6 eigenvectors" in caplog.text

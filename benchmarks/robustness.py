@@ -27,6 +27,7 @@ OPTIONS: dict[str, Any] = {
     "num-clients": CLIENTS,
     "num-tasks": 2,
     "malicious": 0.2,
+    "weighted-mean": "paper",
     "model": "mlp",
     "optimizer": "sgd",
     "learning-rate": 0.1,

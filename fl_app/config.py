@@ -258,6 +258,9 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
                 f"at most num-server-rounds, which is {values['num_server_rounds']}",
             )
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
+    rounds, warm_up = values["num_server_rounds"], of_strategies["warm-up-rounds"]
+    if warm_up >= rounds:
+        raise refusal("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
     return Config(**values, of_strategies=of_strategies)
 
 

@@ -210,6 +210,12 @@ def test_a_wrong_value_is_named_with_what_is_allowed(key, value, message):
         parse_config({**DEFAULTS, key: value})
 
 
+def test_a_warm_up_leaves_rounds_for_clusters():
+    assert config(warm_up_rounds=2, num_server_rounds=3).of_strategies["warm-up-rounds"] == 2
+    with pytest.raises(ValueError, match="is 3, but it must be below num-server-rounds, which is"):
+        config(warm_up_rounds=3, num_server_rounds=3)
+
+
 def test_unknown_and_missing_keys():
     with pytest.raises(ValueError, match="learning-rat is not a run-config key: the keys are aggr"):
         parse_config({**DEFAULTS, "learning-rat": 1})

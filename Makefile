@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: help run check test lint options docs bench reproduce clean
+.PHONY: help run check test lint options docs bench reproduce grid clean
 
 help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
@@ -15,7 +15,8 @@ help:
 	@echo "make options    the options into pyproject.toml and docs/options.md, from where they are declared"
 	@echo "make docs       the pages and the API as a site, in site/"
 	@echo "make bench      simulated rounds against a bare PyTorch loop"
-	@echo "make reproduce  the clustering grid of docs/results.md (needs FL_DATA_DIR)"
+	@echo "make reproduce  a paper's table: TABLE=rcc-pfl-2, or none to list them (needs FL_DATA_DIR)"
+	@echo "make grid       the clustering grid of docs/results.md (needs FL_DATA_DIR)"
 
 $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
@@ -55,6 +56,9 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.rounds
 
 reproduce: $(INSTALLED)
+	$(BIN)/fedkin reproduce $(TABLE)
+
+grid: $(INSTALLED)
 	$(BIN)/python -m benchmarks.clustering_grid
 
 clean:

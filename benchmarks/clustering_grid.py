@@ -1,4 +1,4 @@
-"""Does one-shot clustering find the true tasks? `make reproduce` prints the grid.
+"""Does one-shot clustering find the true tasks? `make grid` prints the grid.
 
 Every cell is the adjusted Rand index of RCC-PFL's clusters against the true tasks, the lowest of
 several seeds, for 25 clients on all training images: data set × partition × number of tasks × label

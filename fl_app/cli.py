@@ -14,6 +14,7 @@ from typing import Any
 from fl_app.devices import certificates
 from fl_app.devices.gate.command import add_command as add_gate
 from fl_app.flower_app import installed_app, read_defaults
+from fl_app.reproduce.command import add_command as add_reproduce
 from fl_core.extras import MissingExtraError, need_extra
 from fl_core.image_files import ENDINGS
 
@@ -130,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the folder of another version of this app (default: the installed)",
     )
     run.set_defaults(call=_run)
+    add_reproduce(commands)
     certificates.add_command(commands)
     add_gate(commands)
     classify = commands.add_parser(

@@ -13,6 +13,7 @@ from fl_app.report.pictures import (
     clients_figure,
     cluster_rounds_figure,
     labels_figure,
+    published_figure,
     rounds_figure,
     save,
     similarity_figure,
@@ -30,6 +31,8 @@ from tests.picture_data import (
     similar,
 )
 
+STATED = {"flt": (0.9, None), "single": (0.8, 0.02)}
+MEASURED = {"flt": np.array([0.91]), "cfl": np.array([0.8, 0.9])}
 MANY = [f"strategy {n}" for n in range(20)]
 
 
@@ -64,6 +67,10 @@ CALLS = {
     "traffic": lambda: traffic_figure(costs(TWELVE[:5], 3)),
     "traffic of one": lambda: traffic_figure(costs(("flt",), 1)),
     "traffic of many": lambda: traffic_figure(costs(MANY, 5)),
+    "published": lambda: published_figure("Table", {"row": [("two", STATED, MEASURED)]}),
+    "published, half": lambda: published_figure(
+        "Table", {"a": [("two", {}, MEASURED)], "b": [("two", STATED, {})]}
+    ),
     "labels": counts_call(25, 10, known=True, noisy=True),
     "labels of one": counts_call(1, 1, known=True, noisy=False),
     "labels of many": counts_call(100, 47, known=True, noisy=True),
@@ -187,6 +194,7 @@ def test_spread_keeps_order_and_gaps():
             lambda: rounds_figure({"flt": (np.arange(3), np.ones((2, 4)))}),
             "flt has shape",
         ),
+        (lambda: published_figure("Table", {}), "no strategy"),
         (lambda: traffic_figure({}), "no strategy"),
         (
             lambda: traffic_figure({"flt": (np.ones(2), np.ones(3))}),

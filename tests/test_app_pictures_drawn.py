@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 from fl_app.report.pictures.clients import clients_figure
 from fl_app.report.pictures.cluster_rounds import cluster_rounds_figure
 from fl_app.report.pictures.labels import labels_figure
+from fl_app.report.pictures.published import published_figure
 from fl_app.report.pictures.rounds import rounds_figure
 from fl_app.report.pictures.similarity import colour_range, similarity_figure
 from fl_app.report.pictures.style import FAINT
@@ -122,6 +123,29 @@ def test_traffic_leaves_out_a_strategy_that_failed():
     given = {"flt": (np.ones(2), np.ones(2)), "local": (np.ones(2), np.full(2, np.nan))}
     assert [text.get_text() for text in traffic_figure(given).axes[0].texts] == ["flt"]
     assert not traffic_figure({"local": given["local"]}).axes[0].lines
+
+
+def test_published_and_measured_stand_beside_each_other():
+    stated = {"flt": (0.9, None), "single": (0.8, 0.02)}
+    measured = {"flt": np.array([0.91]), "cfl": np.array([0.8, 0.9])}
+    figure = published_figure("Table 1", {"digits": [("two", stated, measured)]})
+    axes = figure.axes[0]
+    drawn = sorted(
+        (round(line.get_xdata()[0], 3), line.get_ydata()[0], line.get_markerfacecolor() == "none")
+        for line in axes.lines
+    )
+    # Three strategies share 0.8 of the column; the paper's mark is to the left of ours.
+    third = 0.8 / 3
+    assert drawn == [
+        (round(-third - 0.2 * third, 3), 0.9, True),
+        (round(-third + 0.2 * third, 3), 0.91, False),
+        (round(-0.2 * third, 3), 0.8, True),
+        (round(third + 0.2 * third, 3), pytest.approx(0.85), False),
+    ]
+    bars = [s[:, 1] for c in axes.collections for s in c.get_segments() if np.ptp(s[:, 1])]
+    deviation = 0.1 / np.sqrt(2)  # of 0.8 and 0.9
+    np.testing.assert_allclose(bars, [[0.78, 0.82], [0.85 - deviation, 0.85 + deviation]])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["two"]
 
 
 def test_clients_have_a_dot_each_unless_they_failed():

@@ -10,6 +10,7 @@ from fl_app.report.pictures.cluster_rounds import cluster_rounds_figure
 from fl_app.report.pictures.clusters import MOST_CLUSTERS, clusters_figure
 from fl_app.report.pictures.figure import save
 from fl_app.report.pictures.labels import labels_figure
+from fl_app.report.pictures.published import published_figure
 from fl_app.report.pictures.rounds import rounds_figure
 from fl_app.report.pictures.similarity import similarity_figure
 from fl_app.report.pictures.traffic import traffic_figure
@@ -20,6 +21,7 @@ __all__ = [
     "cluster_rounds_figure",
     "clusters_figure",
     "labels_figure",
+    "published_figure",
     "rounds_figure",
     "save",
     "similarity_figure",

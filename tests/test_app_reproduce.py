@@ -1,6 +1,7 @@
 """A paper's table again: cells that are run once, whatever stops the run in between."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -192,6 +193,15 @@ def test_the_committed_experiments_can_be_read_and_listed(capsys, monkeypatch):
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == [one.name for one in experiments]
     assert {"rcc-pfl-2", "rcc-pfl-3"} <= {one.name for one in experiments}
+
+
+def test_the_file_that_the_page_explains_can_be_read(tmp_path):
+    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    example = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "mine.toml").write_text(example[1], encoding="utf-8")
+    mine = read_experiment(tmp_path / "mine.toml")
+    assert len(wanted_cells(mine, mine.seeds)) == 10
+    assert mine.claims[0].points == 0.5
 
 
 def test_a_wrong_word_is_answered(tmp_path, capsys, monkeypatch):

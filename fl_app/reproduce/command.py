@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fl_core.extras import need_extra
 from fl_core.files import replacing
 
 RESULTS = Path("docs/results")
@@ -67,6 +68,8 @@ def _reproduce(options: argparse.Namespace) -> int:
     folder = options.output / "quick" if options.quick else options.output
     numbers = folder / f"{experiment.name}.json"
     command = f"fedkin reproduce {experiment.name}" + (" --quick" if options.quick else "")
+    for package in ("ray", "matplotlib"):
+        need_extra(package, "fedkin reproduce")
     if not options.page:
         for done, of, one in run_missing(
             experiment, numbers, seeds=seeds, quick=options.quick, workers=options.workers

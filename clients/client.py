@@ -54,7 +54,7 @@ class Client:
         return {}
 
     def features(self) -> NDArray[np.float32]:
-        """Return the features Φ(X) of its images, shape (n, d)."""
+        """Return the features Φ(X) of its images, shape (n, d), in the order of `training_data`."""
         raise self._lacks("features")
 
     def training_data(self) -> Images:

@@ -90,7 +90,7 @@ def _labelled_eigenvectors(client: Client, count: int) -> RecordDict:
     features, labels = client.features(), client.training_data()[1].numpy()
     own = labelled_spectrum(features, labels, count)
     energies = np.array([own.image_energy, own.class_energy])
-    kept = {"features": features, "labels": labels, "classes": own.classes, "energies": energies}
+    kept = {"features": features, "labels": labels, "energies": energies}
     client.context.state[_STATE] = ArrayRecord({n: Array(array) for n, array in kept.items()})
     sigma, rng = client.sharing_noise()
     shared = own.eigenvectors.copy()

@@ -208,10 +208,8 @@ class ClusteredStrategy(Strategy):
         conversation.server_round = training.round
         if newcomers := conversation.admit_newcomers():
             self._regroup(self.clustering.place(newcomers, training.clusters, conversation))
-        drawn = draw_participants(training, self.fraction_train, self.seed)
-        if self.clustering.knows_by_training:
-            unknown = set(training.roster.connected()) - set(training.num_examples)
-            drawn = sorted({*drawn, *unknown})
+        untrained = self.clustering.knows_by_training
+        drawn = draw_participants(training, self.fraction_train, self.seed, untrained=untrained)
         self._regroup(self.clustering.before_training(training.as_round(drawn), conversation))
         self._participants = [client for client in drawn if client in conversation.nodes]
         self._exchange = Exchange(training, self._participants, training.train_traffic)
@@ -287,8 +285,12 @@ class ClusteredStrategy(Strategy):
         return report.as_metrics(self.training.roster.nodes)
 
 
-def draw_participants(training: Training, fraction: float, seed: int) -> list[int]:
+def draw_participants(
+    training: Training, fraction: float, seed: int, *, untrained: bool = False
+) -> list[int]:
     """Return the clients that train in the present round, ascending: a share of the connected ones.
+
+    With `untrained`, all connected ones that have never trained are among them, too.
 
     Raises
     ------
@@ -305,7 +307,9 @@ def draw_participants(training: Training, fraction: float, seed: int) -> list[in
         warn(training, client, "it is not connected")
     count = max(1, round(fraction * len(clients)))
     rng = np.random.default_rng([seed, training.round, 0xDEA1])
-    return sorted(rng.choice(clients, size=count, replace=False).tolist())
+    drawn = set(rng.choice(clients, size=count, replace=False).tolist())
+    never = set(training.roster.connected()) - set(training.num_examples)
+    return sorted(drawn | never if untrained else drawn)
 
 
 def combine(

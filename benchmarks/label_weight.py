@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from clients.hog import hog
 from clients.labelled_spectrum import LabelledSpectrum, class_energy_relevance, labelled_spectrum
-from clients.spectrum import USUAL_EIGENVECTORS
+from clients.spectrum import CHOSEN_EIGENVECTORS
 from fl_app.config import parse_config
 from fl_app.flower_app import read_defaults
 from fl_core import protocol
@@ -73,7 +73,7 @@ def clients_of(cell: Cell) -> tuple[list[int], list[Data]]:
     for client in range(cell.num_clients):
         images, labels = federation.training_data(client)
         features = hog(images).numpy()
-        count = USUAL_EIGENVECTORS[protocol.CLASS_ENERGY]
+        count = CHOSEN_EIGENVECTORS[protocol.CLASS_ENERGY]
         spectrum = labelled_spectrum(features, labels.numpy(), count)
         found.append((features, labels.numpy(), spectrum))
     return federation.tasks_at(0).tolist(), found

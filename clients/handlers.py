@@ -22,7 +22,7 @@ from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
 from clients.privacy import noisy_eigenvectors, noisy_relevances
 from clients.shift import data_shift, image_sketch
 from clients.signature import linear_signature, signature
-from clients.spectrum import RELEVANCES, USUAL_EIGENVECTORS, leading_spectrum
+from clients.spectrum import CHOSEN_EIGENVECTORS, RELEVANCES, leading_spectrum
 from clients.training import as_pixels, evaluate, train
 from fl_core import protocol
 
@@ -118,7 +118,7 @@ def _relevances(client: Client) -> RecordDict:
         scores = RELEVANCES[formula](own["gram"].numpy(), own["eigenvalues"].numpy(), everybodys)
     else:
         raise ValueError(
-            f'relevance is "{formula}", but this client knows {", ".join(USUAL_EIGENVECTORS)}.'
+            f'relevance is "{formula}", but this client knows {", ".join(CHOSEN_EIGENVECTORS)}.'
         )
     shared = noisy_relevances(scores, *client.sharing_noise())
     return RecordDict({protocol.METRICS: MetricRecord({protocol.RELEVANCES: shared})})

@@ -219,7 +219,9 @@ RELEVANCES: Mapping[str, Relevance] = {
 }
 
 # How many eigenvectors each is best with on the images and features of docs/relevance.md.
-USUAL_EIGENVECTORS: Mapping[str, int] = {"paper": 20, "missed-energy": 5, CLASS_ENERGY: 5}
+USUAL_EIGENVECTORS: Mapping[str, int] = {"paper": 20, "missed-energy": 5}
+# And that which sees labels: so many of all images.
+CHOSEN_EIGENVECTORS: Mapping[str, int] = {**USUAL_EIGENVECTORS, CLASS_ENERGY: 5}
 AUTO = "auto"
 
 
@@ -231,13 +233,13 @@ class SpectrumSettings:
         AUTO,
         or_words(COUNT, AUTO),
         f"leading eigenvectors that each client shares; `{AUTO}`: "
-        + ", ".join(f"{k} with `{name}`" for name, k in USUAL_EIGENVECTORS.items())
+        + ", ".join(f"{k} with `{name}`" for name, k in CHOSEN_EIGENVECTORS.items())
         + "; 30 for `efficientnet-lite0` and many small tasks",
         default=USUAL_EIGENVECTORS["paper"],
     )
     relevance: str = option(
         "paper",
-        one_of(USUAL_EIGENVECTORS),
+        one_of(CHOSEN_EIGENVECTORS),
         "the paper's; `missed-energy`, which is right in harder cases; `class-energy`, which sees "
         "labels, too: docs/relevance.md",
     )

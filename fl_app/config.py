@@ -12,7 +12,7 @@ from clients.attacks import AttackSettings
 from clients.autoencoder import EncoderSettings
 from clients.features import FeatureSettings
 from clients.privacy import PrivacySettings
-from clients.spectrum import AUTO, USUAL_EIGENVECTORS, SpectrumSettings
+from clients.spectrum import AUTO, CHOSEN_EIGENVECTORS, SpectrumSettings
 from clients.training import TrainingSettings
 from fl_core.datasets import DATASET_WORDS, is_dataset
 from fl_core.federation import FederationSettings
@@ -237,7 +237,7 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
     if values["num_clients"] == ALL:
         values["num_clients"] = 0
     if values["num_eigenvectors"] == AUTO:
-        values["num_eigenvectors"] = USUAL_EIGENVECTORS[values["relevance"]]
+        values["num_eigenvectors"] = CHOSEN_EIGENVECTORS[values["relevance"]]
     if values["model"] == AS_PAPER:
         values["model"] = paper_model(values["dataset"])
     if values["clustering"] or values["aggregation"]:

@@ -45,7 +45,7 @@ class SpectralClustering(Clustering):
         k, how many leading eigenvectors each client uploads.
     relevance : str
         The formula by which clients compare: a name that their ClientApp knows
-        (`clients.spectrum.USUAL_EIGENVECTORS`).
+        (`clients.spectrum.CHOSEN_EIGENVECTORS`).
     label_weight : float
         For "class-energy": see `clients.labelled_spectrum`.
     dimension : int, optional

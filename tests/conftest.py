@@ -2,9 +2,14 @@ from collections.abc import Iterator
 
 import pytest
 from flwr.supercore.task_identity import TaskIdentity
+from hypothesis import settings
 
 from fl_core import image_folder
 from tests.toy_app import toy_plane
+
+# How long an example takes says something of the machine, not of the code.
+settings.register_profile("any time")
+settings.load_profile("any time")
 
 
 @pytest.fixture(autouse=True, scope="session")

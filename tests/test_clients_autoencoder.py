@@ -120,7 +120,7 @@ def test_an_epoch_may_be_some_of_the_images():
     assert fit(build_autoencoder(1, seed=0), images, 0, draws()) == []
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 300), st.data())
 def test_an_embedding_is_a_function_of_its_image_alone(count, data):
     autoencoder = build_autoencoder(1, seed=0)

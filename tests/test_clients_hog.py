@@ -49,7 +49,7 @@ def test_cifar_as_skimage():
     assert same(hog(images), by_skimage(images))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     channels=st.sampled_from([1, 3]),
     height=st.integers(8, 37),

@@ -61,7 +61,7 @@ def scores_of(own, everybody, weight, count=2):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(3, 6), st.floats(0, 2), st.data())
 def test_invariants(seed, count, weight, data):
     everybody = clients(seed, count)

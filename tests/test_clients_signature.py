@@ -35,7 +35,7 @@ def test_fewer_distinct_images_than_centroids_are_their_own_centroids(data, expe
     assert signature(np.array(data, np.float32), 5, seed=3).tolist() == expected
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 40), st.data())
 def test_the_order_of_the_images_does_not_matter(seed, k, count, data):
     own = rows(seed, count)

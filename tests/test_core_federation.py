@@ -163,7 +163,7 @@ def test_tests_after_the_drift_are_of_the_new_task():
         assert not set(old.tolist()) & set(new.tolist())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=24), st.data())
 def test_an_exchange_is_refused_only_where_there_is_none(tasks, data):
     """By brute force: some spread-out choice of so many can exchange iff no task has over half."""
@@ -234,7 +234,7 @@ def test_newcomers_and_malicious_clients_are_spread_and_spare_every_task_one(
         assert np.count_nonzero(sizes > taken) == min(num_tasks, 10 - count)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 10**6), st.integers(0, 30)
 )

@@ -14,7 +14,7 @@ def noisy(labels, kind, rate, seed=0):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.integers(0, 6), min_size=1, max_size=200),
     st.sampled_from(NOISES),

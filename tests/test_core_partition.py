@@ -31,7 +31,7 @@ def own_samples(part, client):
     return part.train[client][np.isin(LABELS[part.train[client]], task)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(PARTITIONS),

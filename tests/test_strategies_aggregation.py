@@ -53,7 +53,7 @@ def test_models_and_updates_are_left_as_they_were():
     assert [u.arrays["w"].tolist() for u in updates] == [[3, 4], [5, 6]]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.permutations(range(6)), st.booleans())
 def test_the_order_of_replies_changes_no_bit(order, weighted):
     rng = np.random.default_rng(0)
@@ -172,7 +172,7 @@ def clusters_of(aggregation, clusters):
     return len(clusters.of_client) if aggregation.per_client else clusters.count
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 8), st.booleans())
 def test_on_cliques_graph_means_are_cluster_means_whoever_is_away(data, count, weighted):
     labels = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
@@ -191,7 +191,7 @@ def test_on_cliques_graph_means_are_cluster_means_whoever_is_away(data, count, w
         assert np.array_equal(graph[client]["w"], means[cluster]["w"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 7))
 def test_every_next_model_is_between_those_of_the_neighbours(data, count):
     values = data.draw(st.lists(st.integers(-9, 9), min_size=count, max_size=count))

@@ -109,7 +109,7 @@ def test_the_longest_mean_is_forgotten_between_runs():
     assert groups(split(clustering, {0: (0.5, 2), 1: (0.5, -2)})) == [[0], [1]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 10**6), st.integers(2, 7), st.integers(2, 4))
 def test_no_bipartition_has_a_lower_maximal_similarity_across(seed, count, width):
     vectors = np.random.default_rng(seed).normal(size=(count, width))

@@ -64,7 +64,7 @@ def test_by_hand_ward():
     assert np.allclose(found.similarity, [[1, -1, 1], [-1, 1, -1], [1, -1, 1]])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 9))
 def test_ward_is_that_of_unit_vectors_and_lengths_say_nothing(seed, count):
     rng = np.random.default_rng(seed)
@@ -139,7 +139,7 @@ def test_four_times_the_median_length_is_not_odd_and_half_of_the_clients_never_a
     assert not odd_ones(opposed - np.eye(4), np.ones(4)).any()  # all of them would be
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(3, 9))
 def test_odd_ones_do_not_depend_on_the_order_of_clients_nor_on_units(seed, count):
     rng = np.random.default_rng(seed)

@@ -45,7 +45,7 @@ def test_canonical_labels_name_clusters_by_their_first_client():
     assert canonical_labels([3, 3, 0, 3, 9]).tolist() == [0, 0, 1, 0, 2]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(2, 20), st.data())
 def test_clusters_follow_the_clients_whatever_their_order(seed, count, data):
     matrix = similarity(seed, count)
@@ -57,7 +57,7 @@ def test_clusters_follow_the_clients_whatever_their_order(seed, count, data):
     assert len(set(plain.tolist())) == wanted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6), st.integers(2, 15), st.sampled_from(LINKAGES), st.booleans(), st.data()
 )
@@ -101,7 +101,7 @@ def test_clusters_are_read_off_in_client_order_not_in_leaf_order():
     assert cut_dendrogram(merges, 5).tolist() == [0, 1, 2, 3, 4]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=14), st.sampled_from(LINKAGES))
 def test_interleaved_clusters_of_any_sizes_are_found(truth, method):
     found = agglomerate(blocks(truth), len(set(truth)), method)
@@ -131,7 +131,7 @@ def test_by_hand_the_best_silhouette():
     assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(3, 9))
 def test_no_number_of_clusters_has_a_better_silhouette(seed, count):
     distances = 1 - similarity(seed, count)

@@ -73,7 +73,7 @@ def test_clients_that_are_not_asked_count_as_inhabitants_and_stay():
     assert inhabit_all(losses, np.array([0]), [1, 2]).tolist() == [0]  # no cluster is empty
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data(), st.integers(1, 8), st.integers(1, 5), st.lists(st.integers(0, 4), max_size=4))
 def test_enforcement_empties_no_cluster_and_moves_one_client_for_each_empty_one(
     data, clients, models, elsewhere

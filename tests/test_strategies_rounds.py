@@ -608,7 +608,7 @@ CLUSTERINGS = {
     "loss-inhabited": (lambda: LossClustering(3, draw_model, enforce=True), 3),
     "loss": (lambda: LossClustering(3, draw_model, enforce=False), 3),
     "model": (lambda: ModelClustering(3), 3),
-    "bipartition": (lambda: RecursiveBipartition(2, 0.1), 7),
+    "bipartition": (lambda: RecursiveBipartition(2, 0.1, "single", min_size=1), 7),
     "linear-signature": (lambda: LinearSignatureClustering(3), 3),
     "given": (lambda: GivenClusters(dict(enumerate(TASKS))), 3),
     "given-later": (

@@ -44,7 +44,7 @@ def test_by_hand_closest_distances():
     assert np.allclose(found, [[0, 5, 1], [5, 0, np.sqrt(49 + 9)], [1, np.sqrt(58), 0]])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.data())
 def test_closest_distances_term_by_term(seed, count, data):
     rng = np.random.default_rng(seed)
@@ -86,7 +86,7 @@ def test_by_hand_a_path_is_cut_in_the_middle(num_clusters):
     assert group_graph(graph, num_clusters).labels.tolist() == [0, 0, 0, 1, 1, 1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
 def test_cliques_are_the_clusters_when_their_number_is_chosen(labels):
     found = group_graph(cliques(labels), "elbow")
@@ -104,7 +104,7 @@ def test_a_complete_graph_is_one_cluster_and_an_empty_one_has_none_alike():
     assert group_graph(np.ones((2, 2), bool), "elbow").labels.tolist() == [0, 0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(2, 15), st.floats(0, 1), st.data())
 def test_any_graph_gives_as_many_clusters_as_asked(seed, count, share, data):
     upper = np.triu(np.random.default_rng(seed).random((count, count)) < share, 1)

@@ -123,7 +123,7 @@ def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
 
 def test_the_page_by_hand(experiment):
     cells = [
-        {"row": "digits", "column": "two", "seed": seed, "state": "", **found(accuracy, 0.93)}
+        {"row": "digits", "column": "two", "seed": seed, "code": "a", **found(accuracy, 0.93)}
         for seed, accuracy in ((1, 0.96), (0, 0.94))
     ]
     assert measured_of(experiment, cells)["digits"]["two"]["optimum"].tolist() == [94, 96]
@@ -134,10 +134,13 @@ def test_the_page_by_hand(experiment):
     assert "knowing the tasks helps: **holds in 1 of 1 cells**." in text
     assert "Not finished: 2 of 4 cells so far." in text
     assert "2 federations, 2 seeds, 1.0 hours in all." in text
+    assert "different versions" not in text
     cells[0]["strategies"]["single"]["accuracy"] = 0.96
+    cells[0]["code"] = "b"
     worse = page(experiment, cells, "fedkin reproduce digits", quick=True)
     assert "**holds in 0 of 1 cells**; not in digits, two." in worse
     assert "these numbers say nothing" in worse
+    assert "The cells were made by different versions of the code." in worse
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from fl_app.reproduce.experiment import Experiment
 from fl_core.files import replacing
 
 Cell = dict[str, Any]
-"""What is kept of one federation: row, column, seed, state, seconds, versions and, by strategy, its
-accuracy, ARI, seconds, bytes and accuracy per round."""
+"""What is kept of one federation: row, column and seed; state, of options and code, and code alone;
+seconds, versions and, by strategy, accuracy, ARI, seconds, bytes and accuracy per round."""
 
 _PACKAGES = ("fedkin", "flwr", "ray", "torch", "numpy", "scipy")
 _KEPT = ("accuracy", "ari", "bytes", "seconds")
@@ -61,7 +61,7 @@ def read_cells(path: Path) -> list[Cell]:
     try:
         cells: list[Cell] = json.loads(path.read_text(encoding="utf-8"))["cells"]
         for cell in cells:
-            if not {"row", "column", "seed", "state", "strategies"} <= set(cell):
+            if not {"row", "column", "seed", "state", "code", "strategies"} <= set(cell):
                 raise ValueError("a cell lacks something")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
@@ -99,7 +99,9 @@ def run_missing(
         if any(one.is_of(cell) and cell["state"] == state for cell in cells):
             continue
         yield done, len(wanted), one
-        fresh = {**vars(one), "state": state, **_run(given, config.num_clients, workers)}
+        code = state_of({}, config.strategy)
+        ran = _run(given, config.num_clients, workers)
+        fresh = {**vars(one), "state": state, "code": code, **ran}
         cells = [cell for cell in cells if not one.is_of(cell)] + [fresh]
         write_cells(path, cells)
 

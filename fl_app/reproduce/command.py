@@ -68,7 +68,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     folder = options.output / "quick" if options.quick else options.output
     numbers = folder / f"{experiment.name}.json"
     command = f"fedkin reproduce {experiment.name}" + (" --quick" if options.quick else "")
-    for package in ("ray", "matplotlib"):
+    for package in ("matplotlib",) if options.page else ("ray", "matplotlib"):
         need_extra(package, "fedkin reproduce")
     if not options.page:
         for done, of, one in run_missing(

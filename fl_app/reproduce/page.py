@@ -116,6 +116,8 @@ def _making(experiment: Experiment, cells: Sequence[Cell], *, quick: bool) -> li
     lines += ["```", options, "```", "", "| cell | its own options |", "| --- | --- |"]
     for name, own in (*experiment.rows.items(), *experiment.columns.items()):
         lines.append(f"| {name} | `{' '.join(f'{k}={v}' for k, v in own.items())}` |")
+    if len({cell["code"] for cell in cells}) > 1:
+        lines += ["", "The cells were made by different versions of the code."]
     for made in dict.fromkeys(
         ", ".join(f"{name} {number}" for name, number in cell["versions"].items()) for cell in cells
     ):

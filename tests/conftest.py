@@ -8,7 +8,7 @@ from fl_core import image_folder
 from tests.toy_app import toy_plane
 
 # How long an example takes says something of the machine, not of the code.
-settings.register_profile("any time")
+settings.register_profile("any time", deadline=None)
 settings.load_profile("any time")
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -221,7 +222,8 @@ def test_a_wrong_word_is_answered(tmp_path, capsys, monkeypatch):
 def test_a_small_table_from_the_command_line(tmp_path):
     path = tmp_path / "digits.toml"
     path.write_text(TEXT, encoding="utf-8")
-    command = ["fedkin", "reproduce", str(path), "--quick", "--output", str(tmp_path / "out")]
+    words = ["reproduce", str(path), "--quick", "--output", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "fl_app.cli", *words]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     folder = tmp_path / "out" / "quick"
     cells = read_cells(folder / "digits.json")

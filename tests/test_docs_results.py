@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.comparison import markdown, read_runs
 from fl_app.report.tables import event_tables, render, strategy_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"<!-- (docs/runs/\S+\.json) -->\n\n```\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"```sh\nfedkin run (.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_comparison_is_that_of_the_committed_runs():
+    assert markdown(read_runs()) in PAGE
 
 
 def test_every_committed_run_is_shown():

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 RUNS = {
     "mnist-5k": "all",
     "MNIST": "mnist",
+    "Fashion-MNIST": "fashion-mnist",
 }
 WAYS = ("pre-round-up", "pre-round-down", "train-up", "train-down")
 Summary = dict[str, Any]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.pictures import save, traffic_figure
+from fl_app.report.run import COUNTED_BYTES
 
 ROOT = Path(__file__).parents[1]
 RUNS = {
@@ -19,7 +20,6 @@ RUNS = {
     "MNIST": "mnist",
     "Fashion-MNIST": "fashion-mnist",
 }
-WAYS = ("pre-round-up", "pre-round-down", "train-up", "train-down")
 Summary = dict[str, Any]
 
 
@@ -52,7 +52,9 @@ def draw(summary: Summary, path: Path) -> None:
     found = {}
     for strategy in dict.fromkeys(run["strategy"] for run in summary["runs"]):
         runs = [run for run in summary["runs"] if run["strategy"] == strategy]
-        bytes_of = [sum(run["bytes"][way] for way in WAYS) / run["num-clients"] for run in runs]
+        bytes_of = [
+            sum(run["bytes"][way] for way in COUNTED_BYTES) / run["num-clients"] for run in runs
+        ]
         found[strategy] = (np.array(bytes_of) / 1e6, np.array([run["accuracy"] for run in runs]))
     save(traffic_figure(found), path)
 

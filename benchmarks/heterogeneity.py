@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.robustness import run
+from benchmarks.robustness import print_table, run
 
 DEGREES = (0.0, 0.25, 0.5, 0.75, 1.0)
 OPTIONS: dict[str, Any] = {
@@ -38,10 +38,7 @@ def main() -> int:
         for row in run(options, arguments.workers)["table"]:
             cell = f"{100 * row['accuracy-mean']:.1f} ({row['ari-mean']:.2f})"
             table.setdefault(row["strategy"], []).append(cell)
-    names = " | ".join(f"h = {degree:g}" for degree in DEGREES)
-    print(f"\n| strategy | {names} |\n|{' --- |' * (1 + len(DEGREES))}")
-    for name, cells in table.items():
-        print(f"| {name} | {' | '.join(cells)} |")
+    print_table([f"h = {degree:g}" for degree in DEGREES], table)
     print(f"\n{time.perf_counter() - started:.0f} s")
     return 0
 

@@ -17,6 +17,9 @@ from fl_core import protocol
 from fl_core.federation import Federation
 from strategies import ClusteredStrategy, RoundReport
 
+# What clustering and training cost; testing costs what one asks for.
+COUNTED_BYTES = ("pre-round-up", "pre-round-down", "train-up", "train-down")
+
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
@@ -134,8 +137,7 @@ class RunResult:
 
         Clients that were left out do not count, and neither does evaluation.
         """
-        ways = ("pre-round-up", "pre-round-down", "train-up", "train-down")
-        return sum(self.bytes[way] for way in ways) / max(1, len(self.of_client))
+        return sum(self.bytes[way] for way in COUNTED_BYTES) / max(1, len(self.of_client))
 
     @property
     def clusters(self) -> list[int]:

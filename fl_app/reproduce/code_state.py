@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from strategies.catalogue import SYSTEMS, system_of
+from strategies.catalogue import system_of
 
 ROOT = Path(__file__).parents[2]
 # Those of `fl_app` that start a run or show it; what happens in it is in the others.
@@ -33,16 +33,12 @@ def state_of(given: Mapping[str, Any], strategies: Sequence[str]) -> str:
 
 def code_of(strategies: Sequence[str]) -> set[Path]:
     """Return the files whose code runs in a simulation of these strategies."""
-    used = {half for name in strategies for half in _halves(name)}
-    starts = {ROOT / "strategies" / "base.py"} | {Path(inspect.getfile(half)) for half in used}
+    systems = [system_of(name) for name in strategies]
+    halves = {half for one in systems for half in (one.clustering, one.aggregation)}
+    starts = {ROOT / "strategies" / "base.py"} | {Path(inspect.getfile(half)) for half in halves}
     around = {p for p in (ROOT / "fl_app").glob("*.py") if p.name not in _AROUND}
     rooms = {p for room in ("fl_core", "clients") for p in (ROOT / room).glob("*.py")}
     return rooms | around | _reached(starts)
-
-
-def _halves(strategy: str) -> tuple[type, type]:
-    system = system_of(strategy) if "+" in strategy else SYSTEMS[strategy]
-    return system.clustering, system.aggregation
 
 
 def _reached(files: Iterable[Path]) -> set[Path]:

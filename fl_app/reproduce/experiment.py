@@ -11,7 +11,6 @@ from typing import Any
 from fl_app.config import Config, parse_config
 from fl_app.flower_app import installed_app, read_defaults
 
-FOLDER = "experiments"
 RELATIONS = ("above", "within")
 Published = Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]]
 _KEYS = {"title", "source", "note", "seeds", "options", "quick", "rows", "columns", "published"}

@@ -280,6 +280,7 @@ class ClusteredStrategy(Strategy):
         for client, found in self._exchange.read(replies, read_test).items():
             for score, value in found.items():
                 report.scores[score][client] = value
+        report.bytes = self.training.bytes
         self.training.seconds.evaluate += time.perf_counter() - self._started
         self.on_round(report)
         return report.as_metrics(self.training.roster.nodes)

@@ -38,6 +38,8 @@ class RoundReport:
         Number of samples of each client that trained in this round.
     clusters : dict of int
         The cluster of each client after the round's training.
+    bytes : int
+        Payload bytes of all clients together so far, for finding clusters and training.
     """
 
     round: int
@@ -49,6 +51,7 @@ class RoundReport:
     balanced_accuracies: dict[int, float] = field(default_factory=dict)
     samples: dict[int, float] = field(default_factory=dict)
     clusters: dict[int, int] = field(default_factory=dict)
+    bytes: int = 0
 
     @property
     def scores(self) -> dict[str, dict[int, float]]:
@@ -145,6 +148,12 @@ class Training:
     def round(self) -> int:
         """Return the number of the present round, from 1; 0 before training."""
         return len(self.reports)
+
+    @property
+    def bytes(self) -> int:
+        """Return what finding clusters and training have cost so far, both ways."""
+        both = (self.pre_round_traffic, self.train_traffic)
+        return sum(traffic.up + traffic.down for traffic in both)
 
     @property
     def model_of_client(self) -> dict[int, int]:

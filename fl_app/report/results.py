@@ -189,7 +189,7 @@ class Results:
             path.write_text(text + "\n", encoding="utf-8")
         known = ["ari"] if any(run.tasks is not None for run in self.runs) else []
         columns = ["strategy", "seed", "round", "accuracy", "accuracy-variance", *known]
-        self._write_csv("metrics.csv", [*columns, "loss", "train-loss"], _metric_rows)
+        self._write_csv("metrics.csv", [*columns, "loss", "train-loss", "bytes"], _metric_rows)
         self._write_csv("clients.csv", _CLIENT_COLUMNS, _client_rows)
 
     def _write_csv(
@@ -229,6 +229,7 @@ def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
             run.seed,
             report.round,
             *("" if math.isnan(number) else number for number in numbers),
+            report.bytes,
         ]
 
 

@@ -1,9 +1,11 @@
 """A paper's table again: cells that are run once, whatever stops the run in between."""
 
 import json
+import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +14,15 @@ import pytest
 from fl_app.cli import main
 from fl_app.reproduce import cells as cells_module
 from fl_app.reproduce import code_state
-from fl_app.reproduce.cells import Wanted, read_cells, run_missing, wanted_cells
+from fl_app.reproduce.cells import read_cells, run_missing, task_means, wanted_cells
 from fl_app.reproduce.experiment import Claim, list_experiments, read_experiment
-from fl_app.reproduce.page import measured_of, page
+from fl_app.reproduce.measures import check_measure, measure
+from fl_app.reproduce.page import Place, measured_of, page
+from fl_app.reproduce.verdicts import verdicts
 
 ROOT = Path(__file__).parents[1]
 TEXT = """
+paper = "Somebody"
 title = "Two tasks or three"
 source = "Somebody, 2020, Table 1"
 note = "They do not say much."
@@ -35,7 +40,10 @@ dataset = "mnist-5k"
 num-tasks = 2
 [columns.three]
 num-tasks = 3
-[published.digits.two]
+[variants."optimum (twice)"]
+strategy = "optimum"
+local-epochs = 4
+[published.accuracy.digits.two]
 optimum = [94.0, 0.5]
 single = [88.0]
 [[claims]]
@@ -44,6 +52,9 @@ left = "optimum"
 relation = "above"
 right = "single"
 points = 2
+[[explanations]]
+text = "They have other data."
+methods = ["optimum"]
 """
 
 
@@ -54,13 +65,21 @@ def experiment(tmp_path):
     return read_experiment(path)
 
 
-def found(optimum, single):
+def found(**accuracies):
     """Return what a simulation leaves of a cell."""
     return {
         "seconds": 1800.0,
         "versions": {"torch": "2"},
-        "strategies": {"optimum": {"accuracy": optimum}, "single": {"accuracy": single}},
+        "methods": {name: {"accuracy": value} for name, value in accuracies.items()},
     }
+
+
+def cell(column, seed, variant="", code="a", **accuracies):
+    """Return a cell of the file of raw numbers."""
+    if variant:
+        accuracies = {variant: accuracies["optimum"]}
+    place = {"row": "digits", "column": column, "variant": variant, "seed": seed}
+    return {**place, "state": "s", "code": code, **found(**accuracies)}
 
 
 @pytest.fixture
@@ -68,41 +87,48 @@ def counted(monkeypatch):
     """Let no cell be simulated, and count those that would be."""
     ran = []
 
-    def run(given, num_clients, workers):
-        ran.append((given["num-tasks"], given["seed"]))
-        if len(ran) == 3 and given["seed"] == 1:
+    def run(given, config, workers, *, with_formula):
+        ran.append((given["num-tasks"], given.get("local-epochs", 2), given["seed"]))
+        if given["seed"] == 1 and "killed" not in ran:
             ran.append("killed")
             raise KeyboardInterrupt
-        return found(0.9 + given["seed"] / 100, 0.8)
+        both = found(optimum=0.9 + given["seed"] / 100, single=0.8)
+        return {**both, "methods": {name: both["methods"][name] for name in config.strategy}}
 
     monkeypatch.setattr(cells_module, "_run", run)
     return ran
 
 
-def run_all(experiment, path, seeds=2, quick=False):
-    return list(run_missing(experiment, path, seeds=seeds, quick=quick, workers=1))
+def run_all(experiment, path, seeds=2):
+    return list(run_missing(experiment, path, seeds=seeds, workers=1))
 
 
 def test_a_stopped_run_goes_on_where_it_was(experiment, tmp_path, counted):
     path = tmp_path / "digits.json"
     with pytest.raises(KeyboardInterrupt):
         run_all(experiment, path)
-    assert len(read_cells(path)) == 2
-    assert [done for done, _, _ in run_all(experiment, path)] == [2, 3]
-    assert counted == [(2, 0), (3, 0), (2, 1), "killed", (2, 1), (3, 1)]
+    first = [(2, 2, 0), (2, 4, 0), (3, 2, 0), (3, 4, 0)]
+    assert counted == [*first, (2, 2, 1), "killed"]
+    assert len(read_cells(path)) == 4
+    assert [done for done, _, _ in run_all(experiment, path)] == [4, 5, 6, 7]
+    assert counted[6:] == [(tasks, epochs, 1) for tasks, epochs, _ in first]
     assert run_all(experiment, path) == []
-    assert [w.is_of(c) for w, c in zip(wanted_cells(experiment, 2), read_cells(path), strict=True)]
+    cells = read_cells(path)
+    assert [w.is_of(c) for w, c in zip(wanted_cells(experiment, 2), cells, strict=True)]
+    assert [list(c["methods"]) for c in cells[:2]] == [["optimum", "single"], ["optimum (twice)"]]
 
 
 def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monkeypatch):
     path = tmp_path / "digits.json"
     run_all(experiment, path, seeds=1)
+    counted.clear()
     experiment.columns["three"]["num-tasks"] = 5
-    assert [one for _, _, one in run_all(experiment, path, 1)] == [Wanted("digits", "three", 0)]
+    again = [str(one) for _, _, one in run_all(experiment, path, 1)]
+    assert again == ["digits, three, seed 0", "digits, three, optimum (twice), seed 0"]
     monkeypatch.setattr(code_state, "code_hash", lambda path: f"new {path.name}")
-    assert len(run_all(experiment, path, seeds=1)) == 2
-    assert counted == [(2, 0), (3, 0), (5, 0), (2, 0), (5, 0)]
-    assert len(read_cells(path)) == 2
+    assert len(run_all(experiment, path, seeds=1)) == 4
+    assert counted == [(5, 2, 0), (5, 4, 0), (2, 2, 0), (2, 4, 0), (5, 2, 0), (5, 4, 0)]
+    assert len(read_cells(path)) == 4
 
 
 def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
@@ -124,24 +150,104 @@ def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
 
 def test_the_page_by_hand(experiment):
     cells = [
-        {"row": "digits", "column": "two", "seed": seed, "code": "a", **found(accuracy, 0.93)}
-        for seed, accuracy in ((1, 0.96), (0, 0.94))
+        cell("two", 1, optimum=0.96, single=0.93),
+        cell("two", 0, optimum=0.94, single=0.93),
+        cell("two", 0, "optimum (twice)", optimum=0.97),
     ]
-    assert measured_of(experiment, cells)["digits"]["two"]["optimum"].tolist() == [94, 96]
-    text = page(experiment, cells, "fedkin reproduce digits", quick=False)
-    # 95 ± √2, a point above the paper's 94; without a published number there is no difference.
-    assert "| optimum | 94.0 ± 0.5 | 95.0 ± 1.4 | +1.0 | – | – | – |" in text
-    assert "| single | 88.0 | 93.0 ± 0.0 | +5.0 | – | – | – |" in text
-    assert "knowing the tasks helps: **holds in 1 of 1 cells**." in text
-    assert "Not finished: 2 of 4 cells so far." in text
-    assert "2 federations, 2 seeds, 1.0 hours in all." in text
+    place = Place("accuracy", "digits", "two", "optimum")
+    assert measured_of(experiment, cells)[place].tolist() == [94, 96]
+    text = page(experiment, cells)
+    # 95 ± √2, a point above the paper's 94 ± 0.5; where nothing was published, there is only ours.
+    assert "| accuracy % | two: paper | ours | difference | three |" in text
+    assert "| optimum | 94.0 ± 0.5 | 95.0 ± 1.4 | **+1.0** | – |" in text
+    assert "| single | 88.0 | 93.0 ± 0.0 | +5.0 | – |" in text
+    assert "| optimum (twice) | – | 97.0 | – | – |" in text
+    assert "knowing the tasks helps: **holds**, in 1 of 1 cells." in text
+    assert "- They have other data. (digits, two: optimum.)" in text
+    assert "Not finished: 3 of 8 simulations so far." in text
+    assert "3 simulations, 2 seeds, 1.5 hours in all." in text
     assert "different versions" not in text
-    cells[0]["strategies"]["single"]["accuracy"] = 0.96
-    cells[0]["code"] = "b"
-    worse = page(experiment, cells, "fedkin reproduce digits", quick=True)
-    assert "**holds in 0 of 1 cells**; not in digits, two." in worse
-    assert "these numbers say nothing" in worse
+    cells[0] = cell("two", 1, code="b", optimum=0.96, single=0.96)
+    worse = page(experiment, cells)
+    assert "**does not hold**, in 0 of 1 cells." in worse
     assert "The cells were made by different versions of the code." in worse
+    small = page(experiment.as_small(), cells)
+    assert "these numbers say nothing" in small
+    assert "fedkin reproduce digits --quick" in small
+    assert "94.0 ± 0.5" not in small
+
+
+def test_what_no_experiment_explains_is_said(experiment):
+    bare = replace(experiment, explanations=())
+    text = page(bare, [cell("two", 0, optimum=0.95, single=0.9)])
+    assert "- Not explained by an experiment: digits, two: optimum." in text
+
+
+def test_the_verdicts_by_hand(experiment):
+    cells = [
+        cell("two", 0, optimum=0.95, single=0.9),
+        cell("three", 0, optimum=0.9, single=0.9),
+    ]
+    other = replace(experiment, name="letters", needs="letters")
+    text = verdicts([(experiment, cells), (other, [])])
+    assert "| knowing the tasks helps | **partly** | 1 of 2 | [digits](digits.md) |" in text
+    untried = "| knowing the tasks helps | **could not be tried here**: needs letters | – | letters"
+    assert untried in text
+    assert "| [digits](digits.md) | Two tasks or three | 2 | 1 | 1.0 |" in text
+    assert "| letters | Two tasks or three (needs letters) | 0 | 0 | – |" in text
+
+
+KEPT = {
+    "accuracy": 0.9,
+    "accuracy-variance": 0.0004,
+    "clusters": [0, 1, 1, -1],
+    "bytes": {"pre-round-up": 3e6, "pre-round-down": 3e6, "train-up": 6e6, "train-down": 6e6},
+    "rounds": {
+        "1": {"accuracy": 0.5, "bytes": 9e6},
+        "2": {"accuracy": 0.892, "bytes": 12e6},
+        "3": {"bytes": 15e6},
+        "4": {"accuracy": 0.9, "bytes": 18e6, "accuracy-per-task": {"0": 0.8, "1": 1.0}},
+    },
+    "similarity-per-task": [[None, 0.3], [0.3, 0.9]],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("accuracy", 90),
+        ("variance", 4),
+        ("clusters", 2),
+        ("megabytes", 6),  # three clients took part
+        ("pre-round", 2),
+        ("arrival-round", 2),  # 0.892 is above 0.891, 99 % of 0.9
+        ("arrival-megabytes", 4),
+        ("gain", 0.8),  # the last third is after round 2
+        ("at:2", 89.2),
+        ("at:3", math.nan),
+        ("task:1", 80),
+        ("relevance:1-2", 0.3),
+        ("relevance:1-1", math.nan),  # one client
+        ("relevance:1-3", math.nan),
+        ("ari", math.nan),
+    ],
+)
+def test_a_measure_by_hand(name, value):
+    check_measure(name)
+    assert measure(name, KEPT) == pytest.approx(value, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", ["acuracy", "task", "task:0", "task:1-2", "ari:1", "relevance:1"])
+def test_a_measure_that_is_none_is_named(name):
+    with pytest.raises(ValueError, match=f'measure "{name}"'):
+        check_measure(name)
+
+
+def test_similarities_by_task_are_those_of_different_clients():
+    similarity = np.array([[1, 0.8, 0.2], [0.8, 1, 0.4], [0.2, 0.4, 1]])
+    means = task_means(similarity, np.array([0, 0, 1]))
+    assert means[0] == pytest.approx([0.8, 0.3])
+    assert means[1] == [pytest.approx(0.3), None]
 
 
 @pytest.mark.parametrize(
@@ -152,24 +258,36 @@ def test_the_page_by_hand(experiment):
         ("above", 2, 1.9, False),
         ("within", 0.5, -0.5, True),
         ("within", 0.5, 0.6, False),
+        ("below", 0, 0.1, False),
+        ("below", 2, -2.0, True),
     ],
 )
 def test_a_claim_by_hand(relation, points, difference, holds):
-    claim = Claim("so", "a", relation, "b", points)
-    assert claim.holds({"a": 90 + difference, "b": 90.0}) == holds
+    means = {"a": 90 + difference, "b": 90.0}
+    assert Claim("so", "a", relation, "b", points).holds(means) == holds
+    assert Claim("so", "a", relation, 90.0, points).holds(means) == holds
+    several = Claim("so", "a, b", relation, "b", points)
+    assert several.holds(means) == (holds and several.holds({"a": 90.0, "b": 90.0}))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("seeds = 2", "seeds = 2\nrepeats = 3", "repeats is not a key"),
-        ("seeds = 2", "seeds = 0", "a row, a column and a seed"),
+        ("seeds = 2", "seeds = 0", "a row, a column, a seed and a measure"),
         ("num-tasks = 3", "num-tasks = 0", "num-tasks is 0, but it must be"),
-        ("[published.digits.two]", "[published.letters.two]", "letters, two, which is no cell"),
+        (
+            "[published.accuracy.digits.two]",
+            "[published.accuracy.letters.two]",
+            "letters, two, which is no cell",
+        ),
         ("optimum = [94.0, 0.5]", "flt = [94.0]", "flt has a published number, but is not"),
-        ("single = [88.0]", "single = []", "single has 0 published numbers"),
-        ('right = "single"', 'right = "local"', "a claim names local"),
-        ('relation = "above"', 'relation = "below"', 'relation is "below", but it must be above'),
+        ("single = [88.0]", "single = []", "a published number is a mean"),
+        ("[published.accuracy", "[published.acuracy", 'there is no measure "acuracy"'),
+        ('strategy = "optimum"\n', 'strategy = "flt,cfl"\n', "has more than one strategy"),
+        ("seeds = 2", 'seeds = 2\npicture = "cake"', 'picture is "cake"'),
+        ('right = "single"', 'right = "local"', "explanation names local"),
+        ('relation = "above"', 'relation = "over"', 'relation is "over", but it must be above'),
         ("title =", "title", "Expected"),
         ('title = "Two tasks or three"', "", "title"),
     ],
@@ -204,14 +322,14 @@ def test_the_file_that_the_page_explains_can_be_read(tmp_path):
     example = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "mine.toml").write_text(example[1], encoding="utf-8")
     mine = read_experiment(tmp_path / "mine.toml")
-    assert len(wanted_cells(mine, mine.seeds)) == 10
+    assert len(wanted_cells(mine, mine.seeds)) == 20
     assert mine.claims[0].points == 0.5
 
 
 def test_a_wrong_word_is_answered(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert main(["reproduce", "rcc-pfl-9"]) == 2
-    assert 'there is no experiment "rcc-pfl-9": experiments has rcc' in capsys.readouterr().err
+    assert 'there is no experiment "rcc-pfl-9": experiments has bytes' in capsys.readouterr().err
     assert main(["reproduce", "rcc-pfl-2", "--page", "--output", str(tmp_path)]) == 2
     assert "no numbers in" in capsys.readouterr().err
     with pytest.raises(SystemExit):
@@ -227,16 +345,25 @@ def test_a_small_table_from_the_command_line(tmp_path):
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     folder = tmp_path / "out" / "quick"
     cells = read_cells(folder / "digits.json")
-    assert [(cell["column"], cell["seed"]) for cell in cells] == [("two", 0), ("three", 0)]
-    curves = cells[0]["strategies"]["optimum"]["accuracy-per-round"]
-    assert list(curves) == ["1", "2"]
-    assert curves["2"] == pytest.approx(cells[0]["strategies"]["optimum"]["accuracy"])
+    assert [(one["column"], one["variant"]) for one in cells] == [
+        (column, variant) for column in ("two", "three") for variant in ("", "optimum (twice)")
+    ]
+    kept = cells[0]["methods"]["optimum"]
+    assert list(kept["rounds"]) == ["1", "2"]
+    last = kept["rounds"]["2"]
+    assert last["accuracy"] == pytest.approx(kept["accuracy"])
+    of_clients = [last["accuracy-per-task"][str(task)] for task in kept["tasks"]]
+    assert np.mean(of_clients) == pytest.approx(kept["accuracy"], abs=1e-5)
+    assert last["bytes"] == sum(
+        count for way, count in kept["bytes"].items() if way.startswith(("pre-round", "train"))
+    )
     assert (folder / "digits.png").stat().st_size > 10_000
+    assert (folder / "digits.pdf").read_bytes()[:5] == b"%PDF-"
     text = (folder / "digits.md").read_text(encoding="utf-8")
-    assert f"{100 * cells[0]['strategies']['single']['accuracy']:.1f}" in text
+    assert f"{100 * cells[0]['methods']['single']['accuracy']:.1f}" in text
     before = (folder / "digits.json").read_bytes()
     again = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-    assert "cell " not in again.stdout
+    assert "simulation " not in again.stdout
     assert (folder / "digits.json").read_bytes() == before
     assert json.loads(before)["cells"][0]["versions"]["torch"]
-    assert np.isfinite([cell["seconds"] for cell in cells]).all()
+    assert np.isfinite([one["seconds"] for one in cells]).all()

@@ -13,38 +13,55 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_app.config import Config
 from fl_app.reproduce.code_state import state_of
 from fl_app.reproduce.experiment import Experiment
+from fl_app.reproduce.formula import expected_bytes
 from fl_core.files import replacing
 
 Cell = dict[str, Any]
-"""What is kept of one federation: row, column and seed; state, of options and code, and code alone;
-seconds, versions and, by strategy, accuracy, ARI, seconds, bytes and accuracy per round."""
+"""What is kept of one simulation: row, column, variant and seed; state, of options and code, and
+code alone; seconds, versions and, by method, what `_kept` says."""
 
 _PACKAGES = ("fedkin", "flwr", "ray", "torch", "numpy", "scipy")
-_KEPT = ("accuracy", "ari", "bytes", "seconds")
+_KEPT = (
+    *("accuracy", "accuracy-variance", "accuracy-per-client", "ari", "clusters", "tasks"),
+    *("malicious", "malicious-isolated", "bytes", "seconds", "failures"),
+)
+_CELL_KEYS = {"row", "column", "variant", "seed", "state", "code", "methods"}
+_DIGITS = 6  # of raw numbers: a test of 10,000 images has five
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A cell that an experiment asks for."""
+    """A cell that an experiment asks for; its `variant` is empty where all share their options."""
 
     row: str
     column: str
+    variant: str
     seed: int
 
     def is_of(self, cell: Cell) -> bool:
         """Return whether a cell is this one, whatever code made it."""
-        return (cell["row"], cell["column"], cell["seed"]) == (self.row, self.column, self.seed)
+        return all(cell[name] == value for name, value in vars(self).items())
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        words = (self.row, self.column, self.variant, f"seed {self.seed}")
+        return ", ".join(word for word in words if word)
 
 
 def wanted_cells(experiment: Experiment, seeds: int) -> list[Wanted]:
     """Return all cells: first everything of seed 0, so that a table fills evenly."""
     return [
-        Wanted(row, column, seed)
+        Wanted(row, column, variant, seed)
         for seed in range(seeds)
         for row in experiment.rows
         for column in experiment.columns
+        for variant in experiment.runs()
     ]
 
 
@@ -61,7 +78,7 @@ def read_cells(path: Path) -> list[Cell]:
     try:
         cells: list[Cell] = json.loads(path.read_text(encoding="utf-8"))["cells"]
         for cell in cells:
-            if not {"row", "column", "seed", "state", "code", "strategies"} <= set(cell):
+            if not set(cell) >= _CELL_KEYS:
                 raise ValueError("a cell lacks something")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
@@ -71,14 +88,14 @@ def read_cells(path: Path) -> list[Cell]:
 
 
 def write_cells(path: Path, cells: list[Cell]) -> None:
-    """Write all cells, completely or not at all."""
+    """Write all cells, a line each, completely or not at all."""
+    lines = ",\n".join(json.dumps(cell, allow_nan=False) for cell in cells)
     with replacing(path) as partial:
-        text = json.dumps({"cells": cells}, indent=1, allow_nan=False)
-        partial.write_text(text + "\n", encoding="utf-8")
+        partial.write_text(f'{{"cells": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
 def run_missing(
-    experiment: Experiment, path: Path, *, seeds: int, quick: bool, workers: int
+    experiment: Experiment, path: Path, *, seeds: int, workers: int
 ) -> Iterator[tuple[int, int, Wanted]]:
     """Run the cells that are not in the file, or were made by other options or code.
 
@@ -93,49 +110,103 @@ def run_missing(
     wanted = wanted_cells(experiment, seeds)
     cells = read_cells(path)
     for done, one in enumerate(wanted):
-        config = experiment.config(one.row, one.column, one.seed, quick=quick)
-        given = experiment.given(one.row, one.column, one.seed, quick=quick)
+        given = experiment.given(one.row, one.column, one.seed, one.variant)
+        config = experiment.config(given)
         state = state_of(given, config.strategy)
         if any(one.is_of(cell) and cell["state"] == state for cell in cells):
             continue
         yield done, len(wanted), one
         code = state_of({}, config.strategy)
-        ran = _run(given, config.num_clients, workers)
+        ran = _run(given, config, workers, with_formula="formula" in experiment.measures)
+        if one.variant:
+            ran["methods"] = {one.variant: ran["methods"][config.strategy[0]]}
         fresh = {**vars(one), "state": state, "code": code, **ran}
         cells = [cell for cell in cells if not one.is_of(cell)] + [fresh]
         write_cells(path, cells)
 
 
-def _run(given: Mapping[str, Any], num_clients: int, workers: int) -> Cell:
+def _run(given: Mapping[str, Any], config: Config, workers: int, *, with_formula: bool) -> Cell:
     # Ray and torch are imported by neither --list nor --page.
     from fl_app.cli import PAPER_CLIENTS  # noqa: PLC0415
     from fl_app.superlink import simulate  # noqa: PLC0415
 
-    clients = num_clients or PAPER_CLIENTS
+    clients = config.num_clients or PAPER_CLIENTS
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="fedkin-cell-") as folder:
-        overrides = {**given, "num-clients": clients, "output-dir": folder}
+    with tempfile.TemporaryDirectory(prefix="fedkin-cell-") as text:
+        folder = Path(text)
+        overrides = {**given, "num-clients": clients, "output-dir": text}
         if not simulate(None, overrides, num_clients=clients, workers=workers):
             raise RuntimeError("the simulation failed; what is finished is kept.")
-        summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
-        curves = _curves(Path(folder) / "metrics.csv")
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        methods = {run["strategy"]: _kept(run, folder) for run in summary["runs"]}
+        if with_formula:
+            for name, kept in methods.items():
+                kept["formula-bytes"] = expected_bytes(name, config, clients, folder)
     return {
         "seconds": round(time.perf_counter() - started, 1),
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
-        "strategies": {
-            run["strategy"]: {name: run[name] for name in _KEPT if name in run}
-            | {"accuracy-per-round": curves[run["strategy"]]}
-            for run in summary["runs"]
-        },
+        "methods": methods,
     }
 
 
-def _curves(path: Path) -> dict[str, dict[str, float]]:
-    """Return each strategy's accuracy by round, where it was tested."""
-    curves: dict[str, dict[str, float]] = {}
+def _kept(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return what is kept of one strategy: its summary, its rounds, its relevance by tasks."""
+    kept = {name: _short(run[name]) for name in _KEPT if run.get(name) not in (None, {})}
+    found = kept | {"rounds": _rounds(run["strategy"], folder)}
+    similarity = folder / f"similarity-{run['strategy']}-seed-{run['seed']}.npz"
+    if similarity.is_file() and "tasks" in run:
+        with np.load(similarity, allow_pickle=False) as arrays:
+            tasks = np.array(run["tasks"])[arrays["clients"]]
+            found["similarity-per-task"] = _short(task_means(arrays["similarity"], tasks))
+    return found
+
+
+def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> list[Any]:
+    """Return the mean similarity of two different clients of each two tasks, by task.
+
+    Parameters
+    ----------
+    similarity : NDArray[np.float64], shape (n, n)
+    tasks : NDArray[np.int64], shape (n,)
+
+    Returns
+    -------
+    list of lists, shape (T, T)
+        None for a task that has one client only, beside itself.
+    """
+    others = ~np.eye(len(tasks), dtype=bool)
+    sides = [tasks == task for task in range(int(tasks.max()) + 1)]
+    pairs = [[similarity[np.outer(a, b) & others] for b in sides] for a in sides]
+    return [[float(p.mean()) if p.size else None for p in line] for line in pairs]
+
+
+def _rounds(strategy: str, folder: Path) -> dict[str, Any]:
+    """Return, by round, accuracy, its variance over clients, ARI and bytes, and it by task."""
+    rounds: dict[str, Any] = {}
+    names = ("accuracy", "accuracy-variance", "ari", "bytes")
+    for line in _lines(folder / "metrics.csv", strategy):
+        known = {name: float(line[name]) for name in names if line.get(name)}
+        rounds[line["round"]] = _short(known)
+    of_task: dict[tuple[str, str], list[float]] = {}
+    for line in _lines(folder / "clients.csv", strategy):
+        if line["accuracy"] and line["task"]:
+            of_task.setdefault((line["round"], line["task"]), []).append(float(line["accuracy"]))
+    for (number, task), values in of_task.items():
+        means = rounds[number].setdefault("accuracy-per-task", {})
+        means[task] = _short(sum(values) / len(values))
+    return rounds
+
+
+def _lines(path: Path, strategy: str) -> Iterator[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["accuracy"]:
-                curves.setdefault(row["strategy"], {})[row["round"]] = float(row["accuracy"])
-    return curves
+        yield from (line for line in csv.DictReader(file) if line["strategy"] == strategy)
+
+
+def _short(value: Any) -> Any:
+    """Return a value with fewer digits."""
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    return round(value, _DIGITS) if isinstance(value, float) else value

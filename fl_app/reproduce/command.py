@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fl_core.extras import need_extra
 from fl_core.files import replacing
+
+if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
+    from fl_app.reproduce.experiment import Experiment
 
 RESULTS = Path("docs/results")
 EXPERIMENTS = Path("experiments")
@@ -21,7 +24,8 @@ def add_command(commands: Any) -> None:
         help="run a paper's table again and put the numbers side by side",
         description="Run an experiment: every cell that is not in its file of raw numbers yet, or "
         "was made by other options or other code. What is finished is kept, so it can be stopped "
-        "at any time and called again. Then write the page, beside the raw numbers.",
+        "at any time and called again. Then write its page and picture beside the raw numbers, and "
+        "README.md with a verdict on every claim of the papers.",
     )
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="a file of the folder experiments, or its path"
@@ -33,7 +37,11 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="a small version, one seed, in a folder of its own: does it work at all?",
     )
-    parser.add_argument("--page", action="store_true", help="run nothing, only write the page")
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="run nothing, only write the page; without NAME, all",
+    )
     parser.add_argument(
         "--output", type=Path, default=RESULTS, metavar="FOLDER", help=f"default: {RESULTS}"
     )
@@ -50,37 +58,72 @@ def _count(text: str) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from fl_app.reproduce.cells import read_cells, run_missing, wanted_cells  # noqa: PLC0415
+    from fl_app.reproduce.cells import wanted_cells  # noqa: PLC0415
     from fl_app.reproduce.experiment import (  # noqa: PLC0415
         find_experiment,
         list_experiments,
         read_experiment,
     )
-    from fl_app.reproduce.page import draw, page  # noqa: PLC0415
 
-    if options.list or options.name is None:
+    if options.list or (options.name is None and not options.page):
         for known in list_experiments(EXPERIMENTS):
             count = len(wanted_cells(known, known.seeds))
-            print(f"{known.name:16} {known.title} ({count} cells, {known.seeds} seeds)")
+            print(f"{known.name:22} {known.title} ({count} simulations, {known.seeds} seeds)")
         return 0
-    experiment = read_experiment(find_experiment(options.name, EXPERIMENTS))
-    seeds = options.seeds or (1 if options.quick else experiment.seeds)
-    folder = options.output / "quick" if options.quick else options.output
-    numbers = folder / f"{experiment.name}.json"
-    command = f"fedkin reproduce {experiment.name}" + (" --quick" if options.quick else "")
     for package in ("matplotlib",) if options.page else ("ray", "matplotlib"):
         need_extra(package, "fedkin reproduce")
-    if not options.page:
-        for done, of, one in run_missing(
-            experiment, numbers, seeds=seeds, quick=options.quick, workers=options.workers
-        ):
-            print(f"\ncell {done + 1} of {of}: {one.row}, {one.column}, seed {one.seed}")
+    folder = options.output / "quick" if options.quick else options.output
+    if options.name is None:
+        for known in list_experiments(EXPERIMENTS):
+            if (folder / f"{known.name}.json").is_file():
+                _write_page(known.as_small() if options.quick else known, folder)
+    else:
+        experiment = read_experiment(find_experiment(options.name, EXPERIMENTS))
+        if options.quick:
+            experiment = experiment.as_small()
+        if not options.page:
+            _run_missing(experiment, folder, options)
+        _write_page(experiment, folder)
+    if not options.quick and EXPERIMENTS.is_dir():
+        _write_verdicts(folder)
+    return 0
+
+
+def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespace) -> None:
+    from fl_app.reproduce.cells import run_missing  # noqa: PLC0415
+
+    numbers = folder / f"{experiment.name}.json"
+    seeds = options.seeds or experiment.seeds
+    for done, of, one in run_missing(experiment, numbers, seeds=seeds, workers=options.workers):
+        print(f"\nsimulation {done + 1} of {of}: {one}")
+
+
+def _write_page(experiment: Experiment, folder: Path) -> None:
+    """Write an experiment's page and picture from its raw numbers."""
+    from fl_app.reproduce.cells import read_cells  # noqa: PLC0415
+    from fl_app.reproduce.drawing import draw  # noqa: PLC0415
+    from fl_app.reproduce.page import page  # noqa: PLC0415
+
+    numbers = folder / f"{experiment.name}.json"
     cells = read_cells(numbers)
     if not cells:
         raise ValueError(f"there are no numbers in {numbers} yet: leave --page out.")
     with replacing(folder / f"{experiment.name}.md") as partial:
-        partial.write_text(page(experiment, cells, command, quick=options.quick), encoding="utf-8")
+        partial.write_text(page(experiment, cells), encoding="utf-8")
     draw(experiment, cells, folder / f"{experiment.name}.png")
     print(f"page      {folder / f'{experiment.name}.md'}")
     print(f"numbers   {numbers}", flush=True)
-    return 0
+
+
+def _write_verdicts(folder: Path) -> None:
+    from fl_app.reproduce.cells import read_cells  # noqa: PLC0415
+    from fl_app.reproduce.experiment import list_experiments  # noqa: PLC0415
+    from fl_app.reproduce.verdicts import verdicts  # noqa: PLC0415
+
+    found = [
+        (known, read_cells(folder / f"{known.name}.json"))
+        for known in list_experiments(EXPERIMENTS)
+    ]
+    with replacing(folder / "README.md") as partial:
+        partial.write_text(verdicts(found), encoding="utf-8")
+    print(f"verdicts  {folder / 'README.md'}", flush=True)

@@ -1,52 +1,105 @@
-"""An experiment file: which federations a paper's table compares, and what it published."""
+"""An experiment file: which federations a paper compares, and what it published and claims."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fl_app.config import Config, parse_config
 from fl_app.flower_app import installed_app, read_defaults
+from fl_app.reproduce.measures import check_measure
 
-RELATIONS = ("above", "within")
-Published = Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]]
-_KEYS = {"title", "source", "note", "seeds", "options", "quick", "rows", "columns", "published"}
+RELATIONS = ("above", "below", "within")
+PICTURES = ("table", "rounds", "tasks", "sweep", "none")
+Number = tuple[float, float | None]
+"""A published mean and its standard deviation, if any."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says of two strategies, to be judged in every cell.
+    """What a paper says of a method, to be judged in every cell.
 
     Attributes
     ----------
     says : str
         In words.
-    left, right : str
-        Strategies.
+    left : str
+        A method, or several separated by commas: then it must hold for each.
     relation : str
-        "above": left's mean accuracy exceeds right's by `points` or more; "within": they differ by
-        no more than `points`.
+        "above": left's mean exceeds right's by `points` or more; "below": it is lower by so much;
+        "within": they differ by no more.
+    right : str or float
+        A method, several, or a number.
     points : float
-        Percentage points.
+        In the measure's unit.
+    measure : str
+        What is compared.
+    rows, columns : sequence of str
+        Where; empty: everywhere.
     """
 
     says: str
     left: str
     relation: str
-    right: str
+    right: str | float
     points: float = 0.0
+    measure: str = "accuracy"
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.relation not in RELATIONS:
+            raise ValueError(
+                f'a claim\'s relation is "{self.relation}", but it must be {", ".join(RELATIONS)}.'
+            )
+        check_measure(self.measure)
+
+    def methods(self) -> set[str]:
+        """Return the methods that it names."""
+        return {*_names(self.left), *_names(self.right)}
+
+    def is_of(self, row: str, column: str) -> bool:
+        """Return whether it is said of a cell."""
+        in_row = not self.rows or row in self.rows
+        return in_row and (not self.columns or column in self.columns)
 
     def holds(self, means: Mapping[str, float]) -> bool:
-        """Return whether it does, by each strategy's mean accuracy in percent."""
-        difference = means[self.left] - means[self.right]
-        return (
-            difference >= self.points
-            if self.relation == "above"
-            else (abs(difference) <= self.points)
+        """Return whether it does, by each method's mean."""
+        rights = [means[name] for name in _names(self.right)] or [float(self.right)]
+        return all(
+            self._is_met(means[name] - right) for name in _names(self.left) for right in rights
         )
+
+    def _is_met(self, difference: float) -> bool:
+        if self.relation == "within":
+            return abs(difference) <= self.points
+        return (difference if self.relation == "above" else -difference) >= self.points
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why our numbers differ from the published ones, as far as an experiment found it out.
+
+    Attributes
+    ----------
+    text : str
+    rows, columns, methods : sequence of str
+        What it explains; empty: all.
+    """
+
+    text: str
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    methods: Sequence[str] = ()
+
+    def covers(self, row: str, column: str, method: str) -> bool:
+        """Return whether it explains a cell's method."""
+        wanted = ((self.rows, row), (self.columns, column), (self.methods, method))
+        return all(not names or name in names for names, name in wanted)
 
 
 @dataclass(frozen=True)
@@ -57,46 +110,148 @@ class Experiment:
     ----------
     name : str
         The file's, without its ending.
+    paper : str
+        Whose claims they are.
     title, source, note : str
         What it is, where it was published, and what the paper leaves open.
     seeds : int
         How many, from 0 on.
-    options, quick : mapping
-        Run-config keys of all cells, and those that make a small version.
     rows, columns : mapping of mappings
         The run-config keys of each row and column, by its name.
+    options, quick : mapping
+        Run-config keys of all cells, and those that make a small version of them.
+    variants : mapping of mappings
+        Further methods, by name: one strategy with options of its own.
+    measures : sequence of str
+        What is tabulated: see `fl_app.reproduce.measures`.
+    picture : str
+        "table": published beside measured; "rounds": curves; "tasks": curves of each task; "sweep":
+        against the columns, whose names are numbers; "none".
+    needs : str
+        What must be there for it that is not everywhere: a data set, say.
     published : mapping
-        From row, column and strategy to accuracy and its standard deviation, if any, in percent.
-    claims : tuple of Claim
+        From measure, row, column and method to a mean and its standard deviation, if any.
+    claims : sequence of Claim
+    explanations : sequence of Explanation
+    small : bool
+        Whether it is the small version.
     """
 
     name: str
+    paper: str
     title: str
     source: str
     seeds: int
-    options: Mapping[str, Any]
     rows: Mapping[str, Mapping[str, Any]]
     columns: Mapping[str, Mapping[str, Any]]
+    options: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     quick: Mapping[str, Any] = field(default_factory=dict)
-    published: Published = field(default_factory=dict)
-    claims: tuple[Claim, ...] = ()
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    measures: Sequence[str] = ("accuracy",)
+    picture: str = "table"
+    needs: str = ""
+    published: Mapping[str, Any] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
+    explanations: Sequence[Explanation] = ()
+    small: bool = False
 
-    def given(self, row: str, column: str, seed: int, *, quick: bool = False) -> dict[str, Any]:
-        """Return the run-config keys of a cell that are not the defaults: one seed, one run."""
-        small = self.quick if quick else {}
-        cell = {**self.options, **self.rows[row], **self.columns[column], **small}
+    def __post_init__(self) -> None:
+        if self.picture not in PICTURES:
+            raise ValueError(f'picture is "{self.picture}", but it must be {", ".join(PICTURES)}.')
+        if self.seeds < 1 or not self.rows or not self.columns or not self.measures:
+            raise ValueError("it needs a row, a column, a seed and a measure at least.")
+        for measure in (*self.measures, *self.published):
+            check_measure(measure)
+        self._check_cells()
+        self._check_names()
+
+    def runs(self) -> tuple[str, ...]:
+        """Return the simulations of each cell: one of all strategies, "", and each variant."""
+        return ("", *self.variants) if "strategy" in self.options else tuple(self.variants)
+
+    def as_small(self) -> Experiment:
+        """Return a version that ends within minutes: two columns of the first row, one seed.
+
+        Its claims and published numbers are left out, since it says nothing of them.
+        """
+        rows = dict(islice(self.rows.items(), 1))
+        columns = dict(islice(self.columns.items(), 2))
+        return replace(
+            self,
+            rows=rows,
+            columns=columns,
+            seeds=1,
+            claims=(),
+            published={},
+            explanations=(),
+            small=True,
+        )
+
+    def given(self, row: str, column: str, seed: int, variant: str = "") -> dict[str, Any]:
+        """Return the run-config keys of a simulation that are not the defaults: one seed."""
+        own = self.variants[variant] if variant else {}
+        small = self.quick if self.small else {}
+        cell = {**self.options, **self.rows[row], **self.columns[column], **own, **small}
         return {**cell, "seed": seed, "repeats": 1}
 
-    def config(self, row: str, column: str, seed: int, *, quick: bool = False) -> Config:
-        """Return a cell's configuration, checked."""
-        given = self.given(row, column, seed, quick=quick)
+    @staticmethod
+    def config(given: Mapping[str, Any]) -> Config:
+        """Return the configuration of a simulation, checked."""
         return parse_config({**read_defaults(installed_app()), **given})
 
-    def strategies(self) -> tuple[str, ...]:
-        """Return what is compared, in order."""
+    def methods(self) -> tuple[str, ...]:
+        """Return what is compared, in order: strategies, then variants."""
         row, column = next(iter(self.rows)), next(iter(self.columns))
-        return self.config(row, column, 0).strategy
+        shared = self.config(self.given(row, column, 0)).strategy if "" in self.runs() else ()
+        return (*shared, *self.variants)
+
+    def stated(self, measure: str, row: str, column: str, method: str) -> Number | None:
+        """Return what was published, if anything."""
+        cell = self.published.get(measure, {}).get(row, {}).get(column, {})
+        values = cell.get(method)
+        if values is None:
+            return None
+        return float(values[0]), float(values[1]) if len(values) > 1 else None
+
+    def _check_cells(self) -> None:
+        for row in self.rows:
+            for column in self.columns:
+                for variant in self.runs():
+                    compared = self.config(self.given(row, column, 0, variant)).strategy
+                    if variant and len(compared) > 1:
+                        raise ValueError(f"the variant {variant} has more than one strategy.")
+
+    def _check_names(self) -> None:
+        methods = set(self.methods())
+        for by_row in self.published.values():
+            for row, by_column in by_row.items():
+                for column, cell in by_column.items():
+                    if row not in self.rows or column not in self.columns:
+                        raise ValueError(
+                            f"it has published numbers for {row}, {column}, which is no cell."
+                        )
+                    if unknown := sorted(set(cell) - methods):
+                        raise ValueError(
+                            f"{unknown[0]} has a published number, but is not compared."
+                        )
+                    if any(not 1 <= len(values) <= 2 for values in cell.values()):
+                        raise ValueError("a published number is a mean, and a std if there is one.")
+        named = {name for claim in self.claims for name in claim.methods()}
+        named |= {name for one in self.explanations for name in one.methods}
+        judged: tuple[Claim | Explanation, ...] = (*self.claims, *self.explanations)
+        for names, known in (
+            (named, methods),
+            ({row for one in judged for row in one.rows}, set(self.rows)),
+            ({column for one in judged for column in one.columns}, set(self.columns)),
+        ):
+            if unknown := sorted(names - known):
+                raise ValueError(
+                    f"a claim or an explanation names {unknown[0]}, which is not compared."
+                )
+
+
+_KEYS = {one.name for one in fields(Experiment)} - {"name", "small"}
 
 
 def list_experiments(folder: Path) -> list[Experiment]:
@@ -138,54 +293,16 @@ def read_experiment(path: Path) -> Experiment:
     try:
         with path.open("rb") as file:
             read = tomllib.load(file)
-        claims = tuple(_claim(one) for one in read.pop("claims", ()))
         if wrong := sorted(set(read) - _KEYS):
             raise ValueError(f"{wrong[0]} is not a key: they are {', '.join(sorted(_KEYS))}.")
-        published = {
-            row: {column: _numbers(cell) for column, cell in columns.items()}
-            for row, columns in read.pop("published", {}).items()
-        }
-        experiment = Experiment(
-            path.stem, **{"options": {}, **read}, published=published, claims=claims
-        )
-        _check(experiment)
+        claims = tuple(Claim(**one) for one in read.pop("claims", ()))
+        explanations = tuple(Explanation(**one) for one in read.pop("explanations", ()))
+        experiment = Experiment(path.stem, claims=claims, explanations=explanations, **read)
+        experiment.as_small()  # checks its cells, too
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"the experiment {path}: {error}") from error
     return experiment
 
 
-def _numbers(cell: Mapping[str, list[float]]) -> dict[str, tuple[float, float | None]]:
-    found = {}
-    for strategy, values in cell.items():
-        if not 1 <= len(values) <= 2:
-            raise ValueError(f"{strategy} has {len(values)} published numbers: a mean, and a std.")
-        found[strategy] = (float(values[0]), float(values[1]) if len(values) > 1 else None)
-    return found
-
-
-def _claim(read: Mapping[str, Any]) -> Claim:
-    claim = Claim(**read)
-    if claim.relation not in RELATIONS:
-        raise ValueError(
-            f'a claim\'s relation is "{claim.relation}", but it must be {" or ".join(RELATIONS)}.'
-        )
-    return claim
-
-
-def _check(experiment: Experiment) -> None:
-    if experiment.seeds < 1 or not experiment.rows or not experiment.columns:
-        raise ValueError("it needs a row, a column and a seed at least.")
-    for quick in (False, True):
-        for row in experiment.rows:
-            for column in experiment.columns:
-                experiment.config(row, column, 0, quick=quick)
-    strategies = set(experiment.strategies())
-    for row, columns in experiment.published.items():
-        for column, cell in columns.items():
-            if row not in experiment.rows or column not in experiment.columns:
-                raise ValueError(f"it has published numbers for {row}, {column}, which is no cell.")
-            if unknown := sorted(set(cell) - strategies):
-                raise ValueError(f"{unknown[0]} has a published number, but is not compared.")
-    for claim in experiment.claims:
-        if unknown := sorted({claim.left, claim.right} - strategies):
-            raise ValueError(f"a claim names {unknown[0]}, which is not compared.")
+def _names(text: str | float) -> list[str]:
+    return [name.strip() for name in text.split(",")] if isinstance(text, str) else []

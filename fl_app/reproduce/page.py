@@ -2,121 +2,197 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.reproduce.cells import Cell
-from fl_app.reproduce.experiment import Claim, Experiment, Published
+from fl_app.reproduce.experiment import Claim, Experiment
+from fl_app.reproduce.measures import in_words, measure, shown
 
-Measured = Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
-"""From row, column and strategy to the accuracy of each seed, in percent."""
+
+class Place(NamedTuple):
+    """Where a number stands."""
+
+    measure: str
+    row: str
+    column: str
+    method: str
+
+
+Measured = Mapping[Place, NDArray[np.float64]]
+"""The number of each seed; only of what was run."""
 
 
 def measured_of(experiment: Experiment, cells: Sequence[Cell]) -> Measured:
-    """Return the accuracies by row, column and strategy; cells of no row or column are left out."""
-    found: dict[str, dict[str, dict[str, NDArray[np.float64]]]] = {}
-    for row in experiment.rows:
-        for column in experiment.columns:
-            own = sorted(
-                (c for c in cells if (c["row"], c["column"]) == (row, column)),
-                key=lambda c: int(c["seed"]),
-            )
-            found.setdefault(row, {})[column] = {
-                name: np.array([100 * cell["strategies"][name]["accuracy"] for cell in own])
-                for name in experiment.strategies()
-                if own and all(name in cell["strategies"] for cell in own)
-            }
-    return found
+    """Return the numbers of all measures that are shown or claimed, seeds ascending."""
+    wanted = dict.fromkeys([*experiment.measures, *(c.measure for c in experiment.claims)])
+    found: dict[Place, list[float]] = {}
+    for cell in sorted(cells, key=lambda cell: int(cell["seed"])):
+        if cell["row"] in experiment.rows and cell["column"] in experiment.columns:
+            for method, kept in cell["methods"].items():
+                for name in wanted:
+                    place = Place(name, cell["row"], cell["column"], method)
+                    found.setdefault(place, []).append(measure(name, kept))
+    return {place: np.array(values) for place, values in found.items()}
 
 
-def page(experiment: Experiment, cells: Sequence[Cell], command: str, *, quick: bool) -> str:
+def page(experiment: Experiment, cells: Sequence[Cell]) -> str:
     """Return the page as Markdown."""
+    command = f"fedkin reproduce {experiment.name}" + (" --quick" if experiment.small else "")
     measured = measured_of(experiment, cells)
-    wanted = len(experiment.rows) * len(experiment.columns)
-    seeds = sorted({int(cell["seed"]) for cell in cells})
-    lines = [
-        f"# {experiment.title}",
-        "",
-        f"{experiment.source}",
-        "",
-        *([f"{experiment.note}", ""] if experiment.note else []),
-        f"`{command}` wrote this page, and the raw numbers beside it.",
-    ]
-    if quick:
+    seeds = len({cell["seed"] for cell in cells})
+    wanted = len(experiment.rows) * len(experiment.columns) * len(experiment.runs()) * seeds
+    lines = [f"# {experiment.title}", "", experiment.source, ""]
+    lines += [f"{experiment.note}", ""] if experiment.note else []
+    lines += [f"`{command}` wrote this page, and [the raw numbers]({experiment.name}.json)."]
+    if experiment.small:
         lines += ["", "**A small version (`--quick`): these numbers say nothing of the paper's.**"]
-    if len(cells) < wanted * max(len(seeds), 1):
-        lines += ["", f"Not finished: {len(cells)} of {wanted * len(seeds)} cells so far."]
+    if len(cells) < wanted:
+        lines += ["", f"Not finished: {len(cells)} of {wanted} simulations so far."]
     for row in experiment.rows:
-        lines += ["", f"## {row}", "", *_table(experiment, row, measured[row])]
+        lines += ["", f"## {row}", *_tables(experiment, row, measured)]
+    if experiment.picture != "none":
+        lines += ["", f"![{experiment.title}]({experiment.name}.png)"]
     if experiment.claims:
         lines += ["", "## What holds", "", *_verdicts(experiment.claims, measured)]
-    lines += ["", f"![Published and measured]({experiment.name}.png)"]
-    lines += ["", "## How it was made", "", *_making(experiment, cells, quick=quick)]
+    if differences := list(_differences(experiment, measured)):
+        lines += ["", "## Where it differs from the paper by more than its standard deviation", ""]
+        lines += differences
+    lines += ["", "## How it was made", "", *_making(experiment, cells)]
     return "\n".join(lines) + "\n"
 
 
+def _tables(experiment: Experiment, row: str, measured: Measured) -> list[str]:
+    """Return a table of each measure, or one of all where there is only one column."""
+    columns, measures = tuple(experiment.columns), tuple(experiment.measures)
+    tables = [measures] if len(columns) == 1 else [(name,) for name in measures]
+    lines = []
+    for names in tables:
+        pairs = [(name, column) for name in names for column in columns]
+        lines += ["", *_table(experiment, row, pairs, measured)]
+    return lines
+
+
 def _table(
-    experiment: Experiment, row: str, measured: Mapping[str, Mapping[str, NDArray[np.float64]]]
+    experiment: Experiment, row: str, pairs: Sequence[tuple[str, str]], measured: Measured
 ) -> list[str]:
-    columns = list(experiment.columns)
-    heads = [f"{column}: paper | ours | difference" for column in columns]
-    lines = [f"| accuracy % | {' | '.join(heads)} |", "| --- " * (1 + 3 * len(columns)) + "|"]
-    for name in experiment.strategies():
-        cells = [
-            _compared(experiment.published, (row, column, name), measured[column].get(name))
-            for column in columns
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    one_measure = len({name for name, _ in pairs}) == 1
+    heads, shares = [in_words(pairs[0][0]) if one_measure else ""], []
+    for name, column in pairs:
+        published = bool(experiment.published.get(name, {}).get(row, {}).get(column))
+        shares.append(published)
+        head = column if one_measure else in_words(name)
+        heads += [f"{head}: paper", "ours", "difference"] if published else [head]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for method in experiment.methods():
+        cells = [method]
+        for (name, column), published in zip(pairs, shares, strict=True):
+            place = Place(name, row, column, method)
+            cells += _compared(experiment, place, measured.get(place), published=published)
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def _compared(
-    published: Published, place: tuple[str, str, str], ours: NDArray[np.float64] | None
-) -> str:
-    row, column, name = place
-    stated = published.get(row, {}).get(column, {}).get(name)
-    paper = "–" if stated is None else _spread(*stated)
-    if ours is None or not len(ours):
-        return f"{paper} | – | –"
-    mean = float(ours.mean())
-    shown = _spread(mean, float(ours.std(ddof=1)) if len(ours) > 1 else None)
-    difference = "–" if stated is None else f"{mean - stated[0]:+.1f}"
-    return f"{paper} | {shown} | {difference}"
+    experiment: Experiment, place: Place, ours: NDArray[np.float64] | None, *, published: bool
+) -> list[str]:
+    number = "–" if ours is None or np.isnan(ours).all() else _with_spread(place.measure, ours)
+    if not published:
+        return [number]
+    stated = experiment.stated(*place)
+    if stated is None:
+        return ["–", number, "–"]
+    paper = shown(place.measure, *stated)
+    if number == "–" or ours is None:
+        return [paper, number, "–"]
+    difference = shown(place.measure, float(ours.mean()) - stated[0], sign=True)
+    return [paper, number, f"**{difference}**" if _differs(stated, ours) else difference]
 
 
-def _spread(mean: float, std: float | None) -> str:
-    return f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.1f}"
+def _with_spread(name: str, ours: NDArray[np.float64]) -> str:
+    return shown(name, float(ours.mean()), float(ours.std(ddof=1)) if len(ours) > 1 else None)
+
+
+def _differs(stated: tuple[float, float | None], ours: NDArray[np.float64]) -> bool:
+    return stated[1] is not None and abs(float(ours.mean()) - stated[0]) > stated[1]
+
+
+def _differences(experiment: Experiment, measured: Measured) -> Iterator[str]:
+    """Yield a line for each explanation, with the cells that it covers, and one for the others."""
+    far = [
+        place
+        for place, ours in measured.items()
+        if (stated := experiment.stated(*place)) is not None and _differs(stated, ours)
+    ]
+    for one in experiment.explanations:
+        covered = [place for place in far if one.covers(*place[1:])]
+        far = [place for place in far if place not in covered]
+        if covered:
+            yield f"- {one.text} ({_listed(covered)}.)"
+    if far:
+        yield f"- Not explained by an experiment: {_listed(far)}."
+
+
+def _listed(places: Sequence[Place]) -> str:
+    of_cell: dict[str, list[str]] = {}
+    for place in places:
+        of_cell.setdefault(f"{place.row}, {place.column}", []).append(place.method)
+    return "; ".join(f"{cell}: {', '.join(methods)}" for cell, methods in of_cell.items())
+
+
+def judge(claim: Claim, measured: Measured) -> dict[tuple[str, str], bool]:
+    """Return whether a claim holds, by row and column, where all that it names was run."""
+    cells = dict.fromkeys((place.row, place.column) for place in measured)
+    judged = {}
+    for row, column in cells:
+        means = {
+            method: float(measured[place].mean())
+            for method in claim.methods()
+            if (place := Place(claim.measure, row, column, method)) in measured
+        }
+        known = set(means) == claim.methods() and not any(map(np.isnan, means.values()))
+        if known and claim.is_of(row, column):
+            judged[row, column] = claim.holds(means)
+    return judged
+
+
+def verdict(judged: Mapping[tuple[str, str], bool]) -> str:
+    """Return it in a word or two."""
+    if not judged:
+        return "could not be tried here"
+    if all(judged.values()):
+        return "holds"
+    return "partly" if any(judged.values()) else "does not hold"
 
 
 def _verdicts(claims: Sequence[Claim], measured: Measured) -> list[str]:
     lines = []
     for claim in claims:
-        judged = {
-            f"{row}, {column}": claim.holds({n: float(v.mean()) for n, v in found.items()})
-            for row, columns in measured.items()
-            for column, found in columns.items()
-            if {claim.left, claim.right} <= set(found)
-        }
-        failed = [name for name, holds in judged.items() if not holds]
-        verdict = f"holds in {len(judged) - len(failed)} of {len(judged)} cells"
-        exceptions = f"; not in {'; '.join(failed)}" if failed else ""
-        lines.append(f"- {claim.says}: **{verdict}**{exceptions}.")
+        judged = judge(claim, measured)
+        failed = [f"{row}, {column}" for (row, column), holds in judged.items() if not holds]
+        counted = f", in {len(judged) - len(failed)} of {len(judged)} cells" if judged else ""
+        exceptions = f"; not in {'; '.join(failed)}" if failed and len(judged) > 1 else ""
+        lines.append(f"- {claim.says}: **{verdict(judged)}**{counted}{exceptions}.")
     return lines
 
 
-def _making(experiment: Experiment, cells: Sequence[Cell], *, quick: bool) -> list[str]:
-    seconds = sum(float(cell["seconds"]) for cell in cells)
+def hours(cells: Sequence[Cell]) -> float:
+    """Return how long the simulations took, one after the other."""
+    return sum(float(cell["seconds"]) for cell in cells) / 3600
+
+
+def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     seeds = len({cell["seed"] for cell in cells})
-    small = experiment.quick if quick else {}
-    options = " ".join(f"{key}={value}" for key, value in {**experiment.options, **small}.items())
-    lines = [f"{len(cells)} federations, {seeds} seeds, {seconds / 3600:.1f} hours in all.", ""]
-    lines += ["```", options, "```", "", "| cell | its own options |", "| --- | --- |"]
-    for name, own in (*experiment.rows.items(), *experiment.columns.items()):
-        lines.append(f"| {name} | `{' '.join(f'{k}={v}' for k, v in own.items())}` |")
-    if len({cell["code"] for cell in cells}) > 1:
+    small = experiment.quick if experiment.small else {}
+    lines = [f"{len(cells)} simulations, {seeds} seeds, {hours(cells):.1f} hours in all.", ""]
+    lines += ["```", _options({**experiment.options, **small}), "```", ""]
+    lines += ["| row, column or variant | its own options |", "| --- | --- |"]
+    for group in (experiment.rows, experiment.columns, experiment.variants):
+        lines += [f"| {name} | `{_options(own)}` |" for name, own in group.items() if own]
+    if len({cell["code"] for cell in cells if not cell["variant"]}) > 1:
         lines += ["", "The cells were made by different versions of the code."]
     for made in dict.fromkeys(
         ", ".join(f"{name} {number}" for name, number in cell["versions"].items()) for cell in cells
@@ -125,25 +201,5 @@ def _making(experiment: Experiment, cells: Sequence[Cell], *, quick: bool) -> li
     return lines
 
 
-def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
-    """Draw the published and the measured numbers."""
-    from fl_app.report import pictures  # noqa: PLC0415 - --list needs no matplotlib
-
-    measured = measured_of(experiment, cells)
-    panels = {
-        row: [
-            (
-                column,
-                {
-                    name: (mean / 100, None if std is None else std / 100)
-                    for name, (mean, std) in experiment.published.get(row, {})
-                    .get(column, {})
-                    .items()
-                },
-                {name: values / 100 for name, values in measured[row][column].items()},
-            )
-            for column in experiment.columns
-        ]
-        for row in experiment.rows
-    }
-    pictures.save(pictures.published_figure(experiment.title, panels), path)
+def _options(options: Mapping[str, object]) -> str:
+    return " ".join(f"{key}={value}" for key, value in options.items())

@@ -35,9 +35,11 @@ def new_figure(title: str, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the PNG, the same bytes each time, and return its path."""
+    """Write a PNG or, by the path's ending, a PDF, the same bytes each time; return its path."""
+    kind = path.suffix.removeprefix(".")
+    unsaid = ("Software",) if kind == "png" else ("Creator", "Producer", "CreationDate")
     with replacing(path) as partial:
-        figure.savefig(partial, format="png", metadata={"Software": None})
+        figure.savefig(partial, format=kind, metadata=dict.fromkeys(unsaid))
     return path
 
 

@@ -15,17 +15,16 @@ from fl_app.report.pictures.figure import (
     label_axes,
     legend_below,
     new_figure,
-    percent_axis,
 )
-from fl_app.report.pictures.style import LABEL_SIZE, MUTED, SMALL_SIZE, Style, strategy_styles
+from fl_app.report.pictures.style import GRID, LABEL_SIZE, MUTED, SMALL_SIZE, Style, strategy_styles
 
 Stated = Mapping[str, tuple[float, float | None]]
-"""By strategy, a mean and its standard deviation, if any, in [0, 1]."""
+"""By strategy, a mean and its standard deviation, if any."""
 Group = tuple[str, Stated, Mapping[str, NDArray[np.float64]]]
-"""A name, what was published, and what was measured: by strategy, a value per seed in [0, 1]."""
+"""A name, what was published, and what was measured: by strategy, a value per seed."""
 
 
-def published_figure(title: str, panels: Mapping[str, Sequence[Group]]) -> Figure:
+def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str) -> Figure:
     """Draw a panel for each row of a table: hollow marks are the paper's, full ones ours.
 
     Parameters
@@ -33,6 +32,8 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]]) -> Figur
     title : str
     panels : mapping of str to sequence of Group
         The columns of each row. Lines are one standard deviation to either side.
+    up : str
+        What is measured, with its unit.
 
     Raises
     ------
@@ -49,16 +50,14 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]]) -> Figur
     figure = new_figure(title, 0.6 + 2.4 * len(panels))
     rows = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     for axes, (panel, groups) in zip(rows, panels.items(), strict=True):
-        shown = [
-            value
-            for place, (_, stated, measured) in enumerate(groups)
-            for value in _draw_group(axes, place, list(names), styles, stated, measured)
-        ]
+        for place, (_, stated, measured) in enumerate(groups):
+            _draw_group(axes, place, list(names), styles, stated, measured)
         axes.set_title(panel, loc="left", fontsize=LABEL_SIZE)
-        label_axes(axes, "", "test accuracy")
+        label_axes(axes, "", up)
         axes.set_xticks(range(len(groups)), [name for name, _, _ in groups], fontsize=SMALL_SIZE)
         axes.set_xlim(-0.5, len(groups) - 0.5)
-        percent_axis(axes.yaxis, [np.array(shown)])
+        axes.grid(axis="y", color=GRID, lw=0.8)
+        axes.set_axisbelow(True)
         keep_spines(axes, "left", "bottom")
     marks = [
         Line2D([], [], ls="", marker=s.marker, color=s.colour, label=n) for n, s in styles.items()
@@ -75,10 +74,9 @@ def _draw_group(
     styles: Mapping[str, Style],
     stated: Stated,
     measured: Mapping[str, NDArray[np.float64]],
-) -> list[float]:
-    """Draw one column's strategies beside each other, and return the ends of what was drawn."""
+) -> None:
+    """Draw one column's strategies beside each other."""
     step = 0.8 / len(names)
-    ends = []
     for rank, name in enumerate(names):
         across = place + (rank - (len(names) - 1) / 2) * step
         look = styles[name]
@@ -100,8 +98,6 @@ def _draw_group(
                 elinewidth=1,
                 alpha=0.75 if hollow else 1.0,
             )
-            ends += [mean - (std or 0.0), mean + (std or 0.0)]
-    return ends
 
 
 def _mean_and_std(values: NDArray[np.float64] | None) -> tuple[float, float | None] | None:

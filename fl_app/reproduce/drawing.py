@@ -1,0 +1,107 @@
+"""An experiment's picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fl_app.report import pictures
+from fl_app.reproduce.cells import Cell
+from fl_app.reproduce.experiment import Experiment
+from fl_app.reproduce.measures import in_words
+from fl_app.reproduce.page import Place, measured_of
+
+
+def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
+    """Draw what the experiment's `picture` says, as PNG for the page and as PDF for a paper."""
+    if experiment.picture == "none":
+        return
+    if experiment.picture == "table":
+        figure = _published(experiment, cells)
+    elif experiment.picture == "sweep":
+        figure = _sweep(experiment, cells)
+    else:
+        figure = _rounds(experiment, cells, per_task=experiment.picture == "tasks")
+    pictures.save(figure, path)
+    pictures.save(figure, path.with_suffix(".pdf"))
+
+
+def _published(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
+    """Draw the published beside the measured numbers of the first measure."""
+    measured, name = measured_of(experiment, cells), experiment.measures[0]
+    methods = experiment.methods()
+    panels: dict[str, list[pictures.Group]] = {}
+    for row in experiment.rows:
+        for column in experiment.columns:
+            stated = {m: experiment.stated(name, row, column, m) for m in methods}
+            ours = {m: measured.get(Place(name, row, column, m)) for m in methods}
+            panels.setdefault(row, []).append(
+                (
+                    column,
+                    {m: number for m, number in stated.items() if number is not None},
+                    {m: values for m, values in ours.items() if values is not None},
+                )
+            )
+    return pictures.published_figure(experiment.title, panels, in_words(name))
+
+
+def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
+    """Draw each measure against the columns, a panel for each measure in each row."""
+    measured = measured_of(experiment, cells)
+    across = np.array([float(column) for column in experiment.columns])
+    keys = {key for own in experiment.columns.values() for key in own}
+    panels = {}
+    for row in experiment.rows:
+        for name in experiment.measures:
+            lines = {}
+            for method in experiment.methods():
+                found = [
+                    measured.get(Place(name, row, column, method), np.full(1, np.nan))
+                    for column in experiment.columns
+                ]
+                seeds = max(map(len, found))
+                padded = [np.pad(f, (0, seeds - len(f)), constant_values=np.nan) for f in found]
+                lines[method] = (across, np.array(padded).T)
+            title = row if len(experiment.rows) > 1 else ""
+            panels[title, in_words(name)] = lines
+    return pictures.lines_figure(experiment.title, panels, ", ".join(sorted(keys)))
+
+
+def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) -> Figure:
+    """Draw the accuracy by round, a panel for each row and column, and for each task if told so."""
+    found: dict[tuple[str, str], dict[str, list[dict[int, float]]]] = {}
+    for cell in cells:
+        if cell["row"] not in experiment.rows or cell["column"] not in experiment.columns:
+            continue
+        title = ", ".join(
+            name
+            for name, group in (
+                (cell["row"], experiment.rows),
+                (cell["column"], experiment.columns),
+            )
+            if len(group) > 1
+        )
+        for method, kept in cell["methods"].items():
+            tested = {int(n): one for n, one in kept["rounds"].items() if "accuracy" in one}
+            tasks = {task for one in tested.values() for task in one.get("accuracy-per-task", {})}
+            for task in sorted(tasks) if per_task else [""]:
+                curve = {
+                    number: 100 * (one["accuracy-per-task"][task] if task else one["accuracy"])
+                    for number, one in tested.items()
+                }
+                up = f"accuracy % in task {int(task) + 1}" if task else "accuracy %"
+                panel = found.setdefault((title, up), {})
+                panel.setdefault(method, []).append(curve)
+    panels = {}
+    for name, methods in found.items():
+        lines = {}
+        for method in experiment.methods():
+            if curves := methods.get(method):
+                rounds = sorted(set.intersection(*(set(curve) for curve in curves)))
+                values = np.array([[curve[number] for number in rounds] for curve in curves])
+                lines[method] = (np.array(rounds, float), values)
+        panels[name] = lines
+    return pictures.lines_figure(experiment.title, panels, "round")

@@ -1,0 +1,43 @@
+"""What FLT's Table VI says that a method moves, with the sizes of a run's own models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from clients.autoencoder import LATENT, build_autoencoder
+from fl_app.config import Config
+from fl_core.datasets import load_dataset
+
+_NUMBER = 4  # bytes of a float32
+
+
+def expected_bytes(strategy: str, config: Config, num_clients: int, folder: Path) -> float:
+    """Return the bytes of a client, both ways, by FLT's Table VI.
+
+    Parameters
+    ----------
+    strategy : str
+        `flt`: W_enc + k·e once and 2ρ·W·T; `ifca`: ρ·W·T·(C + 1); any other, as FedSEM: 2ρ·W·T. W
+        is the size of the model, W_enc of the encoder, and a message of k centroids has k·e
+        numbers.
+    config : Config
+    num_clients : int
+    folder : Path
+        The run's results, with its models.
+    """
+    model = next((folder / "models" / strategy).rglob("*.safetensors"))
+    size = sum(array.numel() for array in load_file(model).values()) * _NUMBER
+    # Flower rounds the number of participants.
+    share = max(1, round(config.fraction_train * num_clients)) / num_clients
+    one_way: float = share * size * config.num_server_rounds
+    if strategy == "ifca":
+        return one_way * (int(config.num_clusters) + 1)
+    if strategy != "flt":
+        return 2 * one_way
+    channels = load_dataset(config.dataset, config.data_dir).image_shape[0]
+    encoder = build_autoencoder(channels, 0).encoder
+    encoder_size: int = sum(array.numel() for array in encoder.state_dict().values())
+    centroids = int(config.as_run_config()["num-centroids"])
+    return 2 * one_way + (encoder_size + centroids * LATENT) * _NUMBER

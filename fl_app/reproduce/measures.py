@@ -1,0 +1,135 @@
+"""What a table of an experiment shows of each method: numbers from what was kept of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Kept = Mapping[str, Any]
+_WAYS = ("up", "down")
+CLOSE = 0.99
+"""The share of the final accuracy that counts as having arrived."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of one run of one method.
+
+    Attributes
+    ----------
+    words : str
+        With its unit.
+    value : callable
+        From what was kept of the run, and from the numbers that are asked for.
+    digits : int
+        After the point.
+    asked : int
+        How many numbers it is asked for: two tasks in `relevance:1-2`.
+    """
+
+    words: str
+    value: Callable[..., float]
+    digits: int = 1
+    asked: int = 0
+
+
+def _bytes(kept: Kept, *parts: str) -> float:
+    """Return megabytes of a client."""
+    clients = sum(cluster >= 0 for cluster in kept["clusters"])
+    total = sum(kept["bytes"][f"{part}-{way}"] for part in parts for way in _WAYS)
+    return float(total / 1e6 / max(1, clients))
+
+
+def arrival(kept: Kept) -> tuple[int, float]:
+    """Return the first tested round with 99 % of the final accuracy, and the megabytes until then.
+
+    Those of a client on average, for finding clusters and for training.
+    """
+    tested = {int(n): one for n, one in kept["rounds"].items() if "accuracy" in one}
+    final = tested[max(tested)]["accuracy"]
+    first = min(n for n, one in tested.items() if one["accuracy"] >= CLOSE * final)
+    clients = sum(cluster >= 0 for cluster in kept["clusters"])
+    return first, tested[first]["bytes"] / 1e6 / max(1, clients)
+
+
+def _gain(kept: Kept) -> float:
+    """Return what the last third of the rounds added to the accuracy, in percentage points."""
+    tested = {int(n): one["accuracy"] for n, one in kept["rounds"].items() if "accuracy" in one}
+    last = max(tested)
+    before = tested[max(n for n in tested if n <= max(min(tested), 2 * last / 3))]
+    return 100 * float(tested[last] - before)
+
+
+def _task(kept: Kept, task: int) -> float:
+    last = kept["rounds"][max(kept["rounds"], key=int)]
+    return 100 * float(last["accuracy-per-task"][str(task - 1)])
+
+
+def _relevance(kept: Kept, one: int, other: int) -> float:
+    value = kept["similarity-per-task"][one - 1][other - 1]
+    return math.nan if value is None else float(value)
+
+
+MEASURES: dict[str, Measure] = {
+    "accuracy": Measure("accuracy %", lambda kept: 100 * kept["accuracy"]),
+    "variance": Measure("variance over clients", lambda kept: 1e4 * kept["accuracy-variance"]),
+    "ari": Measure("ARI", lambda kept: kept["ari"], 2),
+    "clusters": Measure("clusters", lambda kept: len(set(kept["clusters"]) - {-1}), 1),
+    "isolated": Measure("attackers alone %", lambda kept: 100 * kept["malicious-isolated"], 0),
+    "megabytes": Measure("MB a client", lambda kept: _bytes(kept, "pre-round", "train"), 2),
+    "pre-round": Measure("MB a client before training", lambda kept: _bytes(kept, "pre-round"), 2),
+    "arrival-round": Measure("round with 99 %", lambda kept: arrival(kept)[0]),
+    "arrival-megabytes": Measure("MB a client until 99 %", lambda kept: arrival(kept)[1], 2),
+    "seconds": Measure("seconds", lambda kept: kept["seconds"]["total"], 0),
+    "formula": Measure("by the formula", lambda kept: kept["formula-bytes"] / 1e6, 2),
+    "gain": Measure("points gained in the last third of the rounds", _gain),
+    "at": Measure(
+        "accuracy % after round", lambda kept, n: 100 * kept["rounds"][str(n)]["accuracy"], asked=1
+    ),
+    "task": Measure("accuracy % in task", _task, asked=1),
+    "relevance": Measure("relevance of tasks", _relevance, 2, asked=2),
+}
+
+
+def check_measure(text: str) -> None:
+    """Check that a measure is one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such measure, or its tasks are missing.
+    """
+    name, _, argument = text.partition(":")
+    if name not in MEASURES:
+        raise ValueError(f'there is no measure "{text}": they are {", ".join(MEASURES)}.')
+    numbers = argument.split("-") if argument else []
+    asked = MEASURES[name].asked
+    if len(numbers) != asked or not all(n.isdecimal() and int(n) for n in numbers):
+        example = (f"write {name}.", f"write {name}:1.", f"write {name}:1-2.")[asked]
+        raise ValueError(f'the measure "{text}" cannot be read: {example}')
+
+
+def measure(text: str, kept: Kept) -> float:
+    """Return a measure of what was kept of a run; NaN where the run has no such number."""
+    name, _, argument = text.partition(":")
+    numbers = [int(number) for number in argument.split("-")] if argument else []
+    try:
+        return float(MEASURES[name].value(kept, *numbers))
+    except (KeyError, IndexError):
+        return math.nan
+
+
+def in_words(text: str) -> str:
+    """Return what a measure is called in a table."""
+    name, _, argument = text.partition(":")
+    words = MEASURES[name].words
+    return f"{words} {argument.replace('-', ' and ')}" if argument else words
+
+
+def shown(text: str, value: float, std: float | None = None, *, sign: bool = False) -> str:
+    """Return a number of a measure as it stands in a table."""
+    digits = MEASURES[text.partition(":")[0]].digits
+    number = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+    return number if std is None else f"{number} ± {std:.{digits}f}"

@@ -14,13 +14,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from fl_app.flower_app import toml_lines, write_app
+from fl_app.processes import guarded, stop_family
 
 # Models of up to 4 MB travel inside Ray's calls instead of through its object store: measured, a
 # worker waits 8 ms instead of 14 for its next client (a model of 640 kB).
@@ -42,7 +41,6 @@ RAY_SETTINGS = {
 }
 
 _START_SECONDS = 60
-_STOP_SECONDS = 15
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CHATTER = ("INFO :", "DEBUG :", "Successfully installed ", "Using SuperLink", "warnings.warn(")
 _CHATTER_WITHIN = ("Manually terminating", "Since flwr 1.32")
@@ -125,16 +123,16 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
         *("--host", "127.0.0.1", "--port", str(http_port)),
     ]
     log = home / "superlink.log"
-    with log.open("w", encoding="utf-8") as file:
+    with log.open("w", encoding="utf-8") as file, guarded(home):
         # A session of its own, so that Ctrl-C reaches only us, who stop it in order.
         process = subprocess.Popen(
             command, env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
-    try:
-        _wait_until_healthy(process, http_port, log)
-        yield env
-    finally:
-        stop_family(process, home)
+        try:
+            _wait_until_healthy(process, http_port, log)
+            yield env
+        finally:
+            stop_family(process, home)
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -147,41 +145,6 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) 
             time.sleep(0.2)
     tail = "".join(log.read_text(encoding="utf-8").splitlines(keepends=True)[-5:])
     raise RuntimeError(f"the SuperLink did not start; its log ends with:\n{tail}")
-
-
-def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
-    """End a process of Flower's and everything that it started, at whatever depth.
-
-    Its children leave its session and outlive it, Ray's outlive them, and some outlive their own
-    parents: so they are found, before anything ends, by descent and by their `FLWR_HOME`, which
-    must be `home` for them and for nothing else.
-    """
-    family = {member.pid: member for member in _with_home(home)}
-    # Once it is reaped, its number may be another program's.
-    if process.poll() is None:
-        with suppress(psutil.NoSuchProcess):
-            parent = psutil.Process(process.pid)
-            for member in (parent, *parent.children(recursive=True)):
-                family[member.pid] = member
-    for member in family.values():
-        with suppress(psutil.NoSuchProcess):
-            member.terminate()
-    _, alive = psutil.wait_procs(list(family.values()), timeout=_STOP_SECONDS)
-    for member in alive:
-        with suppress(psutil.NoSuchProcess):
-            member.kill()
-    psutil.wait_procs(alive, timeout=_STOP_SECONDS)
-    process.wait()
-
-
-def _with_home(home: Path) -> list[psutil.Process]:
-    """Return the other processes of ours that were started with this `FLWR_HOME`."""
-    found = []
-    for other in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if other.pid != os.getpid() and other.environ().get("FLWR_HOME") == str(home):
-                found.append(other)
-    return found
 
 
 def _flwr(env: Mapping[str, str], *arguments: str) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from typing import Any
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate.command import superlink_tls
-from fl_app.superlink import free_ports, program_path, stop_family
+from fl_app.processes import stop_family
+from fl_app.superlink import free_ports, program_path
 
 _PATIENCE = 60.0
 

@@ -1,15 +1,16 @@
-"""Ending a program of Flower's: all of its family, and nobody else."""
+"""Ending a program of Flower's: all of its family, and nobody else, even after a kill."""
 
 import os
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from fl_app.superlink import stop_family
+from fl_app.processes import stop_family
 
 pytestmark = pytest.mark.slow
 
@@ -62,5 +63,35 @@ def test_children_that_left_are_found_when_their_parent_has_ended(tmp_path):
         stop_family(parent, tmp_path)
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     finally:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+def test_what_a_killed_command_leaves_is_ended(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    start_both = (
+        "import os, subprocess, sys\n"
+        "from pathlib import Path\n"
+        "from fl_app.processes import guarded\n"
+        f"with guarded(Path({str(home)!r})):\n"
+        f"    environment = {{**os.environ, 'FLWR_HOME': {str(home)!r}}}\n"
+        f"    child = subprocess.Popen({SLEEP!r}, env=environment, start_new_session=True)\n"
+        "    print(child.pid, flush=True)\n"
+        "    child.wait()\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", start_both], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    try:
+        parent.kill()
+        psutil.wait_procs([child], timeout=60)
+        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+        deadline = time.monotonic() + 60
+        while home.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not home.exists()
+    finally:
+        close(parent)
         with suppress(psutil.NoSuchProcess):
             child.kill()

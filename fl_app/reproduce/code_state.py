@@ -15,7 +15,7 @@ from strategies.catalogue import system_of
 
 ROOT = Path(__file__).parents[2]
 # Those of `fl_app` that start a run or show it; what happens in it is in the others.
-_AROUND = {"cli.py", "superlink.py", "flower_app.py", "options.py", "__init__.py"}
+_AROUND = {"cli.py", "superlink.py", "flower_app.py", "options.py", "processes.py", "__init__.py"}
 
 
 def state_of(given: Mapping[str, Any], strategies: Sequence[str]) -> str:

@@ -13,13 +13,19 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-SHOWN = ("README.md", "docs/*.md", "examples/README.md", "examples/*/README.md")
+SHOWN = (
+    *("README.md", "docs/*.md", "docs/results/*.md"),
+    *("examples/README.md", "examples/*/README.md"),
+)
 PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 # What pages link to, or show.
 LINKED = (
     "docs/pictures/*",
     "docs/example/*.json",
     "docs/runs/**/*.json",
+    "docs/results/*.json",
+    "docs/results/*.png",
+    "experiments/*.toml",
     "deploy/*",
     "examples/*/**/*.py",
     "pyproject-flwr.toml",
@@ -32,6 +38,7 @@ ROOMS = (
     "strategies",
     "fl_app",
     "fl_app/report",
+    "fl_app/reproduce",
     "fl_app/devices",
 )
 
@@ -41,6 +48,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.nav = [
         {"Home": "README.md"},
         {"How to": _found("docs/*.md")},
+        {"The papers again": _found("docs/results/README.md", "docs/results/[!R]*.md")},
         {"Examples": _found("examples/README.md", "examples/*/README.md")},
         {"API": [{_dotted(room): _api_page(room)} for room in ROOMS]},
         {"Project": _found(*PROJECT)},

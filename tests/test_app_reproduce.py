@@ -17,7 +17,7 @@ from fl_app.reproduce import code_state
 from fl_app.reproduce.cells import read_cells, run_missing, task_means, wanted_cells
 from fl_app.reproduce.experiment import Claim, list_experiments, read_experiment
 from fl_app.reproduce.measures import check_measure, measure
-from fl_app.reproduce.page import Place, measured_of, page
+from fl_app.reproduce.page import Place, judge, measured_of, page
 from fl_app.reproduce.verdicts import verdicts
 
 ROOT = Path(__file__).parents[1]
@@ -188,11 +188,13 @@ def test_the_verdicts_by_hand(experiment):
         cell("two", 0, optimum=0.95, single=0.9),
         cell("three", 0, optimum=0.9, single=0.9),
     ]
-    other = replace(experiment, name="letters", needs="letters")
+    borrowed = replace(experiment.claims[0], paper="Others")
+    other = replace(experiment, name="letters", needs="letters", claims=[borrowed])
     text = verdicts([(experiment, cells), (other, [])])
     assert "| knowing the tasks helps | **partly** | 1 of 2 | [digits](digits.md) |" in text
     untried = "| knowing the tasks helps | **could not be tried here**: needs letters | – | letters"
     assert untried in text
+    assert text.index("## Others") < text.index("## Somebody")
     assert "| [digits](digits.md) | Two tasks or three | 2 | 1 | 1.0 |" in text
     assert "| letters | Two tasks or three (needs letters) | 0 | 0 | – |" in text
 
@@ -263,11 +265,26 @@ def test_similarities_by_task_are_those_of_different_clients():
     ],
 )
 def test_a_claim_by_hand(relation, points, difference, holds):
-    means = {"a": 90 + difference, "b": 90.0}
-    assert Claim("so", "a", relation, "b", points).holds(means) == holds
-    assert Claim("so", "a", relation, 90.0, points).holds(means) == holds
-    several = Claim("so", "a, b", relation, "b", points)
-    assert several.holds(means) == (holds and several.holds({"a": 90.0, "b": 90.0}))
+    left = 90 + difference
+    assert Claim("so", "a", relation, "b", points).holds([left], [90.0]) == holds
+    assert Claim("so", "a", relation, 90.0, points).holds([left], []) == holds
+    # One that does not hold is enough.
+    assert Claim("so", "a, c", relation, "b", points).lefts == ["a", "c"]
+    assert not Claim("so", "a", relation, "b, c", points).holds([left], [90.0, math.nan])
+
+
+def test_a_claim_of_spread_and_of_other_columns(experiment):
+    cells = [
+        cell("two", 0, optimum=0.95, single=0.90),
+        cell("two", 1, optimum=0.97, single=0.80),
+        cell("three", 0, optimum=0.98, single=0.95),
+    ]
+    measured = measured_of(experiment, cells)
+    steady = Claim("so", "optimum", "below", "single", statistic="std")
+    assert judge(steady, measured) == {("digits", "two"): True}  # one seed has no spread
+    more = Claim("so", "single", "above", "single", 9, against={"column": "two"}, columns=["three"])
+    assert judge(more, measured) == {("digits", "three"): True}  # 95 against 85
+    assert not judge(replace(more, points=11), measured)["digits", "three"]
 
 
 @pytest.mark.parametrize(
@@ -288,6 +305,9 @@ def test_a_claim_by_hand(relation, points, difference, holds):
         ("seeds = 2", 'seeds = 2\npicture = "cake"', 'picture is "cake"'),
         ('right = "single"', 'right = "local"', "explanation names local"),
         ('relation = "above"', 'relation = "over"', 'relation is "over", but it must be above'),
+        ("points = 2", 'statistic = "max"', 'statistic is "max", but it must be mean, std'),
+        ("points = 2", 'against = {seed = "1"}', "against a row or a column, not a seed"),
+        ("points = 2", 'against = {column = "four"}', "explanation names four"),
         ("title =", "title", "Expected"),
         ('title = "Two tasks or three"', "", "title"),
     ],

@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from benchmarks.comparison import markdown, read_runs
+from fl_app.cli import main
 from fl_app.report.tables import event_tables, render, strategy_table
 
 ROOT = Path(__file__).parents[1]
@@ -43,3 +45,17 @@ def test_the_command_on_the_page_made_a_committed_run(command):
         all(str(config[key]) in (value, f"{value}.0") for key, value in wanted.items())
         for config in configs
     )
+
+
+def test_the_pages_of_the_papers_are_those_of_their_raw_numbers(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    committed = ROOT / "docs/results"
+    for numbers in committed.glob("*.json"):
+        shutil.copy(numbers, tmp_path)
+    assert main(["reproduce", "--page", "--output", str(tmp_path)]) == 0
+    pages = sorted(path.name for path in tmp_path.glob("*.md"))
+    assert pages == sorted(path.name for path in committed.glob("*.md"))
+    assert len(pages) > 10
+    for name in pages:
+        written = (tmp_path / name).read_text(encoding="utf-8")
+        assert written == (committed / name).read_text(encoding="utf-8")

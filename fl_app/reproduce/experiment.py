@@ -14,6 +14,7 @@ from fl_app.flower_app import installed_app, read_defaults
 from fl_app.reproduce.measures import check_measure
 
 RELATIONS = ("above", "below", "within")
+STATISTICS = ("mean", "std")
 PICTURES = ("table", "rounds", "tasks", "sweep", "none")
 Number = tuple[float, float | None]
 """A published mean and its standard deviation, if any."""
@@ -38,8 +39,14 @@ class Claim:
         In the measure's unit.
     measure : str
         What is compared.
+    statistic : str
+        Of its values over the seeds: "mean" or "std", which needs two seeds.
     rows, columns : sequence of str
         Where; empty: everywhere.
+    against : mapping of str
+        The row or column that right's number is from, if it is another one than left's.
+    paper : str
+        Whose claim it is, if it is not the experiment's paper's.
     """
 
     says: str
@@ -48,30 +55,44 @@ class Claim:
     right: str | float
     points: float = 0.0
     measure: str = "accuracy"
+    statistic: str = "mean"
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
+    against: Mapping[str, str] = field(default_factory=dict)
+    paper: str = ""
 
     def __post_init__(self) -> None:
-        if self.relation not in RELATIONS:
-            raise ValueError(
-                f'a claim\'s relation is "{self.relation}", but it must be {", ".join(RELATIONS)}.'
-            )
+        for name, value, allowed in (
+            ("relation", self.relation, RELATIONS),
+            ("statistic", self.statistic, STATISTICS),
+        ):
+            if value not in allowed:
+                raise ValueError(
+                    f'a claim\'s {name} is "{value}", but it must be {", ".join(allowed)}.'
+                )
+        if wrong := sorted(set(self.against) - {"row", "column"}):
+            raise ValueError(f"a claim is against a row or a column, not a {wrong[0]}.")
         check_measure(self.measure)
 
-    def methods(self) -> set[str]:
-        """Return the methods that it names."""
-        return {*_names(self.left), *_names(self.right)}
+    @property
+    def lefts(self) -> list[str]:
+        """Return the methods that it speaks of."""
+        return _names(self.left)
+
+    @property
+    def rights(self) -> list[str]:
+        """Return those that they are compared with; none where that is a number."""
+        return _names(self.right)
 
     def is_of(self, row: str, column: str) -> bool:
         """Return whether it is said of a cell."""
         in_row = not self.rows or row in self.rows
         return in_row and (not self.columns or column in self.columns)
 
-    def holds(self, means: Mapping[str, float]) -> bool:
-        """Return whether it does, by each method's mean."""
-        rights = [means[name] for name in _names(self.right)] or [float(self.right)]
+    def holds(self, lefts: Sequence[float], rights: Sequence[float]) -> bool:
+        """Return whether it does, by the numbers of left's methods and of right's."""
         return all(
-            self._is_met(means[name] - right) for name in _names(self.left) for right in rights
+            self._is_met(left - right) for left in lefts for right in rights or [float(self.right)]
         )
 
     def _is_met(self, difference: float) -> bool:
@@ -237,13 +258,18 @@ class Experiment:
                         )
                     if any(not 1 <= len(values) <= 2 for values in cell.values()):
                         raise ValueError("a published number is a mean, and a std if there is one.")
-        named = {name for claim in self.claims for name in claim.methods()}
+        named = {name for claim in self.claims for name in (*claim.lefts, *claim.rights)}
         named |= {name for one in self.explanations for name in one.methods}
         judged: tuple[Claim | Explanation, ...] = (*self.claims, *self.explanations)
         for names, known in (
             (named, methods),
             ({row for one in judged for row in one.rows}, set(self.rows)),
             ({column for one in judged for column in one.columns}, set(self.columns)),
+            ({one.against["row"] for one in self.claims if "row" in one.against}, set(self.rows)),
+            (
+                {one.against["column"] for one in self.claims if "column" in one.against},
+                set(self.columns),
+            ),
         ):
             if unknown := sorted(names - known):
                 raise ValueError(

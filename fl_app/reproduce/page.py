@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -145,18 +146,23 @@ def _listed(places: Sequence[Place]) -> str:
 
 def judge(claim: Claim, measured: Measured) -> dict[tuple[str, str], bool]:
     """Return whether a claim holds, by row and column, where all that it names was run."""
-    cells = dict.fromkeys((place.row, place.column) for place in measured)
     judged = {}
-    for row, column in cells:
-        means = {
-            method: float(measured[place].mean())
-            for method in claim.methods()
-            if (place := Place(claim.measure, row, column, method)) in measured
-        }
-        known = set(means) == claim.methods() and not any(map(np.isnan, means.values()))
-        if known and claim.is_of(row, column):
-            judged[row, column] = claim.holds(means)
+    for row, column in dict.fromkeys((place.row, place.column) for place in measured):
+        if claim.is_of(row, column):
+            other = (claim.against.get("row", row), claim.against.get("column", column))
+            lefts = [_number(claim, measured, row, column, name) for name in claim.lefts]
+            rights = [_number(claim, measured, *other, name) for name in claim.rights]
+            if not any(map(math.isnan, (*lefts, *rights))):
+                judged[row, column] = claim.holds(lefts, rights)
     return judged
+
+
+def _number(claim: Claim, measured: Measured, row: str, column: str, method: str) -> float:
+    """Return what a claim compares; NaN if it is not known."""
+    ours = measured.get(Place(claim.measure, row, column, method), np.array([]))
+    if claim.statistic == "std":
+        return float(ours.std(ddof=1)) if len(ours) > 1 else math.nan
+    return float(ours.mean()) if len(ours) else math.nan
 
 
 def verdict(judged: Mapping[tuple[str, str], bool]) -> str:

@@ -14,7 +14,7 @@ _OURS = "ours"
 
 def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
     """Return the page as Markdown, from all experiments and what has been run of each."""
-    papers = dict.fromkeys(one.paper for one, _ in found)
+    papers = {claim.paper or one.paper for one, _ in found for claim in one.claims}
     lines = ["# What the papers claim, and what we found", ""]
     lines += [
         "`fedkin reproduce --page` wrote this page from the raw numbers of all experiments. A "
@@ -25,8 +25,7 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
         lines += ["", f"## {title}", "", "| claim | verdict | cells | numbers |"]
         lines += ["| --- " * 4 + "|"]
         for one, cells in found:
-            if one.paper == paper:
-                lines += _claims(one, cells)
+            lines += _claims(one, cells, paper)
     lines += ["", "## What it takes", ""]
     lines += ["| experiment | what | simulations | seeds | hours |", "| --- " * 5 + "|"]
     total = 0.0
@@ -41,10 +40,12 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _claims(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
+def _claims(experiment: Experiment, cells: Sequence[Cell], paper: str) -> list[str]:
     measured = measured_of(experiment, cells)
     lines = []
     for claim in experiment.claims:
+        if (claim.paper or experiment.paper) != paper:
+            continue
         judged = judge(claim, measured)
         held = f"{sum(judged.values())} of {len(judged)}" if judged else "–"
         link = f"[{experiment.name}]({experiment.name}.md)" if cells else experiment.name

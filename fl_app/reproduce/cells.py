@@ -7,7 +7,7 @@ import json
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -94,35 +94,63 @@ def write_cells(path: Path, cells: list[Cell]) -> None:
         partial.write_text(f'{{"cells": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
-def run_missing(
-    experiment: Experiment, path: Path, *, seeds: int, workers: int
-) -> Iterator[tuple[int, int, Wanted]]:
-    """Run the cells that are not in the file, or were made by other options or code.
+@dataclass(frozen=True)
+class Missing:
+    """A simulation that is still to be run, with its options.
 
-    Each is in the file before the next begins. Yields, before each, how many are done, how many
-    there are in all, and which comes now.
+    Attributes
+    ----------
+    wanted : Wanted
+    given : mapping
+        The run-config keys that are not the defaults.
+    config : Config
+        All of them.
+    outdated : bool
+        Whether there is a finished one that other options or other code made.
+    """
+
+    wanted: Wanted
+    given: Mapping[str, Any]
+    config: Config
+    outdated: bool
+
+
+def find_missing(experiment: Experiment, path: Path, seeds: int) -> list[Missing]:
+    """Return the simulations that are not in the file, or were made by other options or code."""
+    cells = read_cells(path)
+    missing = []
+    for one in wanted_cells(experiment, seeds):
+        given = experiment.given(one.row, one.column, one.seed, one.variant)
+        config = experiment.config(given)
+        state = state_of(given, config.strategy)
+        there = [cell["state"] for cell in cells if one.is_of(cell)]
+        if state not in there:
+            missing.append(Missing(one, given, config, outdated=bool(there)))
+    return missing
+
+
+def run_missing(
+    experiment: Experiment, path: Path, missing: Sequence[Missing], workers: int
+) -> Iterator[Missing]:
+    """Run simulations; each is in the file before the next begins, and yielded before it is run.
 
     Raises
     ------
     RuntimeError
         If a simulation fails.
     """
-    wanted = wanted_cells(experiment, seeds)
-    cells = read_cells(path)
-    for done, one in enumerate(wanted):
-        given = experiment.given(one.row, one.column, one.seed, one.variant)
-        config = experiment.config(given)
-        state = state_of(given, config.strategy)
-        if any(one.is_of(cell) and cell["state"] == state for cell in cells):
-            continue
-        yield done, len(wanted), one
-        code = state_of({}, config.strategy)
-        ran = _run(given, config, workers, with_formula="formula" in experiment.measures)
-        if one.variant:
-            ran["methods"] = {one.variant: ran["methods"][config.strategy[0]]}
-        fresh = {**vars(one), "state": state, "code": code, **ran}
-        cells = [cell for cell in cells if not one.is_of(cell)] + [fresh]
-        write_cells(path, cells)
+    for one in missing:
+        yield one
+        strategies = one.config.strategy
+        state, code = state_of(one.given, strategies), state_of({}, strategies)
+        with_formula = "formula" in experiment.measures
+        ran = _run(one.given, one.config, workers, with_formula=with_formula)
+        if variant := one.wanted.variant:
+            ran["methods"] = {variant: ran["methods"][strategies[0]]}
+        fresh = {**vars(one.wanted), "state": state, "code": code, **ran}
+        # Read again: another process may be at work on other seeds.
+        others = [cell for cell in read_cells(path) if not one.wanted.is_of(cell)]
+        write_cells(path, [*others, fresh])
 
 
 def _run(given: Mapping[str, Any], config: Config, workers: int, *, with_formula: bool) -> Cell:

@@ -90,12 +90,17 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 
 def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespace) -> None:
-    from fl_app.reproduce.cells import run_missing  # noqa: PLC0415
+    from fl_app.reproduce.cells import find_missing, run_missing, wanted_cells  # noqa: PLC0415
 
     numbers = folder / f"{experiment.name}.json"
     seeds = options.seeds or experiment.seeds
-    for done, of, one in run_missing(experiment, numbers, seeds=seeds, workers=options.workers):
-        print(f"\nsimulation {done + 1} of {of}: {one}")
+    missing = find_missing(experiment, numbers, seeds)
+    wanted = len(wanted_cells(experiment, seeds))
+    outdated = sum(one.outdated for one in missing)
+    again = f" {outdated} were made by other options or other code: again." if outdated else ""
+    print(f"{wanted - len(missing)} of {wanted} simulations are finished.{again}", flush=True)
+    for count, one in enumerate(run_missing(experiment, numbers, missing, options.workers), 1):
+        print(f"\nsimulation {count} of {len(missing)}: {one.wanted}", flush=True)
 
 
 def _write_page(experiment: Experiment, folder: Path) -> None:

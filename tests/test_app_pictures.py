@@ -13,6 +13,7 @@ from fl_app.report.pictures import (
     clients_figure,
     cluster_rounds_figure,
     labels_figure,
+    lines_figure,
     published_figure,
     rounds_figure,
     save,
@@ -34,6 +35,15 @@ from tests.picture_data import (
 STATED = {"flt": (0.9, None), "single": (0.8, 0.02)}
 MEASURED = {"flt": np.array([0.91]), "cfl": np.array([0.8, 0.9])}
 MANY = [f"strategy {n}" for n in range(20)]
+
+
+def panels(count):
+    """Return panels of three methods and seeds, one of which lacks a value."""
+    places = np.array([0.0, 0.3, 0.6])
+    values = {name: np.random.default_rng(n).random((3, 3)) for n, name in enumerate(TWELVE[:3])}
+    values[TWELVE[0]][0, 1] = np.nan
+    lines = {name: (places, found) for name, found in values.items()}
+    return {(f"row {number}", "accuracy %"): lines for number in range(count)}
 
 
 def similarity_call(clients, groups, known=True):
@@ -67,9 +77,15 @@ CALLS = {
     "traffic": lambda: traffic_figure(costs(TWELVE[:5], 3)),
     "traffic of one": lambda: traffic_figure(costs(("flt",), 1)),
     "traffic of many": lambda: traffic_figure(costs(MANY, 5)),
-    "published": lambda: published_figure("Table", {"row": [("two", STATED, MEASURED)]}),
+    "published": lambda: published_figure(
+        "Table", {"row": [("two", STATED, MEASURED)]}, "accuracy %"
+    ),
     "published, half": lambda: published_figure(
-        "Table", {"a": [("two", {}, MEASURED)], "b": [("two", STATED, {})]}
+        "Table", {"a": [("two", {}, MEASURED)], "b": [("two", STATED, {})]}, "ARI"
+    ),
+    "lines": lambda: lines_figure("Sweep", panels(4), "noise-rate"),
+    "lines, one point": lambda: lines_figure(
+        "Rounds", {("", "ARI"): {"flt": (np.ones(1), np.ones((1, 1)))}}, "round"
     ),
     "labels": counts_call(25, 10, known=True, noisy=True),
     "labels of one": counts_call(1, 1, known=True, noisy=False),
@@ -194,7 +210,14 @@ def test_spread_keeps_order_and_gaps():
             lambda: rounds_figure({"flt": (np.arange(3), np.ones((2, 4)))}),
             "flt has shape",
         ),
-        (lambda: published_figure("Table", {}), "no strategy"),
+        (lambda: published_figure("Table", {}, "ARI"), "no strategy"),
+        (lambda: lines_figure("Sweep", {}, "round"), "no strategy"),
+        (
+            lambda: lines_figure(
+                "Sweep", {("a", "b"): {"flt": (np.ones(2), np.ones((1, 3)))}}, "round"
+            ),
+            "b of flt has shape",
+        ),
         (lambda: traffic_figure({}), "no strategy"),
         (
             lambda: traffic_figure({"flt": (np.ones(2), np.ones(3))}),

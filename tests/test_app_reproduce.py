@@ -10,12 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from fl_app.cli import main
 from fl_app.reproduce import cells as cells_module
 from fl_app.reproduce import code_state
 from fl_app.reproduce.cells import find_missing, read_cells, run_missing, task_means, wanted_cells
-from fl_app.reproduce.experiment import Claim, list_experiments, read_experiment
+from fl_app.reproduce.drawing import draw
+from fl_app.reproduce.experiment import Claim, Experiment, list_experiments, read_experiment
+from fl_app.reproduce.formula import expected_bytes
 from fl_app.reproduce.measures import check_measure, measure
 from fl_app.reproduce.page import Place, judge, measured_of, page
 from fl_app.reproduce.verdicts import verdicts
@@ -357,6 +361,40 @@ def test_a_wrong_word_is_answered(tmp_path, capsys, monkeypatch):
     assert "no numbers in" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["reproduce", "rcc-pfl-2", "--seeds", "0"])
+
+
+@pytest.mark.parametrize("picture", ["table", "rounds", "tasks", "sweep"])
+def test_every_kind_of_picture_is_drawn_for_page_and_paper(experiment, tmp_path, picture):
+    columns = dict(zip(("1", "2"), experiment.columns.values(), strict=True))
+    drawn = replace(
+        experiment, picture=picture, columns=columns, published={}, measures=["accuracy", "gain"]
+    )
+    cells = [
+        {**cell(column, seed), "methods": {"optimum": KEPT, "single": KEPT}}
+        for column, seed in (("1", 0), ("2", 0), ("1", 1))  # one is still missing
+    ]
+    if picture == "tasks":
+        last = {"4": {**KEPT["rounds"]["4"]}}
+        cells = [{**one, "methods": {"single": {**KEPT, "rounds": last}}} for one in cells]
+    draw(drawn, cells, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 5_000
+    assert (tmp_path / "a.pdf").read_bytes()[:5] == b"%PDF-"
+    before = (tmp_path / "a.pdf").read_bytes()
+    draw(drawn, cells, tmp_path / "a.png")
+    assert (tmp_path / "a.pdf").read_bytes() == before
+
+
+def test_bytes_by_the_formula_by_hand(tmp_path):
+    (tmp_path / "models/flt").mkdir(parents=True)
+    save_file({"a": torch.zeros(10, 5)}, tmp_path / "models/flt/cluster-0.safetensors")
+    (tmp_path / "models/ifca").symlink_to(tmp_path / "models/flt")
+    given = {"strategy": "flt", "fraction-train": 0.3, "num-server-rounds": 10, "num-clusters": 3}
+    config = Experiment.config({**given, "num-clients": 5, "dataset": "mnist-5k"})
+    # Two of five clients, 50 numbers of four bytes, ten rounds: 800 bytes of a client, each way.
+    assert expected_bytes("ifca", config, 5, tmp_path) == 800 * 4
+    # FLT's encoder: two convolutions of 3×3 (1 to 16 and 16 to 4 channels), and 196 to 128.
+    encoder = 16 * 9 + 16 + 4 * 16 * 9 + 4 + 196 * 128 + 128
+    assert expected_bytes("flt", config, 5, tmp_path) == 2 * 800 + (encoder + 5 * 128) * 4
 
 
 @pytest.mark.slow

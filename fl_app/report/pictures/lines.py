@@ -54,7 +54,7 @@ def lines_figure(
     seeds = 1
     for axes, ((name, up), lines) in zip(grid, panels.items(), strict=False):
         for place, (method, (places, values)) in enumerate(lines.items()):
-            check_shape(f"{name} of {method}", values, (len(values), len(places)))
+            check_shape(f"{up} of {method}", values, (len(values), len(places)))
             seeds = max(seeds, len(values))
             known = np.ma.masked_invalid(values)
             look = styles[method]

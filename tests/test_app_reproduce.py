@@ -292,6 +292,10 @@ def test_a_claim_of_spread_and_of_other_columns(experiment):
     more = Claim("so", "single", "above", "single", 9, against={"column": "two"}, columns=["three"])
     assert judge(more, measured) == {("digits", "three"): True}  # 95 against 85
     assert not judge(replace(more, points=11), measured)["digits", "three"]
+    shares = replace(more, against={"measure": "variance"})
+    cells[2]["methods"]["single"]["accuracy-variance"] = 0.0085  # 85, against 95 %
+    compared = replace(experiment, claims=[shares])
+    assert judge(shares, measured_of(compared, cells)) == {("digits", "three"): True}
 
 
 @pytest.mark.parametrize(
@@ -313,7 +317,7 @@ def test_a_claim_of_spread_and_of_other_columns(experiment):
         ('right = "single"', 'right = "local"', "explanation names local"),
         ('relation = "above"', 'relation = "over"', 'relation is "over", but it must be above'),
         ("points = 2", 'statistic = "max"', 'statistic is "max", but it must be mean, std'),
-        ("points = 2", 'against = {seed = "1"}', "against a row or a column, not a seed"),
+        ("points = 2", 'against = {seed = "1"}', "against a row, column or measure, not a seed"),
         ("points = 2", 'against = {column = "four"}', "explanation names four"),
         ("title =", "title", "Expected"),
         ('title = "Two tasks or three"', "", "title"),

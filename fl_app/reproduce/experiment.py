@@ -44,7 +44,7 @@ class Claim:
     rows, columns : sequence of str
         Where; empty: everywhere.
     against : mapping of str
-        The row or column that right's number is from, if it is another one than left's.
+        The row, the column or the measure that right's number is of, where it is not left's.
     paper : str
         Whose claim it is, if it is not the experiment's paper's.
     """
@@ -70,9 +70,10 @@ class Claim:
                 raise ValueError(
                     f'a claim\'s {name} is "{value}", but it must be {", ".join(allowed)}.'
                 )
-        if wrong := sorted(set(self.against) - {"row", "column"}):
-            raise ValueError(f"a claim is against a row or a column, not a {wrong[0]}.")
-        check_measure(self.measure)
+        if wrong := sorted(set(self.against) - {"row", "column", "measure"}):
+            raise ValueError(f"a claim is against a row, column or measure, not a {wrong[0]}.")
+        for measure in self.measures:
+            check_measure(measure)
 
     @property
     def lefts(self) -> list[str]:
@@ -83,6 +84,11 @@ class Claim:
     def rights(self) -> list[str]:
         """Return those that they are compared with; none where that is a number."""
         return _names(self.right)
+
+    @property
+    def measures(self) -> tuple[str, str]:
+        """Return left's measure and right's."""
+        return self.measure, self.against.get("measure", self.measure)
 
     def is_of(self, row: str, column: str) -> bool:
         """Return whether it is said of a cell."""

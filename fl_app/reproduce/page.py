@@ -29,7 +29,8 @@ Measured = Mapping[Place, NDArray[np.float64]]
 
 def measured_of(experiment: Experiment, cells: Sequence[Cell]) -> Measured:
     """Return the numbers of all measures that are shown or claimed, seeds ascending."""
-    wanted = dict.fromkeys([*experiment.measures, *(c.measure for c in experiment.claims)])
+    claimed = [measure for claim in experiment.claims for measure in claim.measures]
+    wanted = dict.fromkeys([*experiment.measures, *claimed])
     found: dict[Place, list[float]] = {}
     for cell in sorted(cells, key=lambda cell: int(cell["seed"])):
         if cell["row"] in experiment.rows and cell["column"] in experiment.columns:
@@ -68,6 +69,8 @@ def page(experiment: Experiment, cells: Sequence[Cell]) -> str:
 
 def _tables(experiment: Experiment, row: str, measured: Measured) -> list[str]:
     """Return a table of each measure, or one of all where there is only one column."""
+    if not any(place.row == row for place in measured):
+        return ["", "Not run yet."]
     columns, measures = tuple(experiment.columns), tuple(experiment.measures)
     tables = [measures] if len(columns) == 1 else [(name,) for name in measures]
     lines = []
@@ -149,20 +152,23 @@ def judge(claim: Claim, measured: Measured) -> dict[tuple[str, str], bool]:
     judged = {}
     for row, column in dict.fromkeys((place.row, place.column) for place in measured):
         if claim.is_of(row, column):
-            other = (claim.against.get("row", row), claim.against.get("column", column))
-            lefts = [_number(claim, measured, row, column, name) for name in claim.lefts]
-            rights = [_number(claim, measured, *other, name) for name in claim.rights]
-            if not any(map(math.isnan, (*lefts, *rights))):
-                judged[row, column] = claim.holds(lefts, rights)
+            own, other = claim.measures
+            there = (claim.against.get("row", row), claim.against.get("column", column))
+            lefts = [measured.get(Place(own, row, column, name)) for name in claim.lefts]
+            rights = [measured.get(Place(other, *there, name)) for name in claim.rights]
+            numbers = [_over_seeds(claim, values) for values in (*lefts, *rights)]
+            if not any(map(math.isnan, numbers)):
+                judged[row, column] = claim.holds(numbers[: len(lefts)], numbers[len(lefts) :])
     return judged
 
 
-def _number(claim: Claim, measured: Measured, row: str, column: str, method: str) -> float:
-    """Return what a claim compares; NaN if it is not known."""
-    ours = measured.get(Place(claim.measure, row, column, method), np.array([]))
+def _over_seeds(claim: Claim, ours: NDArray[np.float64] | None) -> float:
+    """Return the statistic that a claim compares; NaN if it is not known."""
+    if ours is None:
+        return math.nan
     if claim.statistic == "std":
         return float(ours.std(ddof=1)) if len(ours) > 1 else math.nan
-    return float(ours.mean()) if len(ours) else math.nan
+    return float(ours.mean())
 
 
 def verdict(judged: Mapping[tuple[str, str], bool]) -> str:

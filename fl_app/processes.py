@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 _STOP_SECONDS = 15
+_TRIES = 3
 
 
 def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
@@ -52,8 +53,9 @@ def main() -> int:
     """Wait for the end of the input, then end the processes of the folder that is named."""
     home = Path(sys.argv[1])
     sys.stdin.buffer.read()
-    while members := _with_home(home):
-        _end(members)
+    for _ in range(_TRIES):  # what was being born while the others ended is found the next time
+        if members := _with_home(home):
+            _end(members)
     shutil.rmtree(home, ignore_errors=True)
     return 0
 
@@ -61,11 +63,11 @@ def main() -> int:
 def _end(members: Iterable[psutil.Process]) -> None:
     members = list(members)
     for member in members:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.Error):
             member.terminate()
     _, alive = psutil.wait_procs(members, timeout=_STOP_SECONDS)
     for member in alive:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.Error):
             member.kill()
     psutil.wait_procs(alive, timeout=_STOP_SECONDS)
 

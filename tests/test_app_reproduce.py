@@ -3,8 +3,10 @@
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +17,18 @@ from safetensors.torch import save_file
 
 from fl_app.cli import main
 from fl_app.reproduce import cells as cells_module
-from fl_app.reproduce import code_state
-from fl_app.reproduce.cells import find_missing, read_cells, run_missing, task_means, wanted_cells
+from fl_app.reproduce import code_state, command
+from fl_app.reproduce.cells import find_missing, read_cells, run_missing, wanted_cells
+from fl_app.reproduce.claims import Claim
 from fl_app.reproduce.drawing import draw
-from fl_app.reproduce.experiment import Claim, Experiment, list_experiments, read_experiment
+from fl_app.reproduce.experiment import Experiment, list_experiments, read_experiment
 from fl_app.reproduce.formula import expected_bytes
+from fl_app.reproduce.kept import task_means
 from fl_app.reproduce.measures import check_measure, measure
 from fl_app.reproduce.page import Place, judge, measured_of, page
 from fl_app.reproduce.verdicts import verdicts
+from strategies import catalogue
+from strategies.catalogue import system_of
 
 ROOT = Path(__file__).parents[1]
 TEXT = """
@@ -53,7 +59,7 @@ single = [88.0]
 [[claims]]
 says = "knowing the tasks helps"
 left = "optimum"
-relation = "above"
+relation = "at least"
 right = "single"
 points = 2
 [[explanations]]
@@ -82,8 +88,13 @@ def cell(column, seed, variant="", code="a", **accuracies):
     """Return a cell of the file of raw numbers."""
     if variant:
         accuracies = {variant: accuracies["optimum"]}
-    place = {"row": "digits", "column": column, "variant": variant, "seed": seed}
-    return {**place, "state": "s", "code": code, **found(**accuracies)}
+    given = {"strategy": "optimum,single", "num-clients": 6, "model": "mlp-32", "seed": seed}
+    given |= {"num-server-rounds": 1, "dataset": "mnist-5k", "repeats": 1}
+    given["num-tasks"] = {"two": 2, "three": 3, "1": 2, "2": 3}[column]
+    if variant:
+        given |= {"strategy": "optimum", "local-epochs": 4}
+    place = {"row": "digits", "column": column, "variant": variant, "seed": seed, "given": given}
+    return {**place, "state": "s", "code": code, "workers": 2, **found(**accuracies)}
 
 
 @pytest.fixture
@@ -91,13 +102,14 @@ def counted(monkeypatch):
     """Let no cell be simulated, and count those that would be."""
     ran = []
 
-    def run(given, config, workers, *, with_formula):
+    def run(one, folder, workers, *, with_formula):
+        given = one.given
         ran.append((given["num-tasks"], given.get("local-epochs", 2), given["seed"]))
         if given["seed"] == 1 and "killed" not in ran:
             ran.append("killed")
             raise KeyboardInterrupt
         both = found(optimum=0.9 + given["seed"] / 100, single=0.8)
-        return {**both, "methods": {name: both["methods"][name] for name in config.strategy}}
+        return {**both, "methods": {name: both["methods"][name] for name in one.config.strategy}}
 
     monkeypatch.setattr(cells_module, "_run", run)
     return ran
@@ -132,27 +144,47 @@ def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monke
     assert [one.outdated for one in missing] == [True, True, False, False, False, False]
     again = [str(one.wanted) for one in run_all(experiment, path, 1)]
     assert again == ["digits, three, seed 0", "digits, three, optimum (twice), seed 0"]
-    monkeypatch.setattr(code_state, "code_hash", lambda path: f"new {path.name}")
+    monkeypatch.setattr(code_state, "code_hash", lambda path, changed: f"new {path.name}")
     assert len(run_all(experiment, path, seeds=1)) == 4
     assert counted == [(5, 2, 0), (5, 4, 0), (2, 2, 0), (2, 4, 0), (5, 2, 0), (5, 4, 0)]
     assert len(read_cells(path)) == 4
 
 
 def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
-    names = {path.name for path in code_state.code_of(["rcc-pfl", "single"])}
+    def files_of(*strategies):
+        systems = [system_of(name) for name in strategies]
+        halves = {half for one in systems for half in (one.clustering, one.aggregation)}
+        return {path.name for path in code_state.code_of(halves)}
+
+    names = files_of("rcc-pfl", "single")
     assert {"spectral.py", "aggregation.py", "partition.py", "handlers.py", "config.py"} <= names
+    assert {"run.py", "results.py", "kept.py", "formula.py"} <= names
     assert not names & {"ifca.py", "cfl.py", "flt.py", "catalogue.py", "cli.py", "superlink.py"}
     # PCA + k-means + HC asks for its centroids as FLT does.
-    assert "flt.py" in {path.name for path in code_state.code_of(["pca-km-hc"])}
-    assert "mt_hfl.py" in {path.name for path in code_state.code_of(["update+lps-gps"])}
+    assert "flt.py" in files_of("pca-km-hc")
+    assert "mt_hfl.py" in files_of("update+lps-gps")
 
     def hash_of(name, text):
         (tmp_path / name).write_text(text, encoding="utf-8")
-        return code_state.code_hash(tmp_path / name)
+        return code_state.code_hash(tmp_path / name, 0)
 
     same = hash_of("a.py", '"""Words."""\ndef f():\n    """More."""\n    return 1  # why\n')
     assert same == hash_of("b.py", '"""Other words."""\n\ndef f():\n    return (1)\n')
-    assert same != hash_of("c.py", "def f():\n    return 2\n")
+    assert same == hash_of("c.py", 'def f():\n    return 1\n"""What follows an attribute."""\n')
+    assert same != hash_of("d.py", "def f():\n    return 2\n")
+
+
+def test_options_count_but_not_of_others_nor_where_files_are(monkeypatch):
+    def state(**more):
+        given = {key.replace("_", "-"): value for key, value in more.items()}
+        return code_state.state_of(Experiment.config({"strategy": "rcc-pfl,single", **given}))[0]
+
+    first = state()
+    assert first == state(cfl_min_size=7) == state(data_dir="/elsewhere") == state(output_dir="/a")
+    assert first != state(linkage="ward")
+    assert first != state(learning_rate=0.5)
+    monkeypatch.setitem(catalogue.SYSTEMS, "single", replace(system_of("single"), weighted=True))
+    assert first != state()
 
 
 def test_the_page_by_hand(experiment):
@@ -166,19 +198,22 @@ def test_the_page_by_hand(experiment):
     text = page(experiment, cells)
     # 95 ± √2, a point above the paper's 94 ± 0.5; where nothing was published, there is only ours.
     assert "| accuracy % | two: paper | ours | difference | three |" in text
+    assert "Numbers are means over seeds" in text
     assert "| optimum | 94.0 ± 0.5 | 95.0 ± 1.4 | **+1.0** | – |" in text
-    assert "| single | 88.0 | 93.0 ± 0.0 | +5.0 | – |" in text
+    assert "| single | 88.0 | 93.0 ± 0.0 | **+5.0** | – |" in text
     assert "| optimum (twice) | – | 97.0 | – | – |" in text
-    assert "knowing the tasks helps: **holds**, in 1 of 1 cells." in text
-    assert "- They have other data. (digits, two: optimum.)" in text
+    assert "knowing the tasks helps: **holds so far**, in 1 of 2 cells." in text
+    assert "- They have other data. (accuracy %, digits, two: optimum.)" in text
     assert "Not finished: 3 of 8 simulations so far." in text
-    assert "3 simulations, 2 seeds, 1.5 hours in all." in text
+    assert "3 simulations, 2 seeds, 1.5 hours in all, one after the other, on 2 Ray" in text
     assert "different versions" not in text
     cells[0] = cell("two", 1, code="b", optimum=0.96, single=0.96)
     worse = page(experiment, cells)
-    assert "**does not hold**, in 0 of 1 cells." in worse
+    assert "**does not hold so far**, in 0 of 2 cells; not in digits, two." in worse
     assert "The cells were made by different versions of the code." in worse
-    small = page(experiment.as_small(), cells)
+    cells[1]["given"]["num-tasks"] = 4
+    assert "1 more were made by other options, and are not shown." in page(experiment, cells)
+    small = page(experiment.as_small(), [])
     assert "these numbers say nothing" in small
     assert "fedkin reproduce digits --quick" in small
     assert "94.0 ± 0.5" not in small
@@ -187,7 +222,7 @@ def test_the_page_by_hand(experiment):
 def test_what_no_experiment_explains_is_said(experiment):
     bare = replace(experiment, explanations=())
     text = page(bare, [cell("two", 0, optimum=0.95, single=0.9)])
-    assert "- Not explained by an experiment: digits, two: optimum." in text
+    assert "- Not explained by an experiment: accuracy %, digits, two: optimum." in text
 
 
 def test_the_verdicts_by_hand(experiment):
@@ -202,8 +237,8 @@ def test_the_verdicts_by_hand(experiment):
     untried = "| knowing the tasks helps | **could not be tried here**: needs letters | – | letters"
     assert untried in text
     assert text.index("## Others") < text.index("## Somebody")
-    assert "| [digits](digits.md) | Two tasks or three | 2 | 1 | 1.0 |" in text
-    assert "| letters | Two tasks or three (needs letters) | 0 | 0 | – |" in text
+    assert "| [digits](digits.md) | Two tasks or three | 2 of 8 | 1 | 1.0 |" in text
+    assert "| letters | Two tasks or three (needs letters) | 0 of 8 | 0 | 0.0 |" in text
 
 
 KEPT = {
@@ -262,13 +297,18 @@ def test_similarities_by_task_are_those_of_different_clients():
 @pytest.mark.parametrize(
     ("relation", "points", "difference", "holds"),
     [
-        ("above", 0, 0.0, True),
-        ("above", 0, -0.1, False),
-        ("above", 2, 1.9, False),
+        ("above", 0, 0.0, False),
+        ("above", 0, 0.1, True),
+        ("above", 2, 2.0, False),
+        ("at least", 2, 2.0, True),
+        ("at least", 2, 1.9, False),
+        ("at least", -0.5, -0.4, True),
         ("within", 0.5, -0.5, True),
         ("within", 0.5, 0.6, False),
-        ("below", 0, 0.1, False),
-        ("below", 2, -2.0, True),
+        ("below", 0, 0.0, False),
+        ("below", 2, -2.1, True),
+        ("at most", 2, -2.0, True),
+        ("at most", 2, -1.9, False),
     ],
 )
 def test_a_claim_by_hand(relation, points, difference, holds):
@@ -288,39 +328,62 @@ def test_a_claim_of_spread_and_of_other_columns(experiment):
     ]
     measured = measured_of(experiment, cells)
     steady = Claim("so", "optimum", "below", "single", statistic="std")
-    assert judge(steady, measured) == {("digits", "two"): True}  # one seed has no spread
+    one = judge(experiment, steady, measured)
+    assert one.judged == {("digits", "two"): True}  # one seed has no spread
+    assert str(one) == "holds so far"
     more = Claim("so", "single", "above", "single", 9, against={"column": "two"}, columns=["three"])
-    assert judge(more, measured) == {("digits", "three"): True}  # 95 against 85
-    assert not judge(replace(more, points=11), measured)["digits", "three"]
+    assert judge(experiment, more, measured).judged == {("digits", "three"): True}  # 95 against 85
+    assert str(judge(experiment, replace(more, points=11), measured)) == "does not hold"
     shares = replace(more, against={"measure": "variance"})
     cells[2]["methods"]["single"]["accuracy-variance"] = 0.0085  # 85, against 95 %
     compared = replace(experiment, claims=[shares])
-    assert judge(shares, measured_of(compared, cells)) == {("digits", "three"): True}
+    assert str(judge(compared, shares, measured_of(compared, cells))) == "holds"
+    assert str(judge(experiment, steady, {})) == "not run yet"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("seeds = 2", "seeds = 2\nrepeats = 3", "repeats is not a key"),
+        ("seeds = 2", "seeds = 2\nrepeats = 3", "the file has no key repeats: it has claims, "),
         ("seeds = 2", "seeds = 0", "a row, a column, a seed and a measure"),
-        ("num-tasks = 3", "num-tasks = 0", "num-tasks is 0, but it must be"),
-        (
-            "[published.accuracy.digits.two]",
-            "[published.accuracy.letters.two]",
-            "letters, two, which is no cell",
-        ),
-        ("optimum = [94.0, 0.5]", "flt = [94.0]", "flt has a published number, but is not"),
-        ("single = [88.0]", "single = []", "a published number is a mean"),
-        ("[published.accuracy", "[published.acuracy", 'there is no measure "acuracy"'),
-        ('strategy = "optimum"\n', 'strategy = "flt,cfl"\n', "has more than one strategy"),
+        ("seeds = 2", 'seeds = "2"', "seeds of the file is '2', but it must be a whole number"),
+        ("seeds = 2", "seeds = 2.5", "but it must be a whole number"),
+        ("seeds = 2", "seeds = true", "but it must be a whole number"),
+        ("seeds = 2", 'seeds = 2\nmeasures = "ari"', "must be a list of texts"),
+        ("seeds = 2", "seeds = 2\nmeasures = [3]", "must be a list of texts"),
         ("seeds = 2", 'seeds = 2\npicture = "cake"', 'picture is "cake"'),
-        ('right = "single"', 'right = "local"', "explanation names local"),
-        ('relation = "above"', 'relation = "over"', 'relation is "over", but it must be above'),
-        ("points = 2", 'statistic = "max"', 'statistic is "max", but it must be mean, std'),
-        ("points = 2", 'against = {seed = "1"}', "against a row, column or measure, not a seed"),
-        ("points = 2", 'against = {column = "four"}', "explanation names four"),
+        ("seeds = 2", 'seeds = 2\npicture = "sweep"', 'the column "two" is no number'),
+        ("[rows.digits]", "[rows]\ndigits = 3\n[quick.digits]", "rows.digits is 3, but it must be"),
+        ("num-tasks = 3", "num-tasks = 0", "num-tasks is 0, but it must be"),
+        ("num-tasks = 3", 'strategy = "flt"', "strategy cannot be given there"),
+        ("num-clients = 6", "num-clients = 6\nseed = 4", "seed cannot be given there"),
+        (
+            'strategy = "optimum,single"',
+            "",
+            "names optimum, but there are",
+        ),
+        ("[published.accuracy.digits.two]", "[published.accuracy.letters.two]", "names letters"),
+        ("optimum = [94.0, 0.5]", "flt = [94.0]", "a published number names flt, but there are"),
+        ("single = [88.0]", "single = []", "must be a mean, and a std"),
+        ("single = [88.0]", "single = 88.0", "single is 88.0, but it must be a list of numbers"),
+        ("single = [88.0]", 'single = ["x"]', "but it must be a list of numbers"),
+        ("[published.accuracy", "[published.acuracy", 'there is no measure "acuracy"'),
+        ("[published.accuracy", "[published.ari", "ari has published numbers, but is not among"),
+        ('strategy = "optimum"\n', 'strategy = "flt,cfl"\n', "has more than one strategy"),
+        ('[variants."optimum (twice)"]', "[variants.optimum]", "two methods have one name"),
+        ("[[claims]]", "[claims]", "must be tables, each under"),
+        ("points = 2", "point = 2", "a claim has no key point"),
+        ("points = 2", 'points = "2"', "points of a claim is '2', but it must be a number"),
+        ('left = "optimum"', 'left = ["optimum"]', "left of a claim is .*, but it must be text"),
+        ('left = "optimum"', "", "a claim lacks the key left"),
+        ('right = "single"', 'right = "local"', "the claim .* names local"),
+        ('relation = "at least"', 'relation = "over"', 'is "over", but it must be above'),
+        ("points = 2", 'statistic = "max"', 'is "max", but it must be mean, std'),
+        ("points = 2", 'against = {seed = "1"}', "has no key seed"),
+        ("points = 2", 'against = {column = "four"}', "the claim .* names four"),
+        ('methods = ["optimum"]', 'methods = ["flt"]', "the explanation .* names flt"),
         ("title =", "title", "Expected"),
-        ('title = "Two tasks or three"', "", "title"),
+        ('title = "Two tasks or three"', "", "lacks the key title"),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, old, new, message):
@@ -362,9 +425,56 @@ def test_a_wrong_word_is_answered(tmp_path, capsys, monkeypatch):
     assert main(["reproduce", "rcc-pfl-9"]) == 2
     assert 'there is no experiment "rcc-pfl-9": experiments has bytes' in capsys.readouterr().err
     assert main(["reproduce", "rcc-pfl-2", "--page", "--output", str(tmp_path)]) == 2
-    assert "no numbers in" in capsys.readouterr().err
+    assert "there are no numbers of this experiment in" in capsys.readouterr().err
+    for several in ("--quick", "--page"):
+        assert main(["reproduce", "rcc-pfl-2", "--seeds", "2", several]) == 2
+    assert "--seeds goes neither with --quick" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["reproduce", "rcc-pfl-2", "--seeds", "0"])
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "--list"]) == 2
+    assert "there is no folder experiments here" in capsys.readouterr().err
+
+
+def test_pages_of_all_and_verdicts_only_where_they_belong(
+    experiment, tmp_path, capsys, monkeypatch, counted
+):
+    counted.append("killed")
+    (tmp_path / "experiments").mkdir()
+    shutil.copy(tmp_path / "digits.toml", tmp_path / "experiments")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "RESULTS", Path("found"))
+    monkeypatch.setattr(command, "need_extra", lambda package, command: None)
+    # Given by its path: beside it, and without verdicts.
+    assert main(["reproduce", "digits.toml", "--workers", "1"]) == 0
+    assert sorted(path.name for path in (tmp_path / "results").glob("digits.*")) == [
+        f"digits.{ending}" for ending in ("json", "md", "pdf", "png")
+    ]
+    assert not (tmp_path / "results/README.md").exists()
+    assert "0 of 8 simulations are finished.\n" in capsys.readouterr().out
+    shutil.copytree("results", "found")
+    assert main(["reproduce", "--page"]) == 0
+    assert "[digits](digits.md)" in (tmp_path / "found/README.md").read_text(encoding="utf-8")
+    # What other options made is said, and run again.
+    changed = TEXT.replace("num-clients = 6", "num-clients = 7")
+    (tmp_path / "digits.toml").write_text(changed, encoding="utf-8")
+    assert main(["reproduce", "digits.toml"]) == 0
+    assert "8 were made by other options or other code: again." in capsys.readouterr().out
+    assert not list((tmp_path / "results").glob(".*running"))
+
+
+def test_two_at_once_and_code_that_changes_meanwhile(experiment, tmp_path, counted, monkeypatch):
+    path = tmp_path / "digits.json"
+    missing = find_missing(experiment, path, 1)
+    runs = run_missing(experiment, path, missing, workers=1)
+    next(runs)
+    with pytest.raises(RuntimeError, match="another process runs the experiment digits"):
+        next(run_missing(experiment, path, missing, workers=1))
+    states = iter(("before", "after"))
+    monkeypatch.setattr(cells_module, "state_of", lambda config: (next(states), "code"))
+    with pytest.raises(RuntimeError, match="the code was changed while digits, two, seed 0 ran"):
+        next(runs)
+    assert read_cells(path) == []
 
 
 @pytest.mark.parametrize("picture", ["table", "rounds", "tasks", "sweep"])
@@ -431,3 +541,44 @@ def test_a_small_table_from_the_command_line(tmp_path):
     assert (folder / "digits.json").read_bytes() == before
     assert json.loads(before)["cells"][0]["versions"]["torch"]
     assert np.isfinite([one["seconds"] for one in cells]).all()
+
+
+def numbers_of(path):
+    """Return the raw numbers without seconds, which differ from run to run."""
+    cells = read_cells(path)
+    for one in cells:
+        del one["seconds"]
+        for kept in one["methods"].values():
+            del kept["seconds"]
+    return cells
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_it_goes_on_to_the_same_numbers(tmp_path):
+    path = tmp_path / "digits.toml"
+    path.write_text(TEXT.split("[variants", maxsplit=1)[0], encoding="utf-8")
+
+    def start(folder):
+        words = ["reproduce", str(path), "--quick", "--output", str(tmp_path / folder)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "fl_app.cli", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    with start("killed") as first:
+        for line in first.stdout:
+            if line.startswith("simulation 2"):
+                break
+        time.sleep(3)  # somewhere in the second simulation
+        first.kill()
+    numbers = tmp_path / "killed/quick/digits.json"
+    assert [one["column"] for one in read_cells(numbers)] == ["two"]
+    with start("killed") as second:
+        said, _ = second.communicate(timeout=300)
+    assert "1 of 2 simulations are finished." in said
+    with start("undisturbed") as other:
+        other.communicate(timeout=300)
+    assert numbers_of(numbers) == numbers_of(tmp_path / "undisturbed/quick/digits.json")
+    assert len(numbers_of(numbers)) == 2

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.comparison import markdown, read_runs
 from fl_app.cli import main
 from fl_app.report.tables import event_tables, render, strategy_table
+from fl_app.reproduce import command
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
@@ -49,10 +50,11 @@ def test_the_command_on_the_page_made_a_committed_run(command):
 
 def test_the_pages_of_the_papers_are_those_of_their_raw_numbers(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
     committed = ROOT / "docs/results"
     for numbers in committed.glob("*.json"):
         shutil.copy(numbers, tmp_path)
-    assert main(["reproduce", "--page", "--output", str(tmp_path)]) == 0
+    assert main(["reproduce", "--page"]) == 0
     pages = sorted(path.name for path in tmp_path.glob("*.md"))
     assert pages == sorted(path.name for path in committed.glob("*.md"))
     assert len(pages) > 10

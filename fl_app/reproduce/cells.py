@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import platform
-import tempfile
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from filelock import FileLock, Timeout
 
 from fl_app.config import Config
 from fl_app.reproduce.code_state import state_of
 from fl_app.reproduce.experiment import Experiment
 from fl_app.reproduce.formula import expected_bytes
+from fl_app.reproduce.kept import kept_of
 from fl_core.files import replacing
 
 Cell = dict[str, Any]
-"""What is kept of one simulation: row, column, variant and seed; state, of options and code, and
-code alone; seconds, versions and, by method, what `_kept` says."""
+"""What is kept of one simulation: row, column, variant and seed; its options; state, of options and
+code, and code alone; workers, seconds, versions and, by method, what `kept_of` says."""
 
 _PACKAGES = ("fedkin", "flwr", "ray", "torch", "numpy", "scipy")
-_KEPT = (
-    *("accuracy", "accuracy-variance", "accuracy-per-client", "ari", "clusters", "tasks"),
-    *("malicious", "malicious-isolated", "bytes", "seconds", "failures"),
-)
-_CELL_KEYS = {"row", "column", "variant", "seed", "state", "code", "methods"}
-_DIGITS = 6  # of raw numbers: a test of 10,000 images has five
+_CELL_KEYS = {
+    *("row", "column", "variant", "seed", "given", "state", "code", "workers"),
+    *("seconds", "versions", "methods"),
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def write_cells(path: Path, cells: list[Cell]) -> None:
 
 @dataclass(frozen=True)
 class Missing:
-    """A simulation that is still to be run, with its options.
+    """A simulation that is still to be run.
 
     Attributes
     ----------
@@ -115,6 +113,19 @@ class Missing:
     outdated: bool
 
 
+def current_cells(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells that an experiment asks for, each once and in its order.
+
+    Those that other options made are left out; whose code made them does not matter.
+    """
+    seeds = max((int(cell["seed"]) for cell in cells), default=-1) + 1
+    found = []
+    for one in wanted_cells(experiment, seeds):
+        given = experiment.given(one.row, one.column, one.seed, one.variant)
+        found += [cell for cell in cells if one.is_of(cell) and cell["given"] == given][-1:]
+    return found
+
+
 def find_missing(experiment: Experiment, path: Path, seeds: int) -> list[Missing]:
     """Return the simulations that are not in the file, or were made by other options or code."""
     cells = read_cells(path)
@@ -122,9 +133,8 @@ def find_missing(experiment: Experiment, path: Path, seeds: int) -> list[Missing
     for one in wanted_cells(experiment, seeds):
         given = experiment.given(one.row, one.column, one.seed, one.variant)
         config = experiment.config(given)
-        state = state_of(given, config.strategy)
         there = [cell["state"] for cell in cells if one.is_of(cell)]
-        if state not in there:
+        if state_of(config)[0] not in there:
             missing.append(Missing(one, given, config, outdated=bool(there)))
     return missing
 
@@ -137,104 +147,67 @@ def run_missing(
     Raises
     ------
     RuntimeError
-        If a simulation fails.
+        If a simulation fails, the code changes while one runs, or another process is at work on the
+        same file.
     """
-    for one in missing:
-        yield one
-        strategies = one.config.strategy
-        state, code = state_of(one.given, strategies), state_of({}, strategies)
-        with_formula = "formula" in experiment.measures
-        ran = _run(one.given, one.config, workers, with_formula=with_formula)
-        if variant := one.wanted.variant:
-            ran["methods"] = {variant: ran["methods"][strategies[0]]}
-        fresh = {**vars(one.wanted), "state": state, "code": code, **ran}
-        # Read again: another process may be at work on other seeds.
-        others = [cell for cell in read_cells(path) if not one.wanted.is_of(cell)]
-        write_cells(path, [*others, fresh])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f".{path.stem}.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RuntimeError(
+            f"another process runs the experiment {path.stem} for {path}: wait for it, or stop it."
+        ) from None
+    with lock:
+        for one in missing:
+            yield one
+            state, code = state_of(one.config)
+            with _folder(path.with_name(f".{path.stem}.running")) as folder:
+                with_formula = "formula" in experiment.measures
+                ran = _run(one, folder, workers, with_formula=with_formula)
+            if state_of(one.config)[0] != state:
+                raise RuntimeError(
+                    f"the code was changed while {one.wanted} ran: its numbers are left out; call "
+                    "the command again."
+                )
+            if variant := one.wanted.variant:
+                ran["methods"] = {variant: ran["methods"][one.config.strategy[0]]}
+            fresh = {**vars(one.wanted), "given": dict(one.given), "state": state, "code": code}
+            others = [cell for cell in read_cells(path) if not one.wanted.is_of(cell)]
+            write_cells(path, [*others, {**fresh, "workers": workers, **ran}])
 
 
-def _run(given: Mapping[str, Any], config: Config, workers: int, *, with_formula: bool) -> Cell:
+@contextmanager
+def _folder(path: Path) -> Iterator[Path]:
+    """Make a folder and remove it afterwards; what a killed command left there goes first."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path.resolve()
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _run(one: Missing, folder: Path, workers: int, *, with_formula: bool) -> Cell:
     # Ray and torch are imported by neither --list nor --page.
     from fl_app.cli import PAPER_CLIENTS  # noqa: PLC0415
     from fl_app.superlink import simulate  # noqa: PLC0415
 
-    clients = config.num_clients or PAPER_CLIENTS
+    clients = one.config.num_clients or PAPER_CLIENTS
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="fedkin-cell-") as text:
-        folder = Path(text)
-        overrides = {**given, "num-clients": clients, "output-dir": text}
-        if not simulate(None, overrides, num_clients=clients, workers=workers):
-            raise RuntimeError("the simulation failed; what is finished is kept.")
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        methods = {run["strategy"]: _kept(run, folder) for run in summary["runs"]}
-        if with_formula:
-            for name, kept in methods.items():
-                kept["formula-bytes"] = expected_bytes(name, config, clients, folder)
+    overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
+    if not simulate(None, overrides, num_clients=clients, workers=workers):
+        raise RuntimeError(f"the simulation of {one.wanted} failed; what is finished is kept.")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    methods = {run["strategy"]: kept_of(run, folder) for run in summary["runs"]}
+    if with_formula:
+        for name, kept in methods.items():
+            expected = expected_bytes(name, one.config, clients, folder)
+            if expected is not None:
+                kept["formula-bytes"] = expected
     return {
         "seconds": round(time.perf_counter() - started, 1),
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
         "methods": methods,
     }
-
-
-def _kept(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return what is kept of one strategy: its summary, its rounds, its relevance by tasks."""
-    kept = {name: _short(run[name]) for name in _KEPT if run.get(name) not in (None, {})}
-    found = kept | {"rounds": _rounds(run["strategy"], folder)}
-    similarity = folder / f"similarity-{run['strategy']}-seed-{run['seed']}.npz"
-    if similarity.is_file() and "tasks" in run:
-        with np.load(similarity, allow_pickle=False) as arrays:
-            tasks = np.array(run["tasks"])[arrays["clients"]]
-            found["similarity-per-task"] = _short(task_means(arrays["similarity"], tasks))
-    return found
-
-
-def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> list[Any]:
-    """Return the mean similarity of two different clients of each two tasks, by task.
-
-    Parameters
-    ----------
-    similarity : NDArray[np.float64], shape (n, n)
-    tasks : NDArray[np.int64], shape (n,)
-
-    Returns
-    -------
-    list of lists, shape (T, T)
-        None for a task that has one client only, beside itself.
-    """
-    others = ~np.eye(len(tasks), dtype=bool)
-    sides = [tasks == task for task in range(int(tasks.max()) + 1)]
-    pairs = [[similarity[np.outer(a, b) & others] for b in sides] for a in sides]
-    return [[float(p.mean()) if p.size else None for p in line] for line in pairs]
-
-
-def _rounds(strategy: str, folder: Path) -> dict[str, Any]:
-    """Return, by round, accuracy, its variance over clients, ARI and bytes, and it by task."""
-    rounds: dict[str, Any] = {}
-    names = ("accuracy", "accuracy-variance", "ari", "bytes")
-    for line in _lines(folder / "metrics.csv", strategy):
-        known = {name: float(line[name]) for name in names if line.get(name)}
-        rounds[line["round"]] = _short(known)
-    of_task: dict[tuple[str, str], list[float]] = {}
-    for line in _lines(folder / "clients.csv", strategy):
-        if line["accuracy"] and line["task"]:
-            of_task.setdefault((line["round"], line["task"]), []).append(float(line["accuracy"]))
-    for (number, task), values in of_task.items():
-        means = rounds[number].setdefault("accuracy-per-task", {})
-        means[task] = _short(sum(values) / len(values))
-    return rounds
-
-
-def _lines(path: Path, strategy: str) -> Iterator[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        yield from (line for line in csv.DictReader(file) if line["strategy"] == strategy)
-
-
-def _short(value: Any) -> Any:
-    """Return a value with fewer digits."""
-    if isinstance(value, dict):
-        return {name: _short(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_short(one) for one in value]
-    return round(value, _DIGITS) if isinstance(value, float) else value

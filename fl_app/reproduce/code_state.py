@@ -6,39 +6,57 @@ import ast
 import hashlib
 import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
+from fl_app.config import Config
+from fl_core.options import options_of
 from strategies.catalogue import system_of
 
 ROOT = Path(__file__).parents[2]
 # Those of `fl_app` that start a run or show it; what happens in it is in the others.
 _AROUND = {"cli.py", "superlink.py", "flower_app.py", "options.py", "processes.py", "__init__.py"}
+# What turns a run into the numbers that are kept.
+_NUMBERS = ("report/run.py", "report/results.py", "reproduce/kept.py", "reproduce/formula.py")
+# Where a run's files are does not change what it finds.
+_PLACES = ("output-dir", "data-dir")
 
 
-def state_of(given: Mapping[str, Any], strategies: Sequence[str]) -> str:
-    """Return a hash of a cell's options and of the code that runs it.
+def state_of(config: Config) -> tuple[str, str]:
+    """Return two hashes: of a configuration and of the code that runs it, and of the code alone.
 
     Docstrings, comments and layout do not count, nor do clusterings and aggregations that are not
-    compared.
+    compared, their code and their options.
     """
-    text = json.dumps(dict(given), sort_keys=True)
-    content = hashlib.sha256(text.encode())
-    for path in sorted(code_of(strategies)):
-        content.update(f"\n{path.relative_to(ROOT)} {code_hash(path)}".encode())
-    return content.hexdigest()
-
-
-def code_of(strategies: Sequence[str]) -> set[Path]:
-    """Return the files whose code runs in a simulation of these strategies."""
-    systems = [system_of(name) for name in strategies]
+    systems = [system_of(name) for name in config.strategy]
     halves = {half for one in systems for half in (one.clustering, one.aggregation)}
+    code = hashlib.sha256()
+    for name, one in zip(config.strategy, systems, strict=True):
+        words = (name, one.clustering.__qualname__, one.aggregation.__qualname__, one.weighted)
+        code.update(f"{words}\n".encode())
+    for path in sorted(code_of(halves)):
+        code.update(
+            f"{path.relative_to(ROOT)} {code_hash(path, path.stat().st_mtime_ns)}\n".encode()
+        )
+    used = {key for half in halves for key in options_of(half)} | set(options_of(Config))
+    options = {
+        key: value
+        for key, value in config.as_run_config().items()
+        if key in used and key not in _PLACES
+    }
+    both = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+    both.update(code.digest())
+    return both.hexdigest(), code.hexdigest()
+
+
+def code_of(halves: Iterable[type]) -> set[Path]:
+    """Return the files whose code runs in a simulation of these clusterings and aggregations."""
     starts = {ROOT / "strategies" / "base.py"} | {Path(inspect.getfile(half)) for half in halves}
-    around = {p for p in (ROOT / "fl_app").glob("*.py") if p.name not in _AROUND}
-    rooms = {p for room in ("fl_core", "clients") for p in (ROOT / room).glob("*.py")}
-    return rooms | around | _reached(starts)
+    app = ROOT / "fl_app"
+    around = {path for path in app.glob("*.py") if path.name not in _AROUND}
+    rooms = {path for room in ("fl_core", "clients") for path in (ROOT / room).glob("*.py")}
+    return rooms | around | {app / name for name in _NUMBERS} | _reached(starts)
 
 
 def _reached(files: Iterable[Path]) -> set[Path]:
@@ -63,14 +81,15 @@ def _imported(path: Path) -> list[Path]:
 
 
 @lru_cache
-def code_hash(path: Path) -> str:
-    """Return a hash of a file's syntax tree without its docstrings."""
+def code_hash(path: Path, changed: int) -> str:
+    """Return a hash of a file's code without docstrings; `changed` is when it last was, in ns."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_text(body[0]):
-            del body[0]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+        if isinstance(body, list):  # a text alone may also follow an attribute that it describes
+            node.body = [one for one in body if not _is_text(one)]  # type: ignore[attr-defined]
+    # Written again, and not dumped: how Python dumps a tree differs from version to version.
+    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
 
 
 def _is_text(node: ast.AST) -> bool:

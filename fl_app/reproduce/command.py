@@ -43,7 +43,10 @@ def add_command(commands: Any) -> None:
         help="run nothing, only write the page; without NAME, all",
     )
     parser.add_argument(
-        "--output", type=Path, default=RESULTS, metavar="FOLDER", help=f"default: {RESULTS}"
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help=f"default: {RESULTS}; if NAME is a path, results beside it",
     )
     parser.add_argument(
         "--workers", type=_count, default=os.cpu_count() or 1, help="Ray workers (default: CPUs)"
@@ -58,35 +61,64 @@ def _count(text: str) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from fl_app.reproduce.cells import wanted_cells  # noqa: PLC0415
-    from fl_app.reproduce.experiment import (  # noqa: PLC0415
-        find_experiment,
-        list_experiments,
-        read_experiment,
-    )
+    from fl_app.reproduce.experiment import find_experiment  # noqa: PLC0415
 
+    if options.seeds and (options.quick or options.page):
+        raise ValueError("--seeds goes neither with --quick, which has one, nor with --page.")
     if options.list or (options.name is None and not options.page):
-        for known in list_experiments(EXPERIMENTS):
-            count = len(wanted_cells(known, known.seeds))
-            print(f"{known.name:22} {known.title} ({count} simulations, {known.seeds} seeds)")
+        _list()
         return 0
     for package in ("matplotlib",) if options.page else ("ray", "matplotlib"):
         need_extra(package, "fedkin reproduce")
-    folder = options.output / "quick" if options.quick else options.output
     if options.name is None:
-        for known in list_experiments(EXPERIMENTS):
+        folder = options.output or RESULTS
+        for known in _known():
             if (folder / f"{known.name}.json").is_file():
-                _write_page(known.as_small() if options.quick else known, folder)
+                _write_page(known, folder)
     else:
-        experiment = read_experiment(find_experiment(options.name, EXPERIMENTS))
-        if options.quick:
-            experiment = experiment.as_small()
-        if not options.page:
-            _run_missing(experiment, folder, options)
-        _write_page(experiment, folder)
-    if not options.quick and EXPERIMENTS.is_dir():
+        folder = _reproduce_one(find_experiment(options.name, EXPERIMENTS), options)
+    if folder == RESULTS:
         _write_verdicts(folder)
     return 0
+
+
+def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
+    """Run what is missing of an experiment and write its page; return the folder."""
+    from fl_app.reproduce.experiment import read_experiment  # noqa: PLC0415
+
+    experiment = read_experiment(path)
+    folder = RESULTS if path.parent == EXPERIMENTS else path.parent / "results"
+    folder = options.output or folder
+    if options.quick:
+        experiment, folder = experiment.as_small(), folder / "quick"
+    try:
+        if not options.page:
+            _run_missing(experiment, folder, options)
+    finally:  # what is finished is shown, whatever stopped the rest
+        if options.page or (folder / f"{experiment.name}.json").is_file():
+            _write_page(experiment, folder)
+    return folder
+
+
+def _known() -> list[Experiment]:
+    from fl_app.reproduce.experiment import list_experiments  # noqa: PLC0415
+
+    if not EXPERIMENTS.is_dir():
+        raise ValueError(
+            f"there is no folder {EXPERIMENTS} here: go to where fedkin's sources are, or give the "
+            "path of a .toml file."
+        )
+    return list_experiments(EXPERIMENTS)
+
+
+def _list() -> None:
+    from fl_app.reproduce.cells import wanted_cells  # noqa: PLC0415
+
+    for known in _known():
+        count = len(wanted_cells(known, known.seeds))
+        seeds = "one seed" if known.seeds == 1 else f"{known.seeds} seeds"
+        needs = f"; needs {known.needs}" if known.needs else ""
+        print(f"{known.name:20} {known.title} ({count} simulations, {seeds}{needs})")
 
 
 def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespace) -> None:
@@ -105,30 +137,26 @@ def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespa
 
 def _write_page(experiment: Experiment, folder: Path) -> None:
     """Write an experiment's page and picture from its raw numbers."""
-    from fl_app.reproduce.cells import read_cells  # noqa: PLC0415
+    from fl_app.reproduce.cells import current_cells, read_cells  # noqa: PLC0415
     from fl_app.reproduce.drawing import draw  # noqa: PLC0415
     from fl_app.reproduce.page import page  # noqa: PLC0415
 
     numbers = folder / f"{experiment.name}.json"
     cells = read_cells(numbers)
-    if not cells:
-        raise ValueError(f"there are no numbers in {numbers} yet: leave --page out.")
+    if not current_cells(experiment, cells):
+        raise ValueError(f"there are no numbers of this experiment in {numbers} yet.")
+    draw(experiment, cells, folder / f"{experiment.name}.png")
     with replacing(folder / f"{experiment.name}.md") as partial:
         partial.write_text(page(experiment, cells), encoding="utf-8")
-    draw(experiment, cells, folder / f"{experiment.name}.png")
     print(f"page      {folder / f'{experiment.name}.md'}")
     print(f"numbers   {numbers}", flush=True)
 
 
 def _write_verdicts(folder: Path) -> None:
     from fl_app.reproduce.cells import read_cells  # noqa: PLC0415
-    from fl_app.reproduce.experiment import list_experiments  # noqa: PLC0415
     from fl_app.reproduce.verdicts import verdicts  # noqa: PLC0415
 
-    found = [
-        (known, read_cells(folder / f"{known.name}.json"))
-        for known in list_experiments(EXPERIMENTS)
-    ]
+    found = [(known, read_cells(folder / f"{known.name}.json")) for known in _known()]
     with replacing(folder / "README.md") as partial:
         partial.write_text(verdicts(found), encoding="utf-8")
     print(f"verdicts  {folder / 'README.md'}", flush=True)

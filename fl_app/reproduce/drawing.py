@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fl_app.report import pictures
-from fl_app.reproduce.cells import Cell
+from fl_app.reproduce.cells import Cell, current_cells
 from fl_app.reproduce.experiment import Experiment
 from fl_app.reproduce.measures import in_words
 from fl_app.reproduce.page import Place, measured_of
@@ -73,9 +73,7 @@ def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
 def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) -> Figure:
     """Draw the accuracy by round, a panel for each row and column, and for each task if told so."""
     found: dict[tuple[str, str], dict[str, list[dict[int, float]]]] = {}
-    for cell in cells:
-        if cell["row"] not in experiment.rows or cell["column"] not in experiment.columns:
-            continue
+    for cell in current_cells(experiment, cells):
         title = ", ".join(
             name
             for name, group in (
@@ -87,7 +85,7 @@ def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) ->
         for method, kept in cell["methods"].items():
             tested = {int(n): one for n, one in kept["rounds"].items() if "accuracy" in one}
             tasks = {task for one in tested.values() for task in one.get("accuracy-per-task", {})}
-            for task in sorted(tasks) if per_task else [""]:
+            for task in sorted(tasks, key=int) if per_task else [""]:
                 curve = {
                     number: 100 * (one["accuracy-per-task"][task] if task else one["accuracy"])
                     for number, one in tested.items()

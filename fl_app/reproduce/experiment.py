@@ -3,130 +3,42 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fl_app.config import Config, parse_config
 from fl_app.flower_app import installed_app, read_defaults
+from fl_app.reproduce.claims import Claim, Explanation, read_claim, read_explanation
+from fl_app.reproduce.kinds import (
+    NUMBERS,
+    TABLE,
+    TABLES,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    check_table,
+    check_value,
+)
 from fl_app.reproduce.measures import check_measure
 
-RELATIONS = ("above", "below", "within")
-STATISTICS = ("mean", "std")
 PICTURES = ("table", "rounds", "tasks", "sweep", "none")
+SHARED = ""
+"""The name of the simulation of all strategies that share their options."""
 Number = tuple[float, float | None]
 """A published mean and its standard deviation, if any."""
 
-
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says of a method, to be judged in every cell.
-
-    Attributes
-    ----------
-    says : str
-        In words.
-    left : str
-        A method, or several separated by commas: then it must hold for each.
-    relation : str
-        "above": left's mean exceeds right's by `points` or more; "below": it is lower by so much;
-        "within": they differ by no more.
-    right : str or float
-        A method, several, or a number.
-    points : float
-        In the measure's unit.
-    measure : str
-        What is compared.
-    statistic : str
-        Of its values over the seeds: "mean" or "std", which needs two seeds.
-    rows, columns : sequence of str
-        Where; empty: everywhere.
-    against : mapping of str
-        The row, the column or the measure that right's number is of, where it is not left's.
-    paper : str
-        Whose claim it is, if it is not the experiment's paper's.
-    """
-
-    says: str
-    left: str
-    relation: str
-    right: str | float
-    points: float = 0.0
-    measure: str = "accuracy"
-    statistic: str = "mean"
-    rows: Sequence[str] = ()
-    columns: Sequence[str] = ()
-    against: Mapping[str, str] = field(default_factory=dict)
-    paper: str = ""
-
-    def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("relation", self.relation, RELATIONS),
-            ("statistic", self.statistic, STATISTICS),
-        ):
-            if value not in allowed:
-                raise ValueError(
-                    f'a claim\'s {name} is "{value}", but it must be {", ".join(allowed)}.'
-                )
-        if wrong := sorted(set(self.against) - {"row", "column", "measure"}):
-            raise ValueError(f"a claim is against a row, column or measure, not a {wrong[0]}.")
-        for measure in self.measures:
-            check_measure(measure)
-
-    @property
-    def lefts(self) -> list[str]:
-        """Return the methods that it speaks of."""
-        return _names(self.left)
-
-    @property
-    def rights(self) -> list[str]:
-        """Return those that they are compared with; none where that is a number."""
-        return _names(self.right)
-
-    @property
-    def measures(self) -> tuple[str, str]:
-        """Return left's measure and right's."""
-        return self.measure, self.against.get("measure", self.measure)
-
-    def is_of(self, row: str, column: str) -> bool:
-        """Return whether it is said of a cell."""
-        in_row = not self.rows or row in self.rows
-        return in_row and (not self.columns or column in self.columns)
-
-    def holds(self, lefts: Sequence[float], rights: Sequence[float]) -> bool:
-        """Return whether it does, by the numbers of left's methods and of right's."""
-        return all(
-            self._is_met(left - right) for left in lefts for right in rights or [float(self.right)]
-        )
-
-    def _is_met(self, difference: float) -> bool:
-        if self.relation == "within":
-            return abs(difference) <= self.points
-        return (difference if self.relation == "above" else -difference) >= self.points
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why our numbers differ from the published ones, as far as an experiment found it out.
-
-    Attributes
-    ----------
-    text : str
-    rows, columns, methods : sequence of str
-        What it explains; empty: all.
-    """
-
-    text: str
-    rows: Sequence[str] = ()
-    columns: Sequence[str] = ()
-    methods: Sequence[str] = ()
-
-    def covers(self, row: str, column: str, method: str) -> bool:
-        """Return whether it explains a cell's method."""
-        wanted = ((self.rows, row), (self.columns, column), (self.methods, method))
-        return all(not names or name in names for names, name in wanted)
+_KINDS = {
+    **dict.fromkeys(("paper", "title", "source", "note", "picture", "needs"), TEXT),
+    **dict.fromkeys(("seeds", "digits"), WHOLE),
+    "measures": TEXTS,
+    **dict.fromkeys(("rows", "columns", "options", "quick", "variants", "published"), TABLE),
+    **dict.fromkeys(("claims", "explanations"), TABLES),
+}
+_NEEDED = ("paper", "title", "source", "seeds", "rows", "columns")
+_NOT_GIVEN = ("seed", "repeats", "output-dir", "data-dir")  # said by the seed, or on the way
 
 
 @dataclass(frozen=True)
@@ -158,6 +70,8 @@ class Experiment:
         What must be there for it that is not everywhere: a data set, say.
     published : mapping
         From measure, row, column and method to a mean and its standard deviation, if any.
+    digits : int
+        How many an accuracy has after the point, as in the paper.
     claims : sequence of Claim
     explanations : sequence of Explanation
     small : bool
@@ -179,6 +93,7 @@ class Experiment:
     picture: str = "table"
     needs: str = ""
     published: Mapping[str, Any] = field(default_factory=dict)
+    digits: int = 1
     claims: Sequence[Claim] = ()
     explanations: Sequence[Explanation] = ()
     small: bool = False
@@ -190,24 +105,26 @@ class Experiment:
             raise ValueError("it needs a row, a column, a seed and a measure at least.")
         for measure in (*self.measures, *self.published):
             check_measure(measure)
+        if self.picture == "sweep":
+            for column in self.columns:
+                _check_number(column)
         self._check_cells()
         self._check_names()
 
     def runs(self) -> tuple[str, ...]:
-        """Return the simulations of each cell: one of all strategies, "", and each variant."""
-        return ("", *self.variants) if "strategy" in self.options else tuple(self.variants)
+        """Return the simulations of each cell: that of all strategies, and each variant."""
+        return (SHARED, *self.variants) if "strategy" in self.options else tuple(self.variants)
 
     def as_small(self) -> Experiment:
-        """Return a version that ends within minutes: two columns of the first row, one seed.
+        """Return a version that ends within minutes: one row, two columns, two variants, one seed.
 
         Its claims and published numbers are left out, since it says nothing of them.
         """
-        rows = dict(islice(self.rows.items(), 1))
-        columns = dict(islice(self.columns.items(), 2))
         return replace(
             self,
-            rows=rows,
-            columns=columns,
+            rows=dict(islice(self.rows.items(), 1)),
+            columns=dict(islice(self.columns.items(), 2)),
+            variants=dict(islice(self.variants.items(), 2)),
             seeds=1,
             claims=(),
             published={},
@@ -230,8 +147,9 @@ class Experiment:
     def methods(self) -> tuple[str, ...]:
         """Return what is compared, in order: strategies, then variants."""
         row, column = next(iter(self.rows)), next(iter(self.columns))
-        shared = self.config(self.given(row, column, 0)).strategy if "" in self.runs() else ()
-        return (*shared, *self.variants)
+        if SHARED not in self.runs():
+            return tuple(self.variants)
+        return (*self.config(self.given(row, column, 0)).strategy, *self.variants)
 
     def stated(self, measure: str, row: str, column: str, method: str) -> Number | None:
         """Return what was published, if anything."""
@@ -242,6 +160,18 @@ class Experiment:
         return float(values[0]), float(values[1]) if len(values) > 1 else None
 
     def _check_cells(self) -> None:
+        if not self.runs():
+            raise ValueError(
+                "there is nothing to run: give a strategy in [options], or [variants]."
+            )
+        for group, never in (
+            (self.options, _NOT_GIVEN),
+            *((own, (*_NOT_GIVEN, "strategy")) for own in self.rows.values()),
+            *((own, (*_NOT_GIVEN, "strategy")) for own in self.columns.values()),
+            *((own, _NOT_GIVEN) for own in self.variants.values()),
+        ):
+            if wrong := sorted(set(group) & set(never)):
+                raise ValueError(f"{wrong[0]} cannot be given there: leave it out.")
         for row in self.rows:
             for column in self.columns:
                 for variant in self.runs():
@@ -250,40 +180,52 @@ class Experiment:
                         raise ValueError(f"the variant {variant} has more than one strategy.")
 
     def _check_names(self) -> None:
-        methods = set(self.methods())
+        methods = self.methods()
+        if len(set(methods)) < len(methods):
+            raise ValueError(f"two methods have one name, of {', '.join(methods)}.")
+        if unshown := sorted(set(self.published) - set(self.measures)):
+            raise ValueError(f"{unshown[0]} has published numbers, but is not among the measures.")
         for by_row in self.published.values():
-            for row, by_column in by_row.items():
-                for column, cell in by_column.items():
-                    if row not in self.rows or column not in self.columns:
-                        raise ValueError(
-                            f"it has published numbers for {row}, {column}, which is no cell."
-                        )
-                    if unknown := sorted(set(cell) - methods):
-                        raise ValueError(
-                            f"{unknown[0]} has a published number, but is not compared."
-                        )
-                    if any(not 1 <= len(values) <= 2 for values in cell.values()):
-                        raise ValueError("a published number is a mean, and a std if there is one.")
-        named = {name for claim in self.claims for name in (*claim.lefts, *claim.rights)}
-        named |= {name for one in self.explanations for name in one.methods}
-        judged: tuple[Claim | Explanation, ...] = (*self.claims, *self.explanations)
-        for names, known in (
-            (named, methods),
-            ({row for one in judged for row in one.rows}, set(self.rows)),
-            ({column for one in judged for column in one.columns}, set(self.columns)),
-            ({one.against["row"] for one in self.claims if "row" in one.against}, set(self.rows)),
-            (
-                {one.against["column"] for one in self.claims if "column" in one.against},
-                set(self.columns),
-            ),
+            _check_known(by_row, self.rows, "a published number")
+            for by_column in by_row.values():
+                _check_known(by_column, self.columns, "a published number")
+                for cell in by_column.values():
+                    _check_known(cell, methods, "a published number")
+        for what, named in (
+            *((f'the claim "{claim.says}"', claim.named) for claim in self.claims),
+            *((f'the explanation "{one.text}"', one.named) for one in self.explanations),
         ):
-            if unknown := sorted(names - known):
-                raise ValueError(
-                    f"a claim or an explanation names {unknown[0]}, which is not compared."
-                )
+            for names, known in zip(named, (methods, self.rows, self.columns), strict=True):
+                _check_known(names, known, what)
 
 
-_KEYS = {one.name for one in fields(Experiment)} - {"name", "small"}
+def _check_known(names: Iterable[str], known: Collection[str], where: str) -> None:
+    if unknown := sorted(set(names) - set(known)):
+        raise ValueError(f"{where} names {unknown[0]}, but there are {', '.join(known)}.")
+
+
+def _check_number(column: str) -> None:
+    try:
+        float(column)
+    except ValueError:
+        raise ValueError(
+            f'the column "{column}" is no number, as a sweep\'s columns must be.'
+        ) from None
+
+
+def _check_published(published: Mapping[str, Any]) -> None:
+    """Check that it is a table by measure, row, column and method of lists of numbers."""
+    for measure, by_row in published.items():
+        check_value(f"published.{measure}", by_row, TABLE)
+        for row, by_column in by_row.items():
+            check_value(f"published.{measure}.{row}", by_column, TABLE)
+            for column, cell in by_column.items():
+                check_value(f"published.{measure}.{row}.{column}", cell, TABLE)
+                for method, values in cell.items():
+                    where = f"published.{measure}.{row}.{column}.{method}"
+                    check_value(where, values, NUMBERS)
+                    if not 1 <= len(values) <= 2:
+                        raise ValueError(f"{where} is {values}, but it must be a mean, and a std.")
 
 
 def list_experiments(folder: Path) -> list[Experiment]:
@@ -324,17 +266,15 @@ def read_experiment(path: Path) -> Experiment:
     """
     try:
         with path.open("rb") as file:
-            read = tomllib.load(file)
-        if wrong := sorted(set(read) - _KEYS):
-            raise ValueError(f"{wrong[0]} is not a key: they are {', '.join(sorted(_KEYS))}.")
-        claims = tuple(Claim(**one) for one in read.pop("claims", ()))
-        explanations = tuple(Explanation(**one) for one in read.pop("explanations", ()))
+            read = check_table("the file", tomllib.load(file), _KINDS, _NEEDED)
+        for group in ("rows", "columns", "variants"):
+            for name, own in read.get(group, {}).items():
+                check_value(f"{group}.{name}", own, TABLE)
+        _check_published(read.get("published", {}))
+        claims = tuple(read_claim(one) for one in read.pop("claims", ()))
+        explanations = tuple(read_explanation(one) for one in read.pop("explanations", ()))
         experiment = Experiment(path.stem, claims=claims, explanations=explanations, **read)
         experiment.as_small()  # checks its cells, too
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise ValueError(f"the experiment {path}: {error}") from error
     return experiment
-
-
-def _names(text: str | float) -> list[str]:
-    return [name.strip() for name in text.split(",")] if isinstance(text, str) else []

@@ -23,43 +23,55 @@ class Measure:
         With its unit.
     value : callable
         From what was kept of the run, and from the numbers that are asked for.
-    digits : int
-        After the point.
+    digits : int, optional
+        After the point; as the experiment says where there is none.
     asked : int
         How many numbers it is asked for: two tasks in `relevance:1-2`.
     """
 
     words: str
     value: Callable[..., float]
-    digits: int = 1
+    digits: int | None = None
     asked: int = 0
 
 
 def _bytes(kept: Kept, *parts: str) -> float:
     """Return megabytes of a client."""
-    clients = sum(cluster >= 0 for cluster in kept["clusters"])
     total = sum(kept["bytes"][f"{part}-{way}"] for part in parts for way in _WAYS)
-    return float(total / 1e6 / max(1, clients))
+    return float(total / 1e6 / _clients(kept))
 
 
-def arrival(kept: Kept) -> tuple[int, float]:
+def _tested(kept: Kept) -> dict[int, Mapping[str, float]]:
+    """Return the rounds in which accuracy was measured, ascending."""
+    rounds = {int(number): one for number, one in kept["rounds"].items() if "accuracy" in one}
+    return dict(sorted(rounds.items()))
+
+
+def arrival(kept: Kept) -> tuple[float, float]:
     """Return the first tested round with 99 % of the final accuracy, and the megabytes until then.
 
-    Those of a client on average, for finding clusters and for training.
+    Those of a client on average, for finding clusters and for training. NaN if none was tested.
     """
-    tested = {int(n): one for n, one in kept["rounds"].items() if "accuracy" in one}
+    tested = _tested(kept)
+    if not tested:
+        return math.nan, math.nan
     final = tested[max(tested)]["accuracy"]
-    first = min(n for n, one in tested.items() if one["accuracy"] >= CLOSE * final)
-    clients = sum(cluster >= 0 for cluster in kept["clusters"])
-    return first, tested[first]["bytes"] / 1e6 / max(1, clients)
+    first = min(number for number, one in tested.items() if one["accuracy"] >= CLOSE * final)
+    return first, tested[first]["bytes"] / 1e6 / _clients(kept)
+
+
+def _clients(kept: Kept) -> int:
+    """Return how many clients were in a cluster at the end, at least one."""
+    return max(1, sum(int(cluster) >= 0 for cluster in kept["clusters"]))
 
 
 def _gain(kept: Kept) -> float:
     """Return what the last third of the rounds added to the accuracy, in percentage points."""
-    tested = {int(n): one["accuracy"] for n, one in kept["rounds"].items() if "accuracy" in one}
-    last = max(tested)
-    before = tested[max(n for n in tested if n <= max(min(tested), 2 * last / 3))]
-    return 100 * float(tested[last] - before)
+    tested = _tested(kept)
+    before = [number for number in tested if 3 * number <= 2 * max(tested)]
+    if not before:
+        return math.nan
+    return 100 * (tested[max(tested)]["accuracy"] - tested[before[-1]]["accuracy"])
 
 
 def _task(kept: Kept, task: int) -> float:
@@ -79,11 +91,13 @@ MEASURES: dict[str, Measure] = {
     "clusters": Measure("clusters", lambda kept: len(set(kept["clusters"]) - {-1}), 1),
     "isolated": Measure("attackers alone %", lambda kept: 100 * kept["malicious-isolated"], 0),
     "megabytes": Measure("MB a client", lambda kept: _bytes(kept, "pre-round", "train"), 2),
-    "pre-round": Measure("MB a client before training", lambda kept: _bytes(kept, "pre-round"), 2),
-    "arrival-round": Measure("round with 99 %", lambda kept: arrival(kept)[0]),
+    "pre-round": Measure(
+        "MB a client for finding clusters", lambda kept: _bytes(kept, "pre-round"), 2
+    ),
+    "arrival-round": Measure("first round with 99 %", lambda kept: arrival(kept)[0], 1),
     "arrival-megabytes": Measure("MB a client until 99 %", lambda kept: arrival(kept)[1], 2),
     "seconds": Measure("seconds", lambda kept: kept["seconds"]["total"], 0),
-    "formula": Measure("by the formula", lambda kept: kept["formula-bytes"] / 1e6, 2),
+    "formula": Measure("MB a client by the formula", lambda kept: kept["formula-bytes"] / 1e6, 2),
     "gain": Measure("points gained in the last third of the rounds", _gain),
     "at": Measure(
         "accuracy % after round", lambda kept, n: 100 * kept["rounds"][str(n)]["accuracy"], asked=1
@@ -128,8 +142,11 @@ def in_words(text: str) -> str:
     return f"{words} {argument.replace('-', ' and ')}" if argument else words
 
 
-def shown(text: str, value: float, std: float | None = None, *, sign: bool = False) -> str:
-    """Return a number of a measure as it stands in a table."""
-    digits = MEASURES[text.partition(":")[0]].digits
-    number = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
-    return number if std is None else f"{number} ± {std:.{digits}f}"
+def shown(
+    text: str, value: float, std: float | None = None, *, digits: int = 1, sign: bool = False
+) -> str:
+    """Return a number of a measure as it stands in a table; `digits` are those of accuracies."""
+    own = MEASURES[text.partition(":")[0]].digits
+    places = digits if own is None else own
+    number = f"{value:+.{places}f}" if sign else f"{value:.{places}f}"
+    return number if std is None else f"{number} ± {std:.{places}f}"

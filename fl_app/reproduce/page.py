@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.reproduce.cells import Cell
-from fl_app.reproduce.experiment import Claim, Experiment
+from fl_app.reproduce.cells import Cell, current_cells
+from fl_app.reproduce.claims import Claim
+from fl_app.reproduce.experiment import Experiment
 from fl_app.reproduce.measures import in_words, measure, shown
 
 
@@ -24,47 +25,74 @@ class Place(NamedTuple):
 
 
 Measured = Mapping[Place, NDArray[np.float64]]
-"""The number of each seed; only of what was run."""
+"""The number of each seed that has one; only of what was run."""
 
 
 def measured_of(experiment: Experiment, cells: Sequence[Cell]) -> Measured:
     """Return the numbers of all measures that are shown or claimed, seeds ascending."""
-    claimed = [measure for claim in experiment.claims for measure in claim.measures]
+    claimed = [name for claim in experiment.claims for name in claim.measures]
     wanted = dict.fromkeys([*experiment.measures, *claimed])
     found: dict[Place, list[float]] = {}
-    for cell in sorted(cells, key=lambda cell: int(cell["seed"])):
-        if cell["row"] in experiment.rows and cell["column"] in experiment.columns:
-            for method, kept in cell["methods"].items():
-                for name in wanted:
+    for cell in current_cells(experiment, cells):
+        for method, kept in cell["methods"].items():
+            for name in wanted:
+                value = measure(name, kept)
+                if not math.isnan(value):
                     place = Place(name, cell["row"], cell["column"], method)
-                    found.setdefault(place, []).append(measure(name, kept))
+                    found.setdefault(place, []).append(value)
     return {place: np.array(values) for place, values in found.items()}
 
 
 def page(experiment: Experiment, cells: Sequence[Cell]) -> str:
     """Return the page as Markdown."""
+    current = current_cells(experiment, cells)
+    measured = measured_of(experiment, current)
     command = f"fedkin reproduce {experiment.name}" + (" --quick" if experiment.small else "")
-    measured = measured_of(experiment, cells)
-    seeds = len({cell["seed"] for cell in cells})
-    wanted = len(experiment.rows) * len(experiment.columns) * len(experiment.runs()) * seeds
     lines = [f"# {experiment.title}", "", experiment.source, ""]
     lines += [f"{experiment.note}", ""] if experiment.note else []
     lines += [f"`{command}` wrote this page, and [the raw numbers]({experiment.name}.json)."]
     if experiment.small:
         lines += ["", "**A small version (`--quick`): these numbers say nothing of the paper's.**"]
-    if len(cells) < wanted:
-        lines += ["", f"Not finished: {len(cells)} of {wanted} simulations so far."]
+    lines += _state(experiment, cells, current)
+    lines += ["", _legend(experiment)]
     for row in experiment.rows:
         lines += ["", f"## {row}", *_tables(experiment, row, measured)]
     if experiment.picture != "none":
         lines += ["", f"![{experiment.title}]({experiment.name}.png)"]
     if experiment.claims:
-        lines += ["", "## What holds", "", *_verdicts(experiment.claims, measured)]
+        lines += ["", "## What holds", "", *_verdicts(experiment, measured)]
     if differences := list(_differences(experiment, measured)):
-        lines += ["", "## Where it differs from the paper by more than its standard deviation", ""]
+        lines += ["", "## Where ours differ from the paper's by more than the ± there", ""]
         lines += differences
-    lines += ["", "## How it was made", "", *_making(experiment, cells)]
+    lines += ["", "## How it was made", "", *_making(experiment, current)]
     return "\n".join(lines) + "\n"
+
+
+def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell]) -> list[str]:
+    """Return what is missing, outdated, or failed."""
+    wanted = len(experiment.rows) * len(experiment.columns) * len(experiment.runs())
+    seeds = max((int(cell["seed"]) for cell in current), default=-1) + 1
+    said = []
+    if len(current) < wanted * seeds or seeds < experiment.seeds:
+        said.append(
+            f"Not finished: {len(current)} of {wanted * experiment.seeds} simulations so far."
+        )
+    if others := len(cells) - len(current):
+        said.append(f"{others} more were made by other options, and are not shown.")
+    failed = sum(bool(kept.get("failures")) for c in current for kept in c["methods"].values())
+    if failed:
+        said.append(f"In {failed} runs, clients failed: see the raw numbers.")
+    return ["", *said] if said else []
+
+
+def _legend(experiment: Experiment) -> str:
+    """Return what the numbers of the tables are."""
+    words = "Numbers are means over seeds ± their standard deviation (n − 1)."
+    if not experiment.published:
+        return words
+    return (
+        f"{words} A difference of more than the paper's own ± is bold; where it states none, ours."
+    )
 
 
 def _tables(experiment: Experiment, row: str, measured: Measured) -> list[str]:
@@ -103,25 +131,32 @@ def _table(
 def _compared(
     experiment: Experiment, place: Place, ours: NDArray[np.float64] | None, *, published: bool
 ) -> list[str]:
-    number = "–" if ours is None or np.isnan(ours).all() else _with_spread(place.measure, ours)
+    number = "–" if ours is None else _with_spread(experiment, place, ours)
     if not published:
         return [number]
     stated = experiment.stated(*place)
     if stated is None:
         return ["–", number, "–"]
-    paper = shown(place.measure, *stated)
-    if number == "–" or ours is None:
+    digits = experiment.digits
+    paper = shown(place.measure, *stated, digits=digits)
+    if ours is None:
         return [paper, number, "–"]
-    difference = shown(place.measure, float(ours.mean()) - stated[0], sign=True)
+    away = float(ours.mean()) - stated[0]
+    difference = shown(place.measure, away, digits=digits, sign=True)
     return [paper, number, f"**{difference}**" if _differs(stated, ours) else difference]
 
 
-def _with_spread(name: str, ours: NDArray[np.float64]) -> str:
-    return shown(name, float(ours.mean()), float(ours.std(ddof=1)) if len(ours) > 1 else None)
+def _with_spread(experiment: Experiment, place: Place, ours: NDArray[np.float64]) -> str:
+    std = float(ours.std(ddof=1)) if len(ours) > 1 else None
+    return shown(place.measure, float(ours.mean()), std, digits=experiment.digits)
 
 
 def _differs(stated: tuple[float, float | None], ours: NDArray[np.float64]) -> bool:
-    return stated[1] is not None and abs(float(ours.mean()) - stated[0]) > stated[1]
+    """Return whether ours are further away than the paper's spread or, without one, our own."""
+    spread = stated[1]
+    if spread is None and len(ours) > 1:
+        spread = float(ours.std(ddof=1))
+    return spread is not None and abs(float(ours.mean()) - stated[0]) > spread
 
 
 def _differences(experiment: Experiment, measured: Measured) -> Iterator[str]:
@@ -132,7 +167,7 @@ def _differences(experiment: Experiment, measured: Measured) -> Iterator[str]:
         if (stated := experiment.stated(*place)) is not None and _differs(stated, ours)
     ]
     for one in experiment.explanations:
-        covered = [place for place in far if one.covers(*place[1:])]
+        covered = [place for place in far if one.covers(*place)]
         far = [place for place in far if place not in covered]
         if covered:
             yield f"- {one.text} ({_listed(covered)}.)"
@@ -143,23 +178,62 @@ def _differences(experiment: Experiment, measured: Measured) -> Iterator[str]:
 def _listed(places: Sequence[Place]) -> str:
     of_cell: dict[str, list[str]] = {}
     for place in places:
-        of_cell.setdefault(f"{place.row}, {place.column}", []).append(place.method)
+        cell = f"{in_words(place.measure)}, {place.row}, {place.column}"
+        of_cell.setdefault(cell, []).append(place.method)
     return "; ".join(f"{cell}: {', '.join(methods)}" for cell, methods in of_cell.items())
 
 
-def judge(claim: Claim, measured: Measured) -> dict[tuple[str, str], bool]:
-    """Return whether a claim holds, by row and column, where all that it names was run."""
+class Verdict(NamedTuple):
+    """What became of a claim.
+
+    Attributes
+    ----------
+    judged : dict of bool
+        Whether it holds, by row and column, where all that it names was run.
+    asked : int
+        In how many cells it is to be judged.
+    """
+
+    judged: Mapping[tuple[str, str], bool]
+    asked: int
+
+    @property
+    def held(self) -> int:
+        """Return in how many cells it holds."""
+        return sum(self.judged.values())
+
+    @property
+    def failed(self) -> list[str]:
+        """Return the cells in which it does not."""
+        return [", ".join(cell) for cell, holds in self.judged.items() if not holds]
+
+    def __str__(self) -> str:
+        """Return it in a few words."""
+        if not self.judged:
+            return "not run yet"
+        word = "partly" if self.held and self.failed else "does not hold"
+        so_far = " so far" if len(self.judged) < self.asked else ""
+        return ("holds" if not self.failed else word) + so_far
+
+
+def judge(experiment: Experiment, claim: Claim, measured: Measured) -> Verdict:
+    """Judge a claim in each cell of which it is said."""
+    cells = [
+        (row, column)
+        for row in experiment.rows
+        for column in experiment.columns
+        if claim.is_of(row, column)
+    ]
     judged = {}
-    for row, column in dict.fromkeys((place.row, place.column) for place in measured):
-        if claim.is_of(row, column):
-            own, other = claim.measures
-            there = (claim.against.get("row", row), claim.against.get("column", column))
-            lefts = [measured.get(Place(own, row, column, name)) for name in claim.lefts]
-            rights = [measured.get(Place(other, *there, name)) for name in claim.rights]
-            numbers = [_over_seeds(claim, values) for values in (*lefts, *rights)]
-            if not any(map(math.isnan, numbers)):
-                judged[row, column] = claim.holds(numbers[: len(lefts)], numbers[len(lefts) :])
-    return judged
+    for row, column in cells:
+        own, other = claim.measures
+        there = (claim.against.get("row", row), claim.against.get("column", column))
+        lefts = [measured.get(Place(own, row, column, name)) for name in claim.lefts]
+        rights = [measured.get(Place(other, *there, name)) for name in claim.rights]
+        numbers = [_over_seeds(claim, values) for values in (*lefts, *rights)]
+        if not any(map(math.isnan, numbers)):
+            judged[row, column] = claim.holds(numbers[: len(lefts)], numbers[len(lefts) :])
+    return Verdict(judged, len(cells))
 
 
 def _over_seeds(claim: Claim, ours: NDArray[np.float64] | None) -> float:
@@ -171,23 +245,13 @@ def _over_seeds(claim: Claim, ours: NDArray[np.float64] | None) -> float:
     return float(ours.mean())
 
 
-def verdict(judged: Mapping[tuple[str, str], bool]) -> str:
-    """Return it in a word or two."""
-    if not judged:
-        return "could not be tried here"
-    if all(judged.values()):
-        return "holds"
-    return "partly" if any(judged.values()) else "does not hold"
-
-
-def _verdicts(claims: Sequence[Claim], measured: Measured) -> list[str]:
-    lines = []
-    for claim in claims:
-        judged = judge(claim, measured)
-        failed = [f"{row}, {column}" for (row, column), holds in judged.items() if not holds]
-        counted = f", in {len(judged) - len(failed)} of {len(judged)} cells" if judged else ""
-        exceptions = f"; not in {'; '.join(failed)}" if failed and len(judged) > 1 else ""
-        lines.append(f"- {claim.says}: **{verdict(judged)}**{counted}{exceptions}.")
+def _verdicts(experiment: Experiment, measured: Measured) -> list[str]:
+    lines = ["By means over seeds; small differences may be chance.", ""]
+    for claim in experiment.claims:
+        verdict = judge(experiment, claim, measured)
+        counted = f", in {verdict.held} of {verdict.asked} cells" if verdict.judged else ""
+        exceptions = f"; not in {'; '.join(verdict.failed)}" if verdict.failed else ""
+        lines.append(f"- {claim.says}: **{verdict}**{counted}{exceptions}.")
     return lines
 
 
@@ -199,18 +263,30 @@ def hours(cells: Sequence[Cell]) -> float:
 def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     seeds = len({cell["seed"] for cell in cells})
     small = experiment.quick if experiment.small else {}
-    lines = [f"{len(cells)} simulations, {seeds} seeds, {hours(cells):.1f} hours in all.", ""]
+    workers = "/".join(map(str, sorted({cell["workers"] for cell in cells})))
+    lines = [
+        f"{len(cells)} simulations, {seeds} seed{'s' if seeds != 1 else ''}, {_duration(cells)} in "
+        f"all, one after the other, on {workers} Ray worker{'s' if workers != '1' else ''} of one "
+        "core each.",
+        "",
+    ]
     lines += ["```", _options({**experiment.options, **small}), "```", ""]
     lines += ["| row, column or variant | its own options |", "| --- | --- |"]
     for group in (experiment.rows, experiment.columns, experiment.variants):
         lines += [f"| {name} | `{_options(own)}` |" for name, own in group.items() if own]
-    if len({cell["code"] for cell in cells if not cell["variant"]}) > 1:
+    codes = {(cell["variant"], cell["code"]) for cell in cells}
+    if len(codes) > len({variant for variant, _ in codes}):
         lines += ["", "The cells were made by different versions of the code."]
     for made in dict.fromkeys(
         ", ".join(f"{name} {number}" for name, number in cell["versions"].items()) for cell in cells
     ):
         lines += ["", f"Made with {made}."]
     return lines
+
+
+def _duration(cells: Sequence[Cell]) -> str:
+    seconds = 3600 * hours(cells)
+    return f"{seconds:.0f} seconds" if seconds < 3600 else f"{seconds / 3600:.1f} hours"
 
 
 def _options(options: Mapping[str, object]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fl_app.reproduce.cells import Cell
+from fl_app.reproduce.cells import Cell, current_cells
 from fl_app.reproduce.experiment import Experiment
-from fl_app.reproduce.page import hours, judge, measured_of, verdict
+from fl_app.reproduce.page import hours, judge, measured_of
 
 _OURS = "ours"
 """What stands for the paper of an experiment that no paper has."""
@@ -18,7 +18,9 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
     lines = ["# What the papers claim, and what we found", ""]
     lines += [
         "`fedkin reproduce --page` wrote this page from the raw numbers of all experiments. A "
-        "claim **holds** if it does in every cell of its table, **partly** if in some.",
+        "claim **holds** if it does in every cell of its table, **partly** if in some; *so far*: "
+        "some cells are still to be run. The mean over seeds is judged, and a small difference may "
+        "be chance: follow the link for the numbers, the paper's and ours.",
     ]
     for paper in sorted(papers, key=lambda name: (name == _OURS, name)):
         title = "Beyond the papers" if paper == _OURS else paper
@@ -28,15 +30,15 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
             lines += _claims(one, cells, paper)
     lines += ["", "## What it takes", ""]
     lines += ["| experiment | what | simulations | seeds | hours |", "| --- " * 5 + "|"]
-    total = 0.0
     for one, cells in found:
-        seeds = len({cell["seed"] for cell in cells})
-        name = f"[{one.name}]({one.name}.md)" if cells else one.name
-        done = f"{len(cells)} | {seeds} | {hours(cells):.1f}" if cells else "0 | 0 | –"
+        current = current_cells(one, cells)
+        of = f"{len(current)} of {len(one.rows) * len(one.columns) * len(one.runs()) * one.seeds}"
+        done = f"{of} | {len({cell['seed'] for cell in current})} | {hours(current):.1f}"
         needs = f" (needs {one.needs})" if one.needs else ""
-        lines.append(f"| {name} | {one.title}{needs} | {done} |")
-        total += hours(cells)
-    lines += ["", f"{total:.1f} hours in all, on one core of the machine that made them."]
+        lines.append(f"| {_link(one, current)} | {one.title}{needs} | {done} |")
+    total = sum(hours(current_cells(one, cells)) for one, cells in found)
+    lines += ["", f"{total:.1f} hours in all, one simulation after the other; each page says on "]
+    lines[-1] += "how many cores."
     return "\n".join(lines) + "\n"
 
 
@@ -46,9 +48,13 @@ def _claims(experiment: Experiment, cells: Sequence[Cell], paper: str) -> list[s
     for claim in experiment.claims:
         if (claim.paper or experiment.paper) != paper:
             continue
-        judged = judge(claim, measured)
-        held = f"{sum(judged.values())} of {len(judged)}" if judged else "–"
-        link = f"[{experiment.name}]({experiment.name}.md)" if cells else experiment.name
-        why = f": needs {experiment.needs}" if not judged and experiment.needs else ""
-        lines.append(f"| {claim.says} | **{verdict(judged)}**{why} | {held} | {link} |")
+        verdict = judge(experiment, claim, measured)
+        untried = f"could not be tried here**: needs {experiment.needs}" if experiment.needs else ""
+        words = untried if untried and not verdict.judged else f"{verdict}**"
+        held = f"{verdict.held} of {verdict.asked}" if verdict.judged else "–"
+        lines.append(f"| {claim.says} | **{words} | {held} | {_link(experiment, cells)} |")
     return lines
+
+
+def _link(experiment: Experiment, cells: Sequence[Cell]) -> str:
+    return f"[{experiment.name}]({experiment.name}.md)" if cells else experiment.name

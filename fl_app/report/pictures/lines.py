@@ -17,7 +17,7 @@ from fl_app.report.pictures.figure import (
     legend_below,
     new_figure,
 )
-from fl_app.report.pictures.style import GRID, LABEL_SIZE, MUTED, SMALL_SIZE, strategy_styles
+from fl_app.report.pictures.style import GRID, LABEL_SIZE, strategy_styles
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Places, (R,), and values there, (S, R) for S seeds; NaN where there is none."""
@@ -80,12 +80,10 @@ def lines_figure(
         Line2D([], [], color=s.colour, ls=s.dashes, lw=s.width, marker=s.marker, label=n)
         for n, s in styles.items()
     ]
-    legend_below(figure, handles)
     if seeds > 1:
-        note = f"lines: mean of {seeds} seeds; bands: lowest to highest"
-        grid[0].text(
-            0, 1.0, note, transform=grid[0].transAxes, fontsize=SMALL_SIZE, color=MUTED, va="bottom"
-        )
+        note = f"lines: mean of up to {seeds} seeds; bands: lowest to highest"
+        handles.append(Line2D([], [], ls="", label=note))
+    legend_below(figure, handles)
     return figure
 
 

@@ -62,8 +62,11 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str)
     marks = [
         Line2D([], [], ls="", marker=s.marker, color=s.colour, label=n) for n, s in styles.items()
     ]
-    paper = Line2D([], [], ls="", marker="o", mfc="none", color=MUTED, label="hollow: the paper")
-    legend_below(figure, [*marks, paper])
+    if any(stated for groups in panels.values() for _, stated, _ in groups):
+        marks.append(
+            Line2D([], [], ls="", marker="o", mfc="none", color=MUTED, label="hollow: the paper")
+        )
+    legend_below(figure, marks)
     return figure
 
 

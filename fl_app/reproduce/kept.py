@@ -1,0 +1,90 @@
+"""What is kept of a simulation: each strategy's summary, its rounds, its relevance by tasks."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_KEPT = (
+    *("accuracy", "accuracy-variance", "accuracy-per-client", "ari", "clusters", "tasks"),
+    *("malicious", "malicious-isolated", "bytes", "seconds", "failures"),
+)
+_DIGITS = 6  # of raw numbers: a test of 10,000 images has five
+
+
+def kept_of(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return what is kept of one strategy.
+
+    Parameters
+    ----------
+    run : mapping
+        Its entry in summary.json.
+    folder : Path
+        The run's results.
+    """
+    kept = {name: _short(run[name]) for name in _KEPT if run.get(name) not in (None, {})}
+    found = kept | {"rounds": _rounds(run["strategy"], folder)}
+    similarity = folder / f"similarity-{run['strategy']}-seed-{run['seed']}.npz"
+    if similarity.is_file() and "tasks" in run:
+        with np.load(similarity, allow_pickle=False) as arrays:
+            tasks = np.array(run["tasks"])[arrays["clients"]]
+            found["similarity-per-task"] = _short(task_means(arrays["similarity"], tasks))
+    return found
+
+
+def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> list[Any]:
+    """Return the mean similarity of two different clients of each two tasks, by task.
+
+    Parameters
+    ----------
+    similarity : NDArray[np.float64], shape (n, n)
+    tasks : NDArray[np.int64], shape (n,)
+
+    Returns
+    -------
+    list of lists, shape (T, T)
+        None for a task that has one client only, beside itself.
+    """
+    others = ~np.eye(len(tasks), dtype=bool)
+    sides = [tasks == task for task in range(int(tasks.max()) + 1)]
+    pairs = [[similarity[np.outer(a, b) & others] for b in sides] for a in sides]
+    return [[float(p.mean()) if p.size else None for p in line] for line in pairs]
+
+
+def _rounds(strategy: str, folder: Path) -> dict[str, Any]:
+    """Return, by round, accuracy, its variance over clients, ARI and bytes, and it by task."""
+    rounds: dict[str, Any] = {}
+    names = ("accuracy", "accuracy-variance", "ari", "bytes")
+    for line in _lines(folder / "metrics.csv", strategy):
+        known = {name: float(line[name]) for name in names if line.get(name)}
+        rounds[line["round"]] = _short(known)
+    of_task: dict[tuple[str, str], list[float]] = {}
+    for line in _lines(folder / "clients.csv", strategy):
+        if line["accuracy"] and line["task"]:
+            of_task.setdefault((line["round"], line["task"]), []).append(float(line["accuracy"]))
+    for (number, task), values in of_task.items():
+        means = rounds[number].setdefault("accuracy-per-task", {})
+        means[task] = _short(sum(values) / len(values))
+    return rounds
+
+
+def _lines(path: Path, strategy: str) -> Iterator[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        yield from (line for line in csv.DictReader(file) if line["strategy"] == strategy)
+
+
+def _short(value: Any) -> Any:
+    """Return a value with fewer digits, and without NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    if isinstance(value, float):
+        return None if math.isnan(value) else round(value, _DIGITS)
+    return value

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fl_app.report import pictures
 from fl_app.reproduce.cells import Cell, current_cells
 from fl_app.reproduce.experiment import Experiment
-from fl_app.reproduce.measures import in_words
+from fl_app.reproduce.measures import in_words, limits_of
 from fl_app.reproduce.page import Place, measured_of
 
 
@@ -51,23 +51,28 @@ def _published(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
 def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
     """Draw each measure against the columns, a panel for each measure in each row."""
     measured = measured_of(experiment, cells)
-    across = np.array([float(column) for column in experiment.columns])
+    columns = tuple(experiment.columns)
+    across = np.array([float(column) for column in columns])
     keys = {key for own in experiment.columns.values() for key in own}
     panels = {}
     for row in experiment.rows:
         for name in experiment.measures:
             lines = {}
             for method in experiment.methods():
+                if not any(Place(name, row, column, method) in measured for column in columns):
+                    continue
                 found = [
                     measured.get(Place(name, row, column, method), np.full(1, np.nan))
-                    for column in experiment.columns
+                    for column in columns
                 ]
                 seeds = max(map(len, found))
                 padded = [np.pad(f, (0, seeds - len(f)), constant_values=np.nan) for f in found]
                 lines[method] = (across, np.array(padded).T)
-            title = row if len(experiment.rows) > 1 else ""
-            panels[title, in_words(name)] = lines
-    return pictures.lines_figure(experiment.title, panels, ", ".join(sorted(keys)))
+            if lines:
+                panels[row if len(experiment.rows) > 1 else "", in_words(name)] = lines
+    ranges = {in_words(name): limits_of(name) for name in experiment.measures}
+    limits = {words: found for words, found in ranges.items() if found is not None}
+    return pictures.lines_figure(experiment.title, panels, ", ".join(sorted(keys)), limits)
 
 
 def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) -> Figure:

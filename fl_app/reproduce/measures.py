@@ -25,6 +25,8 @@ class Measure:
         From what was kept of the run, and from the numbers that are asked for.
     digits : int, optional
         After the point; as the experiment says where there is none.
+    limits : tuple of float, optional
+        What it lies between, with a little room in a picture.
     asked : int
         How many numbers it is asked for: two tasks in `relevance:1-2`.
     """
@@ -32,6 +34,7 @@ class Measure:
     words: str
     value: Callable[..., float]
     digits: int | None = None
+    limits: tuple[float, float] | None = None
     asked: int = 0
 
 
@@ -87,7 +90,7 @@ def _relevance(kept: Kept, one: int, other: int) -> float:
 MEASURES: dict[str, Measure] = {
     "accuracy": Measure("accuracy %", lambda kept: 100 * kept["accuracy"]),
     "variance": Measure("variance over clients", lambda kept: 1e4 * kept["accuracy-variance"]),
-    "ari": Measure("ARI", lambda kept: kept["ari"], 2),
+    "ari": Measure("ARI", lambda kept: kept["ari"], 2, (-0.15, 1.05)),
     "clusters": Measure("clusters", lambda kept: len(set(kept["clusters"]) - {-1}), 1),
     "isolated": Measure("attackers alone %", lambda kept: 100 * kept["malicious-isolated"], 0),
     "megabytes": Measure("MB a client", lambda kept: _bytes(kept, "pre-round", "train"), 2),
@@ -103,7 +106,7 @@ MEASURES: dict[str, Measure] = {
         "accuracy % after round", lambda kept, n: 100 * kept["rounds"][str(n)]["accuracy"], asked=1
     ),
     "task": Measure("accuracy % in task", _task, asked=1),
-    "relevance": Measure("relevance of tasks", _relevance, 2, asked=2),
+    "relevance": Measure("relevance of tasks", _relevance, 2, (0, 1.05), asked=2),
 }
 
 
@@ -140,6 +143,11 @@ def in_words(text: str) -> str:
     name, _, argument = text.partition(":")
     words = MEASURES[name].words
     return f"{words} {argument.replace('-', ' and ')}" if argument else words
+
+
+def limits_of(text: str) -> tuple[float, float] | None:
+    """Return what a measure lies between, if it does."""
+    return MEASURES[text.partition(":")[0]].limits
 
 
 def shown(

@@ -263,17 +263,19 @@ def hours(cells: Sequence[Cell]) -> float:
 def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     seeds = len({cell["seed"] for cell in cells})
     small = experiment.quick if experiment.small else {}
-    workers = "/".join(map(str, sorted({cell["workers"] for cell in cells})))
+    workers = " or ".join(map(str, sorted({cell["workers"] for cell in cells})))
     lines = [
-        f"{len(cells)} simulations, {seeds} seed{'s' if seeds != 1 else ''}, {_duration(cells)} in "
-        f"all, one after the other, on {workers} Ray worker{'s' if workers != '1' else ''} of one "
-        "core each.",
+        f"{_count(len(cells), 'simulation')} of {_count(seeds, 'seed')}: {_duration(cells)}, one "
+        f"after the other; clients ran in {workers} Ray worker(s) of one core each.",
         "",
     ]
     lines += ["```", _options({**experiment.options, **small}), "```", ""]
-    lines += ["| row, column or variant | its own options |", "| --- | --- |"]
-    for group in (experiment.rows, experiment.columns, experiment.variants):
-        lines += [f"| {name} | `{_options(own)}` |" for name, own in group.items() if own]
+    groups = (experiment.rows, experiment.columns, experiment.variants)
+    own = [
+        f"| {name} | `{_options(own)}` |" for group in groups for name, own in group.items() if own
+    ]
+    if own:
+        lines += ["| row, column or variant | its own options |", "| --- | --- |", *own]
     codes = {(cell["variant"], cell["code"]) for cell in cells}
     if len(codes) > len({variant for variant, _ in codes}):
         lines += ["", "The cells were made by different versions of the code."]
@@ -282,6 +284,10 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     ):
         lines += ["", f"Made with {made}."]
     return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _duration(cells: Sequence[Cell]) -> str:

@@ -23,13 +23,25 @@ from fl_app.report.pictures import style
 from fl_core.files import replacing
 from fl_core.text import printable
 
+_TITLE_LETTERS = 60  # that are as wide as a figure
+
 
 def new_figure(title: str, height: float) -> Figure:
-    """Return a figure as wide as all others, and as high as told, in inches."""
+    """Return a figure as wide as all others, and as high as told, in inches.
+
+    A title that is wider is broken into lines, for which the figure is higher.
+    """
+    lines = textwrap.wrap(title, _TITLE_LETTERS) or [""]
+    height += (len(lines) - 1) * 1.2 * style.TITLE_SIZE / 72
     figure = Figure(figsize=(style.WIDTH, height), dpi=150, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     figure.suptitle(
-        title, x=0.01, ha="left", fontsize=style.TITLE_SIZE, fontweight="bold", color=style.INK
+        "\n".join(lines),
+        x=0.01,
+        ha="left",
+        fontsize=style.TITLE_SIZE,
+        fontweight="bold",
+        color=style.INK,
     )
     return figure
 

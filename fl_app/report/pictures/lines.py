@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fl_app.report.pictures.figure import (
@@ -26,7 +27,10 @@ _HEIGHT = 2.5  # inches of a row of panels
 
 
 def lines_figure(
-    title: str, panels: Mapping[tuple[str, str], Mapping[str, Line]], across: str
+    title: str,
+    panels: Mapping[tuple[str, str], Mapping[str, Line]],
+    across: str,
+    limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
     """Draw each method's mean over the seeds, and a band from the lowest to the highest.
 
@@ -36,7 +40,9 @@ def lines_figure(
     panels : mapping of (str, str) to mapping of Line
         By a panel's title and what it shows upwards, then by method.
     across : str
-        What the places are.
+        What the places are; whole numbers only if all of them are.
+    limits : mapping of (float, float), optional
+        The range of some of what is shown upwards.
 
     Raises
     ------
@@ -73,6 +79,10 @@ def lines_figure(
             axes.fill_between(places, low, high, color=look.colour, alpha=0.15, linewidth=0)
         axes.set_title(name, loc="left", fontsize=LABEL_SIZE)
         label_axes(axes, across, up)
+        if all(np.all(places == np.round(places)) for places, _ in lines.values()):
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+        if limits and up in limits:
+            axes.set_ylim(limits[up])
         axes.grid(color=GRID, lw=0.8)
         axes.set_axisbelow(True)
         keep_spines(axes, "left", "bottom")

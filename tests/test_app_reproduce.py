@@ -204,9 +204,7 @@ def test_the_page_by_hand(experiment):
     assert "knowing the tasks helps: **holds so far**, in 1 of 2 cells." in text
     assert "- They have other data. (accuracy %, digits, two: optimum.)" in text
     assert "Not finished: 3 of 8 simulations so far." in text
-    assert (
-        "3 simulations of 2 seeds: 1.5 hours, one after the other; clients ran in 2 Ray" in text
-    )
+    assert "3 simulations of 2 seeds: 1.5 hours, one after the other; clients ran in 2 Ray" in text
     assert "different versions" not in text
     cells[0] = cell("two", 1, code="b", optimum=0.96, single=0.96)
     worse = page(experiment, cells)

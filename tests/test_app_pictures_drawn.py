@@ -128,7 +128,7 @@ def test_traffic_leaves_out_a_strategy_that_failed():
 def test_published_and_measured_stand_beside_each_other():
     stated = {"flt": (0.9, None), "single": (0.8, 0.02)}
     measured = {"flt": np.array([0.91]), "cfl": np.array([0.8, 0.9])}
-    figure = published_figure("Table 1", {"digits": [("two", stated, measured)]})
+    figure = published_figure("Table 1", {"digits": [("two", stated, measured)]}, "accuracy")
     axes = figure.axes[0]
     drawn = sorted(
         (round(line.get_xdata()[0], 3), line.get_ydata()[0], line.get_markerfacecolor() == "none")

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +62,6 @@ def cell(result: Mapping[str, Any]) -> str:
     )
 
 
-def print_table(names: Sequence[str], table: Mapping[str, Sequence[str]]) -> None:
-    """Print a row for each strategy, under the columns' names, as Markdown."""
-    print(f"\n| strategy | {' | '.join(names)} |\n|{' --- |' * (1 + len(names))}")
-    for name, cells in table.items():
-        print(f"| {name} | {' | '.join(cells)} |")
-
-
 def main() -> int:
     """Print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -83,7 +76,9 @@ def main() -> int:
             for result in run(options, workers)["runs"]:
                 table.setdefault(label or result["strategy"], []).append(cell(result))
     names = [a if s > 0 else f"{a} × {s:g}" for a, s in attacks]
-    print_table(names, table)
+    print(f"\n| strategy | {' | '.join(names)} |\n|{' --- |' * (1 + len(names))}")
+    for name, cells in table.items():
+        print(f"| {name} | {' | '.join(cells)} |")
     print(f"\n{time.perf_counter() - started:.0f} s")
     return 0
 

@@ -153,12 +153,12 @@ def run_missing(
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.stem}.lock"), timeout=0)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout:
         raise RuntimeError(
             f"another process runs the experiment {path.stem} for {path}: wait for it, or stop it."
         ) from None
-    with lock:
+    with held:
         for one in missing:
             yield one
             state, code = state_of(one.config)

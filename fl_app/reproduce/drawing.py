@@ -10,7 +10,7 @@ import numpy as np
 
 from fl_app.reproduce.cells import Cell, current_cells
 from fl_app.reproduce.experiment import Experiment
-from fl_app.reproduce.measures import in_words, limits_of
+from fl_app.reproduce.measures import in_words, limits_of, tested_rounds
 from fl_app.reproduce.page import Place, measured_of
 
 if TYPE_CHECKING:  # the rest of the package does without matplotlib
@@ -100,7 +100,7 @@ def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) ->
             if len(group) > 1
         )
         for method, kept in cell["methods"].items():
-            tested = {int(n): one for n, one in kept["rounds"].items() if "accuracy" in one}
+            tested = tested_rounds(kept)
             tasks = {task for one in tested.values() for task in one.get("accuracy-per-task", {})}
             for task in sorted(tasks, key=int) if per_task else [""]:
                 curve = {

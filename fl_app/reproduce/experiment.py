@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ class Experiment:
     @staticmethod
     def config(given: Mapping[str, Any]) -> Config:
         """Return the configuration of a simulation, checked."""
-        return parse_config({**read_defaults(installed_app()), **given})
+        return parse_config({**_defaults(), **given})
 
     def methods(self) -> tuple[str, ...]:
         """Return what is compared, in order: strategies, then variants."""
@@ -197,6 +198,12 @@ class Experiment:
         ):
             for names, known in zip(named, (methods, self.rows, self.columns), strict=True):
                 _check_known(names, known, what)
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> dict[str, Any]:
+    """Return the defaults of all run-config keys, read once for the hundreds of simulations."""
+    return dict(read_defaults(installed_app()))
 
 
 def _check_known(names: Iterable[str], known: Collection[str], where: str) -> None:

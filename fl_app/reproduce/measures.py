@@ -44,7 +44,7 @@ def _bytes(kept: Kept, *parts: str) -> float:
     return float(total / 1e6 / _clients(kept))
 
 
-def _tested(kept: Kept) -> dict[int, Mapping[str, float]]:
+def tested_rounds(kept: Kept) -> dict[int, Mapping[str, Any]]:
     """Return the rounds in which accuracy was measured, ascending."""
     rounds = {int(number): one for number, one in kept["rounds"].items() if "accuracy" in one}
     return dict(sorted(rounds.items()))
@@ -55,7 +55,7 @@ def arrival(kept: Kept) -> tuple[float, float]:
 
     Those of a client on average, for finding clusters and for training. NaN if none was tested.
     """
-    tested = _tested(kept)
+    tested = tested_rounds(kept)
     if not tested:
         return math.nan, math.nan
     final = tested[max(tested)]["accuracy"]
@@ -70,11 +70,11 @@ def _clients(kept: Kept) -> int:
 
 def _gain(kept: Kept) -> float:
     """Return what the last third of the rounds added to the accuracy, in percentage points."""
-    tested = _tested(kept)
+    tested = tested_rounds(kept)
     before = [number for number in tested if 3 * number <= 2 * max(tested)]
     if not before:
         return math.nan
-    return 100 * (tested[max(tested)]["accuracy"] - tested[before[-1]]["accuracy"])
+    return 100 * float(tested[max(tested)]["accuracy"] - tested[before[-1]]["accuracy"])
 
 
 def _task(kept: Kept, task: int) -> float:

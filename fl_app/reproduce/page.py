@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.reproduce.cells import Cell, current_cells
+from fl_app.reproduce.cells import Cell, current_cells, wanted_cells
 from fl_app.reproduce.claims import Claim
 from fl_app.reproduce.experiment import Experiment
 from fl_app.reproduce.measures import in_words, measure, shown
@@ -70,13 +70,11 @@ def page(experiment: Experiment, cells: Sequence[Cell]) -> str:
 
 def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell]) -> list[str]:
     """Return what is missing, outdated, or failed."""
-    wanted = len(experiment.rows) * len(experiment.columns) * len(experiment.runs())
+    wanted = len(wanted_cells(experiment, experiment.seeds))
     seeds = max((int(cell["seed"]) for cell in current), default=-1) + 1
     said = []
-    if len(current) < wanted * seeds or seeds < experiment.seeds:
-        said.append(
-            f"Not finished: {len(current)} of {wanted * experiment.seeds} simulations so far."
-        )
+    if len(current) < len(wanted_cells(experiment, max(seeds, experiment.seeds))):
+        said.append(f"Not finished: {len(current)} of {wanted} simulations so far.")
     if others := len(cells) - len(current):
         said.append(f"{others} more were made by other options, and are not shown.")
     failed = sum(bool(kept.get("failures")) for c in current for kept in c["methods"].values())

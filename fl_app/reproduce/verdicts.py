@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fl_app.reproduce.cells import Cell, current_cells
+from fl_app.reproduce.cells import Cell, current_cells, wanted_cells
 from fl_app.reproduce.experiment import Experiment
-from fl_app.reproduce.page import hours, judge, measured_of
+from fl_app.reproduce.page import Measured, hours, judge, measured_of
 
 _OURS = "ours"
 """What stands for the paper of an experiment that no paper has."""
@@ -14,6 +14,10 @@ _OURS = "ours"
 
 def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
     """Return the page as Markdown, from all experiments and what has been run of each."""
+    shown = []
+    for one, cells in found:
+        current = current_cells(one, cells)
+        shown.append((one, current, measured_of(one, current)))
     papers = {claim.paper or one.paper for one, _ in found for claim in one.claims}
     lines = ["# What the papers claim, and what we found", ""]
     lines += [
@@ -26,24 +30,27 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
         title = "Beyond the papers" if paper == _OURS else paper
         lines += ["", f"## {title}", "", "| claim | verdict | cells | numbers |"]
         lines += ["| --- " * 4 + "|"]
-        for one, cells in found:
-            lines += _claims(one, cells, paper)
+        for one, current, measured in shown:
+            lines += _claims(one, current, measured, paper)
     lines += ["", "## What it takes", ""]
     lines += ["| experiment | what | simulations | seeds | hours |", "| --- " * 5 + "|"]
-    for one, cells in found:
-        current = current_cells(one, cells)
-        of = f"{len(current)} of {len(one.rows) * len(one.columns) * len(one.runs()) * one.seeds}"
+    for one, current, _ in shown:
+        of = f"{len(current)} of {len(wanted_cells(one, one.seeds))}"
         done = f"{of} | {len({cell['seed'] for cell in current})} | {hours(current):.1f}"
         needs = f" (needs {one.needs})" if one.needs else ""
         lines.append(f"| {_link(one, current)} | {one.title}{needs} | {done} |")
-    total = sum(hours(current_cells(one, cells)) for one, cells in found)
-    lines += ["", f"{total:.1f} hours in all, one simulation after the other; each page says on "]
-    lines[-1] += "how many cores."
+    total = sum(hours(current) for _, current, _ in shown)
+    lines += [
+        "",
+        f"{total:.1f} hours in all, one simulation after the other; each page says on how many "
+        "cores.",
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _claims(experiment: Experiment, cells: Sequence[Cell], paper: str) -> list[str]:
-    measured = measured_of(experiment, cells)
+def _claims(
+    experiment: Experiment, cells: Sequence[Cell], measured: Measured, paper: str
+) -> list[str]:
     lines = []
     for claim in experiment.claims:
         if (claim.paper or experiment.paper) != paper:

@@ -19,12 +19,18 @@ from numpy.typing import NDArray
 from clients.autoencoder import encode, fit, load_autoencoder
 from clients.client import Client, OpenClient
 from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
-from clients.privacy import noisy_eigenvectors, noisy_relevances
+from clients.privacy import noisy_eigenvalues, noisy_eigenvectors, noisy_relevances
 from clients.shift import data_shift, image_sketch
 from clients.signature import linear_signature, signature
-from clients.spectrum import CHOSEN_EIGENVECTORS, RELEVANCES, leading_spectrum
+from clients.spectrum import (
+    CHOSEN_EIGENVECTORS,
+    RELEVANCES,
+    leading_spectrum,
+    principal_angle_relevance,
+)
 from clients.training import as_pixels, evaluate, train
 from fl_core import protocol
+from fl_core.relevance import PRINCIPAL_ANGLE
 
 Kind = TypeVar("Kind", bound=np.generic)
 
@@ -76,14 +82,24 @@ def _eigenvectors(client: Client) -> RecordDict:
     count = protocol.setting(client.message, protocol.NUM_EIGENVECTORS)
     if _formula(client.message) == protocol.CLASS_ENERGY:
         return _labelled_eigenvectors(client, count)
-    own = leading_spectrum(client.features(), count)
+    features = client.features()
+    at_server = bool(protocol.setting(client.message, protocol.WITH_EIGENVALUES, 0))
+    # For the server they stand for the Gram matrix: there are no more than dimensions.
+    own = leading_spectrum(features, min(count, features.shape[1]) if at_server else count)
+    sigma, rng = client.sharing_noise()
+    shared = {protocol.EIGENVECTORS: Array(noisy_eigenvectors(own.eigenvectors, sigma, rng))}
+    if at_server:  # it compares, and will ask nothing more
+        shared[protocol.EIGENVALUES] = Array(noisy_eigenvalues(own.eigenvalues, sigma, rng))
+        return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
     # The Gram matrix waits on the client for the second query, which may reach another process, so
     # that features are computed once.
-    client.context.state[_STATE] = ArrayRecord(
-        {"gram": Array(own.gram), "eigenvalues": Array(own.eigenvalues)}
-    )
-    shared = noisy_eigenvectors(own.eigenvectors, *client.sharing_noise())
-    return RecordDict({protocol.ARRAYS: ArrayRecord({protocol.EIGENVECTORS: Array(shared)})})
+    kept = {
+        "gram": Array(own.gram),
+        "eigenvalues": Array(own.eigenvalues),
+        "eigenvectors": Array(own.eigenvectors),
+    }
+    client.context.state[_STATE] = ArrayRecord(kept)
+    return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
 
 
 def _labelled_eigenvectors(client: Client, count: int) -> RecordDict:
@@ -114,6 +130,8 @@ def _relevances(client: Client) -> RecordDict:
     everybodys = _split(client.message, joined)
     if formula == protocol.CLASS_ENERGY:
         scores = _labelled_relevances(client.message, own, everybodys)
+    elif formula == PRINCIPAL_ANGLE:
+        scores = principal_angle_relevance(own["eigenvectors"].numpy(), everybodys)
     elif formula in RELEVANCES:
         scores = RELEVANCES[formula](own["gram"].numpy(), own["eigenvalues"].numpy(), everybodys)
     else:

@@ -14,8 +14,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from clients.spectrum import leading_spectrum, relative_scores
+from clients.spectrum import leading_spectrum
 from fl_core.protocol import ALL_IMAGES, CLASS_EIGENVECTORS
+from fl_core.relevance import relative_scores
 
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]
@@ -91,7 +92,7 @@ def class_energy_relevance(
     """Return this client's relevance of every client's eigenvectors by the energy they miss.
 
     m_j = (1 − captured of all images) + w·(1 − captured of each class's images by eigenvectors of
-    that class), and scores as `clients.spectrum.relative_scores` makes them.
+    that class), and scores as `fl_core.relevance.relative_scores` makes them.
 
     Parameters
     ----------
@@ -124,4 +125,4 @@ def class_energy_relevance(
         missed.append(
             (1 - of_images / image_energy) + label_weight * (1 - of_classes / class_energy)
         )
-    return relative_scores(np.array(missed))
+    return [float(score) for score in relative_scores(np.array(missed))]

@@ -52,6 +52,24 @@ def noisy_eigenvectors(vectors: Float32, sigma: float, rng: np.random.Generator)
     return np.ascontiguousarray(left @ right, dtype=np.float32)
 
 
+def noisy_eigenvalues(
+    values: NDArray[np.float64], sigma: float, rng: np.random.Generator
+) -> Float32:
+    """Return eigenvalues with Gaussian noise of deviation σ·λ_1/√k on each, descending, above 0.
+
+    Parameters
+    ----------
+    values : NDArray[np.float64], shape (k,)
+        Descending.
+    sigma : float
+        At least 0. With 0 nothing is drawn.
+    """
+    if sigma:
+        noise = rng.standard_normal(len(values)) * (sigma * values[0] / np.sqrt(len(values)))
+        values = np.sort(np.maximum(values + noise, values[0] * 1e-6))[::-1]
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
 def noisy_relevances(
     scores: Sequence[float], sigma: float, rng: np.random.Generator
 ) -> list[float]:

@@ -16,6 +16,13 @@ from numpy.typing import NDArray
 
 from fl_core.options import COUNT, number, one_of, option, or_words
 from fl_core.protocol import CLASS_ENERGY
+from fl_core.relevance import (
+    MISSED_ENERGY,
+    PAPER,
+    PRINCIPAL_ANGLE,
+    eigenvalue_agreement,
+    relative_scores,
+)
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -23,14 +30,6 @@ Float64 = NDArray[np.float64]
 # From this client's Gram matrix (d, d) and eigenvalues (k,) and every client's eigenvectors
 # (d, k_j), its own among them, to one number in [0, 1] for each client.
 Relevance = Callable[[Float32, Float64, Sequence[Float32]], list[float]]
-
-# A missed energy below this is rounding: the largest miss of a client's own eigenvectors, which
-# miss nothing, was 5e-8 on real images, and the smallest of another client's 3e-4.
-_NOTHING_MISSED = 1e-6
-# A standard deviation of log m below this is rounding too; on real images it was 0.1 to 3.
-_NO_SPREAD = 1e-3
-# Beyond so many standard deviations a client counts as the farthest or the nearest there is.
-_FARTHEST = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,16 +139,14 @@ def relevance(gram: Float32, eigenvalues: Float64, eigenvectors: Sequence[Float3
     list of float
         r(i, j) in [0, 1], one for each j.
     """
-    widths = [vectors.shape[1] for vectors in eigenvectors]
+    widths = np.array([vectors.shape[1] for vectors in eigenvectors])
     estimated = np.linalg.norm(gram @ np.concatenate(eigenvectors, axis=1), axis=0)
-    scores = []
-    for lambda_hat in np.split(estimated.astype(np.float64), np.cumsum(widths)[:-1]):
-        shared = min(len(lambda_hat), len(eigenvalues))
-        own, other = eigenvalues[:shared], lambda_hat[:shared]
-        ratios = np.minimum(own, other) / np.maximum(own, other)
-        with np.errstate(divide="ignore"):  # log 0 = −∞ is right: no variance, no relevance
-            scores.append(float(np.exp(np.log(ratios).mean())))
-    return scores
+    shared = np.minimum(widths, len(eigenvalues))
+    # One row for each client: its estimates, up to as many as this one has eigenvalues.
+    rows = np.zeros((len(widths), len(eigenvalues)))
+    for row, lambda_hat in zip(rows, np.split(estimated, np.cumsum(widths)[:-1]), strict=True):
+        row[: len(lambda_hat)] = lambda_hat[: len(row)]
+    return [float(score) for score in eigenvalue_agreement(eigenvalues, rows, shared)]
 
 
 def missed_energy_relevance(
@@ -182,18 +179,8 @@ def missed_energy_relevance(
     list of float
         r(i, j) in [0, 1], one for each j.
     """
-    return relative_scores(1 - captured_energy(gram, eigenvalues, eigenvectors))
-
-
-def relative_scores(missed: Float64) -> list[float]:
-    """Return r_j = 1/2 + z_j/6, cut to [0, 1], of missed energies m_j: see the above."""
-    others = missed > _NOTHING_MISSED
-    scores = np.ones(len(missed))
-    if others.any():
-        logs = np.log(missed[others])
-        spread = max(float(logs.std()), _NO_SPREAD)
-        scores[others] = np.clip(0.5 + (logs.mean() - logs) / (2 * _FARTHEST * spread), 0, 1)
-    return [float(score) for score in scores]
+    missed = 1 - captured_energy(gram, eigenvalues, eigenvectors)
+    return [float(score) for score in relative_scores(missed)]
 
 
 def captured_energy(
@@ -213,13 +200,35 @@ def captured_energy(
     return captured
 
 
+def principal_angle_relevance(own: Float32, eigenvectors: Sequence[Float32]) -> list[float]:
+    """Return 1 − θ_j/(π/2), θ_j the smallest angle between two clients' spans.
+
+    S. Vahidian et al., "Efficient Distribution Similarity Identification in Clustered Federated
+    Learning via Principal Angles between Client Data Subspaces", AAAI 2023 (PACFL), equation 3.
+
+    Parameters
+    ----------
+    own : NDArray[np.float32], shape (d, k)
+        This client's eigenvectors.
+    eigenvectors : sequence of NDArray[np.float32], shapes (d, k_j)
+        Of each client j; orthonormal.
+
+    Returns
+    -------
+    list of float
+        r(i, j) in [0, 1], one for each j.
+    """
+    cosines = [np.linalg.svd(own.T @ other, compute_uv=False)[0] for other in eigenvectors]
+    return [float(1 - np.arccos(min(1.0, cosine)) / (np.pi / 2)) for cosine in cosines]
+
+
 RELEVANCES: Mapping[str, Relevance] = {
-    "paper": relevance,
-    "missed-energy": missed_energy_relevance,
+    PAPER: relevance,
+    MISSED_ENERGY: missed_energy_relevance,
 }
 
 # How many eigenvectors each is best with on the images and features of docs/relevance.md.
-USUAL_EIGENVECTORS: Mapping[str, int] = {"paper": 20, "missed-energy": 5}
+USUAL_EIGENVECTORS: Mapping[str, int] = {PAPER: 20, MISSED_ENERGY: 5, PRINCIPAL_ANGLE: 5}
 # And that which sees labels: so many of all images.
 CHOSEN_EIGENVECTORS: Mapping[str, int] = {**USUAL_EIGENVECTORS, CLASS_ENERGY: 5}
 AUTO = "auto"
@@ -240,8 +249,8 @@ class SpectrumSettings:
     relevance: str = option(
         "paper",
         one_of(CHOSEN_EIGENVECTORS),
-        "the paper's; `missed-energy`, which is right in harder cases; `class-energy`, which sees "
-        "labels, too: docs/relevance.md",
+        "the paper's; `missed-energy`, which is right in harder cases; `principal-angle`: PACFL's; "
+        "`class-energy`, which sees labels, too: docs/relevance.md",
     )
     label_weight: float = option(
         0.3,

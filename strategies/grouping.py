@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.hierarchy import DisjointSet, linkage
 from scipy.spatial.distance import squareform
 
@@ -47,24 +47,26 @@ def canonical_labels(labels: Sequence[int] | NDArray[np.int64]) -> NDArray[np.in
     return np.array([names.setdefault(int(c), len(names)) for c in labels], dtype=np.int64)
 
 
-def average_relevance(relevances: Float64) -> Float64:
+def average_relevance(relevances: NDArray[np.floating]) -> Float64:
     """Return R = (r + rᵀ)/2, shape (K, K) (RCC-PFL, equation 5)."""
-    return (relevances + relevances.T) / 2
+    return np.asarray((relevances + relevances.T) / 2, np.float64)
 
 
-def closest_cluster(scores: Float64, clusters: Sequence[int]) -> int:
-    """Return the cluster whose clients score highest on average; of equals, the first.
+def closest_clusters(scores: NDArray[np.floating], clusters: ArrayLike) -> NDArray[np.int64]:
+    """Return, for each newcomer, the cluster whose clients score highest on average.
+
+    Of equals, the first.
 
     Parameters
     ----------
-    scores : NDArray[np.float64], shape (K,)
-        How near a newcomer is to each client: higher is nearer.
-    clusters : sequence of K int
+    scores : NDArray, shape (n, K)
+        How near each newcomer is to each client: higher is nearer.
+    clusters : array_like of int, shape (K,)
         The clusters of these clients.
     """
-    members = np.asarray(clusters)
-    means = {cluster: float(scores[members == cluster].mean()) for cluster in sorted(set(clusters))}
-    return max(means, key=means.__getitem__)
+    numbers, members = np.unique(clusters, return_inverse=True)
+    shares = np.eye(len(numbers))[members] / np.bincount(members)
+    return np.asarray(numbers[(scores @ shares).argmax(axis=1)], np.int64)
 
 
 def agglomerate(

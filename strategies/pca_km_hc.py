@@ -19,7 +19,7 @@ from fl_core.options import COUNT, one_of, option
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.flt import SignatureClustering, ask_signatures
-from strategies.grouping import NumClusters, agglomerate_distances, closest_cluster
+from strategies.grouping import NumClusters, agglomerate_distances, closest_clusters
 from strategies.rounds import Clusters
 from strategies.signatures import closest_distances
 from strategies.spectral import SpectralClustering
@@ -84,10 +84,7 @@ class LinearSignatureClustering(Clustering):
         rows = [own.astype(float) for own in (*known.values(), *fresh.values())]
         distances = closest_distances(rows)[len(known) :, : len(known)]
         members = [clusters.of_client[client] for client in known]
-        placed = {
-            client: closest_cluster(-row, members)
-            for client, row in zip(fresh, distances, strict=True)
-        }
+        placed = dict(zip(fresh, closest_clusters(-distances, members).tolist(), strict=True))
         self._signatures = {**known, **fresh}
         return clusters.with_clients(placed)
 

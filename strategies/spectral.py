@@ -6,6 +6,7 @@ Learning", 2025, https://arxiv.org/abs/2503.19886; for MT-HFL, see `mt_hfl`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +16,8 @@ from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
-from fl_core.options import one_of, option
+from fl_core.options import COUNT, one_of, option, or_words
+from fl_core.relevance import PRINCIPAL_ANGLE
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import (
@@ -23,12 +25,24 @@ from strategies.grouping import (
     NumClusters,
     agglomerate,
     average_relevance,
-    closest_cluster,
+    canonical_labels,
+    closest_clusters,
 )
+from strategies.relevance import Spectra, relevances
 from strategies.rounds import Clusters
 
 Eigenvectors = NDArray[np.float32]
 """Shape (d, at most k)."""
+Float64 = NDArray[np.float64]
+
+AT_CLIENTS, AT_SERVER = "clients", "server"
+AUTO = "auto"
+RANK = 20
+"""How many eigenpairs stand for a client's Gram matrix at the server."""
+MOST_EXACT, LANDMARKS = 10_000, 2_000
+_LANDMARKS_STREAM = 0x1A9D
+
+logger = logging.getLogger(__name__)
 
 _DIMENSIONS = "its features have {} dimensions"
 
@@ -48,6 +62,13 @@ class SpectralClustering(Clustering):
         (`clients.spectrum.CHOSEN_EIGENVECTORS`).
     label_weight : float
         For "class-energy": see `clients.labelled_spectrum`.
+    relevance_at : str
+        "clients": each compares itself with everybody, as in the paper; "server": each also sends
+        its eigenvalues, and nothing is sent to it (`strategies.relevance`).
+    landmarks : int or "auto"
+        At the server: if there are more clients, so many of them are grouped by their relevance to
+        each other, and the others join those that are most relevant to them. "auto": `LANDMARKS`,
+        if there are more than `MOST_EXACT`.
     dimension : int, optional
         d, the length of an eigenvector; by default, the most common among those that come.
     """
@@ -64,9 +85,22 @@ class SpectralClustering(Clustering):
     )
     relevance: str = "paper"
     label_weight: float = 0.3
+    relevance_at: str = option(
+        AT_CLIENTS,
+        one_of((AT_CLIENTS, AT_SERVER)),
+        "where clients are compared; `server`: clients send their eigenvalues, too, and receive "
+        "nothing: docs/privacy.md, docs/scale.md",
+    )
+    landmarks: int | str = option(
+        AUTO,
+        or_words(COUNT, AUTO),
+        "`relevance-at=server`: if there are more clients, group so many, and let the others join "
+        f"them; `{AUTO}`: {LANDMARKS:,} if there are more than {MOST_EXACT:,}",
+    )
     dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = learnt(dict)
     _classes: dict[int, list[int]] = learnt(dict)  # of the columns of `_spectra`, with class-energy
+    _values: dict[int, Float64] = learnt(dict)  # eigenvalues, if the server compares
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
@@ -74,15 +108,51 @@ class SpectralClustering(Clustering):
         dimensions = {client: array.shape[0] for client, array in asked.items()}
         alike = conversation.keep_common_size(protocol.SPECTRUM, dimensions, _DIMENSIONS)
         spectra = {client: asked[client] for client in alike}
+        if self.relevance_at == AT_SERVER:
+            self._spectra = spectra
+            return self._compare(conversation)
         answers = self._ask_relevances(conversation, spectra, None)
         self._spectra = {client: spectra[client] for client in answers}
         # A client that fails now leaves its column behind.
         columns = [i for i, client in enumerate(spectra) if client in answers]
-        relevances = np.array(list(answers.values()), np.float64)[:, columns]
-        similarity = average_relevance(relevances)
+        scores = np.array(list(answers.values()), np.float64)[:, columns]
+        similarity = average_relevance(scores)
         grouping = agglomerate(similarity, self.num_clusters, self.linkage)
         found = dict(zip(answers, grouping.labels.tolist(), strict=True))
         return Clusters(found, similarity=similarity, merges=grouping.merges)
+
+    def _compare(self, conversation: Conversation) -> Clusters:
+        """Group clients, or landmarks among them, by what the server works out."""
+        clients = np.array(list(self._spectra))
+        most = LANDMARKS if self.landmarks == AUTO else int(self.landmarks)
+        exact = MOST_EXACT if self.landmarks == AUTO else most
+        everybody = self._eigenpairs(self._spectra)
+        chosen = np.arange(len(clients))
+        if len(clients) > exact:
+            entropy = [int(str(conversation.config.get(protocol.SEED, 0))), _LANDMARKS_STREAM]
+            rng = np.random.default_rng(entropy)
+            chosen = np.sort(rng.choice(len(clients), most, replace=False))
+            logger.info(
+                "%d clients are more than are compared with each other (%d): %d landmarks are, "
+                "and each other client joins the cluster that is most relevant to it",
+                *(len(clients), exact, most),
+            )
+        landmarks = everybody[chosen]
+        k = self.num_eigenvectors
+        similarity = average_relevance(relevances(self.relevance, landmarks, landmarks, k))
+        grouping = agglomerate(similarity, self.num_clusters, self.linkage)
+        of_client = dict(zip(clients[chosen].tolist(), grouping.labels.tolist(), strict=True))
+        compared = tuple(of_client)
+        if others := np.setdiff1d(np.arange(len(clients)), chosen).tolist():
+            scores = relevances(self.relevance, everybody[np.array(others)], landmarks, k)
+            joined = closest_clusters(scores, grouping.labels)
+            of_client |= dict(zip(clients[others].tolist(), joined.tolist(), strict=True))
+        labels = canonical_labels([of_client[client] for client in clients.tolist()])
+        found = dict(zip(clients.tolist(), labels.tolist(), strict=True))
+        return Clusters(found, similarity=similarity, merges=grouping.merges, compared=compared)
+
+    def _eigenpairs(self, spectra: Mapping[int, Eigenvectors]) -> Spectra:
+        return Spectra.of(list(spectra.values()), [self._values[client] for client in spectra])
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
@@ -94,13 +164,21 @@ class SpectralClustering(Clustering):
         known = self._spectra
         dimension = next(iter(known.values())).shape[0]
         fresh = self._ask_spectra(conversation, newcomers, dimension)
-        answers = self._ask_relevances(conversation, known, fresh)
+        if not fresh:
+            return clusters
+        if self.relevance_at == AT_SERVER:
+            others, k = self._eigenpairs(known), self.num_eigenvectors
+            scores = relevances(self.relevance, self._eigenpairs(fresh), others, k)
+            answered = list(fresh)
+        else:
+            answers = self._ask_relevances(conversation, known, fresh)
+            scores, answered = np.array(list(answers.values())), list(answers)
+        if not answered:
+            return clusters
         members = [clusters.of_client[client] for client in known]
-        placed = {
-            client: closest_cluster(np.array(scores), members) for client, scores in answers.items()
-        }
-        self._spectra = {**known, **{client: fresh[client] for client in answers}}
-        return clusters.with_clients(placed)
+        joined = closest_clusters(scores, members)
+        self._spectra = {**known, **{client: fresh[client] for client in answered}}
+        return clusters.with_clients(dict(zip(answered, joined.tolist(), strict=True)))
 
     @property
     def _sees_labels(self) -> bool:
@@ -109,16 +187,30 @@ class SpectralClustering(Clustering):
     def _ask_spectra(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
     ) -> dict[int, Eigenvectors]:
-        k = self.num_eigenvectors
+        k, at_server = self.num_eigenvectors, self.relevance_at == AT_SERVER
+        if at_server and self.relevance != PRINCIPAL_ANGLE:
+            k = max(k, RANK)  # what stands for a Gram matrix
         options: dict[str, ConfigRecordValues] = {protocol.NUM_EIGENVECTORS: k}
+        if at_server:
+            options[protocol.WITH_EIGENVALUES] = 1
         if self._sees_labels:
             options[protocol.RELEVANCE_FORMULA] = self.relevance
         answers = conversation.ask(
             protocol.SPECTRUM,
             options=options,
-            check=lambda content: _wrong_eigenvectors(content, k, dimension, self._sees_labels),
+            check=lambda content: (
+                _wrong_eigenvectors(content, k, dimension, self._sees_labels)
+                or (_wrong_eigenvalues(content) if at_server else None)
+            ),
             clients=clients,
         )
+        if at_server:
+            self._values |= {
+                client: content.array_records[protocol.ARRAYS][protocol.EIGENVALUES]
+                .numpy()
+                .astype(np.float64)
+                for client, content in answers.items()
+            }
         if self._sees_labels:
             self._classes |= {client: _classes(content) for client, content in answers.items()}
         return {
@@ -170,6 +262,19 @@ def _wrong_eigenvectors(
     if dimension is not None and len(vectors) != dimension:
         return f"{_DIMENSIONS.format(len(vectors))}, the others' {dimension}"
     return _wrong_basis(vectors, _classes(content) if sees_labels else [0] * vectors.shape[1])
+
+
+def _wrong_eigenvalues(content: RecordDict) -> str | None:
+    """Say what is wrong with a client's eigenvalues, if anything is."""
+    record = content.array_records[protocol.ARRAYS]
+    if protocol.EIGENVALUES not in record:
+        return "its answer holds no eigenvalues"
+    values, count = record[protocol.EIGENVALUES].numpy(), record[protocol.EIGENVECTORS].shape[1]
+    if values.shape != (count,) or values.dtype.kind != "f":
+        return f"its eigenvalues have shape {values.shape}, not ({count},)"
+    if not np.isfinite(values).all() or not (values > 0).all() or (np.diff(values) > 0).any():
+        return "its eigenvalues are not positive and descending"
+    return None
 
 
 def _wrong_basis(vectors: Eigenvectors, classes: list[int]) -> str | None:

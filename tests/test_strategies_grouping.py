@@ -13,7 +13,7 @@ from strategies.grouping import (
     best_silhouette,
     canonical_labels,
     choose_num_clusters,
-    closest_cluster,
+    closest_clusters,
     cut_dendrogram,
 )
 
@@ -182,7 +182,8 @@ def test_the_matrix_is_left_as_it_was():
 
 
 def test_by_hand_the_closest_cluster_is_the_best_on_average_and_of_equal_ones_the_first():
-    # Cluster 2: (0.9 + 0.1)/2 = 0.5, cluster 4: 0.5, cluster 7: 0.4.
-    assert closest_cluster(np.array([0.5, 0.9, 0.1, 0.4]), [4, 2, 2, 7]) == 2
+    # Cluster 2: (0.9 + 0.1)/2 = 0.5, cluster 4: 0.5, cluster 7: 0.4; then 4 is the best alone.
+    scores = np.array([[0.5, 0.9, 0.1, 0.4], [0.6, 0.9, 0.1, 0.4]])
+    assert closest_clusters(scores, [4, 2, 2, 7]).tolist() == [2, 4]
     # Distances count negative: −3 is nearer than −(1 + 6)/2.
-    assert closest_cluster(-np.array([1.0, 3.0, 6.0]), [0, 1, 0]) == 1
+    assert closest_clusters(-np.array([[1.0, 3.0, 6.0]]), [0, 1, 0]).tolist() == [1]

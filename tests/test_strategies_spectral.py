@@ -4,16 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from flwr.clientapp import ClientApp
 
-from clients.client import Client
-from clients.handlers import answer_queries
 from fl_core import protocol
 from strategies import RccPfl, SpectralClustering
-from strategies.conversation import Conversation
-from strategies.roster import Roster
 from tests.local_grid import LocalGrid, Visits
+from tests.same_images import conversation
 from tests.toy_app import TASKS, fail, run, toy_app, with_arrays, with_metrics
 
 
@@ -40,29 +35,6 @@ def test_newcomers_are_compared_with_those_that_answered_to_the_end():
     run(strategy, grid)
     assert strategy.clusters.of_client[6] == strategy.clusters.of_client[3]
     assert list(strategy.failures) == [4]
-
-
-class SameImages(Client):
-    """Clients 0, 2, 4, … call the two kinds of images 0 and 1, the others 1 and 0."""
-
-    def _kinds(self):
-        return np.random.default_rng(self.index).permutation(np.arange(20 + self.index) % 2)
-
-    def features(self):
-        kinds = self._kinds()
-        rng = np.random.default_rng([self.index, 1])
-        rows = np.where(kinds[:, None], (3.0, 1.0, 0, 0), (0, 0, 1.0, 3.0))
-        return (rows + 0.2 * rng.normal(size=rows.shape)).astype(np.float32)
-
-    def training_data(self):
-        return torch.empty(0), torch.from_numpy((self._kinds() + self.index) % 2)
-
-
-def conversation(clients, order=list):
-    app = ClientApp()
-    answer_queries(app, SameImages)
-    nodes = {client: LocalGrid.node_of(client) for client in range(clients)}
-    return Conversation(LocalGrid(app, clients, order=order), {protocol.SEED: 1}, 1, Roster(nodes))
 
 
 def test_class_energy_finds_and_places_those_who_give_the_same_images_other_names():

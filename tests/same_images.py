@@ -1,0 +1,35 @@
+"""Clients with the same images under different labels, and a server that asks them."""
+
+import numpy as np
+import torch
+from flwr.clientapp import ClientApp
+
+from clients.client import Client
+from clients.handlers import answer_queries
+from fl_core import protocol
+from strategies.conversation import Conversation
+from strategies.roster import Roster
+from tests.local_grid import LocalGrid
+
+
+class SameImages(Client):
+    """Clients 0, 2, 4, … call the two kinds of images 0 and 1, the others 1 and 0."""
+
+    def _kinds(self):
+        return np.random.default_rng(self.index).permutation(np.arange(20 + self.index) % 2)
+
+    def features(self):
+        kinds = self._kinds()
+        rng = np.random.default_rng([self.index, 1])
+        rows = np.where(kinds[:, None], (3.0, 1.0, 0, 0), (0, 0, 1.0, 3.0))
+        return (rows + 0.2 * rng.normal(size=rows.shape)).astype(np.float32)
+
+    def training_data(self):
+        return torch.empty(0), torch.from_numpy((self._kinds() + self.index) % 2)
+
+
+def conversation(clients, order=list):
+    app = ClientApp()
+    answer_queries(app, SameImages)
+    nodes = {client: LocalGrid.node_of(client) for client in range(clients)}
+    return Conversation(LocalGrid(app, clients, order=order), {protocol.SEED: 1}, 1, Roster(nodes))

@@ -1,0 +1,160 @@
+"""Grouping 1,000 to 100,000 clients at the server: `python -m benchmarks.many_clients`.
+
+Each client has a few images of its task, drawn with replacement from a data set's training images,
+and a share of others; its eigenpairs are computed here as it would compute them. Seconds and the
+peak of memory are those of the server's part alone: from everybody's eigenpairs to clusters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+from benchmarks.relevance_search import all_features
+from fl_core import protocol
+from fl_core.datasets import load_dataset
+from fl_core.files import replacing
+from fl_core.partition import default_tasks
+from strategies.conversation import Conversation
+from strategies.spectral import RANK, SpectralClustering
+
+IMAGES = 60
+MINORITY = 0.05
+_BATCH = 500
+
+
+class PeakMemory:
+    """The largest resident size of this process while the block runs, above that before, in bytes.
+
+    Read every twentieth of a second: numpy's arrays are seen, whatever allocates them.
+    """
+
+    def __enter__(self) -> PeakMemory:
+        self._process = psutil.Process()
+        self._before = self.bytes = self._process.memory_info().rss
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.05):
+            self.bytes = max(self.bytes, self._process.memory_info().rss)
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self.bytes -= self._before
+
+
+def clients_of(
+    rows: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    tasks: Sequence[Sequence[int]],
+    count: int,
+    seed: int,
+) -> tuple[dict[int, NDArray[np.float32]], dict[int, NDArray[np.float64]], NDArray[np.int64]]:
+    """Return everybody's eigenvectors, (d, k) each, eigenvalues, (k,), and tasks, (K,)."""
+    rng = np.random.default_rng(seed)
+    truth = rng.permutation(np.arange(count) % len(tasks))
+    own = [np.flatnonzero(np.isin(labels, task)) for task in tasks]
+    others = round(MINORITY * IMAGES)
+    vectors, values = {}, {}
+    for start in range(0, count, _BATCH):
+        chosen = np.array(
+            [
+                np.concatenate(
+                    [
+                        rng.choice(own[task], IMAGES - others),
+                        rng.integers(len(rows), size=others),
+                    ]
+                )
+                for task in truth[start : start + _BATCH]
+            ]
+        )
+        images = rows[chosen]
+        # The eigenpairs of XᵀX/n from those of XXᵀ/n, which is smaller.
+        small = np.einsum("cid,cjd->cij", images, images, dtype=np.float64) / IMAGES
+        found, directions = np.linalg.eigh(small)
+        found, directions = found[:, : -RANK - 1 : -1], directions[:, :, : -RANK - 1 : -1]
+        columns = np.einsum("cid,cik->cdk", images, directions)
+        columns /= np.sqrt(IMAGES * found)[:, None]
+        for place, (column, value) in enumerate(zip(columns, found, strict=True), start):
+            vectors[place], values[place] = column.astype(np.float32), value
+    return vectors, values, truth
+
+
+def measure(
+    spectra: tuple[dict[int, NDArray[np.float32]], dict[int, NDArray[np.float64]]],
+    truth: NDArray[np.int64],
+    relevance: str,
+    landmarks: int | str,
+    seed: int,
+) -> dict[str, Any]:
+    """Group the clients and return what it took and how right it was."""
+    clustering = SpectralClustering(
+        int(truth.max()) + 1,
+        RANK if relevance == "paper" else 5,
+        relevance=relevance,
+        relevance_at="server",
+        landmarks=landmarks,
+    )
+    clustering._spectra, clustering._values = spectra
+    conversation = Conversation(None, {protocol.SEED: seed}, 1)  # type: ignore[arg-type]
+    started = time.perf_counter()
+    with PeakMemory() as memory:
+        found = clustering._compare(conversation)
+    return {
+        "clients": len(truth),
+        "relevance": relevance,
+        "compared": len(found.compared),
+        "seconds": round(time.perf_counter() - started, 2),
+        "gigabytes": round(memory.bytes / 1e9, 2),
+        "ari": round(adjusted_rand_score(truth, list(found.of_client.values())), 4),
+    }
+
+
+def main() -> int:
+    """Print a line for each measurement, and write all of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1_000, 10_000])
+    parser.add_argument("--landmarks", nargs="+", default=["auto"], help="numbers, or auto")
+    parser.add_argument("--relevance", nargs="+", default=["missed-energy"])
+    parser.add_argument("--dataset", default="mnist")
+    parser.add_argument("--num-tasks", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    dataset = load_dataset(options.dataset)
+    rows = all_features(dataset, "hog")
+    labels = dataset.train_labels.numpy()
+    tasks = default_tasks(options.dataset, options.num_tasks, dataset.num_classes)
+    done = []
+    for count in options.clients:
+        for seed in range(options.seeds):
+            vectors, values, truth = clients_of(rows, labels, tasks, count, seed)
+            for relevance in options.relevance:
+                for words in options.landmarks:
+                    landmarks = words if words == "auto" else int(words)
+                    row = measure((vectors, values), truth, relevance, landmarks, seed)
+                    done.append({"dataset": options.dataset, "seed": seed, **row})
+                    print(json.dumps(done[-1]), flush=True)
+    if options.output:
+        with replacing(options.output) as path:
+            path.write_text(json.dumps({"rows": done}, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

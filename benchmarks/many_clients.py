@@ -21,7 +21,7 @@ import psutil
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.relevance_search import all_features
+from benchmarks.clustering_grid import all_features
 from fl_core import protocol
 from fl_core.datasets import load_dataset
 from fl_core.files import replacing

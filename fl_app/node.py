@@ -25,7 +25,7 @@ from fl_app.config import Config, parse_config
 from fl_core import protocol
 from fl_core.datasets import Dataset, cache_dir
 from fl_core.federation import simulate_federation
-from fl_core.models import build_model
+from fl_core.models import empty_model
 from fl_core.own_images import Agreement
 
 _NOISE_STREAM = 0x5EC2E7
@@ -81,8 +81,8 @@ class Node(Client, ABC):
         return _feature_map(self.config.features, self.config.feature_weights)(images).numpy()
 
     def model(self) -> nn.Module:
-        """Return the configured model."""
-        return build_model(self.config.model, self.kind.image_shape, self.kind.num_classes, seed=0)
+        """Return the configured model, whose weights are still to be loaded."""
+        return empty_model(self.config.model, self.kind.image_shape, self.kind.num_classes)
 
     def training_settings(self) -> TrainingSettings:
         """Return the configured ones."""

@@ -35,9 +35,11 @@ from fl_core.options import (
     or_words,
     refusal,
 )
+from fl_core.protocol import CLASS_ENERGY
 from fl_core.synthetic import SYNTHETIC
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 from strategies.grouping import COUNT_RULES
+from strategies.spectral import AT_CLIENTS, AT_SERVER
 
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
@@ -258,6 +260,10 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
                 f"at most num-server-rounds, which is {values['num_server_rounds']}",
             )
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
+    if (values["relevance"], of_strategies["relevance-at"]) == (CLASS_ENERGY, AT_SERVER):
+        raise refusal(
+            "relevance-at", AT_SERVER, f"{AT_CLIENTS} with {CLASS_ENERGY}, which needs their labels"
+        )
     rounds, warm_up = values["num_server_rounds"], of_strategies["warm-up-rounds"]
     if warm_up >= rounds:
         raise refusal("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")

@@ -251,23 +251,24 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         _check_for_noise(values["strategy"])
     if values["dataset"] == OWN_IMAGES:
         _check_for_devices(values)
-    for what in ("newcomer", "drift"):
-        count = values["newcomers" if what == "newcomer" else "drift_clients"]
-        if count and values[f"{what}_round"] > values["num_server_rounds"]:
-            raise refusal(
-                f"{what}-round",
-                values[f"{what}_round"],
-                f"at most num-server-rounds, which is {values['num_server_rounds']}",
-            )
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
+    _check_rounds(values, of_strategies["warm-up-rounds"])
     if (values["relevance"], of_strategies["relevance-at"]) == (CLASS_ENERGY, AT_SERVER):
         raise refusal(
             "relevance-at", AT_SERVER, f"{AT_CLIENTS} with {CLASS_ENERGY}, which needs their labels"
         )
-    rounds, warm_up = values["num_server_rounds"], of_strategies["warm-up-rounds"]
+    return Config(**values, of_strategies=of_strategies)
+
+
+def _check_rounds(values: Mapping[str, Any], warm_up: int) -> None:
+    """Check that what happens in a round does so before the last one."""
+    rounds = values["num_server_rounds"]
+    for what, count in (("newcomer", values["newcomers"]), ("drift", values["drift_clients"])):
+        if count and values[f"{what}_round"] > rounds:
+            allowed = f"at most num-server-rounds, which is {rounds}"
+            raise refusal(f"{what}-round", values[f"{what}_round"], allowed)
     if warm_up >= rounds:
         raise refusal("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
-    return Config(**values, of_strategies=of_strategies)
 
 
 def _check_for_noise(strategies: Sequence[str]) -> None:

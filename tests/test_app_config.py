@@ -57,6 +57,10 @@ def test_a_pair_is_named_as_a_strategy_or_runs_beside_them(keys, expected):
         ({"strategy": "own+mean,own+mean"}, "without repetition"),
         ({"newcomers": 1, "newcomer_round": 11}, "newcomer-round is 11, .* which is 10"),
         ({"drift_clients": 2, "num_server_rounds": 4}, "drift-round is 5, .* which is 4"),
+        (
+            {"relevance": "class-energy", "relevance_at": "server"},
+            'relevance-at is "server", but it must be clients with class-energy',
+        ),
         ({"dataset": "own", "client_test": "own"}, "client-test is own, .* simulations only"),
     ],
 )

@@ -20,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from clients.autoencoder import encode, pretrained_autoencoder
+from clients.autoencoder import encode
+from clients.pretraining import pretrained_autoencoder
 from clients.signature import signature
 from fl_core.datasets import Dataset
 from fl_core.federation import FederationSettings, simulate_federation

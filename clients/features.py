@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from clients.encoders import ENCODERS, load_encoder
@@ -35,8 +36,8 @@ class FeatureSettings:
 
 
 FeatureMap = Callable[[Tensor], Tensor]
-"""From images, uint8 (n, C, H, W), C 1 or 3, to features, float32 (n, d), on the CPU: each row a
-function of its image alone."""
+"""From images, uint8 (n, C, H, W), C 1 or 3, to features, float32 (n, d), both on the CPU: each row
+a function of its image alone."""
 
 
 def feature_dimension(name: str, image_shape: tuple[int, int, int]) -> int:
@@ -55,7 +56,11 @@ def feature_dimension(name: str, image_shape: tuple[int, int, int]) -> int:
 
 
 def feature_map(
-    name: str, *, weights: Path | None = None, cache_dir: Path | None = None
+    name: str,
+    *,
+    weights: Path | None = None,
+    cache_dir: Path | None = None,
+    device: torch.device | None = None,
 ) -> FeatureMap:
     """Return the feature map of that name, with its weights loaded and checked.
 
@@ -72,6 +77,8 @@ def feature_map(
     cache_dir : Path, optional
         Where the encoders remember their features on disk (`clients.feature_cache`); by default
         they do not. The other maps never do.
+    device : torch.device, optional
+        Where the encoders compute, by default the CPU. The other maps always use the CPU.
 
     Raises
     ------
@@ -84,7 +91,7 @@ def feature_map(
     """
     _check_name(name)
     if name in ENCODERS:
-        return load_encoder(ENCODERS[name], weights, cache_dir)
+        return load_encoder(ENCODERS[name], weights, cache_dir, device or torch.device("cpu"))
     if weights is not None:
         raise ValueError(
             f'feature-weights is {weights}, but features="{name}" has no weights: leave '

@@ -103,7 +103,7 @@ def _eigenvectors(client: Client) -> RecordDict:
 
 
 def _labelled_eigenvectors(client: Client, count: int) -> RecordDict:
-    features, labels = client.features(), client.training_data()[1].numpy()
+    features, labels = client.features(), client.training_data()[1].cpu().numpy()
     own = labelled_spectrum(features, labels, count)
     energies = np.array([own.image_energy, own.class_energy])
     kept = {"features": features, "labels": labels, "energies": energies}
@@ -186,7 +186,7 @@ def _signature(client: Client) -> RecordDict:
     answer = RecordDict()
     if protocol.ARRAYS in message.content:
         weights = message.content.array_records[protocol.ARRAYS].to_torch_state_dict()
-        autoencoder = load_autoencoder(weights, images.shape[1])
+        autoencoder = load_autoencoder(weights, images.shape[1]).to(images.device)
         epochs = protocol.setting(message, protocol.FINE_TUNE_EPOCHS, 0)
         if epochs:
             fit(autoencoder, images, epochs, torch.Generator().manual_seed(seed))
@@ -194,7 +194,7 @@ def _signature(client: Client) -> RecordDict:
         sketch = image_sketch(images).tolist()
         answer[protocol.METRICS] = MetricRecord({protocol.IMAGE_SKETCH: sketch})
     else:
-        pixels = as_pixels(images).flatten(1).numpy()
+        pixels = as_pixels(images).flatten(1).cpu().numpy()
         components = protocol.setting(message, protocol.NUM_COMPONENTS)
         mapped = bool(protocol.setting(message, protocol.MAPPED_CENTROIDS, 0))
         centroids = linear_signature(pixels, count, components, seed, mapped=mapped)

@@ -35,7 +35,7 @@ def image_sketch(images: torch.Tensor) -> Float64:
         projection that is the same for all, which keeps distances between means (Johnson and
         Lindenstrauss).
     """
-    flat = images.flatten(1).numpy()
+    flat = images.flatten(1).cpu().numpy()
     count, total = len(flat), flat.sum(axis=0, dtype=np.int64)
     squares = np.einsum("np,np->p", flat, flat, dtype=np.int64)
     # In whole numbers, so that images that are all the same have a variance of exactly 0.

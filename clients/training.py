@@ -80,10 +80,11 @@ def train(
     model : nn.Module
         Takes pixels in [0, 1] and returns one logit per class.
     images : torch.Tensor, uint8, shape (n, C, H, W)
+        On the model's device, as the labels.
     labels : torch.Tensor, int64, shape (n,)
         Labels as the client knows them.
     generator : torch.Generator
-        Draws the order of the images in each epoch.
+        Draws the order of the images in each epoch, on the CPU.
 
     Returns
     -------
@@ -95,7 +96,8 @@ def train(
     batches: tuple[torch.Tensor, ...] = ()
     losses: list[torch.Tensor] = []
     for _ in range(settings.local_epochs):
-        batches = torch.split(torch.randperm(len(labels), generator=generator), settings.batch_size)
+        order = torch.randperm(len(labels), generator=generator).to(images.device)
+        batches = torch.split(order, settings.batch_size)
         losses = []
         for batch in batches:
             optimizer.zero_grad()
@@ -106,7 +108,7 @@ def train(
             optimizer.step()
             losses.append(loss.detach())
     sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)
-    return float(torch.stack(losses).double() @ sizes / sizes.sum())
+    return float(torch.stack(losses).cpu().double() @ sizes / sizes.sum())
 
 
 @torch.inference_mode()
@@ -120,21 +122,23 @@ def evaluate(
     model : nn.Module
         Takes pixels in [0, 1] and returns one logit per class.
     images : torch.Tensor, uint8, shape (n, C, H, W)
+        On the model's device, as the labels.
     labels : torch.Tensor, int64, shape (n,)
     """
     model.eval()
-    loss, guesses, num_classes = 0.0, [], 0
+    losses, guesses, num_classes = [], [], 0
     for batch, targets in zip(
         torch.split(images, batch_size), torch.split(labels, batch_size), strict=True
     ):
         logits = model(as_pixels(batch))
-        loss += float(F.cross_entropy(logits, targets, reduction="sum"))
+        losses.append(F.cross_entropy(logits, targets, reduction="sum"))
         guesses.append(logits.argmax(dim=1))
         num_classes = logits.shape[1]
-    guessed = torch.cat(guesses)
+    loss = sum(torch.stack(losses).tolist())
+    guessed, truth = torch.cat(guesses).cpu(), labels.cpu()
     right, labelled, predicted = (
         torch.bincount(of_class, minlength=num_classes).double()
-        for of_class in (labels[guessed == labels], labels, guessed)
+        for of_class in (truth[guessed == truth], truth, guessed)
     )
     there = labelled > 0
     return Scores(

@@ -54,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from fl_app.config import output_folder, parse_config  # noqa: PLC0415
+    from fl_app.resources import check_cluster, gpus_per_client  # noqa: PLC0415
     from fl_app.superlink import simulate  # noqa: PLC0415
+    from fl_core.datasets import resolve_data_dir  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
     defaults = read_defaults(app or installed_app())
@@ -65,11 +67,21 @@ def _run(options: argparse.Namespace) -> int:
     for package in ("ray", "matplotlib"):
         need_extra(package, "fedkin run")
     folder = output_folder(config.output_dir, config.resume)
+    overrides["output-dir"] = str(folder)
+    workers, gpus = options.workers, options.gpus_per_client
+    if options.ray_address:
+        # The nodes' variables are not ours.
+        overrides["data-dir"] = str(resolve_data_dir(config.data_dir))
+        workers = check_cluster(options.ray_address, config, overrides["data-dir"], gpus or 0.0)
+    else:
+        gpus = gpus_per_client(config.device, workers, gpus)
     done = simulate(
         app,
-        {**overrides, "output-dir": str(folder)},
+        overrides,
         num_clients=config.num_clients or PAPER_CLIENTS,
-        workers=options.workers,
+        workers=workers,
+        gpus_per_client=gpus or 0.0,
+        ray_address=options.ray_address,
     )
     return 0 if done else 1
 
@@ -112,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",
-        help="simulate the app on this machine",
+        help="simulate the app on this machine or on a Ray cluster",
         description="Simulate the app with `flwr run` on a SuperLink of its own, show its "
         "progress, and stop everything at the end. Without num-clients, it simulates 25.",
     )
@@ -123,7 +135,21 @@ def _parser() -> argparse.ArgumentParser:
         "--workers",
         type=int,
         default=os.cpu_count() or 1,
-        help="Ray workers, one CPU each (default: all CPUs)",
+        help="Ray workers, one CPU each (default: all CPUs; on a cluster always all)",
+    )
+    run.add_argument(
+        "--gpus-per-client",
+        type=float,
+        metavar="SHARE",
+        help="the share of a GPU that each worker has, such as 0.1 (default: workers share the "
+        "GPUs of this machine evenly; on a cluster none)",
+    )
+    run.add_argument(
+        "--ray-address",
+        default="",
+        metavar="HOST:PORT",
+        help="simulate on the Ray cluster that runs there, or `auto`: the one started on this "
+        "machine (docs/cluster.md)",
     )
     run.add_argument(
         "--app",

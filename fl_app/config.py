@@ -8,9 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from clients.accelerator import AcceleratorSettings
 from clients.attacks import AttackSettings
-from clients.autoencoder import EncoderSettings
 from clients.features import FeatureSettings
+from clients.pretraining import EncoderSettings
 from clients.privacy import PrivacySettings
 from clients.spectrum import AUTO, CHOSEN_EIGENVECTORS, SpectrumSettings
 from clients.training import TrainingSettings
@@ -92,6 +93,7 @@ class Config(
     SpectrumSettings,
     FeatureSettings,
     FederationSettings,
+    AcceleratorSettings,
     TrainingSettings,
 ):
     """What runs, on what, and how long: a checked run configuration.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +17,7 @@ from flwr.app import Context, Message
 from numpy.typing import NDArray
 from torch import nn
 
+from clients.accelerator import CPU, torch_device
 from clients.attacks import flip_labels
 from clients.client import Client, Images
 from clients.features import FeatureMap, feature_map
@@ -24,7 +26,7 @@ from clients.training import TrainingSettings
 from fl_app.config import Config, parse_config
 from fl_core import protocol
 from fl_core.datasets import Dataset, cache_dir
-from fl_core.federation import simulate_federation
+from fl_core.federation import Federation, simulate_federation
 from fl_core.models import empty_model
 from fl_core.own_images import Agreement
 
@@ -48,9 +50,9 @@ def _parsed(run_config: str) -> Config:
 
 
 @lru_cache(maxsize=2)
-def _feature_map(name: str, weights: str) -> FeatureMap:
+def _feature_map(name: str, weights: str, device: str) -> FeatureMap:
     path = Path(weights).expanduser() if weights else None
-    return feature_map(name, weights=path, cache_dir=cache_dir())
+    return feature_map(name, weights=path, cache_dir=cache_dir(), device=torch.device(device))
 
 
 class Node(Client, ABC):
@@ -60,8 +62,15 @@ class Node(Client, ABC):
     ----------
     config : Config
         The run's.
+    device : torch.device
+        Where its model and its images are.
     noise_is_secret : bool
         Whether what it shares is protected by noise that nobody else can draw again.
+
+    Raises
+    ------
+    ValueError
+        If the configuration is wrong, or asks for a GPU that is not there.
     """
 
     noise_is_secret: ClassVar[bool]
@@ -69,6 +78,7 @@ class Node(Client, ABC):
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
         self.config = config_of(context)
+        self.device = torch_device(self.config.device)
 
     @property
     @abstractmethod
@@ -78,11 +88,13 @@ class Node(Client, ABC):
     def features(self) -> NDArray[np.float32]:
         """Return the configured features of its training images."""
         images, _ = self.training_data()
-        return _feature_map(self.config.features, self.config.feature_weights)(images).numpy()
+        phi = _feature_map(self.config.features, self.config.feature_weights, self.device.type)
+        return phi(images.cpu()).numpy()
 
     def model(self) -> nn.Module:
         """Return the configured model, whose weights are still to be loaded."""
-        return empty_model(self.config.model, self.kind.image_shape, self.kind.num_classes)
+        shape, classes = self.kind.image_shape, self.kind.num_classes
+        return empty_model(self.config.model, shape, classes, self.device)
 
     def training_settings(self) -> TrainingSettings:
         """Return the configured ones."""
@@ -134,7 +146,7 @@ class SimulatedNode(Node):
                 f"this node's partition-id is {self.index}, but there are {settings.num_clients} "
                 f"clients: start SuperNodes with partition-id 0 to {settings.num_clients - 1}."
             )
-        self.federation = simulate_federation(settings)
+        self.federation = _resident(simulate_federation(settings), self.device)
         self.is_malicious = self.index in self.federation.malicious
         self._round = protocol.setting(message, protocol.SERVER_ROUND, 0)
 
@@ -153,6 +165,14 @@ class SimulatedNode(Node):
     def test_data(self) -> Images:
         """Return what it is tested on in this round, with clean labels."""
         return self.federation.test_data(self.index, self._round)
+
+
+@lru_cache(maxsize=2)
+def _resident(federation: Federation, device: torch.device) -> Federation:
+    """Return the federation with all images on a device, where they stay between rounds."""
+    if device.type == CPU:
+        return federation
+    return replace(federation, dataset=federation.dataset.to(device))
 
 
 def _one_thread() -> None:

@@ -21,16 +21,19 @@ from typing import Any
 from fl_app.flower_app import toml_lines, write_app
 from fl_app.processes import guarded, stop_family
 
-# Models of up to 4 MB travel inside Ray's calls instead of through its object store: measured, a
-# worker waits 8 ms instead of 14 for its next client (a model of 640 kB).
 RAY_SETTINGS = {
-    "RAY_max_direct_call_object_size": "4000000",
-    "RAY_task_rpc_inlined_bytes_limit": "100000000",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray's own advice about a variable that this app does not use.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # A Ray of its own. A cluster, running here or named in the user's RAY_ADDRESS, refuses the
-    # number of workers that we ask for.
+}
+# Of a Ray of our own; a cluster that is there has settings of its own.
+PRIVATE_RAY = {
+    **RAY_SETTINGS,
+    # Models of up to 4 MB travel inside Ray's calls instead of through its object store: measured,
+    # a worker waits 8 ms instead of 14 for its next client (a model of 640 kB).
+    "RAY_max_direct_call_object_size": "4000000",
+    "RAY_task_rpc_inlined_bytes_limit": "100000000",
+    # Whatever cluster is running here, or named in the user's RAY_ADDRESS.
     "RAY_ADDRESS": "local",
     # In spite of its name it works on Linux: Ray takes 127.0.0.1 as this machine's address and
     # listens nowhere else. Without it, with two workers, five of its processes listen on all
@@ -47,26 +50,44 @@ _CHATTER_WITHIN = ("Manually terminating", "Since flwr 1.32")
 
 
 def simulate(
-    app: Path | None, run_config: Mapping[str, Any], *, num_clients: int, workers: int
+    app: Path | None,
+    run_config: Mapping[str, Any],
+    *,
+    num_clients: int,
+    workers: int,
+    gpus_per_client: float = 0.0,
+    ray_address: str = "",
 ) -> bool:
     """Run the app on a private SuperLink, show its log, and say whether it succeeded.
 
-    `app` is the folder with pyproject.toml, by default the app that is installed; `run_config`
-    overrides its defaults; `workers` are Ray's, one CPU each.
+    Parameters
+    ----------
+    app : Path, optional
+        The folder with pyproject.toml, by default the app that is installed.
+    run_config : mapping
+        Overrides its defaults.
+    workers : int
+        Ray's, one CPU each; a cluster has as many as CPUs, whatever this says.
+    gpus_per_client : float
+        The share of a GPU that each worker has.
+    ray_address : str
+        Of a Ray cluster that is running, `HOST:PORT` or "auto"; empty: a Ray of its own.
 
     Raises
     ------
     RuntimeError
         If the SuperLink does not start or `flwr run` refuses the run.
     """
-    federation = (
-        f"num-supernodes={num_clients} client-resources-num-cpus=1 init-args-num-cpus={workers}"
-    )
+    federation = f"num-supernodes={num_clients} client-resources-num-cpus=1"
+    if gpus_per_client:
+        federation += f" client-resources-num-gpus={gpus_per_client}"
+    if not ray_address:  # a cluster refuses to be told
+        federation += f" init-args-num-cpus={workers}"
     with tempfile.TemporaryDirectory(prefix="fedkin-") as home:
         overrides = Path(home) / "run-config.toml"
         overrides.write_text(toml_lines(run_config), encoding="utf-8")
         app = app or write_app(Path(home) / "app")
-        with private_superlink(Path(home)) as env:
+        with private_superlink(Path(home), ray_address) as env:
             return run_app(
                 env, app, "--run-config", str(overrides), "--federation-config", federation
             )
@@ -96,10 +117,11 @@ def run_app(env: Mapping[str, str], app: Path, *options: str) -> bool:
 
 
 @contextmanager
-def private_superlink(home: Path) -> Iterator[dict[str, str]]:
+def private_superlink(home: Path, ray_address: str = "") -> Iterator[dict[str, str]]:
     """Start a SuperLink on free ports; stop it, and all that it started, at the end.
 
     Its files go to the empty folder `home`. Yielded is the environment in which `flwr` finds it.
+    Its simulations join the Ray cluster at `ray_address`, or start a Ray of their own.
     """
     http_port, control_port = free_ports(2)
     env = {
@@ -112,9 +134,7 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
-        **RAY_SETTINGS,
-        # In the environment, so on no command line and in no file; a new one for each SuperLink.
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        **_ray_settings(ray_address),
     }
     command = [
         *(program_path("flower-superlink"), "--insecure", "--simulation"),
@@ -133,6 +153,13 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
             yield env
         finally:
             stop_family(process, home)
+
+
+def _ray_settings(ray_address: str) -> dict[str, str]:
+    if ray_address:  # whose token, if it wants one, the user has in the environment
+        return {**RAY_SETTINGS, "RAY_ADDRESS": ray_address}
+    # In the environment, so on no command line and in no file; a new one for each SuperLink.
+    return {**PRIVATE_RAY, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

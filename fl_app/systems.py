@@ -15,8 +15,10 @@ import torch
 from flwr.app import ArrayRecord
 from torch import nn
 
-from clients.autoencoder import pretrained_autoencoder
+from clients.accelerator import AUTO as ANY_DEVICE
+from clients.accelerator import CPU, torch_device
 from clients.features import feature_dimension
+from clients.pretraining import pretrained_autoencoder
 from clients.spectrum import AUTO
 from fl_app.config import AS_TASKS, Config
 from fl_core import protocol
@@ -127,9 +129,15 @@ def _one_thread() -> Iterator[None]:
 
 
 @lru_cache(maxsize=2)
-def _encoder(source: str, channels: int, data_dir: str) -> protocol.NDArrays:
-    with _printed(logging.getLogger("clients.autoencoder")), _one_thread():
-        autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir)
+def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol.NDArrays:
+    # The server may do without a GPU that its clients must have.
+    here = torch_device(CPU if device == CPU else ANY_DEVICE)
+    with (
+        _printed(logging.getLogger("clients.autoencoder")),
+        _printed(logging.getLogger("clients.pretraining")),
+        _one_thread(),
+    ):
+        autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir, device=here)
     return _arrays_of(autoencoder)
 
 
@@ -170,6 +178,7 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
         setting.images.image_shape[0],
         # A folder is the user's own.
         "" if setting.config.dataset == "folder" else setting.config.data_dir,
+        setting.config.device,
     ),
     "fine_tune_epochs": lambda setting: _fine_tuning(setting)[0],
     "fine_tune_first": lambda setting: _fine_tuning(setting)[1],

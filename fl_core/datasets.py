@@ -39,6 +39,9 @@ class Groups:
     names: tuple[str, ...]
 
 
+_TENSORS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Training and test images with their labels. All clients share it: never write to it.
@@ -97,6 +100,10 @@ class Dataset:
                         f"data set {self.name} has {which} {what} from {values.min()} to "
                         f"{values.max()}, but {count} {names}."
                     )
+
+    def to(self, device: torch.device) -> Dataset:
+        """Return it with images and labels on another device; groups of its own stay."""
+        return replace(self, **{name: getattr(self, name).to(device) for name in _TENSORS})
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

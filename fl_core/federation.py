@@ -182,7 +182,8 @@ class Federation:
         """
         whose = self._holdings(server_round)[client]
         own = torch.from_numpy(self.partition.train[whose])
-        return self.dataset.train_images[own], torch.from_numpy(self.train_labels[whose])
+        images = self.dataset.train_images
+        return images[own], torch.from_numpy(self.train_labels[whose]).to(images.device)
 
     def training_indices(self, client: int, server_round: int = 0) -> NDArray[np.int64]:
         """Return which training images a client holds in a round, shape (n,); round 0: at first."""

@@ -8,16 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from clients import autoencoder as module
-from clients.autoencoder import (
-    build_autoencoder,
-    encode,
-    fit,
-    load_autoencoder,
-    pretrained_autoencoder,
-    read_autoencoder,
-    save_autoencoder,
-)
+from clients import pretraining as module
+from clients.autoencoder import build_autoencoder, encode, fit, load_autoencoder
+from clients.pretraining import pretrained_autoencoder, read_autoencoder, save_autoencoder
 from fl_core.datasets import load_dataset
 from tests.cifar_files import write_cifar20
 

@@ -76,7 +76,8 @@ class DeviceNode(Node):
 
     def training_data(self) -> Images:
         """Return its images but those held out, labels as they are."""
-        return self._images.train_images, self._images.train_labels
+        images = self._images
+        return images.train_images.to(self.device), images.train_labels.to(self.device)
 
     def test_data(self) -> Images:
         """Return its test images.
@@ -91,7 +92,7 @@ class DeviceNode(Node):
             raise ValueError(
                 f"{self.name} has no test images: give it a folder test, or two images of a class."
             )
-        return images.test_images, images.test_labels
+        return images.test_images.to(self.device), images.test_labels.to(self.device)
 
     def description(self) -> dict[str, ConfigRecordValues]:
         """Return what it says of itself: its name and, before there is an agreement, its images.

@@ -1,0 +1,48 @@
+"""Where a client computes: on the CPU or on a GPU."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from fl_core.options import one_of, option
+
+AUTO, CPU, CUDA = "auto", "cpu", "cuda"
+
+
+@dataclass(frozen=True)
+class AcceleratorSettings:
+    """Where clients compute."""
+
+    device: str = option(
+        AUTO,
+        one_of((AUTO, CPU, CUDA)),
+        f"where clients compute: `{CUDA}`: on a GPU; `{AUTO}`: on one if there is one for them, "
+        "docs/gpu.md",
+    )
+
+
+def torch_device(name: str) -> torch.device:
+    """Return the device of that name, `AUTO` for a GPU if this process sees one.
+
+    A GPU is asked for deterministic kernels, where PyTorch has them.
+
+    Raises
+    ------
+    ValueError
+        If it is to be a GPU, and this process sees none.
+    """
+    if name == CPU or (name == AUTO and not torch.cuda.is_available()):
+        return torch.device(CPU)
+    if not torch.cuda.is_available():
+        raise ValueError(
+            f'device is "{CUDA}", but PyTorch sees no GPU here: give clients a share of one by '
+            "fedkin run --gpus-per-client 0.1, install a build of PyTorch for your GPU, or set "
+            f"device to {AUTO} or {CPU}."
+        )
+    # cuBLAS reads it when it is first used, and without it adds up in any order.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    return torch.device(CUDA)

@@ -154,6 +154,9 @@ class Config(
     evaluate_every: int = option(
         1, COUNT, "test the models every so many rounds, and after the last"
     )
+    fraction_evaluate: float = option(
+        1.0, number(float, 0, 1, low_open=True), "share of the clients that test them then"
+    )
     pre_round_deadline: float = option(
         3600.0,
         POSITIVE,

@@ -102,6 +102,7 @@ def run_strategy(
         {
             "fraction_train": config.fraction_train,
             "evaluate_every": config.evaluate_every,
+            "fraction_evaluate": config.fraction_evaluate,
             "seed": seed,
             "on_round": on_round,
             "pre_round_timeout": config.pre_round_deadline,

@@ -9,6 +9,7 @@ from flwr.superlink.grid import HttpGrid, InMemoryGrid
 from fl_app.config import parse_config
 from fl_app.devices.grid import DeviceGrid
 from fl_app.experiment import run_experiment
+from fl_app.simulated_grid import SimulatedGrid
 
 app = ServerApp()
 
@@ -17,8 +18,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run every strategy on every seed and write the results."""
     if isinstance(grid, InMemoryGrid):
-        # In simulation, replies come sooner than the ten times a second at which Flower looks.
-        grid.pull_interval = 0.01
+        grid = SimulatedGrid(grid)
     elif isinstance(grid, HttpGrid):
         grid = DeviceGrid(grid)
     try:

@@ -39,6 +39,8 @@ PRIVATE_RAY = {
     # listens nowhere else. Without it, with two workers, five of its processes listen on all
     # addresses and the sixth on the network's.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Workers that are started before it is known what they need are thrown away.
+    "RAY_prestart_worker_first_driver": "0",
     # Whoever reaches one of its ports can otherwise run code.
     "RAY_AUTH_MODE": "token",
 }

@@ -1,4 +1,7 @@
-"""Published data sets: torchvision's files, read or downloaded."""
+"""Published data sets: torchvision's files, read or downloaded.
+
+torchvision itself is asked for downloads, and for the pickled files of CIFAR.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from importlib import import_module
 from pathlib import Path
-from string import digits
+from string import ascii_uppercase, digits
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from filelock import FileLock
-from torch import Tensor
 
+from fl_core.idx import read_idx
 from fl_core.image_folder import LabelledImages, read_image_folder
 from fl_core.text import one_line
 
@@ -32,40 +35,67 @@ _CIFAR10 = (
 
 @dataclass(frozen=True)
 class _Published:
-    """How torchvision reads a data set, and the downloads that a user may have put in its folder.
+    """Where a data set's files are, and how torchvision calls it.
 
-    `class_names` None: those that torchvision gives.
+    Attributes
+    ----------
+    kind : str
+        torchvision's class.
+    archives : tuple of str
+        The downloads that a user may have put in its folder.
+    idx : tuple of str
+        Its IDX files: training images and labels, test images and labels; empty: it has others.
+    class_names : tuple of str
+        Empty: those that torchvision gives.
+    options : mapping
+        Of torchvision's class.
+    transposed : bool
+        Whether images lie in its files with rows and columns swapped.
     """
 
     kind: str
     archives: tuple[str, ...]
+    idx: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    class_names: tuple[str, ...] | None = None
     transposed: bool = False
 
     def open(self, root: Path, *, train: bool, download: bool) -> Any:
         """Return torchvision's data set."""
-        # Imported here since it takes a second or two, which the other data sets need not wait for.
+        # Imported here since it takes seconds, which other data sets need not wait for.
         kind = getattr(import_module("torchvision.datasets"), self.kind)
         return kind(root, train=train, download=download, **self.options)
 
 
-_IDX_ARCHIVES = tuple(
-    f"{part}-ubyte.gz"
-    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-)
+_PARTS = ("images-idx3-ubyte", "labels-idx1-ubyte")
+
+
+def _idx_files(folder: str, train: str, test: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/raw/{which}-{part}" for which in (train, test) for part in _PARTS)
+
+
+_MNIST, _FASHION = (_idx_files(folder, "train", "t10k") for folder in ("MNIST", "FashionMNIST"))
 PUBLISHED = {
-    "mnist": _Published(
-        "MNIST", tuple(f"MNIST/raw/{name}" for name in _IDX_ARCHIVES), class_names=tuple(digits)
-    ),
+    "mnist": _Published("MNIST", tuple(f"{file}.gz" for file in _MNIST), _MNIST, tuple(digits)),
     "fashion-mnist": _Published(
-        "FashionMNIST", tuple(f"FashionMNIST/raw/{name}" for name in _IDX_ARCHIVES)
+        "FashionMNIST",
+        tuple(f"{file}.gz" for file in _FASHION),
+        _FASHION,
+        (
+            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+        ),
     ),
     "cifar10": _Published("CIFAR10", ("cifar-10-python.tar.gz",)),
     "cifar100": _Published("CIFAR100", ("cifar-100-python.tar.gz",)),
-    # EMNIST's files hold every image with rows and columns swapped.
     "emnist-balanced": _Published(
-        "EMNIST", ("EMNIST/raw/gzip.zip",), {"split": "balanced"}, transposed=True
+        "EMNIST",
+        ("EMNIST/raw/gzip.zip",),
+        _idx_files("EMNIST", "emnist-balanced-train", "emnist-balanced-test"),
+        # Letters whose small form looks like the large one have a class for both.
+        tuple(digits + ascii_uppercase + "abdefghnqrt"),
+        {"split": "balanced"},
+        transposed=True,
     ),
 }
 
@@ -84,7 +114,7 @@ def read_published(name: str, root: Path, cache: Path, download: bool) -> Labell
     tried = f"dataset {name} cannot be read from {root}"
     try:
         return _read(name, root)
-    except Exception as error:  # torchvision asserts and reshapes: damage shows as any exception
+    except Exception as error:  # torchvision asserts and unpickles: damage shows as any exception
         tried += f" ({_in_words(error)})"
     if download:
         try:
@@ -105,21 +135,24 @@ def _in_words(error: Exception) -> str:
 def _read(name: str, root: Path) -> LabelledImages:
     """Read torchvision's files without a download."""
     published = PUBLISHED[name]
-    train, test = (published.open(root, train=t, download=False) for t in (True, False))
+    if published.idx:
+        if absent := [file for file in published.idx if not (root / file).is_file()]:
+            raise FileNotFoundError(f"there is no {absent[0]}")
+        train, train_labels, test, test_labels = (
+            torch.from_numpy(read_idx(root / file)) for file in published.idx
+        )
+        images = [part.unsqueeze(1) for part in (train, test)]
+        if published.transposed:
+            images = [part.transpose(2, 3).contiguous() for part in images]
+        return LabelledImages(
+            *(images[0], train_labels.long(), images[1], test_labels.long()), published.class_names
+        )
+    parts = [published.open(root, train=train, download=False) for train in (True, False)]
+    images = [torch.as_tensor(part.data).permute(0, 3, 1, 2).contiguous() for part in parts]
+    labels = [torch.as_tensor(part.targets) for part in parts]
     return LabelledImages(
-        _pixels(train.data, published.transposed),
-        torch.as_tensor(train.targets),
-        _pixels(test.data, published.transposed),
-        torch.as_tensor(test.targets),
-        published.class_names or tuple(train.classes),
+        images[0], labels[0], images[1], labels[1], published.class_names or tuple(parts[0].classes)
     )
-
-
-def _pixels(data: Any, transposed: bool) -> Tensor:
-    """Return torchvision's (n, H, W) or (n, H, W, 3) as (n, C, H, W)."""
-    images = torch.as_tensor(data)
-    images = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2)
-    return (images.transpose(2, 3) if transposed else images).contiguous()
 
 
 def _cifar10_from_images(tar: Path, cache: Path) -> LabelledImages:

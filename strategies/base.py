@@ -32,6 +32,8 @@ from strategies.training import RoundReport, Training
 
 logger = logging.getLogger(__name__)
 
+_PARTICIPANTS, _TESTS = 0xDEA1, 0x7E575
+
 
 @dataclass(eq=False, repr=False)
 class ClusteredStrategy(Strategy):
@@ -55,8 +57,10 @@ class ClusteredStrategy(Strategy):
         Share of the clients that train in a round, in (0, 1]; at least one does.
     evaluate_every : int
         Clients test their model every so many rounds, and after the last.
+    fraction_evaluate : float
+        Share of the clients that test it then, in (0, 1], others each time; at least one does.
     seed : int
-        Draws the participants of each round.
+        Draws the participants of each round, and those of each test.
     on_round : callable, optional
         Called with a RoundReport after each round.
     pre_round_timeout : float, optional
@@ -76,6 +80,7 @@ class ClusteredStrategy(Strategy):
     _: KW_ONLY
     fraction_train: float = 1.0
     evaluate_every: int = 1
+    fraction_evaluate: float = 1.0
     seed: int = 0
     on_round: Callable[[RoundReport], None] = lambda report: None
     pre_round_timeout: float | None = None
@@ -258,7 +263,7 @@ class ClusteredStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send every client its own model, in the rounds that are evaluated."""
+        """Send clients their own model, in the rounds that are evaluated."""
         self._started = time.perf_counter()
         training, report = self.training, self.reports[-1]
         clients: Iterable[int] = ()
@@ -268,7 +273,8 @@ class ClusteredStrategy(Strategy):
             self._regroup(self.clustering.after_last_round(state, self._conversation))
             report.clusters = dict(self.clusters.of_client)
         if last or report.round % self.evaluate_every == 0:
-            clients = training.roster.nodes
+            nodes = list(training.roster.nodes)
+            clients = _draw(nodes, self.fraction_evaluate, self.seed, report.round, _TESTS)
         self._exchange = Exchange(training, clients, training.evaluate_traffic, UNTESTED)
         return self._exchange.messages(protocol.EVALUATE, config, self._timeout)
 
@@ -306,11 +312,16 @@ def draw_participants(
         )
     for client in sorted(set(nodes) - set(clients)):
         warn(training, client, "it is not connected")
-    count = max(1, round(fraction * len(clients)))
-    rng = np.random.default_rng([seed, training.round, 0xDEA1])
-    drawn = set(rng.choice(clients, size=count, replace=False).tolist())
+    drawn = _draw(clients, fraction, seed, training.round, _PARTICIPANTS)
     never = set(training.roster.connected()) - set(training.num_examples)
-    return sorted(drawn | never if untrained else drawn)
+    return sorted(never.union(drawn)) if untrained else drawn
+
+
+def _draw(clients: list[int], fraction: float, seed: int, number: int, stream: int) -> list[int]:
+    """Return a share of the clients, at least one, ascending; of all of them, all."""
+    count = max(1, round(fraction * len(clients)))
+    rng = np.random.default_rng([seed, number, stream])
+    return sorted(rng.choice(clients, size=count, replace=False).tolist())
 
 
 def combine(

@@ -5,11 +5,14 @@ import logging
 import os
 import shutil
 import struct
+import subprocess
+import sys
 import tarfile
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from string import digits
 from urllib.error import URLError
 
 import numpy as np
@@ -32,8 +35,9 @@ from fl_core.datasets import (
     resolve_data_dir,
     rotated,
 )
+from fl_core.idx import read_idx
 from fl_core.image_folder import read_image_folder
-from fl_core.published import CIFAR10_TAR
+from fl_core.published import CIFAR10_TAR, PUBLISHED
 from tests.cifar_files import CIFAR10_CLASSES, pixels, write_cifar, write_cifar20
 
 REAL = os.environ.get("FL_DATA_DIR", "")
@@ -196,6 +200,46 @@ def test_mnist_files_become_tensors(tmp_path, name, folder, first_class):
     assert np.array_equal(data.test_images.numpy()[:, 0], arrays[2])
     assert data.test_labels.dtype == torch.int64
     assert load_dataset(name, str(tmp_path), seed=7, download=False) is data
+
+
+def test_our_reading_is_torchvision_s(tmp_path):
+    for name, published in PUBLISHED.items():
+        if not published.idx:
+            continue
+        for number, file in enumerate(published.idx):
+            shape = (47, 28, 28) if "images" in file else (47,)
+            array = pixels(47, 28, 28, seed=number) if "images" in file else np.arange(47) % 10
+            write_idx(tmp_path / file, array.reshape(shape).astype(np.uint8))
+        ours = load_dataset(name, str(tmp_path), download=False)
+        theirs = published.open(tmp_path, train=True, download=False)
+        images = theirs.data.transpose(1, 2) if published.transposed else theirs.data
+        assert torch.equal(ours.train_images[:, 0], images)
+        assert torch.equal(ours.train_labels, theirs.targets)
+        assert list(ours.class_names) == (list(digits) if name == "mnist" else list(theirs.classes))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not an IDX file"),
+        (b"\0\0\x0d\1\0\0\0\1\0\0\0\0", "is not an IDX file of unsigned bytes"),
+        (b"\0\0\x08\2\0\0\0\1", "is cut short"),
+        (b"\0\0\x08\1\0\0\0\3\1\2", "is cut short"),
+        (b"\0\0\x08\1\0\0\0\1\1\2", "longer than it says"),
+    ],
+)
+def test_a_file_of_another_format_is_refused(tmp_path, content, said):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        read_idx(tmp_path / "file")
+
+
+def test_mnist_is_read_without_torchvision(tmp_path):
+    code = "import sys; from fl_core.datasets import load_dataset; load_dataset('mnist')"
+    words = [sys.executable, "-c", f"{code}; sys.exit('torchvision' in sys.modules)"]
+    write_mnist(tmp_path / "MNIST" / "raw")
+    environment = {**os.environ, "FL_DATA_DIR": str(tmp_path)}
+    assert subprocess.run(words, env=environment, check=False).returncode == 0
 
 
 def test_images_are_rotated_counterclockwise():
@@ -364,7 +408,8 @@ def test_without_files_and_network_one_sentence_says_what_to_do(tmp_path, name):
     with pytest.raises(OSError, match="no network") as caught:
         load_dataset(name, str(tmp_path / "data"))
     text = str(caught.value)
-    assert text.startswith(f"dataset {name} cannot be read from {tmp_path / 'data'} (Dataset not ")
+    assert text.startswith(f"dataset {name} cannot be read from {tmp_path / 'data'} (")
+    assert ("(Dataset not found" in text) or ("(there is no " in text)
     assert "FL_DATA_DIR" in text
     assert "mnist-5k" in text
     assert "\n" not in text
@@ -447,7 +492,7 @@ def test_a_damaged_file_is_named_and_replaced(mnist_server, tmp_path):
     write_mnist(tmp_path / "data" / "MNIST" / "raw")
     broken = tmp_path / "data" / "MNIST" / "raw" / "train-images-idx3-ubyte"
     broken.write_bytes(broken.read_bytes()[:5000])
-    with pytest.raises(OSError, match=r"cannot be read from .*invalid for input of size"):
+    with pytest.raises(OSError, match=r"cannot be read from .*is cut short"):
         load_dataset("mnist", str(tmp_path / "data"), download=False)
     assert len(load_dataset("mnist", str(tmp_path / "data")).train_images) == 20
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fl_core import protocol
 from fl_core.federation import Federation
@@ -260,6 +259,12 @@ def ari_and_nmi(
 
 @lru_cache(maxsize=4096)  # tables are written after each run, and clusters seldom change
 def _scores(true: tuple[int, ...], found: tuple[int, ...]) -> tuple[float, float]:
+    # The first round need not wait for it.
+    from sklearn.metrics import (  # noqa: PLC0415 - it takes a second
+        adjusted_rand_score,
+        normalized_mutual_info_score,
+    )
+
     return (
         float(adjusted_rand_score(true, found)),
         float(normalized_mutual_info_score(true, found)),

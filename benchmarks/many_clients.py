@@ -31,6 +31,7 @@ from strategies.spectral import RANK, SpectralClustering
 
 IMAGES = 60
 MINORITY = 0.05
+PAPERS_RANK = 20  # `num-eigenvectors` of the paper's formula
 _BATCH = 500
 
 
@@ -87,7 +88,8 @@ def clients_of(
         # The eigenpairs of XᵀX/n from those of XXᵀ/n, which is smaller.
         small = np.einsum("cid,cjd->cij", images, images, dtype=np.float64) / IMAGES
         found, directions = np.linalg.eigh(small)
-        found, directions = found[:, : -RANK - 1 : -1], directions[:, :, : -RANK - 1 : -1]
+        rank = slice(None, -PAPERS_RANK - 1, -1)
+        found, directions = found[:, rank], directions[:, :, rank]
         columns = np.einsum("cid,cik->cdk", images, directions)
         columns /= np.sqrt(IMAGES * found)[:, None]
         for place, (column, value) in enumerate(zip(columns, found, strict=True), start):
@@ -103,14 +105,17 @@ def measure(
     seed: int,
 ) -> dict[str, Any]:
     """Group the clients and return what it took and how right it was."""
+    count, rank = (PAPERS_RANK, PAPERS_RANK) if relevance == "paper" else (5, RANK)
     clustering = SpectralClustering(
         int(truth.max()) + 1,
-        RANK if relevance == "paper" else 5,
+        count,
         relevance=relevance,
         relevance_at="server",
         landmarks=landmarks,
     )
-    clustering._spectra, clustering._values = spectra
+    vectors, values = spectra
+    clustering._spectra = {client: own[:, :rank] for client, own in vectors.items()}
+    clustering._values = {client: own[:rank] for client, own in values.items()}
     conversation = Conversation(None, {protocol.SEED: seed}, 1)  # type: ignore[arg-type]
     started = time.perf_counter()
     with PeakMemory() as memory:

@@ -37,8 +37,8 @@ Float64 = NDArray[np.float64]
 
 AT_CLIENTS, AT_SERVER = "clients", "server"
 AUTO = "auto"
-RANK = 20
-"""How many eigenpairs stand for a client's Gram matrix at the server."""
+RANK = 10
+"""How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
 _LANDMARKS_STREAM = 0x1A9D
 

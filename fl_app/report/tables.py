@@ -13,6 +13,7 @@ from rich.table import Table
 from strategies.catalogue import BASELINES
 
 WIDTH = 100
+_MOST_NAMES = 60  # of a cluster; summary.json has all
 _MOST_ROUNDS = 14  # columns that fit
 
 
@@ -156,10 +157,16 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
         own = [tasks[i] for i in members] if tasks else []
         table.add_row(
             "left out" if cluster < 0 else str(cluster),
-            " ".join(str(names[i]) for i in members),
+            _listed([str(names[i]) for i in members]),
             *(str(own.count(task) or "·") for task in sorted(set(tasks or ()))),
         )
     return table
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the names, or the first ones and how many more there are."""
+    more = len(names) - _MOST_NAMES
+    return " ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _tested(runs: Sequence[Mapping[str, Any]]) -> str:

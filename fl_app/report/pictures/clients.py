@@ -28,7 +28,7 @@ def clients_figure(accuracies: Mapping[str, NDArray[np.float64]]) -> Figure:
     ----------
     accuracies : mapping of str to NDArray[np.float64], shape (S, K)
         For each strategy the accuracy of each client in each seed, in [0, 1]. NaN stands for a
-        client that failed: it gets no dot, and the row says how many failed.
+        client that was not tested: it gets no dot, and the row says how many there are.
     """
     styles = strategy_styles(accuracies)
     labels = ["\n".join(textwrap.wrap(name, 24)) for name in accuracies]
@@ -88,10 +88,10 @@ def _draw_box(axes: Axes, row: int, known: NDArray[np.float64]) -> None:
     )
 
 
-def _write_mean(axes: Axes, row: int, known: NDArray[np.float64], failed: int) -> None:
+def _write_mean(axes: Axes, row: int, known: NDArray[np.float64], untested: int) -> None:
     """Write the mean beside a row, where it is read far better than as a mark among the dots."""
     text = f"{100 * known.mean():.1f} %" if known.size else "–"
-    text += f"\n{failed} failed" if failed else ""
+    text += f"\n{untested:,} not tested" if untested else ""
     axes.annotate(
         text,
         xy=(1.02, row),

@@ -71,7 +71,9 @@ def labels_figure(
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     norm = PowerNorm(0.5, 0, max(1, *(panel.max() for _, panel in panels)))
     for axes, (title, panel) in zip(grid.flat, panels, strict=True):
-        image = axes.imshow(panel[order], cmap=_COUNT_COLOURS, norm=norm, aspect="auto")
+        image = axes.imshow(
+            panel[order], cmap=_COUNT_COLOURS, norm=norm, aspect="auto", interpolation="nearest"
+        )
         axes.set_title(title, loc="left", fontsize=style.LABEL_SIZE, color=style.INK)
     if tasks is not None:
         values = [tasks[client] for client in order]

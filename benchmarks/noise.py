@@ -48,6 +48,8 @@ DATASETS = "mnist-5k,mnist,fashion-mnist,cifar10"
 CLIENTS, TASKS, SEEDS = 25, 3, 5
 KINDS: tuple[Kind, ...] = ("label", "quantity")
 SIGMAS = (0, 0.01, 0.025, 0.05, 0.1, 0.14, 0.2, 0.28, 0.4, 0.57, 0.8, 1.1, 1.6, 2.3, 3.2, 6.4, 12.8)
+# Of the formulas that compare a Gram matrix with eigenvectors, at the clients.
+EIGENVECTORS = {name: USUAL_EIGENVECTORS[name] for name in RELEVANCES}
 MEASURES = ("both", "eigenvectors", "scores", "auc", "most-common")
 
 
@@ -174,7 +176,7 @@ def measure(dataset: str, partition: Kind, seed: int) -> list[dict[str, Any]]:
     grams = public_grams(simulated.dataset)
     tasks = default_tasks(dataset, TASKS, simulated.dataset.num_classes)
     rows: list[dict[str, Any]] = []
-    for relevance, count in USUAL_EIGENVECTORS.items():
+    for relevance, count in EIGENVECTORS.items():
         clients = clients_of(simulated, count)
         true = [own.spectrum.eigenvectors for own in clients]
         for step, sigma in enumerate(SIGMAS):
@@ -251,7 +253,7 @@ def numbers(measured: Mapping[str, Any], dataset: str, relevance: str) -> dict[f
 
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     """Return the tables of docs/privacy.md in Markdown, by name: every second sigma."""
-    columns = list(product(measured["measured"], USUAL_EIGENVECTORS))
+    columns = list(product(measured["measured"], EIGENVECTORS))
     found = {column: numbers(measured, *column) for column in columns}
     heads = ["σ", *(f"{dataset}, {relevance}" for dataset, relevance in columns)]
 
@@ -283,7 +285,7 @@ def draw(measured: Mapping[str, Any], path: Path) -> Path:
     axes = figure.subplots(2, 2, sharex=True, sharey="row")
     handles: dict[str, Any] = {}
     for (column, (relevance, count)), (number, dataset) in product(
-        enumerate(USUAL_EIGENVECTORS.items()), enumerate(measured["measured"])
+        enumerate(EIGENVECTORS.items()), enumerate(measured["measured"])
     ):
         found = numbers(measured, dataset, relevance)
         sigmas = [sigma for sigma in found if sigma]

@@ -36,12 +36,12 @@ from flwr.superlink.grid.http_grid import HttpGrid
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from benchmarks.noise import EIGENVECTORS
 from benchmarks.scale_tables import most_devices_named, most_devices_within, tables
 from clients.attacks import random_basis
 from clients.client import Client
 from clients.features import feature_dimension, feature_map
 from clients.handlers import answer_queries
-from clients.spectrum import USUAL_EIGENVECTORS
 from fl_core import protocol
 from fl_core.datasets import load_dataset
 from fl_core.files import replacing
@@ -208,7 +208,7 @@ class OnPaper(HttpGrid):
 
 def ask_everybody(devices: int, relevance: str, dimension: int) -> OnPaper:
     """Run the server's side of the pre-round until everybody's eigenvectors are sent."""
-    count = USUAL_EIGENVECTORS[relevance]
+    count = EIGENVECTORS[relevance]
     grid = OnPaper((dimension, count))
     nodes = np.random.default_rng(0).integers(1, 2**63, devices).tolist()
     conversation = Conversation(grid, {protocol.SEED: 0}, 600, Roster(dict(enumerate(nodes))))
@@ -270,12 +270,12 @@ def measure_server(devices: int, times: int) -> dict[str, Any]:
 def measure() -> dict[str, Any]:
     """Return everything measured, as docs/runs/measured/scale.json has it."""
     dimension = feature_dimension("hog", (1, 28, 28))
-    owns = {name: device(count) for name, count in USUAL_EIGENVECTORS.items()}
+    owns = {name: device(count) for name, count in EIGENVECTORS.items()}
     rows = []
     for devices in DEVICES:
         times = 20 if devices < max(DEVICES) else 3
         grouping = measure_server(devices, times)
-        for relevance, count in USUAL_EIGENVECTORS.items():
+        for relevance, count in EIGENVECTORS.items():
             row = {"devices": devices, "relevance": relevance}
             row |= {"spectrum-seconds": owns[relevance].spectrum_seconds}
             row |= {"bytes": message_bytes(devices, count, dimension)}
@@ -300,7 +300,7 @@ def main() -> None:
         partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for name, table in tables(result).items():
         print(f"\n{name}\n\n{table}")
-    for relevance in USUAL_EIGENVECTORS:
+    for relevance in EIGENVECTORS:
         print(
             f"\n{relevance}: {most_devices_named(result, relevance):,} devices can be named, "
             f"{most_devices_within(result, relevance, 3600):,} are sent everybody's eigenvectors "

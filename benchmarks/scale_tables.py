@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 
-from clients.spectrum import USUAL_EIGENVECTORS
+from benchmarks.noise import EIGENVECTORS
 from fl_core import protocol
 
 LARGEST_REQUEST = 2**31 - 1  # bytes: Flower's GRPC_MAX_MESSAGE_LENGTH
@@ -102,7 +102,7 @@ def _chunks(row: Mapping[str, Any]) -> int:
 
 
 def _head(row: Mapping[str, Any]) -> tuple[str, str]:
-    return f"{row['devices']:,}", f"{row['relevance']}, k = {USUAL_EIGENVECTORS[row['relevance']]}"
+    return f"{row['devices']:,}", f"{row['relevance']}, k = {EIGENVECTORS[row['relevance']]}"
 
 
 def _amount(count: float) -> str:

@@ -13,8 +13,9 @@ from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 from matplotlib import image
 
 from benchmarks import many_devices, noise, scale, scale_tables
+from benchmarks.noise import EIGENVECTORS
 from clients.features import feature_dimension, feature_map
-from clients.spectrum import USUAL_EIGENVECTORS, leading_spectrum, relevance
+from clients.spectrum import leading_spectrum, relevance
 from fl_core import protocol
 from fl_core.datasets import load_dataset
 
@@ -36,7 +37,7 @@ def test_the_privacy_page_shows_the_committed_measurement(name):
 
 def test_the_page_shows_every_second_sigma_and_the_committed_measurement_has_all():
     assert NOISE_RUN["sigmas"] == list(noise.SIGMAS)
-    for column in product(NOISE_RUN["measured"], USUAL_EIGENVECTORS):
+    for column in product(NOISE_RUN["measured"], EIGENVECTORS):
         assert list(noise.numbers(NOISE_RUN, *column)) == list(noise.SIGMAS)
     shown = [line.split(" | ")[0] for line in noise.tables(NOISE_RUN)["ari"].splitlines()[2:]]
     assert shown == [
@@ -108,7 +109,7 @@ def test_what_the_page_concludes_is_in_the_numbers():
                 assert min(one["both"]) == 1
             if one["sigma"] >= 0.8:
                 assert np.mean(one["both"]) < 0.25
-    for column in product(NOISE_RUN["measured"], USUAL_EIGENVECTORS):
+    for column in product(NOISE_RUN["measured"], EIGENVECTORS):
         of_sigma = noise.numbers(NOISE_RUN, *column)
         assert np.mean(of_sigma[0]["auc"]) > 0.975
         assert np.mean(of_sigma[0.14]["auc"]) > np.mean(of_sigma[0]["auc"]) - 0.005
@@ -125,7 +126,7 @@ def test_the_committed_measurement_can_be_repeated(monkeypatch):
         for one in NOISE_RUN["measured"]["mnist-5k"]
         if one["partition"] == "label"
     }
-    assert len(found) == 2 * len(USUAL_EIGENVECTORS)
+    assert len(found) == 2 * len(EIGENVECTORS)
     for one in found:
         expected = committed[one["relevance"], one["sigma"]]
         for name in ("both", "eigenvectors", "scores"):
@@ -200,10 +201,10 @@ def test_the_pages_dimension_is_that_of_both_sizes_of_images():
     sizes = {feature_dimension("hog", shape) for shape in ((1, 28, 28), (3, 32, 32))}
     assert sizes == {SCALE_RUN["dimension"]} == {324}
     assert {one["devices"] for one in SCALE_RUN["rows"]} == set(scale.DEVICES)
-    assert [one["relevance"] for one in SCALE_RUN["rows"][:2]] == list(USUAL_EIGENVECTORS)
+    assert [one["relevance"] for one in SCALE_RUN["rows"][:2]] == list(EIGENVECTORS)
 
 
-@pytest.mark.parametrize("relevance", USUAL_EIGENVECTORS)
+@pytest.mark.parametrize("relevance", EIGENVECTORS)
 def test_how_many_devices_one_request_can_name(relevance):
     assert scale_tables.LARGEST_REQUEST == GRPC_MAX_MESSAGE_LENGTH
     rows = [one for one in SCALE_RUN["rows"] if one["relevance"] == relevance]
@@ -225,10 +226,10 @@ def test_how_many_devices_one_request_can_name(relevance):
     assert request(1000) == pytest.approx(rows[1]["request-bytes"], abs=1000 * name)
 
 
-@pytest.mark.parametrize("relevance", USUAL_EIGENVECTORS)
+@pytest.mark.parametrize("relevance", EIGENVECTORS)
 def test_how_many_devices_an_hour_is_enough_for(relevance):
     most = scale_tables.most_devices_within(SCALE_RUN, relevance, 3600)
-    one = scale.message_bytes(1, USUAL_EIGENVECTORS[relevance], 324)["everybody"] - 128
+    one = scale.message_bytes(1, EIGENVECTORS[relevance], 324)["everybody"] - 128
     assert most**2 * one * 8 / 1e9 == pytest.approx(3600, rel=1e-3)
     assert f"{round(most, -2):,}" in SCALE
 
@@ -250,7 +251,7 @@ def test_what_one_message_is_made_of():
 
 @pytest.mark.parametrize("one", SCALE_RUN["rows"], ids=lambda one: f"{one['devices']}")
 def test_the_committed_measurement_counts_as_many_objects_as_there_are_chunks(one):
-    count = USUAL_EIGENVECTORS[one["relevance"]]
+    count = EIGENVECTORS[one["relevance"]]
     chunks = math.ceil((one["devices"] * count * 324 * 4 + 128) / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
     assert one["objects"] == 5 + chunks
     # The measurement has a hundred different sets of eigenvectors, but never two equal chunks.

@@ -30,6 +30,7 @@ _CLIENT_COLUMNS = (
     *("strategy", "seed", "round", "client", "name", "cluster", "task", "samples"),
     *_SCORES,
 )
+_MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megabytes
 _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
 
 
@@ -83,14 +84,11 @@ class Results:
             return
         clients = list(found.compared)
         similarity = self.folder / f"similarity-{run.strategy}-seed-{run.seed}.npz"
+        kept = {"clients": np.array(clients), "merges": found.merges}
+        if len(clients) <= _MOST_KEPT:
+            kept["similarity"] = found.similarity
         with replacing(similarity) as path:
-            np.savez_compressed(
-                path,
-                allow_pickle=False,
-                clients=np.array(clients),
-                similarity=found.similarity,
-                merges=found.merges,
-            )
+            np.savez_compressed(path, allow_pickle=False, **kept)
         if len(clients) > _MOST_DRAWN:
             return
         from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib

@@ -1,0 +1,171 @@
+"""Whole federations of 100, 1,000 and 10,000 simulated clients: `python -m benchmarks.federations`.
+
+Each goes through `flwr run` as every other: pre-round with relevance at the server, rounds in which
+a twentieth of the clients train, tests by a twentieth. Seconds are those of its summary, memory is
+the largest resident size of the ServerApp's process (Flower's simulation, Ray's driver) and of one
+worker. docs/scale.md has the table, docs/pictures/federations.png the picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fl_app.report.pictures.figure import keep_spines, label_axes, legend_below, new_figure, save
+from fl_app.report.pictures.style import GRID, task_colour
+from fl_app.superlink import simulate
+from fl_core.files import replacing
+
+# The more clients, the larger the data set: 40, 60 and 24 images for each.
+DATASETS = {100: "mnist-5k", 1_000: "mnist", 10_000: "rotated-mnist"}
+OPTIONS: dict[str, Any] = {
+    "strategy": "rcc-pfl",
+    "num-tasks": 4,
+    "partition": "equal",
+    "min-samples": 5,
+    "model": "mlp",
+    "relevance": "missed-energy",
+    "relevance-at": "server",
+    "num-server-rounds": 10,
+    "fraction-train": 0.05,
+    "evaluate-every": 5,
+    "fraction-evaluate": 0.05,
+    "client-test": "own",
+}
+STAGES = {
+    "pre-round": "pre-round",
+    "train": "ten rounds",
+    "evaluate": "two tests",
+    "rest": "start, roll call, pictures",
+}
+_ROLES = {"flwr-simulation": "server-bytes", "ray::ClientAppActor": "worker-bytes"}
+
+
+class PeakOfFamily:
+    """The largest resident sizes of this process's descendants while the block runs, by role."""
+
+    def __enter__(self) -> PeakOfFamily:
+        self.bytes = dict.fromkeys(_ROLES.values(), 0)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.5):
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    line = " ".join(process.cmdline())
+                    for word, role in _ROLES.items():
+                        if word in line:
+                            self.bytes[role] = max(self.bytes[role], process.memory_info().rss)
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+def measure(clients: int, dataset: str, workers: int) -> dict[str, Any]:
+    """Run one federation and return its seconds by stage, its bytes and how right its clusters are.
+
+    Raises
+    ------
+    RuntimeError
+        If the simulation fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        given = {**OPTIONS, "dataset": dataset, "num-clients": clients, "output-dir": folder}
+        started = time.perf_counter()
+        with PeakOfFamily() as memory:
+            if not simulate(None, given, num_clients=clients, workers=workers):
+                raise RuntimeError(f"the simulation of {clients} clients failed; its log is above.")
+        whole = time.perf_counter() - started
+        summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
+    (run,) = summary["runs"]
+    seconds = {name: run["seconds"][name] for name in ("pre-round", "train", "evaluate")}
+    seconds["rest"] = whole - sum(seconds.values())
+    return {
+        "clients": clients,
+        "dataset": dataset,
+        "workers": workers,
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        **memory.bytes,
+        "bytes-up-per-client": run["bytes"]["pre-round-up"] / clients,
+        "bytes-down-per-client": run["bytes"]["pre-round-down"] / clients,
+        "ari": run["ari"],
+        "accuracy": run["accuracy"],
+    }
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows as Markdown."""
+    heads = ["clients", *STAGES.values(), "ServerApp", "a worker", "pre-round, each", "ARI"]
+    lines = [heads, ["---"] * len(heads)]
+    for row in rows:
+        seconds = [f"{row['seconds'][stage]:,.0f} s" for stage in STAGES]
+        memory = [f"{row[role] / 1e9:.1f} GB" for role in _ROLES.values()]
+        each = f"{row['bytes-up-per-client'] / 1e3:.0f} kB"
+        lines.append([f"{row['clients']:,}", *seconds, *memory, each, f"{row['ari']:.2f}"])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Draw the seconds of each stage against the number of clients."""
+    figure = new_figure("Seconds of a federation, by stage", 3.6)
+    axes = figure.add_subplot()
+    handles = []
+    for number, (stage, words) in enumerate(STAGES.items()):
+        (line,) = axes.plot(
+            [row["clients"] for row in rows],
+            [row["seconds"][stage] for row in rows],
+            color=task_colour(number),
+            marker="osD^"[number],
+            markersize=4,
+            lw=1.5,
+            label=words,
+        )
+        handles.append(line)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid(color=GRID, lw=0.8)
+    keep_spines(axes, "left", "bottom")
+    label_axes(axes, "clients", "seconds")
+    legend_below(figure, handles)
+    return save(figure, path)
+
+
+def main() -> int:
+    """Measure the federations that the output file does not have yet; write and draw all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, nargs="+", default=list(DATASETS))
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/federations.json"))
+    parser.add_argument("--picture", type=Path, default=Path("docs/pictures/federations.png"))
+    options = parser.parse_args()
+    rows = []
+    if options.output.exists():
+        rows = json.loads(options.output.read_text(encoding="utf-8"))["rows"]
+    for clients in options.clients:
+        if clients not in {row["clients"] for row in rows}:
+            rows.append(measure(clients, DATASETS[clients], options.workers))
+            with replacing(options.output) as path:
+                path.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    rows.sort(key=lambda row: int(row["clients"]))
+    print(table(rows))
+    draw(rows, options.picture)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -22,6 +22,9 @@ from fl_app.grids import GridAround
 # Seconds between two looks at all messages that are awaited: replies that Flower makes itself,
 # for those that have expired, wake nobody.
 _LOOK_AT_ALL = 5.0
+# Seconds that Flower's thread, which asks for all nodes' messages in turn, waits while there are
+# none; it would sleep for a tenth of a second after each turn, and messages with it.
+_PATIENCE = 1.0
 
 
 class SimulatedGrid(GridAround):
@@ -59,7 +62,8 @@ class _Post:
     def __init__(self, state: Any) -> None:
         self._state = state
         self._waiting: defaultdict[int, deque[str]] = defaultdict(deque)
-        self._news = Condition()
+        self._arrived, self._news = Condition(), Condition()
+        self._undelivered, self._first = 0, 0
         self._store, self._reply = state.store_message_ins, state.store_message_res
         state.store_message_ins = self._store_message
         state.store_message_res = self._store_reply
@@ -77,8 +81,10 @@ class _Post:
     def _store_message(self, message: Message) -> str | None:
         found: str | None = self._store(message)
         if found is not None:
-            with self._state.lock:
+            with self._arrived:
                 self._waiting[message.metadata.dst_node_id].append(found)
+                self._undelivered += 1
+                self._arrived.notify_all()
         return found
 
     def _store_reply(self, message: Message) -> str | None:
@@ -91,6 +97,10 @@ class _Post:
         self, node_id: int, limit: int | None, *, run_id: int | None = None
     ) -> list[Message]:
         """Return up to `limit` messages that a node has not been given yet, oldest first."""
+        with self._arrived:
+            self._first = self._first or node_id
+            if not self._undelivered and node_id == self._first:  # once a turn
+                self._arrived.wait(_PATIENCE)
         waiting = self._waiting.get(node_id)
         if not waiting:
             return []
@@ -98,6 +108,8 @@ class _Post:
         with self._state.lock:
             while waiting and (limit is None or len(found) < limit):
                 message_id = waiting.popleft()
+                with self._arrived:
+                    self._undelivered -= 1
                 self._state._check_stored_messages({message_id})  # drops what has expired
                 message = self._state.message_ins_store.get(message_id)
                 if message is not None and message.metadata.delivered_at == "":

@@ -2,7 +2,8 @@
 
 25 clients of Fashion-MNIST, MLP 784-200-10, batch 32, 2 local epochs, Adam. The bare loop trains
 the same clients' images in as many processes as there are workers, without Flower, messages, models
-sent or averaged. Both are timed in turn, in one run, and compared as a ratio.
+sent or averaged. Both are timed in turn, in one run, and compared as a ratio. Below the bare loop
+lie its matrix products alone. With --fluke, FedAvg by fluke does the same work in the same run.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import json
 import multiprocessing
 import os
 import platform
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
@@ -101,21 +104,68 @@ def simulated_seconds(workers: int, rounds: int) -> tuple[float, float]:
     return seconds["train"] / rounds, seconds["pre-round"]
 
 
+def products_seconds(config: Config, workers: int) -> float:
+    """Return the seconds of a round's matrix products alone: forward, and twice as much backward.
+
+    On one thread, divided by the number of workers.
+    """
+    torch.set_num_threads(1)
+    federation = simulate_federation(config.federation_settings(CLIENTS, config.seed))
+    images = sum(len(own) for own in federation.partition.train)
+    steps = config.local_epochs * images // config.batch_size
+    rows, hidden, logits = (torch.rand(config.batch_size, width) for width in (784, 200, 10))
+    first, last = torch.rand(784, 200), torch.rand(200, 10)
+    started = time.perf_counter()
+    for _ in range(steps):
+        torch.mm(rows, first)
+        torch.mm(hidden, last)
+        torch.mm(logits, last.T)
+        torch.mm(hidden.T, logits)
+        torch.mm(rows.T, hidden)
+    return (time.perf_counter() - started) / workers
+
+
+def fluke_seconds(python: Path, config: Config, workers: int, rounds: int) -> float:
+    """Return the mean seconds of a round of fluke's FedAvg, with as many threads as workers.
+
+    `python` is that of an environment with fluke-fl, which this project does not need.
+    """
+    federation = simulate_federation(config.federation_settings(CLIENTS, config.seed))
+    arrays: dict[str, Any] = {"clients": CLIENTS}
+    for client in range(CLIENTS):
+        images, labels = federation.training_data(client)
+        arrays |= {f"images-{client}": images.numpy(), f"labels-{client}": labels.numpy()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clients.npz"
+        np.savez(path, allow_pickle=False, **arrays)
+        done = subprocess.run(
+            [str(python), str(ROOT / "benchmarks" / "fluke_rounds.py"), str(path), str(rounds)],
+            env={**os.environ, "OMP_NUM_THREADS": str(workers)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return float(done.stdout.split()[-1])
+
+
 def main() -> None:
-    """Time both in turn and print the ratio."""
+    """Time all in turn and print the ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--fluke", type=Path, help="the Python of an environment with fluke-fl")
     options = parser.parse_args()
     config = parse_config({**read_defaults(ROOT), **OPTIONS})
     # Here, an unreadable data set is an error; in a pool's workers it would be one for ever.
     simulate_federation(config.federation_settings(CLIENTS, config.seed))
-    rows = []
+    rows, fluke = [], []
     for _ in range(options.repeats):
         bare = bare_seconds(config, options.workers, options.rounds)
         simulated, pre_round = simulated_seconds(options.workers, options.rounds)
         rows.append((bare, simulated, pre_round))
+        if options.fluke:
+            fluke.append(fluke_seconds(options.fluke, config, options.workers, options.rounds))
     print(f"\n{platform.machine()}, {options.workers} workers, {options.rounds} rounds each")
     print("bare loop s/round   simulated s/round   ratio   pre-round s   pre-round / round")
     for bare, simulated, pre_round in rows:
@@ -125,6 +175,12 @@ def main() -> None:
         )
     ratio = median(bare / simulated for bare, simulated, _ in rows)
     share = median(pre_round / simulated for _, simulated, pre_round in rows)
+    floor = products_seconds(config, options.workers)
+    print(
+        f"the matrix products alone: {floor:.2f} s, {floor / median(r[0] for r in rows):.2f} of it"
+    )
+    if fluke:
+        print(f"fluke, in one process: {median(fluke):.2f} s/round ({min(fluke):.2f} at best)")
     print(f"median: {ratio:.2f} of the bare loop's speed; the pre-round costs {share:.2f} rounds")
 
 

@@ -202,7 +202,9 @@ def test_every_unit_is_enabled_somewhere(name):
     assert enabled.count(f"fedkin-{name}") == 1
 
 
-@pytest.mark.parametrize("path", sorted(DEPLOY.iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(p for p in DEPLOY.rglob("*") if p.is_file()), ids=lambda path: path.name
+)
 def test_nothing_is_insecure_and_no_authority_is_deployed(path):
     text = path.read_text(encoding="utf-8")
     assert "insecure" not in text

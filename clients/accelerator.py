@@ -42,6 +42,8 @@ def torch_device(name: str) -> torch.device:
             "fedkin run --gpus-per-client 0.1, install a build of PyTorch for your GPU, or set "
             f"device to {AUTO} or {CPU}."
         )
+    # By default convolutions round to ten bits there.
+    torch.backends.cudnn.allow_tf32 = False
     # cuBLAS reads it when it is first used, and without it adds up in any order.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)

@@ -68,20 +68,22 @@ def _run(options: argparse.Namespace) -> int:
         need_extra(package, "fedkin run")
     folder = output_folder(config.output_dir, config.resume)
     overrides["output-dir"] = str(folder)
-    workers, gpus = options.workers, options.gpus_per_client
-    if options.ray_address:
-        # The nodes' variables are not ours.
+    gpus, address = options.gpus_per_client, options.ray_address
+    if address:
+        # The nodes' variables and folders are not ours.
         overrides["data-dir"] = str(resolve_data_dir(config.data_dir))
-        workers = check_cluster(options.ray_address, config, overrides["data-dir"], gpus or 0.0)
+        if config.feature_weights:
+            overrides["feature-weights"] = str(Path(config.feature_weights).expanduser().absolute())
+        address = check_cluster(address, config, overrides["data-dir"], gpus)
     else:
-        gpus = gpus_per_client(config.device, workers, gpus)
+        gpus = gpus_per_client(config.device, options.workers, gpus)
     done = simulate(
         app,
         overrides,
         num_clients=config.num_clients or PAPER_CLIENTS,
-        workers=workers,
+        workers=options.workers,
         gpus_per_client=gpus or 0.0,
-        ray_address=options.ray_address,
+        ray_address=address,
     )
     return 0 if done else 1
 
@@ -115,6 +117,13 @@ def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
     return key, value if is_text or not isinstance(read, int | float | bool) else read
 
 
+def _at_least_one(text: str) -> int:
+    """Read a whole number of at least 1; argparse makes a sentence of the error."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fedkin",
@@ -133,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--workers",
-        type=int,
+        type=_at_least_one,
         default=os.cpu_count() or 1,
         help="Ray workers, one CPU each (default: all CPUs; on a cluster always all)",
     )

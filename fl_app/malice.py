@@ -61,4 +61,5 @@ def _answered(content: RecordDict, name: str) -> np.ndarray:
 
 
 def _replace(content: RecordDict, name: str, array: np.ndarray) -> None:
-    content[protocol.ARRAYS] = ArrayRecord({name: Array(array)})
+    others = content.array_records[protocol.ARRAYS]
+    content[protocol.ARRAYS] = ArrayRecord({**others, name: Array(array)})

@@ -28,25 +28,43 @@ def gpus_per_client(device: str, workers: int, given: float | None) -> float:
     """
     import torch  # noqa: PLC0415
 
-    if given is not None and not 0 <= given <= torch.cuda.device_count():
+    _check_share(device, given)
+    if device != CPU:
+        torch_device(device)  # says so if there must be one and is none
+    there = torch.cuda.device_count()
+    if given is not None and given > there:
         raise ValueError(
-            f"gpus-per-client is {given}, but PyTorch sees {torch.cuda.device_count()} GPUs here: "
-            "give each client a share of them, or 0."
+            f"gpus-per-client is {given}, but PyTorch sees {there} GPUs here: give each client a "
+            "share of them, or 0."
+        )
+    if device == CPU or given is not None:
+        return given or 0.0
+    share = there / workers
+    # Rounded down, so that as many fit as there are workers; above one, Ray takes whole ones only.
+    return float(int(share)) if share > 1 else int(share * 10_000) / 10_000
+
+
+def _check_share(device: str, given: float | None) -> None:
+    if given is None:
+        return
+    if given < 0 or (given > 1 and given != int(given)):
+        raise ValueError(
+            f"gpus-per-client is {given}, but must be a share from 0 to 1, or a whole number."
         )
     if given and device == CPU:
         raise ValueError(
             f"gpus-per-client is {given}, but device is {CPU}: set device to auto, or leave "
             "--gpus-per-client out."
         )
-    if device == CPU or given is not None:
-        return given or 0.0
-    torch_device(device)  # says so if there must be one and is none
-    # Rounded down, so that as many fit as there are workers.
-    return int(torch.cuda.device_count() / workers * 10_000) / 10_000
+    if not given and device == CUDA:
+        raise ValueError(
+            f'gpus-per-client is {given}, but device is "{CUDA}": give each client a share, or set '
+            "device to auto."
+        )
 
 
-def check_cluster(address: str, config: Config, data_dir: str, gpus: float) -> int:
-    """Look at every node of a Ray cluster before anything starts, and return its workers' number.
+def check_cluster(address: str, config: Config, data_dir: str, gpus: float | None) -> str:
+    """Look at every node of a Ray cluster before anything starts, and return its HOST:PORT.
 
     Parameters
     ----------
@@ -56,23 +74,24 @@ def check_cluster(address: str, config: Config, data_dir: str, gpus: float) -> i
         The run's: its data set is read on each node, which keeps it for the clients.
     data_dir : str
         The absolute folder of the data on every node.
-    gpus : float
-        The share of a GPU for each worker.
+    gpus : float, optional
+        The share of a GPU for each worker, if it is to have one.
 
     Raises
     ------
     ValueError
-        If no cluster answers there; if a node lacks this app, has other versions, or cannot read
-        the data; or if no node has room for a worker. It names the node.
+        If the share is none, or no cluster answers there; if a node, which is named, lacks this
+        app, has other versions, or cannot read the data; or if no node has room for a worker.
     """
+    _check_share(config.device, gpus)
     if config.device == CUDA and not gpus:
         raise ValueError(
             f'device is "{CUDA}", but on a cluster a worker has a GPU only if it is given a share '
             "of one: add --gpus-per-client 0.1, say."
         )
     question = _question(config.dataset, data_dir, config.seed)
-    with _connected(address) as nodes:
-        used = [node for node in nodes if _places(node, gpus)]
+    with _connected(address) as (found_at, nodes):
+        used = [node for node in nodes if _places(node, gpus or 0.0)]
         if not used:
             share = f" and {gpus} of a GPU" if gpus else ""
             raise ValueError(
@@ -80,14 +99,16 @@ def check_cluster(address: str, config: Config, data_dir: str, gpus: float) -> i
                 "for a client: add nodes, or ask for less."
             )
         here = question()
+        if problem := here.pop("problem", None):
+            raise ValueError(f"this machine cannot read the data: {problem}")
         for name, found in _ask_nodes(used, question):
             _check_node(name, found, here)
-    return sum(_places(node, gpus) for node in used)
+    return found_at
 
 
 @contextmanager
-def _connected(address: str) -> Iterator[list[_RayNode]]:
-    """Join a cluster as a driver of its own, and yield its living nodes."""
+def _connected(address: str) -> Iterator[tuple[str, list[_RayNode]]]:
+    """Join a cluster as a driver of its own, and yield where it is and its living nodes."""
     for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
     import ray  # noqa: PLC0415
@@ -95,16 +116,17 @@ def _connected(address: str) -> Iterator[list[_RayNode]]:
     try:
         _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
             f"ray-address is {address}, but no Ray cluster can be joined there ({said[0]}): start "
-            "one by ray start --head and name it as HOST:PORT, or leave --ray-address out to "
-            "simulate on this machine alone."
+            "one by ray start --head and name it as HOST:PORT, give its RAY_AUTH_TOKEN if it has "
+            "one, or leave --ray-address out to simulate on this machine alone."
         ) from error
     try:
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
-        yield [node for node in nodes if node["Alive"]]
+        found_at = ray.get_runtime_context().gcs_address
+        yield found_at, [node for node in nodes if node["Alive"]]
     finally:
         ray.shutdown()
 
@@ -168,7 +190,8 @@ def _question(dataset: str, data_dir: str, seed: int) -> Callable[[], dict[str, 
         try:
             from fl_core.datasets import load_dataset  # noqa: PLC0415
 
-            load_dataset(dataset, data_dir, seed=seed)
+            if dataset != "synthetic":  # which needs no files
+                load_dataset(dataset, data_dir, seed=seed)
         except Exception as error:
             found["problem"] = f"{type(error).__name__}: {error}"
         return found

@@ -23,7 +23,8 @@ from fl_app.grids import GridAround
 # for those that have expired, wake nobody.
 _LOOK_AT_ALL = 5.0
 # Seconds that Flower's thread, which asks for all nodes' messages in turn, waits while there are
-# none; it would sleep for a tenth of a second after each turn, and messages with it.
+# none. It sleeps for a tenth of a second after each turn: so this is where it usually is when a
+# round's messages come, and these need not wait for it.
 _PATIENCE = 1.0
 
 

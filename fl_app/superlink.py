@@ -83,13 +83,14 @@ def simulate(
     federation = f"num-supernodes={num_clients} client-resources-num-cpus=1"
     if gpus_per_client:
         federation += f" client-resources-num-gpus={gpus_per_client}"
+    settings = {"CUDA_VISIBLE_DEVICES": ""} if not (gpus_per_client or ray_address) else {}
     if not ray_address:  # a cluster refuses to be told
         federation += f" init-args-num-cpus={workers}"
     with tempfile.TemporaryDirectory(prefix="fedkin-") as home:
         overrides = Path(home) / "run-config.toml"
         overrides.write_text(toml_lines(run_config), encoding="utf-8")
         app = app or write_app(Path(home) / "app")
-        with private_superlink(Path(home), ray_address) as env:
+        with private_superlink(Path(home), ray_address, settings) as env:
             return run_app(
                 env, app, "--run-config", str(overrides), "--federation-config", federation
             )
@@ -119,11 +120,14 @@ def run_app(env: Mapping[str, str], app: Path, *options: str) -> bool:
 
 
 @contextmanager
-def private_superlink(home: Path, ray_address: str = "") -> Iterator[dict[str, str]]:
+def private_superlink(
+    home: Path, ray_address: str = "", settings: Mapping[str, str] | None = None
+) -> Iterator[dict[str, str]]:
     """Start a SuperLink on free ports; stop it, and all that it started, at the end.
 
     Its files go to the empty folder `home`. Yielded is the environment in which `flwr` finds it.
-    Its simulations join the Ray cluster at `ray_address`, or start a Ray of their own.
+    Its simulations join the Ray cluster at `ray_address`, or start a Ray of their own; `settings`
+    are more variables of its environment.
     """
     http_port, control_port = free_ports(2)
     env = {
@@ -137,6 +141,7 @@ def private_superlink(home: Path, ray_address: str = "") -> Iterator[dict[str, s
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
         **_ray_settings(ray_address),
+        **(settings or {}),
     }
     command = [
         *(program_path("flower-superlink"), "--insecure", "--simulation"),

@@ -46,7 +46,7 @@ def eigenvalue_agreement(own: Float64, estimated: Float64, shared: NDArray[np.in
     return np.exp(means)
 
 
-def relative_scores(missed: Float64) -> Float64:
+def relative_scores(missed: Float64, nothing: float = _NOTHING_MISSED) -> Float64:
     """Return r_j = 1/2 + z_j/6, cut to [0, 1], of missed energies m_j (docs/relevance.md).
 
     z_j is how many standard deviations log m_j lies below its mean over those that miss anything;
@@ -56,8 +56,10 @@ def relative_scores(missed: Float64) -> Float64:
     ----------
     missed : NDArray[np.float64], shape (..., K)
         Compared along the last axis.
+    nothing : float
+        A missed energy below this is rounding.
     """
-    others = missed > _NOTHING_MISSED
+    others = missed > nothing
     count = np.maximum(others.sum(axis=-1, keepdims=True), 1)
     logs = np.log(missed, out=np.zeros_like(missed), where=others)
     mean = logs.sum(axis=-1, keepdims=True) / count

@@ -24,6 +24,9 @@ from fl_core.relevance import (
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
+# Of a missed energy in float32: up to 1.4e-6 was seen of a client's own eigenvectors, which miss
+# nothing, and no less than 3e-4 of another's.
+_ROUNDING = 1e-5
 # Numbers in a block of products V_iᵀ V_j: 128 MB of float32.
 _BLOCK = 32_000_000
 
@@ -116,7 +119,7 @@ def _missed_energy(own: Spectra, others: Spectra) -> Float64:
     products = _products(Spectra(own.vectors * roots, own.values, own.widths), others)
     energies = np.einsum("iajb,iajb->ij", products, products).astype(np.float64)
     most = own.leading(others.vectors.shape[1]).values.sum(axis=1, keepdims=True)
-    return relative_scores(1 - energies / most)
+    return relative_scores(1 - energies / most, _ROUNDING)
 
 
 def _principal_angle(own: Spectra, others: Spectra) -> Float64:

@@ -102,6 +102,14 @@ class SpectralClustering(Clustering):
     _classes: dict[int, list[int]] = learnt(dict)  # of the columns of `_spectra`, with class-energy
     _values: dict[int, Float64] = learnt(dict)  # eigenvalues, if the server compares
 
+    def __post_init__(self) -> None:
+        """Refuse labels at the server, by a ValueError."""
+        if self._sees_labels and self.relevance_at == AT_SERVER:
+            raise ValueError(
+                f'relevance is "{self.relevance}", which the server cannot work out: leave '
+                f"relevance-at at {AT_CLIENTS}."
+            )
+
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
         asked = self._ask_spectra(conversation, None, self.dimension)
@@ -126,6 +134,8 @@ class SpectralClustering(Clustering):
         clients = np.array(list(self._spectra))
         most = LANDMARKS if self.landmarks == AUTO else int(self.landmarks)
         exact = MOST_EXACT if self.landmarks == AUTO else most
+        if isinstance(self.num_clusters, int):
+            most = max(most, self.num_clusters)
         everybody = self._eigenpairs(self._spectra)
         chosen = np.arange(len(clients))
         if len(clients) > exact:

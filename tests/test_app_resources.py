@@ -14,7 +14,9 @@ import torch
 
 from fl_app import resources
 from fl_app.cli import main
-from fl_app.resources import gpus_per_client
+from fl_app.config import parse_config
+from fl_app.flower_app import installed_app, read_defaults
+from fl_app.resources import check_cluster, gpus_per_client
 
 RUN = ["strategy=rcc-pfl", "num-clients=6", "num-server-rounds=2"]
 TIMES = ("seconds", "elapsed")
@@ -28,6 +30,7 @@ TIMES = ("seconds", "elapsed")
         (1, "cpu", None, 0.0),
         (1, "auto", None, 0.3333),  # three of them fit
         (2, "cuda", None, 0.6666),
+        (8, "cuda", None, 2.0),  # above one, Ray takes whole ones only
         (1, "auto", 0.1, 0.1),
         (1, "auto", 0.0, 0.0),
     ],
@@ -37,6 +40,29 @@ def test_workers_share_the_gpus_evenly(monkeypatch, gpus, device, given, share):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_, **__: None)
     assert gpus_per_client(device, 3, given) == share
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "said"),
+    [
+        ("auto", -0.5, "must be a share from 0 to 1, or a whole number"),
+        ("auto", 1.5, "must be a share from 0 to 1, or a whole number"),
+        ("cuda", 0.0, "give each client a share, or set device to auto"),
+    ],
+)
+def test_a_share_that_is_none_is_refused_here_and_on_a_cluster(device, given, said):
+    with pytest.raises(ValueError, match=said):
+        gpus_per_client(device, 2, given)
+    config = parse_config({**read_defaults(installed_app()), "device": device})
+    with pytest.raises(ValueError, match=said):
+        check_cluster("auto", config, "", given)
+
+
+@pytest.mark.parametrize("count", ["0", "-3", "many"])
+def test_there_is_at_least_one_worker(capsys, count):
+    with pytest.raises(SystemExit):
+        main(["run", "--workers", count])
+    assert f"{count} is not a whole number of at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -67,6 +93,7 @@ def test_a_node_says_what_it_has_and_whether_it_can_read_the_data(tmp_path):
     assert found["torch"] == torch.__version__.partition("+")[0]
     assert found["python"] == platform.python_version()
     assert "problem" not in found
+    assert "problem" not in resources._question("synthetic", "", 0)()
     assert "cannot be read" in resources._question("cifar100", str(tmp_path), 0)()["problem"]
 
 

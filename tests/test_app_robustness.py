@@ -85,6 +85,13 @@ def test_random_eigenvectors_do_not_disturb_the_grouping_of_the_honest(tmp_path,
     assert found["accuracy"] > best["accuracy"] - 0.05
 
 
+def test_random_eigenvectors_come_with_the_eigenvalues_that_the_server_needs(tmp_path):
+    options = {"strategy": "rcc-pfl", "relevance_at": "server", "num_server_rounds": 1}
+    (found,) = attacked(tmp_path, "random-signature", **options)["runs"]
+    assert found["malicious"]
+    assert not found["failures"]
+
+
 def test_the_same_clients_are_malicious_whatever_they_do_and_none_without_an_attack(tmp_path):
     options = {"strategy": "own+mean", "num_server_rounds": 1}
     runs = {

@@ -66,6 +66,20 @@ def test_blocks_change_nothing(monkeypatch):
         np.testing.assert_allclose(relevances(formula, every, every, 3), before, atol=1e-6)
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_nobody_misses_anything_of_itself(seed):
+    """In float32, whose rounding must not pass for another client's small miss."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.standard_normal((40, 324)).astype(np.float32) for _ in range(6)]
+    everybody = spectra_of([leading_spectrum(own, 10) for own in rows])
+    assert (np.diag(relevances("missed-energy", everybody, everybody, 5)) == 1).all()
+
+
+def test_labels_are_not_compared_at_the_server():
+    with pytest.raises(ValueError, match=r"class-energy.*leave relevance-at at clients"):
+        SpectralClustering(2, relevance="class-energy", relevance_at="server")
+
+
 def test_two_eigenpairs_by_hand():
     # G_1 = diag(4, 1), G_2 = diag(1, 4), known by both eigenpairs each.
     axes = np.eye(2, dtype=np.float32)

@@ -18,17 +18,19 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN RAY_USAGE_STATS_ENABLED=0
 
 head="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
 address="$head:6379"
+# srun does not take it over from sbatch, and a worker for each CPU would share one.
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 common=(--num-cpus "$SLURM_CPUS_PER_TASK" --block)
 if [ -n "${SLURM_GPUS_ON_NODE:-}" ]; then common+=(--num-gpus "$SLURM_GPUS_ON_NODE"); fi
 
 srun --nodes=1 --ntasks=1 --nodelist="$head" \
   ray start --head --port=6379 --include-dashboard=false "${common[@]}" &
-until ray status --address "$address" > /dev/null 2>&1; do sleep 2; done
+timeout 300 bash -c "until ray status --address '$address' > /dev/null 2>&1; do sleep 2; done"
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
   srun --nodes="$((SLURM_JOB_NUM_NODES - 1))" --ntasks="$((SLURM_JOB_NUM_NODES - 1))" \
     --exclude="$head" ray start --address="$address" "${common[@]}" &
 fi
-python - "$address" "$SLURM_JOB_NUM_NODES" <<'PYTHON'
+timeout 300 python - "$address" "$SLURM_JOB_NUM_NODES" <<'PYTHON'
 import sys, time, ray
 ray.init(address=sys.argv[1], log_to_driver=False)
 while sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[2]):

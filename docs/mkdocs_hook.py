@@ -27,6 +27,7 @@ LINKED = (
     "docs/results/*.png",
     "experiments/*.toml",
     "deploy/*",
+    "deploy/cluster/*",
     "examples/*/**/*.py",
     "pyproject-flwr.toml",
     "LICENSE",

@@ -205,7 +205,7 @@ def test_a_cluster_of_two_nodes_computes_what_one_machine_does(tmp_path, cluster
         assert (tmp_path / "there" / path).read_bytes() == (tmp_path / "here" / path).read_bytes()
     # A node where something is missing is named before anything starts.
     for words, said in (
-        (("dataset=cifar100", f"data-dir={tmp_path}"), "of the Ray cluster cannot read the data"),
+        (("dataset=cifar100", f"data-dir={tmp_path}"), "this machine cannot read the data"),
         (("--gpus-per-client", "0.5"), "none of its 2 nodes has a CPU and 0.5 of a GPU"),
     ):
         refused = fedkin(*words, "--ray-address", address)

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.memory import PeakMemory
 from fl_app.report.pictures.figure import keep_spines, label_axes, legend_below, new_figure, save
 from fl_app.report.pictures.style import GRID, task_colour
 from fl_app.superlink import simulate
@@ -52,28 +52,16 @@ STAGES = {
 _ROLES = {"flwr-simulation": "server-bytes", "ray::ClientAppActor": "worker-bytes"}
 
 
-class PeakOfFamily:
-    """The largest resident sizes of this process's descendants while the block runs, by role."""
-
-    def __enter__(self) -> PeakOfFamily:
-        self.bytes = dict.fromkeys(_ROLES.values(), 0)
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.5):
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    line = " ".join(process.cmdline())
-                    for word, role in _ROLES.items():
-                        if word in line:
-                            self.bytes[role] = max(self.bytes[role], process.memory_info().rss)
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
+def _resident() -> dict[str, int]:
+    """Return the largest resident size of each role among this process's descendants."""
+    found = dict.fromkeys(_ROLES.values(), 0)
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            for word, role in _ROLES.items():
+                if word in line:
+                    found[role] = max(found[role], process.memory_info().rss)
+    return found
 
 
 def measure(clients: int, dataset: str, workers: int) -> dict[str, Any]:
@@ -87,7 +75,7 @@ def measure(clients: int, dataset: str, workers: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         given = {**OPTIONS, "dataset": dataset, "num-clients": clients, "output-dir": folder}
         started = time.perf_counter()
-        with PeakOfFamily() as memory:
+        with PeakMemory(_resident, every=0.5) as memory:
             if not simulate(None, given, num_clients=clients, workers=workers):
                 raise RuntimeError(f"the simulation of {clients} clients failed; its log is above.")
         whole = time.perf_counter() - started

@@ -1,7 +1,7 @@
 """Grouping 1,000 to 100,000 clients at the server: `python -m benchmarks.many_clients`.
 
 Each client has a few images of its task, drawn with replacement from a data set's training images,
-and a share of others; its eigenpairs are computed here as it would compute them. Seconds and the
+and a share of others; its eigenpairs are computed here by what it would call. Seconds and the
 peak of memory are those of the server's part alone: from everybody's eigenpairs to clusters.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import all_features
+from benchmarks.memory import PeakMemory
+from clients.spectrum import leading_spectrum
 from fl_core import protocol
 from fl_core.datasets import load_dataset
 from fl_core.files import replacing
@@ -32,31 +33,6 @@ from strategies.spectral import RANK, SpectralClustering
 IMAGES = 60
 MINORITY = 0.05
 PAPERS_RANK = 20  # `num-eigenvectors` of the paper's formula
-_BATCH = 500
-
-
-class PeakMemory:
-    """The largest resident size of this process while the block runs, above that before, in bytes.
-
-    Read every twentieth of a second: numpy's arrays are seen, whatever allocates them.
-    """
-
-    def __enter__(self) -> PeakMemory:
-        self._process = psutil.Process()
-        self._before = self.bytes = self._process.memory_info().rss
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.05):
-            self.bytes = max(self.bytes, self._process.memory_info().rss)
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-        self.bytes -= self._before
 
 
 def clients_of(
@@ -72,29 +48,15 @@ def clients_of(
     own = [np.flatnonzero(np.isin(labels, task)) for task in tasks]
     others = round(MINORITY * IMAGES)
     vectors, values = {}, {}
-    for start in range(0, count, _BATCH):
-        chosen = np.array(
-            [
-                np.concatenate(
-                    [
-                        rng.choice(own[task], IMAGES - others),
-                        rng.integers(len(rows), size=others),
-                    ]
-                )
-                for task in truth[start : start + _BATCH]
-            ]
-        )
-        images = rows[chosen]
-        # The eigenpairs of XᵀX/n from those of XXᵀ/n, which is smaller.
-        small = np.einsum("cid,cjd->cij", images, images, dtype=np.float64) / IMAGES
-        found, directions = np.linalg.eigh(small)
-        rank = slice(None, -PAPERS_RANK - 1, -1)
-        found, directions = found[:, rank], directions[:, :, rank]
-        columns = np.einsum("cid,cik->cdk", images, directions)
-        columns /= np.sqrt(IMAGES * found)[:, None]
-        for place, (column, value) in enumerate(zip(columns, found, strict=True), start):
-            vectors[place], values[place] = column.astype(np.float32), value
+    for client, task in enumerate(truth.tolist()):
+        chosen = [rng.choice(own[task], IMAGES - others), rng.integers(len(rows), size=others)]
+        spectrum = leading_spectrum(rows[np.concatenate(chosen)], PAPERS_RANK)
+        vectors[client], values[client] = spectrum.eigenvectors, spectrum.eigenvalues
     return vectors, values, truth
+
+
+def _resident() -> dict[str, int]:
+    return {"here": psutil.Process().memory_info().rss}
 
 
 def measure(
@@ -118,14 +80,15 @@ def measure(
     clustering._values = {client: own[:rank] for client, own in values.items()}
     conversation = Conversation(None, {protocol.SEED: seed}, 1)  # type: ignore[arg-type]
     started = time.perf_counter()
-    with PeakMemory() as memory:
+    before = _resident()["here"]
+    with PeakMemory(_resident, every=0.05) as memory:
         found = clustering._compare(conversation)
     return {
         "clients": len(truth),
         "relevance": relevance,
         "compared": len(found.compared),
         "seconds": round(time.perf_counter() - started, 2),
-        "gigabytes": round(memory.bytes / 1e9, 2),
+        "gigabytes": round((memory.bytes["here"] - before) / 1e9, 2),
         "ari": round(adjusted_rand_score(truth, list(found.of_client.values())), 4),
     }
 

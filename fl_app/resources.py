@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from clients.accelerator import CPU, CUDA, torch_device
 from fl_app.config import Config
 from fl_app.superlink import RAY_SETTINGS
@@ -26,8 +28,6 @@ def gpus_per_client(device: str, workers: int, given: float | None) -> float:
     ValueError
         If a GPU is needed and there is none, or one is given to clients that use the CPU.
     """
-    import torch  # noqa: PLC0415
-
     _check_share(device, given)
     if device != CPU:
         torch_device(device)  # says so if there must be one and is none

@@ -17,9 +17,9 @@ from fl_app.cli import main
 from fl_app.config import parse_config
 from fl_app.flower_app import installed_app, read_defaults
 from fl_app.resources import check_cluster, gpus_per_client
+from tests.app_runs import without_seconds
 
 RUN = ["strategy=rcc-pfl", "num-clients=6", "num-server-rounds=2"]
-TIMES = ("seconds", "elapsed")
 
 
 @pytest.mark.parametrize(
@@ -165,17 +165,6 @@ def fedkin(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def without_times(value):
-    """Return what a run found, without how long it took and where it wrote it."""
-    if isinstance(value, dict):
-        return {
-            key: without_times(one)
-            for key, one in value.items()
-            if not any(word in key for word in (*TIMES, "output-dir", "data-dir"))
-        }
-    return [without_times(one) for one in value] if isinstance(value, list) else value
-
-
 @pytest.mark.slow
 def test_a_cluster_of_two_nodes_computes_what_one_machine_does(tmp_path, cluster):
     address, raylets = cluster
@@ -193,7 +182,7 @@ def test_a_cluster_of_two_nodes_computes_what_one_machine_does(tmp_path, cluster
     assert min(seconds.values()) > 1
     assert fedkin(*RUN, f"output-dir={tmp_path / 'here'}", "--workers", "1").returncode == 0
     found = [
-        without_times(json.loads((tmp_path / where / "summary.json").read_text()))
+        without_seconds(json.loads((tmp_path / where / "summary.json").read_text()))
         for where in ("there", "here")
     ]
     assert found[0] == found[1]

@@ -23,9 +23,11 @@ from threadpoolctl import threadpool_limits
 
 from clients.features import feature_map
 from clients.spectrum import leading_spectrum, relevance
-from fl_core.datasets import Dataset, cache_dir, load_dataset
-from fl_core.federation import FederationSettings, simulate_federation
+from fl_core.datasets import Dataset, load_dataset
+from fl_core.federation import simulate_federation
+from fl_core.folders import cache_dir
 from fl_core.partition import Kind
+from fl_core.settings import FederationSettings
 from strategies.grouping import agglomerate, average_relevance
 
 CLIENTS = 25

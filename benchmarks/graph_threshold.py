@@ -24,8 +24,9 @@ from clients.autoencoder import encode
 from clients.pretraining import pretrained_autoencoder
 from clients.signature import signature
 from fl_core.datasets import Dataset
-from fl_core.federation import FederationSettings, simulate_federation
+from fl_core.federation import simulate_federation
 from fl_core.partition import Kind
+from fl_core.settings import FederationSettings
 from strategies.grouping import NumClusters
 from strategies.signatures import (
     closest_distances,

@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from clients.hog import hog
 from clients.labelled_spectrum import LabelledSpectrum, class_energy_relevance, labelled_spectrum
-from clients.spectrum import CHOSEN_EIGENVECTORS
+from clients.settings import CHOSEN_EIGENVECTORS
 from fl_app.config import parse_config
 from fl_app.flower_app import read_defaults
 from fl_core import protocol

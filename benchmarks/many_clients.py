@@ -27,6 +27,7 @@ from fl_core import protocol
 from fl_core.datasets import load_dataset
 from fl_core.files import replacing
 from fl_core.partition import default_tasks
+from fl_core.relevance import PAPER
 from strategies.conversation import Conversation
 from strategies.spectral import RANK, SpectralClustering
 
@@ -40,6 +41,7 @@ def clients_of(
     labels: NDArray[np.int64],
     tasks: Sequence[Sequence[int]],
     count: int,
+    rank: int,
     seed: int,
 ) -> tuple[dict[int, NDArray[np.float32]], dict[int, NDArray[np.float64]], NDArray[np.int64]]:
     """Return everybody's eigenvectors, (d, k) each, eigenvalues, (k,), and tasks, (K,)."""
@@ -50,7 +52,7 @@ def clients_of(
     vectors, values = {}, {}
     for client, task in enumerate(truth.tolist()):
         chosen = [rng.choice(own[task], IMAGES - others), rng.integers(len(rows), size=others)]
-        spectrum = leading_spectrum(rows[np.concatenate(chosen)], PAPERS_RANK)
+        spectrum = leading_spectrum(rows[np.concatenate(chosen)], rank)
         vectors[client], values[client] = spectrum.eigenvectors, spectrum.eigenvalues
     return vectors, values, truth
 
@@ -65,9 +67,9 @@ def measure(
     relevance: str,
     landmarks: int | str,
     seed: int,
-) -> dict[str, Any]:
-    """Group the clients and return what it took and how right it was."""
-    count, rank = (PAPERS_RANK, PAPERS_RANK) if relevance == "paper" else (5, RANK)
+) -> tuple[dict[str, Any], list[int]]:
+    """Group the clients and return what it took and how right it was, and everybody's cluster."""
+    count, rank = (PAPERS_RANK, PAPERS_RANK) if relevance == PAPER else (5, RANK)
     clustering = SpectralClustering(
         int(truth.max()) + 1,
         count,
@@ -83,14 +85,16 @@ def measure(
     before = _resident()["here"]
     with PeakMemory(_resident, every=0.05) as memory:
         found = clustering._compare(conversation)
-    return {
+    clusters = list(found.of_client.values())
+    row = {
         "clients": len(truth),
         "relevance": relevance,
         "compared": len(found.compared),
         "seconds": round(time.perf_counter() - started, 2),
         "gigabytes": round((memory.bytes["here"] - before) / 1e9, 2),
-        "ari": round(adjusted_rand_score(truth, list(found.of_client.values())), 4),
+        "ari": round(adjusted_rand_score(truth, clusters), 4),
     }
+    return row, clusters
 
 
 def main() -> int:
@@ -108,14 +112,20 @@ def main() -> int:
     rows = all_features(dataset, "hog")
     labels = dataset.train_labels.numpy()
     tasks = default_tasks(options.dataset, options.num_tasks, dataset.num_classes)
+    rank = PAPERS_RANK if PAPER in options.relevance else RANK
     done = []
     for count in options.clients:
         for seed in range(options.seeds):
-            vectors, values, truth = clients_of(rows, labels, tasks, count, seed)
+            vectors, values, truth = clients_of(rows, labels, tasks, count, rank, seed)
             for relevance in options.relevance:
+                exact = None
                 for words in options.landmarks:
                     landmarks = words if words == "auto" else int(words)
-                    row = measure((vectors, values), truth, relevance, landmarks, seed)
+                    row, clusters = measure((vectors, values), truth, relevance, landmarks, seed)
+                    if row["compared"] == count:
+                        exact = clusters
+                    elif exact is not None:
+                        row["ari_with_exact"] = round(adjusted_rand_score(exact, clusters), 4)
                     done.append({"dataset": options.dataset, "seed": seed, **row})
                     print(json.dumps(done[-1]), flush=True)
     if options.output:

@@ -26,19 +26,15 @@ from threadpoolctl import threadpool_limits
 
 from clients.features import feature_map
 from clients.privacy import noisy_eigenvectors, noisy_relevances
-from clients.spectrum import (
-    RELEVANCES,
-    USUAL_EIGENVECTORS,
-    Spectrum,
-    gram_matrix,
-    leading_spectrum,
-)
+from clients.settings import USUAL_EIGENVECTORS
+from clients.spectrum import RELEVANCES, Spectrum, gram_matrix, leading_spectrum
 from fl_app.report.pictures.figure import keep_spines, label_axes, legend_below, new_figure, save
 from fl_app.report.pictures.style import GRID, SMALL_SIZE, task_colour
 from fl_core.datasets import Dataset
-from fl_core.federation import Federation, FederationSettings, simulate_federation
+from fl_core.federation import Federation, simulate_federation
 from fl_core.files import replacing
 from fl_core.partition import Kind, default_tasks
+from fl_core.settings import FederationSettings
 from strategies.grouping import agglomerate, average_relevance
 
 Float32 = NDArray[np.float32]

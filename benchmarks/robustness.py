@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clients.attacks import ATTACKS
+from clients.settings import ATTACKS
 from fl_app.flower_app import read_defaults
 from fl_app.superlink import simulate
 

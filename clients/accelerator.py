@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 import torch
 
-from fl_core.options import one_of, option
-
-AUTO, CPU, CUDA = "auto", "cpu", "cuda"
-
-
-@dataclass(frozen=True)
-class AcceleratorSettings:
-    """Where clients compute."""
-
-    device: str = option(
-        AUTO,
-        one_of((AUTO, CPU, CUDA)),
-        f"where clients compute: `{CUDA}`: on a GPU; `{AUTO}`: on one if there is one for them, "
-        "docs/gpu.md",
-    )
+from clients.settings import AUTO, CPU, CUDA
 
 
 def torch_device(name: str) -> torch.device:

@@ -9,32 +9,13 @@ spoil the rounds, `random-signature` spoils the pre-round that one-shot clusteri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl_core.options import number, one_of, option
-
-ATTACKS = ("none", "sign-flip", "scaled-update", "label-flip", "random-signature")
-
-
-@dataclass(frozen=True)
-class AttackSettings:
-    """What malicious clients do."""
-
-    attack: str = option(
-        "none", one_of(ATTACKS), "what they send; `random-signature`: in the pre-round"
-    )
-    malicious: float = option(
-        0.2, number(float, 0, 1, low_open=True, high_open=True), "share of clients that attack"
-    )
-    attack_scale: float = option(
-        10.0, number(float, -1000, 1000), "factor by which `scaled-update` enlarges an update"
-    )
-
+from clients.settings import ATTACKS
 
 Labels = TypeVar("Labels", torch.Tensor, NDArray[np.int64])
 

@@ -10,7 +10,8 @@ from flwr.app import ArrayRecord, ConfigRecordValues, Context, Message
 from numpy.typing import NDArray
 from torch import nn
 
-from clients.training import TrainingSettings, evaluate
+from clients.settings import TrainingSettings
+from clients.training import evaluate
 
 Images = tuple[torch.Tensor, torch.Tensor]
 """uint8, shape (n, C, H, W), and labels, int64, shape (n,)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,24 +15,7 @@ from torch import Tensor
 
 from clients.encoders import ENCODERS, load_encoder
 from clients.hog import check_images, hog, hog_dimension
-from fl_core.options import TEXT, one_of, option
-
-FEATURES = ("hog", "raw", "resnet18", "efficientnet-lite0")
-
-
-@dataclass(frozen=True)
-class FeatureSettings:
-    """How clients see their images."""
-
-    features: str = option(
-        "hog",
-        one_of(FEATURES),
-        "`raw`: pixels; `efficientnet-lite0` comes with its weights",
-    )
-    feature_weights: str = option(
-        "", TEXT, "a file with the network's weights, instead of a download"
-    )
-
+from clients.settings import FEATURES
 
 FeatureMap = Callable[[Tensor], Tensor]
 """From images, uint8 (n, C, H, W), C 1 or 3, to features, float32 (n, d), both on the CPU: each row

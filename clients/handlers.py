@@ -20,14 +20,10 @@ from clients.autoencoder import encode, fit, load_autoencoder
 from clients.client import Client, OpenClient
 from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
 from clients.privacy import noisy_eigenvalues, noisy_eigenvectors, noisy_relevances
+from clients.settings import CHOSEN_EIGENVECTORS
 from clients.shift import data_shift, image_sketch
 from clients.signature import linear_signature, signature
-from clients.spectrum import (
-    CHOSEN_EIGENVECTORS,
-    RELEVANCES,
-    leading_spectrum,
-    principal_angle_relevance,
-)
+from clients.spectrum import RELEVANCES, leading_spectrum, principal_angle_relevance
 from clients.training import as_pixels, evaluate, train
 from fl_core import protocol
 from fl_core.relevance import PRINCIPAL_ANGLE

@@ -4,51 +4,19 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from clients.autoencoder import Autoencoder, build_autoencoder, fit, load_autoencoder
-from fl_core.datasets import cache_dir, load_dataset
+from clients.settings import AUTOMATIC, PRETRAINING_DATASETS, SOURCE
+from fl_core.datasets import load_dataset
 from fl_core.files import replacing
-from fl_core.options import NotAllowedError, Rule, option
+from fl_core.folders import cache_dir
 
 logger = logging.getLogger(__name__)
-
-AUTOMATIC = {1: "mnist-5k", 3: "cifar100"}  # what `auto` pre-trains on, by channels
-# A folder of images is not among them: its name does not say which images it holds.
-PRETRAINING_DATASETS = (
-    *("mnist-5k", "mnist", "fashion-mnist", "emnist-balanced"),
-    *("cifar10", "cifar100", "cifar20"),
-)
-
-
-def _parse_source(value: Any) -> str:
-    if value in ("auto", *PRETRAINING_DATASETS) or str(value).endswith(".safetensors"):
-        return str(value)
-    raise NotAllowedError
-
-
-SOURCE = Rule(
-    f'a .safetensors file, "auto", or one of {", ".join(PRETRAINING_DATASETS)}', _parse_source
-)
-
-
-@dataclass(frozen=True)
-class EncoderSettings:
-    """What FLT's clients encode their images with."""
-
-    encoder: str = option(
-        "auto",
-        SOURCE,
-        f"`flt`: a file, or the data set to pre-train the encoder on (kept for the next run); "
-        f"`auto`: `{AUTOMATIC[1]}` for grey images, `{AUTOMATIC[3]}` for colour",
-    )
-
 
 PRETRAINING_EPOCHS = 30
 # On one thread the colour network takes 1.6 ms an image, the grey one 0.1 ms: so four minutes of

@@ -7,26 +7,11 @@ above 1. So it means the same for features of any dimension.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.options import number, option
-
 Float32 = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class PrivacySettings:
-    """Noise on what clients share before training."""
-
-    sharing_noise: float = option(
-        0.0,
-        number(float, 0, 1000),
-        "`spectral`: Gaussian noise on the eigenvectors and scores that leave a client, relative "
-        "to their length 1; docs/privacy.md has ARI against it",
-    )
 
 
 def noisy_eigenvectors(vectors: Float32, sigma: float, rng: np.random.Generator) -> Float32:

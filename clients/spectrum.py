@@ -14,12 +14,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fl_core.options import COUNT, number, one_of, option, or_words
-from fl_core.protocol import CLASS_ENERGY
 from fl_core.relevance import (
     MISSED_ENERGY,
     PAPER,
-    PRINCIPAL_ANGLE,
     eigenvalue_agreement,
     relative_scores,
 )
@@ -241,34 +238,3 @@ RELEVANCES: Mapping[str, Relevance] = {
     PAPER: relevance,
     MISSED_ENERGY: missed_energy_relevance,
 }
-
-# How many eigenvectors each is best with on the images and features of docs/relevance.md.
-USUAL_EIGENVECTORS: Mapping[str, int] = {PAPER: 20, MISSED_ENERGY: 5, PRINCIPAL_ANGLE: 5}
-# And that which sees labels: so many of all images.
-CHOSEN_EIGENVECTORS: Mapping[str, int] = {**USUAL_EIGENVECTORS, CLASS_ENERGY: 5}
-AUTO = "auto"
-
-
-@dataclass(frozen=True)
-class SpectrumSettings:
-    """How clients compare with each other."""
-
-    num_eigenvectors: int = option(
-        AUTO,
-        or_words(COUNT, AUTO),
-        f"leading eigenvectors that each client shares; `{AUTO}`: "
-        + ", ".join(f"{k} with `{name}`" for name, k in CHOSEN_EIGENVECTORS.items())
-        + "; 30 for `efficientnet-lite0` and many small tasks",
-        default=USUAL_EIGENVECTORS["paper"],
-    )
-    relevance: str = option(
-        "paper",
-        one_of(CHOSEN_EIGENVECTORS),
-        "the paper's; `missed-energy`, which is right in harder cases; `principal-angle`: PACFL's; "
-        "`class-energy`, which sees labels, too: docs/relevance.md",
-    )
-    label_weight: float = option(
-        0.3,
-        number(float, 0),
-        "with `class-energy`: what labels count beside images; more if they are right",
-    )

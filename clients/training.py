@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
-from fl_core.options import COUNT, POSITIVE, number, one_of, option
-
-OPTIMIZERS = ("adam", "sgd")
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How a client trains."""
-
-    optimizer: str = option("adam", one_of(OPTIMIZERS), "starts afresh in every round")
-    learning_rate: float = option(0.001, POSITIVE, "step size of the optimizer")
-    momentum: float = option(0.0, number(float, 0, 1, high_open=True), "for `sgd` only")
-    weight_decay: float = option(0.001, number(float, 0), "of the optimizer", default=0.0)
-    batch_size: int = option(32, COUNT, "images in each step")
-    local_epochs: int = option(2, COUNT, "passes over a client's images in each round")
-
-    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Return a fresh optimizer over the model's parameters."""
-        if self.optimizer == "adam":
-            return torch.optim.Adam(
-                model.parameters(), self.learning_rate, weight_decay=self.weight_decay, fused=True
-            )
-        return torch.optim.SGD(
-            model.parameters(),
-            self.learning_rate,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            fused=True,
-        )
+from clients.settings import TrainingSettings
 
 
 class Scores(NamedTuple):
@@ -66,6 +37,16 @@ def as_pixels(images: torch.Tensor) -> torch.Tensor:
     return images.to(torch.float32).div_(255)
 
 
+def build_optimizer(settings: TrainingSettings, model: nn.Module) -> torch.optim.Optimizer:
+    """Return a fresh optimizer over the model's parameters."""
+    rate, decay = settings.learning_rate, settings.weight_decay
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), rate, weight_decay=decay, fused=True)
+    return torch.optim.SGD(
+        model.parameters(), rate, momentum=settings.momentum, weight_decay=decay, fused=True
+    )
+
+
 def train(
     model: nn.Module,
     images: torch.Tensor,
@@ -92,7 +73,7 @@ def train(
         Cross-entropy per image over the last epoch, as seen while training.
     """
     model.train()
-    optimizer = settings.build_optimizer(model)
+    optimizer = build_optimizer(settings, model)
     batches: tuple[torch.Tensor, ...] = ()
     losses: list[torch.Tensor] = []
     for _ in range(settings.local_epochs):

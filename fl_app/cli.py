@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
     from fl_app.config import output_folder, parse_config  # noqa: PLC0415
     from fl_app.resources import check_cluster, gpus_per_client  # noqa: PLC0415
     from fl_app.superlink import simulate  # noqa: PLC0415
-    from fl_core.datasets import resolve_data_dir  # noqa: PLC0415
+    from fl_core.folders import resolve_data_dir  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
     defaults = read_defaults(app or installed_app())

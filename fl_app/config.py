@@ -8,16 +8,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clients.accelerator import AcceleratorSettings
-from clients.attacks import AttackSettings
-from clients.features import FeatureSettings
-from clients.pretraining import EncoderSettings
-from clients.privacy import PrivacySettings
-from clients.spectrum import AUTO, CHOSEN_EIGENVECTORS, SpectrumSettings
-from clients.training import TrainingSettings
-from fl_core.datasets import DATASET_WORDS, is_dataset
-from fl_core.federation import FederationSettings
-from fl_core.models import MODELS, paper_model
+from clients.settings import (
+    AUTO,
+    CHOSEN_EIGENVECTORS,
+    AcceleratorSettings,
+    AttackSettings,
+    EncoderSettings,
+    FeatureSettings,
+    PrivacySettings,
+    SpectrumSettings,
+    TrainingSettings,
+)
 from fl_core.options import (
     BOOLEAN,
     COUNT,
@@ -37,7 +38,14 @@ from fl_core.options import (
     refusal,
 )
 from fl_core.protocol import CLASS_ENERGY
-from fl_core.synthetic import SYNTHETIC
+from fl_core.settings import (
+    DATASET_WORDS,
+    MODELS,
+    SYNTHETIC,
+    FederationSettings,
+    is_dataset,
+    paper_model,
+)
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 from strategies.grouping import COUNT_RULES
 from strategies.spectral import AT_CLIENTS, AT_SERVER

@@ -17,16 +17,17 @@ from flwr.app import Context, Message
 from numpy.typing import NDArray
 from torch import nn
 
-from clients.accelerator import CPU, torch_device
+from clients.accelerator import torch_device
 from clients.attacks import flip_labels
 from clients.client import Client, Images
 from clients.features import FeatureMap, feature_map
 from clients.privacy import noise_generator
-from clients.training import TrainingSettings
+from clients.settings import CPU, TrainingSettings
 from fl_app.config import Config, parse_config
 from fl_core import protocol
-from fl_core.datasets import Dataset, cache_dir
+from fl_core.datasets import Dataset
 from fl_core.federation import Federation, simulate_federation
+from fl_core.folders import cache_dir
 from fl_core.models import empty_model
 from fl_core.own_images import Agreement
 

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
-from clients.accelerator import CPU, CUDA, torch_device
+from clients.settings import CPU, CUDA
 from fl_app.config import Config
 from fl_app.superlink import RAY_SETTINGS
 
 _RayNode = dict[str, Any]
 _KNOCK_SECONDS = 5.0
 _PATIENCE = 600.0  # seconds; a node may have to download the data
+# Of NVIDIA's driver, of Windows' for its Linux, and of AMD's.
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
 def gpus_per_client(device: str, workers: int, given: float | None) -> float:
@@ -29,9 +29,11 @@ def gpus_per_client(device: str, workers: int, given: float | None) -> float:
         If a GPU is needed and there is none, or one is given to clients that use the CPU.
     """
     _check_share(device, given)
-    if device != CPU:
-        torch_device(device)  # says so if there must be one and is none
-    there = torch.cuda.device_count()
+    if device == CUDA:
+        from clients.accelerator import torch_device  # noqa: PLC0415
+
+        torch_device(device)  # says so if there is none
+    there = _count_gpus()
     if given is not None and given > there:
         raise ValueError(
             f"gpus-per-client is {given}, but PyTorch sees {there} GPUs here: give each client a "
@@ -42,6 +44,15 @@ def gpus_per_client(device: str, workers: int, given: float | None) -> float:
     share = there / workers
     # Rounded down, so that as many fit as there are workers; above one, Ray takes whole ones only.
     return float(int(share)) if share > 1 else int(share * 10_000) / 10_000
+
+
+def _count_gpus() -> int:
+    """Return how many PyTorch sees; without a driver it need not be loaded, which takes seconds."""
+    if not any(map(os.path.exists, _DRIVERS)):
+        return 0
+    import torch  # noqa: PLC0415
+
+    return torch.cuda.device_count()
 
 
 def _check_share(device: str, given: float | None) -> None:

@@ -17,9 +17,9 @@ from fl_app.report.results import Results
 from fl_app.report.run import RunResult
 from fl_app.systems import Setting
 from fl_core import protocol
-from fl_core.datasets import resolve_data_dir
 from fl_core.federation import Federation, simulate_federation
-from fl_core.synthetic import SYNTHETIC
+from fl_core.folders import resolve_data_dir
+from fl_core.settings import SYNTHETIC
 from fl_core.tasks import are_random
 from strategies import ClusteredStrategy, Conversation, RoundReport
 

@@ -15,11 +15,11 @@ import torch
 from flwr.app import ArrayRecord
 from torch import nn
 
-from clients.accelerator import AUTO as ANY_DEVICE
-from clients.accelerator import CPU, torch_device
+from clients.accelerator import torch_device
 from clients.features import feature_dimension
 from clients.pretraining import pretrained_autoencoder
-from clients.spectrum import AUTO
+from clients.settings import AUTO, CPU
+from clients.settings import AUTO as ANY_DEVICE
 from fl_app.config import AS_TASKS, Config
 from fl_core import protocol
 from fl_core.datasets import Dataset

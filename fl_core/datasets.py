@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
@@ -14,10 +13,12 @@ import torch
 from torch import Tensor
 
 from fl_core.extras import load_extra
+from fl_core.folders import cache_dir, resolve_data_dir
 from fl_core.image_files import LAYOUT
 from fl_core.image_folder import read_image_folder
 from fl_core.leaf import CHARACTERS, read_femnist
-from fl_core.published import PUBLISHED, read_published
+from fl_core.published import read_published
+from fl_core.settings import CIFAR20, DATASET_WORDS, PLUS, ROTATED, is_dataset
 from fl_core.text import printable
 
 HELD_OUT = 0.2  # of an image folder's training images, where it has no test folder
@@ -133,35 +134,13 @@ class Dataset:
 
 
 _SPLIT_BY_SEED = ("mnist-5k", "folder")
-PLUS = "+"
-JOINABLE = ("mnist-5k", *PUBLISHED)
-_ROTATED = {"rotated-mnist": "mnist"}
 # FLT, section IV: "a 20-class dataset composed of CIFAR10 and 10 classes of CIFAR100", which it
 # does not name. These are ours: no vehicles and no mammals, birds or amphibians, which CIFAR-10
 # has, and each from another of CIFAR-100's twenty superclasses.
-CIFAR20 = "cifar20"
 CIFAR20_OTHERS = (
     *("apple", "aquarium_fish", "bottle", "bridge", "butterfly"),
     *("chair", "clock", "cloud", "maple_tree", "orchid"),
 )
-DATASETS = (*JOINABLE, CIFAR20, *_ROTATED, "femnist", "folder")
-DATASET_WORDS = (
-    f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
-)
-
-
-def cache_dir() -> Path:
-    """Return the folder for what can be made again: FL_CACHE_DIR, else the user's cache folder."""
-    if own := os.environ.get("FL_CACHE_DIR"):
-        return Path(own).expanduser().absolute()
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return caches.expanduser().absolute() / "fedkin"
-
-
-def resolve_data_dir(data_dir: str) -> Path:
-    """Return where data sets are: `data_dir`, else FL_DATA_DIR, else `data` in `cache_dir()`."""
-    given = data_dir or os.environ.get("FL_DATA_DIR")
-    return Path(given).expanduser().absolute() if given else cache_dir() / "data"
 
 
 def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool = True) -> Dataset:
@@ -198,20 +177,14 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
     return _load(name, resolve_data_dir(data_dir), cache_dir(), used_seed, download)
 
 
-def is_dataset(name: str) -> bool:
-    """Return whether there is a data set of this name: one of `DATASETS`, or several joined."""
-    parts = name.split(PLUS)
-    return name in DATASETS or (1 < len(parts) == len(set(parts)) and set(parts) <= set(JOINABLE))
-
-
 @lru_cache(maxsize=2)
 def _load(name: str, root: Path, cache: Path, seed: int, download: bool) -> Dataset:
     if name == "folder":
         return _folder(root, cache, seed)
     if name == "femnist":
         return _femnist(root)
-    if name in _ROTATED:
-        return rotated(_read(_ROTATED[name], root, cache, seed, download), name)
+    if name in ROTATED:
+        return rotated(_read(ROTATED[name], root, cache, seed, download), name)
     if name == CIFAR20:
         ten, hundred = (_read(n, root, cache, seed, download) for n in ("cifar10", "cifar100"))
         return replace(joined(ten, only(hundred, CIFAR20_OTHERS)), name=name)

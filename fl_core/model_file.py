@@ -17,7 +17,8 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from fl_core.files import replacing
-from fl_core.models import MODELS, ImageShape, build_model
+from fl_core.models import ImageShape, build_model
+from fl_core.settings import MODELS
 
 CHANNELS = (1, 3)
 MAX_SIDE = 1024  # pixels

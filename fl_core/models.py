@@ -1,4 +1,4 @@
-"""The papers' models, built from a seed. Their modules have names that say what they are."""
+"""The models of `fl_core.settings.MODELS`, built from a seed; their modules have speaking names."""
 
 from __future__ import annotations
 
@@ -11,21 +11,6 @@ from torch import nn
 
 ImageShape = tuple[int, int, int]
 """Channels, height, width."""
-
-# RCC-PFL, section V: one model per data set.
-PAPER_MODELS = {
-    "mnist-5k": "logistic-regression",
-    "mnist": "logistic-regression",
-    "rotated-mnist": "mlp",  # IFCA's own experiment
-    "fashion-mnist": "mlp",
-    "femnist": "leaf-cnn",
-    "synthetic": "mlp",
-}
-
-
-def paper_model(dataset: str) -> str:
-    """Return the name of the model that RCC-PFL trains on `dataset`; a CNN where it says none."""
-    return PAPER_MODELS.get(dataset, "cnn")
 
 
 def logistic_regression(shape: ImageShape, num_classes: int) -> nn.Module:
@@ -106,7 +91,7 @@ def leaf_cnn(shape: ImageShape, num_classes: int) -> nn.Module:
     )
 
 
-MODELS: dict[str, Callable[[ImageShape, int], nn.Module]] = {
+_BUILDERS: dict[str, Callable[[ImageShape, int], nn.Module]] = {
     "logistic-regression": logistic_regression,
     "mlp": lambda shape, classes: perceptron(shape, classes, 200),
     "mlp-32": lambda shape, classes: perceptron(shape, classes, 32),
@@ -122,7 +107,7 @@ def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return MODELS[name](shape, num_classes)
+        return _BUILDERS[name](shape, num_classes)
 
 
 def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.device) -> nn.Module:
@@ -131,5 +116,5 @@ def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.de
     Drawing random ones first takes 1 ms for an MLP and 70 ms for LEAF's CNN, at each message.
     """
     with torch.device("meta"):
-        model = MODELS[name](shape, num_classes)
+        model = _BUILDERS[name](shape, num_classes)
     return model.to_empty(device=device)

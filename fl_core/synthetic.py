@@ -16,8 +16,8 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 from fl_core.datasets import Dataset, Groups
+from fl_core.settings import SYNTHETIC
 
-SYNTHETIC = "synthetic"
 CLASSES = tuple(digits)
 TRAIN_IMAGES, TEST_IMAGES = 4_000, 2_000  # of all tasks together; mnist-5k has 4,000 and 1,000
 _SIDE = 28

@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from clients.training import TrainingSettings, as_pixels, evaluate, train
+from clients.settings import TrainingSettings
+from clients.training import as_pixels, evaluate, train
 from fl_app.cli import _parser
 from fl_app.devices import classify
 from fl_app.devices.classify import Failure, Prediction, classify_images, find_images

@@ -1,5 +1,7 @@
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -273,3 +275,15 @@ def test_noise_that_would_protect_nothing_is_refused(strategy):
     with pytest.raises(ValueError, match="sharing-noise protects what spectral clustering shares"):
         config(strategy=strategy, sharing_noise=0.1)
     assert config(strategy="rcc-pfl,mt-hfl,single,local", sharing_noise=0.1).sharing_noise == 0.1
+
+
+@pytest.mark.parametrize("wrong", ["num-tasks=0", "datset=mnist", "relevance=paper-like"])
+def test_a_wrong_word_is_refused_before_pytorch_is_loaded(wrong):
+    code = (
+        "import sys; from fl_app.cli import main\n"
+        f"assert main(['run', {wrong!r}]) == 2\n"
+        "print(sorted({'torch', 'sklearn', 'matplotlib', 'ray'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("error: ") and wrong.partition("=")[0] in done.stderr
+    assert done.stdout == "[]\n"

@@ -36,6 +36,7 @@ RUN = ["strategy=rcc-pfl", "num-clients=6", "num-server-rounds=2"]
     ],
 )
 def test_workers_share_the_gpus_evenly(monkeypatch, gpus, device, given, share):
+    monkeypatch.setattr(resources, "_DRIVERS", ("/dev/null",))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_, **__: None)
@@ -80,6 +81,12 @@ def test_what_is_not_there_is_said_before_anything_starts(monkeypatch, capsys, w
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["run", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_without_a_driver_pytorch_is_not_asked(monkeypatch):
+    monkeypatch.setattr(resources, "_DRIVERS", ("/nowhere/nvidiactl",))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1 / 0)
+    assert gpus_per_client("auto", 2, None) == 0.0
 
 
 def test_a_gpu_is_not_shared_among_clients_that_use_the_cpu(monkeypatch):

@@ -8,14 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clients.attacks
-from clients.attacks import (
-    ATTACKS,
-    flip_labels,
-    random_basis,
-    random_centroids,
-    random_scores,
-    spoil_update,
-)
+from clients.attacks import flip_labels, random_basis, random_centroids, random_scores, spoil_update
+from clients.settings import ATTACKS
 from clients.spectrum import leading_spectrum, relevance
 from fl_core.models import build_model
 

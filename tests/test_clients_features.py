@@ -20,8 +20,9 @@ from torchvision.models import resnet18
 from clients import encoders, feature_cache
 from clients.encoders import network_inputs
 from clients.feature_cache import FeatureCache
-from clients.features import FEATURES, feature_dimension, feature_map
+from clients.features import feature_dimension, feature_map
 from clients.hog import hog
+from clients.settings import FEATURES
 from tests.real_images import cifar_images, mnist_images
 
 LITE0 = "efficientnet-lite0"

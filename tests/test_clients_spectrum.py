@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clients.settings import USUAL_EIGENVECTORS
 from clients.spectrum import (
     RELEVANCES,
-    USUAL_EIGENVECTORS,
     captured_energy,
     gram_matrix,
     leading_spectrum,

@@ -3,7 +3,8 @@ import torch
 from sklearn.metrics import f1_score, recall_score
 from torch import nn
 
-from clients.training import Scores, TrainingSettings, as_pixels, evaluate, train
+from clients.settings import TrainingSettings
+from clients.training import Scores, as_pixels, evaluate, train
 
 
 def data(n=40, seed=0):

@@ -23,21 +23,13 @@ from PIL import Image
 from torchvision import datasets as tv
 
 from fl_core import image_folder
-from fl_core.datasets import (
-    CIFAR20_OTHERS,
-    JOINABLE,
-    Dataset,
-    Groups,
-    cache_dir,
-    joined,
-    load_dataset,
-    only,
-    resolve_data_dir,
-    rotated,
-)
+from fl_core.datasets import CIFAR20_OTHERS, Dataset, Groups, joined, load_dataset, only, rotated
+from fl_core.folders import cache_dir, resolve_data_dir
 from fl_core.idx import read_idx
 from fl_core.image_folder import read_image_folder
-from fl_core.published import CIFAR10_TAR, PUBLISHED
+from fl_core.published import CIFAR10_TAR
+from fl_core.settings import JOINABLE
+from fl_core.torchvision_files import PUBLISHED
 from tests.cifar_files import CIFAR10_CLASSES, pixels, write_cifar, write_cifar20
 
 REAL = os.environ.get("FL_DATA_DIR", "")

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from fl_core import federation as module
 from fl_core.datasets import Dataset, load_dataset, rotated
-from fl_core.federation import FederationSettings, simulate_federation
+from fl_core.federation import simulate_federation
 from fl_core.partition import ROTATIONS, Partition, own_tests
+from fl_core.settings import FederationSettings
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 SETTINGS = FederationSettings(

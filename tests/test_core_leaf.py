@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fl_core.datasets import load_dataset
-from fl_core.federation import FederationSettings, simulate_federation
+from fl_core.federation import simulate_federation
+from fl_core.settings import FederationSettings
 from tests.app_runs import run
 
 TRAINING = {"f0_01": [0, 10, 36], "f1_02": [61] * 5, "f2_03": [1, 2, 3, 4]}

@@ -12,7 +12,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from fl_core.model_file import ModelCard, load_model, save_model
-from fl_core.models import MODELS, build_model
+from fl_core.models import build_model
+from fl_core.settings import MODELS
 
 CARD = ModelCard("mlp-32", (1, 4, 5), ("cat", "dog"), "rcc-pfl", 1, 20)
 FORMAT = "fedkin model 1"

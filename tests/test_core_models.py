@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from fl_core.models import MODELS, build_model, paper_model
+from fl_core.models import build_model
+from fl_core.settings import MODELS, paper_model
 
 
 def parameters(model):

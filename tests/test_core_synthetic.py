@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from fl_core import synthetic as module
-from fl_core.federation import FederationSettings, simulate_federation
+from fl_core.federation import simulate_federation
+from fl_core.settings import FederationSettings
 from fl_core.synthetic import smooth_fields, synthetic
 
 

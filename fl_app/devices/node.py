@@ -13,7 +13,7 @@ from clients.client import Images
 from fl_app.config import OWN_IMAGES
 from fl_app.node import Node
 from fl_core import protocol
-from fl_core.datasets import cache_dir
+from fl_core.folders import cache_dir
 from fl_core.image_folder import LabelledImages
 from fl_core.model_file import ModelCard, save_model
 from fl_core.own_images import CLASS_NAMES, Agreement, read_own_images, survey_images

@@ -1,0 +1,163 @@
+"""What a run configuration may say of a client: its options, apart from the code that obeys them.
+
+They are read without PyTorch and SciPy, so a wrong one is refused at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fl_core.options import (
+    COUNT,
+    POSITIVE,
+    TEXT,
+    NotAllowedError,
+    Rule,
+    number,
+    one_of,
+    option,
+    or_words,
+)
+from fl_core.protocol import CLASS_ENERGY
+from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
+
+AUTO = "auto"
+CPU, CUDA = "cpu", "cuda"
+
+
+@dataclass(frozen=True)
+class AcceleratorSettings:
+    """Where clients compute."""
+
+    device: str = option(
+        AUTO,
+        one_of((AUTO, CPU, CUDA)),
+        f"where clients compute: `{CUDA}`: on a GPU; `{AUTO}`: on one if there is one for them, "
+        "docs/gpu.md",
+    )
+
+
+ATTACKS = ("none", "sign-flip", "scaled-update", "label-flip", "random-signature")
+
+
+@dataclass(frozen=True)
+class AttackSettings:
+    """What malicious clients do."""
+
+    attack: str = option(
+        "none", one_of(ATTACKS), "what they send; `random-signature`: in the pre-round"
+    )
+    malicious: float = option(
+        0.2, number(float, 0, 1, low_open=True, high_open=True), "share of clients that attack"
+    )
+    attack_scale: float = option(
+        10.0, number(float, -1000, 1000), "factor by which `scaled-update` enlarges an update"
+    )
+
+
+FEATURES = ("hog", "raw", "resnet18", "efficientnet-lite0")
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """How clients see their images."""
+
+    features: str = option(
+        "hog",
+        one_of(FEATURES),
+        "`raw`: pixels; `efficientnet-lite0` comes with its weights",
+    )
+    feature_weights: str = option(
+        "", TEXT, "a file with the network's weights, instead of a download"
+    )
+
+
+AUTOMATIC = {1: "mnist-5k", 3: "cifar100"}  # what `auto` pre-trains on, by channels
+# A folder of images is not among them: its name does not say which images it holds.
+PRETRAINING_DATASETS = (
+    *("mnist-5k", "mnist", "fashion-mnist", "emnist-balanced"),
+    *("cifar10", "cifar100", "cifar20"),
+)
+
+
+def _parse_source(value: Any) -> str:
+    if value in ("auto", *PRETRAINING_DATASETS) or str(value).endswith(".safetensors"):
+        return str(value)
+    raise NotAllowedError
+
+
+SOURCE = Rule(
+    f'a .safetensors file, "auto", or one of {", ".join(PRETRAINING_DATASETS)}', _parse_source
+)
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """What FLT's clients encode their images with."""
+
+    encoder: str = option(
+        "auto",
+        SOURCE,
+        f"`flt`: a file, or the data set to pre-train the encoder on (kept for the next run); "
+        f"`auto`: `{AUTOMATIC[1]}` for grey images, `{AUTOMATIC[3]}` for colour",
+    )
+
+
+@dataclass(frozen=True)
+class PrivacySettings:
+    """Noise on what clients share before training."""
+
+    sharing_noise: float = option(
+        0.0,
+        number(float, 0, 1000),
+        "`spectral`: Gaussian noise on the eigenvectors and scores that leave a client, relative "
+        "to their length 1; docs/privacy.md has ARI against it",
+    )
+
+
+# How many eigenvectors each is best with on the images and features of docs/relevance.md.
+USUAL_EIGENVECTORS: Mapping[str, int] = {PAPER: 20, MISSED_ENERGY: 5, PRINCIPAL_ANGLE: 5}
+# And that which sees labels: so many of all images.
+CHOSEN_EIGENVECTORS: Mapping[str, int] = {**USUAL_EIGENVECTORS, CLASS_ENERGY: 5}
+
+
+@dataclass(frozen=True)
+class SpectrumSettings:
+    """How clients compare with each other."""
+
+    num_eigenvectors: int = option(
+        AUTO,
+        or_words(COUNT, AUTO),
+        f"leading eigenvectors that each client shares; `{AUTO}`: "
+        + ", ".join(f"{k} with `{name}`" for name, k in CHOSEN_EIGENVECTORS.items())
+        + "; 30 for `efficientnet-lite0` and many small tasks",
+        default=USUAL_EIGENVECTORS["paper"],
+    )
+    relevance: str = option(
+        "paper",
+        one_of(CHOSEN_EIGENVECTORS),
+        "the paper's; `missed-energy`, which is right in harder cases; `principal-angle`: PACFL's; "
+        "`class-energy`, which sees labels, too: docs/relevance.md",
+    )
+    label_weight: float = option(
+        0.3,
+        number(float, 0),
+        "with `class-energy`: what labels count beside images; more if they are right",
+    )
+
+
+OPTIMIZERS = ("adam", "sgd")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a client trains."""
+
+    optimizer: str = option("adam", one_of(OPTIMIZERS), "starts afresh in every round")
+    learning_rate: float = option(0.001, POSITIVE, "step size of the optimizer")
+    momentum: float = option(0.0, number(float, 0, 1, high_open=True), "for `sgd` only")
+    weight_decay: float = option(0.001, number(float, 0), "of the optimizer", default=0.0)
+    batch_size: int = option(32, COUNT, "images in each step")
+    local_epochs: int = option(2, COUNT, "passes over a client's images in each round")

@@ -1,0 +1,20 @@
+"""Where data sets are, and what can be made again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """Return the folder for what can be made again: FL_CACHE_DIR, else the user's cache folder."""
+    if own := os.environ.get("FL_CACHE_DIR"):
+        return Path(own).expanduser().absolute()
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return caches.expanduser().absolute() / "fedkin"
+
+
+def resolve_data_dir(data_dir: str) -> Path:
+    """Return where data sets are: `data_dir`, else FL_DATA_DIR, else `data` in `cache_dir()`."""
+    given = data_dir or os.environ.get("FL_DATA_DIR")
+    return Path(given).expanduser().absolute() if given else cache_dir() / "data"

@@ -1,0 +1,143 @@
+"""What a run configuration may say of data and models: names and options, apart from their code.
+
+They are read without PyTorch, so a wrong one is refused at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fl_core.noise import NOISES
+from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
+from fl_core.partition import PARTITIONS, Kind
+from fl_core.tasks import CLIENTS_PER_TASK, TASKS
+from fl_core.torchvision_files import PUBLISHED
+
+PLUS = "+"
+JOINABLE = ("mnist-5k", *PUBLISHED)
+ROTATED = {"rotated-mnist": "mnist"}
+CIFAR20 = "cifar20"
+DATASETS = (*JOINABLE, CIFAR20, *ROTATED, "femnist", "folder")
+DATASET_WORDS = (
+    f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
+)
+SYNTHETIC = "synthetic"
+MODELS = ("logistic-regression", "mlp", "mlp-32", "cnn", "leaf-cnn")
+# RCC-PFL, section V: one model per data set.
+PAPER_MODELS = {
+    "mnist-5k": "logistic-regression",
+    "mnist": "logistic-regression",
+    "rotated-mnist": "mlp",  # IFCA's own experiment
+    "fashion-mnist": "mlp",
+    "femnist": "leaf-cnn",
+    "synthetic": "mlp",
+}
+
+
+def paper_model(dataset: str) -> str:
+    """Return the name of the model that RCC-PFL trains on `dataset`; a CNN where it says none."""
+    return PAPER_MODELS.get(dataset, "cnn")
+
+
+def is_dataset(name: str) -> bool:
+    """Return whether there is a data set of this name: one of `DATASETS`, or several joined."""
+    parts = name.split(PLUS)
+    return name in DATASETS or (1 < len(parts) == len(set(parts)) and set(parts) <= set(JOINABLE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationSettings:
+    """Who holds which image under which label.
+
+    Hashable: it is the cache's key. Rounds count from 1; `malicious` is a share of the clients, in
+    [0, 1).
+    """
+
+    dataset: str
+    num_clients: int
+    seed: int
+    malicious: float = 0.0
+    data_dir: str = option(
+        "",
+        TEXT,
+        "where the data set's files are; empty: the variable `FL_DATA_DIR`, or a download",
+    )
+    num_tasks: int = option(
+        2, COUNT, "the paper's tasks for 2, 3 or 5; otherwise classes are split evenly"
+    )
+    tasks: str = option(
+        "",
+        TASKS,
+        "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes; "
+        "`random:5`: disjoint tasks of five labels, drawn by the seed, until none is left",
+    )
+    shift: str = option(
+        "label",
+        one_of(("label", "concept")),
+        "how tasks differ: `label`: by their labels; `concept`: by what the same labels mean",
+    )
+    heterogeneity: float = option(
+        0.5,
+        number(float, 0, 1),
+        f"`{SYNTHETIC}`: how far tasks differ: 0: not at all, 1: they share only the labels' names",
+    )
+    clients_per_task: str = option(
+        "",
+        CLIENTS_PER_TASK,
+        "how many clients each task has, such as `5,3,2`; empty: as equal as possible",
+    )
+    partition: Kind | Literal["writer"] = option(
+        "label",
+        one_of((*PARTITIONS, "writer")),
+        "how a task's images are spread: `label`: each class by a Dirichlet draw of its own; "
+        "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
+        "clients and many small ones; `writer`: each client is a writer of `femnist`",
+    )
+    dirichlet_alpha: float = option(2.0, POSITIVE, "of the Dirichlet draws: smaller is more uneven")
+    minority: float = option(
+        0.05,
+        number(float, 0, 1),
+        "images of other tasks that each client has, as a share of its own",
+    )
+    min_samples: int = option(20, COUNT, "least number of images of its own task that a client has")
+    noise: str = option("none", one_of(NOISES), "how labels become wrong (RCC-PFL, section III)")
+    noise_rate: float = option(
+        0.25, number(float, 0, 1, high_open=True), "share of a client's labels that are wrong"
+    )
+    client_test: str = option(
+        "task",
+        one_of(("task", "own")),
+        "what a client is tested on: `task`: all test images of its task, as in the papers; `own`: "
+        "as many test images as there are with the mix of classes of its training images",
+    )
+    newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
+    newcomer_round: int = option(5, number(int, 2), "the round in which they join", default=0)
+    drift_clients: int = option(
+        0, NATURAL, "clients whose task changes in `drift-round`: they exchange their data"
+    )
+    drift_round: int = option(5, COUNT, "the first round with their new task", default=0)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together, by a ValueError."""
+        for key, value in (("shift", "concept"), ("dataset", SYNTHETIC)):
+            if getattr(self, key) == value and self.tasks:
+                raise ValueError(
+                    f'tasks is "{self.tasks}", but {key} is "{value}", and then each task has all '
+                    "labels: leave tasks empty, and say by num-tasks how many there are."
+                )
+        if self.shift == "concept" and self.dataset in ("rotated-mnist", "femnist", SYNTHETIC):
+            raise ValueError(
+                f'shift is "concept", but {self.dataset} has tasks of its own: choose another data '
+                "set."
+            )
+        if (self.dataset == "femnist") != (self.partition == "writer"):
+            raise ValueError(
+                f'dataset is "{self.dataset}" and partition is "{self.partition}", but femnist and '
+                "writer need each other: a client is one of its writers."
+            )
+        if self.partition == "writer" and (self.tasks or self.clients_per_task):
+            raise ValueError(
+                'partition is "writer", and then all clients have one task: leave tasks and '
+                "clients-per-task empty."
+            )

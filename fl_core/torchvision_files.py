@@ -1,0 +1,77 @@
+"""Where torchvision's files of published data sets are, and how it calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from string import ascii_uppercase, digits
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where a data set's files are, and how torchvision calls it.
+
+    Attributes
+    ----------
+    kind : str
+        torchvision's class.
+    archives : tuple of str
+        The downloads that a user may have put in its folder.
+    idx : tuple of str
+        Its IDX files: training images and labels, test images and labels; empty: it has others.
+    class_names : tuple of str
+        Empty: those that torchvision gives.
+    options : mapping
+        Of torchvision's class.
+    transposed : bool
+        Whether images lie in its files with rows and columns swapped.
+    """
+
+    kind: str
+    archives: tuple[str, ...]
+    idx: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    transposed: bool = False
+
+    def open(self, root: Path, *, train: bool, download: bool) -> Any:
+        """Return torchvision's data set."""
+        # Imported here since it takes seconds, which other data sets need not wait for.
+        kind = getattr(import_module("torchvision.datasets"), self.kind)
+        return kind(root, train=train, download=download, **self.options)
+
+
+_PARTS = ("images-idx3-ubyte", "labels-idx1-ubyte")
+
+
+def _idx_files(folder: str, train: str, test: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/raw/{which}-{part}" for which in (train, test) for part in _PARTS)
+
+
+_MNIST, _FASHION = (_idx_files(folder, "train", "t10k") for folder in ("MNIST", "FashionMNIST"))
+PUBLISHED = {
+    "mnist": Published("MNIST", tuple(f"{file}.gz" for file in _MNIST), _MNIST, tuple(digits)),
+    "fashion-mnist": Published(
+        "FashionMNIST",
+        tuple(f"{file}.gz" for file in _FASHION),
+        _FASHION,
+        (
+            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+        ),
+    ),
+    "cifar10": Published("CIFAR10", ("cifar-10-python.tar.gz",)),
+    "cifar100": Published("CIFAR100", ("cifar-100-python.tar.gz",)),
+    "emnist-balanced": Published(
+        "EMNIST",
+        ("EMNIST/raw/gzip.zip",),
+        _idx_files("EMNIST", "emnist-balanced-train", "emnist-balanced-test"),
+        # Letters whose small form looks like the large one have a class for both.
+        tuple(digits + ascii_uppercase + "abdefghnqrt"),
+        {"split": "balanced"},
+        transposed=True,
+    ),
+}

@@ -28,7 +28,7 @@ from fl_core.federation import simulate_federation
 from fl_core.folders import cache_dir
 from fl_core.partition import Kind
 from fl_core.settings import FederationSettings
-from strategies.grouping import agglomerate, average_relevance
+from strategies.relevance_groups import group_by_relevance
 
 CLIENTS = 25
 KINDS: tuple[Kind, ...] = ("label", "quantity")
@@ -69,10 +69,10 @@ def all_features(dataset: Dataset, features: str) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=1)
-def similarity(
+def table_of_relevances(
     dataset: Dataset, features: str, num_eigenvectors: int, images: tuple[bytes, ...]
 ) -> NDArray[np.float64]:
-    """Return R of the clients that hold these images: indices, int64, as bytes.
+    """Return r(i, j) of the clients that hold these images: indices, int64, as bytes.
 
     Labels are no argument, so that cells which differ in their noise alone share it. Feature maps
     work image by image, so a client's features are rows of the data set's.
@@ -80,7 +80,7 @@ def similarity(
     rows = all_features(dataset, features)
     spectra = [leading_spectrum(rows[np.frombuffer(i, np.int64)], num_eigenvectors) for i in images]
     vectors = [spectrum.eigenvectors for spectrum in spectra]
-    return average_relevance(np.array([relevance(s.gram, s.eigenvalues, vectors) for s in spectra]))
+    return np.array([relevance(s.gram, s.eigenvalues, vectors) for s in spectra])
 
 
 def score(cell: Cell) -> Score:
@@ -103,9 +103,9 @@ def score(cell: Cell) -> Score:
     )
     partition = federation.partition
     images = tuple(indices.tobytes() for indices in partition.train)
-    found = similarity(federation.dataset, cell.features, cell.num_eigenvectors, images)
-    given = agglomerate(found, cell.num_tasks).labels
-    auto = agglomerate(found, "elbow").labels
+    found = table_of_relevances(federation.dataset, cell.features, cell.num_eigenvectors, images)
+    given = group_by_relevance(found, cell.num_tasks).labels
+    auto = group_by_relevance(found, "elbow").labels
     return Score(
         float(adjusted_rand_score(partition.client_tasks, given)),
         float(adjusted_rand_score(partition.client_tasks, auto)),

@@ -153,9 +153,14 @@ def choose_num_clusters(merges: Float64) -> int:
     """
     if len(merges) == 1:
         return 2
-    heights = np.maximum.accumulate(merges[:, 2])  # centroid linkage may turn back
     # The gap above merge m (from 0) leaves K − 1 − m clusters.
-    return len(merges) - int(np.diff(heights).argmax())
+    return len(merges) - int(np.diff(merge_heights(merges)).argmax())
+
+
+def merge_heights(merges: Float64) -> Float64:
+    """Return the heights of a dendrogram's merges, shape (K − 1,), none below one before it."""
+    heights: Float64 = np.maximum.accumulate(merges[:, 2])  # centroid linkage may turn back
+    return heights
 
 
 def best_silhouette(distances: Float64, merges: Float64) -> int:

@@ -71,6 +71,10 @@ class Spectra:
         )
 
 
+Formula = Callable[[Spectra, Spectra], Float64]
+"""From i's and j's eigenpairs to numbers, shape (K, L)."""
+
+
 def relevances(formula: str, own: Spectra, others: Spectra, num_eigenvectors: int) -> Float32:
     """Return r(i, j), shape (K, L), of clients j to clients i.
 
@@ -85,13 +89,23 @@ def relevances(formula: str, own: Spectra, others: Spectra, num_eigenvectors: in
     num_eigenvectors : int
         How many of j's eigenvectors are compared, and with "principal-angle" of i's, too.
     """
-    compared = others.leading(num_eigenvectors)
+    return _by_blocks(FORMULAS[formula], own, others.leading(num_eigenvectors))
+
+
+def captured_energies(own: Spectra, others: Spectra, num_eigenvectors: int) -> Float32:
+    """Return the share of i's energy that j's eigenvectors capture, shape (K, L).
+
+    Of what as many directions can capture, so of a client's own it is 1; as in `relevances`.
+    """
+    return _by_blocks(_captured, own, others.leading(num_eigenvectors))
+
+
+def _by_blocks(formula: Formula, own: Spectra, others: Spectra) -> Float32:
     found = np.empty((len(own.widths), len(others.widths)), np.float32)
-    per_client = own.vectors.shape[1] * compared.vectors.shape[0] * compared.vectors.shape[1]
+    per_client = own.vectors.shape[1] * others.vectors.shape[0] * others.vectors.shape[1]
     size = max(1, _BLOCK // per_client)
     for start in range(0, len(found), size):
-        block = own[slice(start, start + size)]
-        found[start : start + size] = FORMULAS[formula](block, compared)
+        found[start : start + size] = formula(own[slice(start, start + size)], others)
     return found
 
 
@@ -115,11 +129,16 @@ def _paper(own: Spectra, others: Spectra) -> Float64:
 
 def _missed_energy(own: Spectra, others: Spectra) -> Float64:
     """Compare what j's eigenvectors miss of the energy that as many directions can capture."""
+    return relative_scores(1 - _captured(own, others), _ROUNDING)
+
+
+def _captured(own: Spectra, others: Spectra) -> Float64:
     roots = np.sqrt(own.values)[..., None].astype(np.float32)
     products = _products(Spectra(own.vectors * roots, own.values, own.widths), others)
     energies = np.einsum("iajb,iajb->ij", products, products).astype(np.float64)
     most = own.leading(others.vectors.shape[1]).values.sum(axis=1, keepdims=True)
-    return relative_scores(1 - energies / most, _ROUNDING)
+    captured: Float64 = energies / most
+    return captured
 
 
 def _principal_angle(own: Spectra, others: Spectra) -> Float64:
@@ -130,7 +149,7 @@ def _principal_angle(own: Spectra, others: Spectra) -> Float64:
     return 1 - np.arccos(np.sqrt(np.clip(largest, 0, 1))) / (np.pi / 2)
 
 
-FORMULAS: dict[str, Callable[[Spectra, Spectra], Float64]] = {
+FORMULAS: dict[str, Formula] = {
     PAPER: _paper,
     MISSED_ENERGY: _missed_energy,
     PRINCIPAL_ANGLE: _principal_angle,

@@ -37,6 +37,8 @@ class Clusters:
         What `similarity` is, in words.
     models : sequence of dicts, optional
         One for each cluster, with which they go on, where the clustering makes models of its own.
+    odd : mapping of str
+        From client to what was found odd about it, where the clustering looks for that.
     """
 
     of_client: dict[int, int]
@@ -47,6 +49,7 @@ class Clusters:
     compared: tuple[int, ...] = ()
     measure: str = "relevance"
     models: Sequence[NDArrays] = ()
+    odd: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.compared:

@@ -20,15 +20,13 @@ from fl_core.options import COUNT, one_of, option, or_words
 from fl_core.relevance import PRINCIPAL_ANGLE
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
-from strategies.grouping import (
-    LINKAGES,
-    NumClusters,
-    agglomerate,
-    average_relevance,
-    canonical_labels,
-    closest_clusters,
-)
+from strategies.grouping import LINKAGES, NumClusters, closest_clusters
 from strategies.relevance import Spectra, relevances
+from strategies.relevance_groups import (
+    RelevanceGroups,
+    group_by_eigenpairs,
+    group_by_relevance,
+)
 from strategies.rounds import Clusters
 
 Eigenvectors = NDArray[np.float32]
@@ -124,42 +122,34 @@ class SpectralClustering(Clustering):
         # A client that fails now leaves its column behind.
         columns = [i for i, client in enumerate(spectra) if client in answers]
         scores = np.array(list(answers.values()), np.float64)[:, columns]
-        similarity = average_relevance(scores)
-        grouping = agglomerate(similarity, self.num_clusters, self.linkage)
-        found = dict(zip(answers, grouping.labels.tolist(), strict=True))
-        return Clusters(found, similarity=similarity, merges=grouping.merges)
+        groups = group_by_relevance(scores, self.num_clusters, self.linkage)
+        return _clusters(list(answers), groups)
 
     def _compare(self, conversation: Conversation) -> Clusters:
         """Group clients, or landmarks among them, by what the server works out."""
-        clients = np.array(list(self._spectra))
+        count = len(self._spectra)
         most = LANDMARKS if self.landmarks == AUTO else int(self.landmarks)
         exact = MOST_EXACT if self.landmarks == AUTO else most
         if isinstance(self.num_clusters, int):
             most = max(most, self.num_clusters)
-        everybody = self._eigenpairs(self._spectra)
-        chosen = np.arange(len(clients))
-        if len(clients) > exact:
-            entropy = [int(str(conversation.config.get(protocol.SEED, 0))), _LANDMARKS_STREAM]
-            rng = np.random.default_rng(entropy)
-            chosen = np.sort(rng.choice(len(clients), most, replace=False))
+        drawn = most if count > max(exact, most) else None
+        if drawn is not None:
             logger.info(
                 "%d clients are more than are compared with each other (%d): %d landmarks are, "
                 "and each other client joins the cluster that is most relevant to it",
-                *(len(clients), exact, most),
+                *(count, exact, drawn),
             )
-        landmarks = everybody[chosen]
-        k = self.num_eigenvectors
-        similarity = average_relevance(relevances(self.relevance, landmarks, landmarks, k))
-        grouping = agglomerate(similarity, self.num_clusters, self.linkage)
-        of_client = dict(zip(clients[chosen].tolist(), grouping.labels.tolist(), strict=True))
-        compared = tuple(of_client)
-        if others := np.setdiff1d(np.arange(len(clients)), chosen).tolist():
-            scores = relevances(self.relevance, everybody[np.array(others)], landmarks, k)
-            joined = closest_clusters(scores, grouping.labels)
-            of_client |= dict(zip(clients[others].tolist(), joined.tolist(), strict=True))
-        labels = canonical_labels([of_client[client] for client in clients.tolist()])
-        found = dict(zip(clients.tolist(), labels.tolist(), strict=True))
-        return Clusters(found, similarity=similarity, merges=grouping.merges, compared=compared)
+        entropy = [int(str(conversation.config.get(protocol.SEED, 0))), _LANDMARKS_STREAM]
+        groups = group_by_eigenpairs(
+            self._eigenpairs(self._spectra),
+            self.relevance,
+            self.num_eigenvectors,
+            self.num_clusters,
+            self.linkage,
+            num_compared=drawn,
+            rng=np.random.default_rng(entropy),
+        )
+        return _clusters(list(self._spectra), groups)
 
     def _eigenpairs(self, spectra: Mapping[int, Eigenvectors]) -> Spectra:
         return Spectra.of(list(spectra.values()), [self._values[client] for client in spectra])
@@ -254,6 +244,18 @@ class SpectralClustering(Clustering):
             clients=clients if clients is None else list(clients),
         )
         return {client: _relevances(content) for client, content in answers.items()}
+
+
+def _clusters(clients: Sequence[int], groups: RelevanceGroups) -> Clusters:
+    for place, why in sorted(groups.odd.items()):
+        logger.warning("client %d is odd: %s", clients[place], why)
+    return Clusters(
+        dict(zip(clients, groups.labels.tolist(), strict=True)),
+        similarity=groups.similarity,
+        merges=groups.merges,
+        compared=tuple(clients[place] for place in groups.compared.tolist()),
+        odd={clients[place]: why for place, why in sorted(groups.odd.items())},
+    )
 
 
 def _wrong_eigenvectors(

@@ -48,6 +48,8 @@ class RunResult:
         What to call the clients, by index, where they have names.
     not_kept : dict of str
         Why devices do not have their model, by client index.
+    odd : dict of str
+        What was found odd about clients, by index.
     malicious, newcomers, drifters : tuple of int
         Clients that attack, that came late, and whose task changed. Accuracies, ARI and
         NMI are those of the honest ones.
@@ -66,6 +68,7 @@ class RunResult:
     tasks_per_round: list[list[int]] = field(default_factory=list)
     names: list[str] | None = None
     not_kept: dict[int, str] = field(default_factory=dict)
+    odd: dict[int, str] = field(default_factory=dict)
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
     drifters: tuple[int, ...] = ()
@@ -127,6 +130,7 @@ class RunResult:
                 for client in range(num_clients)
                 if client not in found
             },
+            odd=dict(strategy.clusters.odd),
             **known,
         )
 
@@ -199,6 +203,7 @@ class RunResult:
             "bytes": self.bytes,
             "seconds": self.seconds,
             "failures": _by_text(self.failures),
+            **({"odd-clients": _by_text(self.odd)} if self.odd else {}),
             **self._events(),
         }
 

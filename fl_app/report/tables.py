@@ -160,6 +160,9 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
             _listed([str(names[i]) for i in members]),
             *(str(own.count(task) or "·") for task in sorted(set(tasks or ()))),
         )
+    said = [f"{names[int(client)]}: {why}" for client, why in run.get("odd-clients", {}).items()]
+    if said:
+        table.caption, table.caption_justify = "\n".join(["odd clients", *said]), "left"
     return table
 
 

@@ -1,0 +1,277 @@
+"""What clients that lie in the pre-round do to the others: `python -m benchmarks.odd_clients`.
+
+docs/robustness.md has what this prints. In each federation of 25 clients, some lie, one after the
+other of `LIES`; the number in a cell is the honest clients' adjusted Rand index with their tasks,
+the mean and the lowest over seeds. No model is trained, and no message is sent: the clients' and
+the server's functions are called directly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+from benchmarks.clustering_grid import CLIENTS, KINDS, all_features
+from clients.attacks import random_basis
+from clients.settings import USUAL_EIGENVECTORS
+from clients.spectrum import RELEVANCES, Spectrum, leading_spectrum
+from fl_core.federation import simulate_federation
+from fl_core.files import replacing
+from fl_core.relevance import MISSED_ENERGY, PAPER
+from fl_core.settings import FederationSettings
+from strategies.grouping import NumClusters, agglomerate, average_relevance
+from strategies.relevance import Spectra, relevances
+from strategies.relevance_groups import RelevanceGroups, group_by_eigenpairs, group_by_relevance
+from strategies.spectral import RANK
+
+Float64 = NDArray[np.float64]
+Grouped = Callable[[NumClusters], RelevanceGroups]
+Plain = Callable[[NumClusters], NDArray[np.int64]]
+
+_WAYS = list(product(("clients", "server"), (PAPER, MISSED_ENERGY)))
+
+MOST_EIGENVECTORS = 20
+HONEST_DATASETS = ("mnist", "fashion-mnist", "cifar10", "mnist-5k")
+NULL_DIMENSIONS = 60  # in which all clients together have least energy
+
+# What a liar shares, and what it says of everybody: "own": the truth, by what it shares.
+Lie = tuple[str, float | str]
+LIES: dict[str, Lie] = {
+    "null space, scores 0": ("null", 0.0),
+    "null space, scores 1": ("null", 1.0),
+    "null space, random scores": ("null", "random"),
+    "random, random scores": ("random", "random"),
+    "random, scores 0": ("random", 0.0),
+    "random, scores 1": ("random", 1.0),
+    "true, scores 0": ("true", 0.0),
+    "true, scores 1": ("true", 1.0),
+    "true, random scores": ("true", "random"),
+    "another client's": ("copied", "own"),
+    "everybody's together": ("common", "own"),
+    "everybody's together, scores 1": ("common", 1.0),
+}
+
+
+def federation(dataset: str, num_tasks: int, seed: int) -> tuple[list[Spectrum], NDArray[np.int64]]:
+    """Return everybody's spectrum and task."""
+    made = simulate_federation(
+        FederationSettings(dataset=dataset, num_clients=CLIENTS, num_tasks=num_tasks, seed=seed)
+    )
+    rows = all_features(made.dataset, "hog")
+    spectra = [leading_spectrum(rows[own], MOST_EIGENVECTORS) for own in made.partition.train]
+    return spectra, np.array(made.partition.client_tasks)
+
+
+def lied(
+    spectra: Sequence[Spectrum], liars: Sequence[int], shares: str, rng: np.random.Generator
+) -> list[Spectrum]:
+    """Return what everybody shares when liars share something else."""
+    gram = np.mean([one.gram for one in spectra], axis=0, dtype=np.float64)
+    values, vectors = np.linalg.eigh(gram)
+    shared = list(spectra)
+    for liar in liars:
+        true = spectra[liar]
+        if shares == "copied":
+            others = np.setdiff1d(np.arange(len(spectra)), liars)
+            shared[liar] = spectra[int(rng.choice(others))]
+        elif shares == "common":
+            top = slice(None, -MOST_EIGENVECTORS - 1, -1)
+            shared[liar] = Spectrum(
+                np.asarray(gram, np.float32), values[top], np.asarray(vectors[:, top], np.float32)
+            )
+        elif shares != "true":
+            basis = random_basis(true.eigenvectors.shape, rng)
+            if shares == "null":
+                drawn = rng.standard_normal((NULL_DIMENSIONS, MOST_EIGENVECTORS))
+                basis = np.linalg.qr(vectors[:, :NULL_DIMENSIONS] @ drawn)[0].astype(np.float32)
+            shared[liar] = Spectrum(true.gram, true.eigenvalues, basis)
+    return shared
+
+
+def said(
+    formula: str,
+    shared: Sequence[Spectrum],
+    liars: Sequence[int],
+    scores: float | str,
+    rng: np.random.Generator,
+) -> Float64:
+    """Return r, shape (K, K), row i what client i says."""
+    k = USUAL_EIGENVECTORS[formula]
+    vectors = [one.eigenvectors[:, :k] for one in shared]
+    relevance = RELEVANCES[formula]
+    found = np.array([relevance(one.gram, one.eigenvalues[:k], vectors) for one in shared])
+    for liar in liars:
+        if scores == "random":
+            found[liar] = rng.random(len(shared))
+        elif scores != "own":
+            found[liar] = scores
+    return found
+
+
+def at_server(formula: str, shared: Sequence[Spectrum]) -> tuple[Spectra, int]:
+    """Return the eigenpairs that are sent, and how many eigenvectors are compared."""
+    k = USUAL_EIGENVECTORS[formula]
+    rank = max(k, RANK)
+    sent = [(one.eigenvectors[:, :rank], one.eigenvalues[:rank]) for one in shared]
+    return Spectra.of([vectors for vectors, _ in sent], [values for _, values in sent]), k
+
+
+def groupings(
+    formula: str,
+    place: str,
+    shared: Sequence[Spectrum],
+    liars: Sequence[int],
+    scores: float | str,
+    rng: np.random.Generator,
+) -> tuple[Grouped, Plain]:
+    """Return how clients are grouped by this project, and by agglomeration alone."""
+    if place == "server":
+        everybody, k = at_server(formula, shared)
+        found = relevances(formula, everybody, everybody, k)
+        return (
+            lambda number: group_by_eigenpairs(everybody, formula, k, number),
+            lambda number: agglomerate(average_relevance(found), number).labels,
+        )
+    table = said(formula, shared, liars, scores, rng)
+    return (
+        lambda number: group_by_relevance(table, number),
+        lambda number: agglomerate(average_relevance(table), number).labels,
+    )
+
+
+def measure(
+    dataset: str, num_tasks: int, counts: Sequence[int], seeds: int
+) -> list[dict[str, Any]]:
+    """Return a row for each place, formula, lie, number of liars and way to know M."""
+    federations = [federation(dataset, num_tasks, seed) for seed in range(seeds)]
+    rows = []
+    numbers: dict[str, NumClusters] = {"given": num_tasks, "chosen": "elbow"}
+    for (place, formula), lie in product(_WAYS, LIES):
+        shares, scores = LIES[lie]
+        if place == "server" and (shares == "true" or scores not in (0.0, "own")):
+            continue  # nobody is asked for scores
+        for count in counts:
+            found: dict[tuple[str, str], list[float]] = {}
+            for seed, (spectra, tasks) in enumerate(federations):
+                rng = np.random.default_rng([seed, count])
+                liars = rng.choice(CLIENTS, count, replace=False).tolist()
+                honest = np.setdiff1d(np.arange(CLIENTS), liars)
+                shared = lied(spectra, liars, shares, rng)
+                here, plain = groupings(formula, place, shared, liars, scores, rng)
+                for known, number in numbers.items():
+                    ways = {"here": here(number).labels, "plain": plain(number)}
+                    for name, labels in ways.items():
+                        index = adjusted_rand_score(tasks[honest], labels[honest])
+                        found.setdefault((name, known), []).append(float(index))
+            for known in numbers:
+                now, before = found["here", known], found["plain", known]
+                rows.append(
+                    {
+                        **{"place": place, "relevance": formula, "lie": lie, "liars": count},
+                        **{"number": known, "ari": round(float(np.mean(now)), 3)},
+                        **{"lowest": round(min(now), 3)},
+                        **{"plain": round(float(np.mean(before)), 3)},
+                    }
+                )
+    return rows
+
+
+def without_liars(datasets: Sequence[str], seeds: int) -> dict[str, int]:
+    """Count federations of honest clients, those grouped otherwise, and those with an odd client.
+
+    A federation counts for each place, formula, and way to know M.
+    """
+    counts = {"federations": 0, "otherwise": 0, "with-odd": 0}
+    for dataset, kind, num_tasks, seed in product(datasets, KINDS, (2, 3, 5), range(seeds)):
+        spectra, _ = federation(dataset, num_tasks, seed, partition=kind)
+        for here, plain in _honestly(spectra):
+            for number in (num_tasks, "elbow"):
+                groups = here(number)
+                counts["federations"] += 1
+                counts["otherwise"] += int((groups.labels != plain(number)).any())
+                counts["with-odd"] += bool(groups.odd)
+    return counts
+
+
+def tasks_of_one(seeds: int) -> list[dict[str, Any]]:
+    """Return how well tasks with one client each are found, on MNIST, M given."""
+    rows = []
+    for sizes in ("12,12,1", "23,1,1"):
+        found: list[list[tuple[float, float]]] = []
+        for seed in range(seeds):
+            spectra, tasks = federation("mnist", 3, seed, clients_per_task=sizes)
+            found.append(
+                [
+                    (
+                        float(adjusted_rand_score(tasks, here(3).labels)),
+                        float(adjusted_rand_score(tasks, plain(3))),
+                    )
+                    for here, plain in _honestly(spectra)
+                ]
+            )
+        for (place, formula), (here, plain) in zip(_WAYS, np.mean(found, axis=0), strict=True):
+            named = {"clients-per-task": sizes, "place": place, "relevance": formula}
+            rows.append({**named, "ari": round(float(here), 3), "plain": round(float(plain), 3)})
+    return rows
+
+
+def _honestly(spectra: Sequence[Spectrum]) -> Iterator[tuple[Grouped, Plain]]:
+    for place, formula in _WAYS:
+        rng = np.random.default_rng(0)
+        yield groupings(formula, place, spectra, [], "own", rng)
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Return a table, a row for each lie: here, and by agglomeration alone in brackets."""
+    counts = sorted({row["liars"] for row in rows})
+    heads = [f"{count} ({count / CLIENTS:.0%})" for count in counts]
+    lines = [
+        f"| compared at | relevance | lie | M | {' | '.join(heads)} |",
+        f"|{' --- |' * (4 + len(counts))}",
+    ]
+    cells: dict[tuple[str, ...], dict[int, str]] = {}
+    for row in rows:
+        key = tuple(str(row[name]) for name in ("place", "relevance", "lie", "number"))
+        if row["place"] == "server":
+            key = (*key[:2], key[2].partition(",")[0], key[3])
+        text = f"{row['ari']:.2f} ({row['plain']:.2f})"
+        cells.setdefault(key, {})[row["liars"]] = text
+    for key, by_count in cells.items():
+        lines.append(f"| {' | '.join(key)} | {' | '.join(by_count[c] for c in counts)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the table, and write its numbers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dataset", default="mnist")
+    parser.add_argument("--num-tasks", type=int, default=3)
+    parser.add_argument("--liars", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    rows = measure(options.dataset, options.num_tasks, options.liars, options.seeds)
+    print(markdown(rows))
+    honest = without_liars(HONEST_DATASETS, options.seeds)
+    print("\nwithout liars:", json.dumps(honest))
+    lonely = tasks_of_one(options.seeds)
+    print("\n".join(map(json.dumps, lonely)))
+    if options.output:
+        with replacing(options.output) as path:
+            named = {"dataset": options.dataset, "tasks": options.num_tasks, "seeds": options.seeds}
+            found = {**named, "without-liars": honest, "tasks-of-one": lonely, "rows": rows}
+            path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

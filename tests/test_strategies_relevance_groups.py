@@ -1,0 +1,171 @@
+"""Clusters by relevance when a few clients lie, or are unlike everybody."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+from strategies import SpectralClustering
+from strategies.grouping import agglomerate, average_relevance
+from strategies.relevance import Spectra
+from strategies.relevance_groups import (
+    DISBELIEVED,
+    SHARES_NOTHING,
+    UNLIKE_ALL,
+    believed_clients,
+    group_by_eigenpairs,
+    group_by_relevance,
+    strangers,
+)
+from tests.same_images import conversation
+
+TASKS = np.repeat([0, 1, 2], 8)
+
+
+def scores_of(tasks, seed=0, within=0.8, between=0.3):
+    """Return r of honest clients: nearly mutual, like real ones."""
+    rng = np.random.default_rng(seed)
+    mutual = np.where(np.equal.outer(tasks, tasks), within, between)
+    common = rng.normal(0, 0.05, mutual.shape)
+    own = rng.normal(0, 0.02, mutual.shape)
+    found = np.clip(mutual + (common + common.T) / 2 + own, 0, 1)
+    np.fill_diagonal(found, 1)
+    return found
+
+
+def honest_index(tasks, labels, liars):
+    honest = np.setdiff1d(np.arange(len(tasks)), liars)
+    return adjusted_rand_score(np.asarray(tasks)[honest], labels[honest])
+
+
+@pytest.mark.parametrize("number", [3, 2, 1, "elbow"])
+def test_without_an_odd_client_it_is_plain_agglomeration(number):
+    scores = scores_of(TASKS)
+    found = group_by_relevance(scores, number)
+    plain = agglomerate(average_relevance(scores), number)
+    assert found.labels.tolist() == plain.labels.tolist()
+    np.testing.assert_array_equal(found.merges, plain.merges)
+    assert found.odd == {}
+    assert found.compared.tolist() == list(range(24))
+
+
+@pytest.mark.parametrize("number", [3, "elbow"])
+@pytest.mark.parametrize("said", [0.0, 1.0, "random"])
+def test_false_scores_do_not_count_and_true_eigenvectors_do(number, said):
+    scores, liars = scores_of(TASKS), [0, 1, 9, 17]
+    rng = np.random.default_rng(1)
+    scores[liars] = rng.random((4, 24)) if said == "random" else said
+    found = group_by_relevance(scores, number)
+    assert adjusted_rand_score(TASKS, found.labels) == 1  # the liars', too: others know better
+    assert found.odd == dict.fromkeys(liars, DISBELIEVED)
+    assert found.compared.tolist() == [c for c in range(24) if c not in liars]
+
+
+@pytest.mark.parametrize("number", [3, "elbow"])
+@pytest.mark.parametrize("liars", [[4], [4, 11], [0, 4, 11, 20, 21]])
+def test_who_is_relevant_to_nobody_stays_alone_and_is_not_counted(number, liars):
+    scores = scores_of(TASKS)
+    scores[liars] = scores[:, liars] = 0.005
+    plain = agglomerate(average_relevance(scores), 3)
+    assert honest_index(TASKS, plain.labels, liars) < 0.7  # what it is about
+    found = group_by_relevance(scores, number)
+    assert honest_index(TASKS, found.labels, liars) == 1
+    assert [np.sum(found.labels == found.labels[liar]) for liar in liars] == [1] * len(liars)
+    assert found.odd == dict.fromkeys(liars, UNLIKE_ALL)
+
+
+def test_a_task_of_one_client_is_counted():
+    tasks = np.repeat([0, 1, 2], [12, 12, 1])
+    found = group_by_relevance(scores_of(tasks), 3)
+    assert adjusted_rand_score(tasks, found.labels) == 1
+    assert found.odd == {}
+
+
+def test_a_task_of_one_client_that_is_not_believed_is_counted_too():
+    # As with missed energy: it says by chance who is nearest to it, and all say that it is far.
+    tasks = np.repeat([0, 1, 2], [12, 12, 1])
+    scores = scores_of(tasks)
+    scores[24, :24] = np.random.default_rng(0).random(24)
+    scores[:24, 24] = 0.2
+    found = group_by_relevance(scores, 3)
+    assert adjusted_rand_score(tasks, found.labels) == 1
+    assert found.odd == {24: UNLIKE_ALL}
+
+
+def test_few_clients_are_all_believed_and_so_is_everybody_if_half_lie():
+    few = scores_of(np.repeat([0, 1], [4, 3]))
+    few[2] = 0
+    assert believed_clients(few).tolist() == list(range(7))
+    many = scores_of(TASKS)
+    many[:12] = np.random.default_rng(0).random((12, 24))
+    assert believed_clients(many).tolist() == list(range(24))
+
+
+def test_where_all_are_alike_chance_is_no_lie():
+    assert len(believed_clients(scores_of(np.zeros(20, int)))) == 20
+
+
+@given(st.permutations(range(24)), st.sampled_from([3, "elbow"]))
+def test_the_order_of_clients_does_not_matter(order, number):
+    scores = scores_of(TASKS)
+    scores[[2, 13]] = 0
+    scores[5] = scores[:, 5] = 0.001
+    before = group_by_relevance(scores, number)
+    after = group_by_relevance(scores[np.ix_(order, order)], number)
+    assert adjusted_rand_score(before.labels[order], after.labels) == 1
+    assert {order[client]: why for client, why in after.odd.items()} == before.odd
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3])
+def test_one_two_and_three_clients(clients):
+    scores = scores_of(np.arange(clients))
+    assert group_by_relevance(scores, clients).labels.tolist() == list(range(clients))
+    assert group_by_relevance(scores, 1).labels.tolist() == [0] * clients
+
+
+def in_dimensions(own, dimension=12):
+    """Return the eigenpairs of clients whose two eigenvectors are these axes."""
+    axes = np.eye(dimension, dtype=np.float32)
+    return Spectra.of([axes[:, list(pair)] for pair in own], [np.array([4.0, 1.0])] * len(own))
+
+
+def test_strangers_are_numbered_with_those_that_are_like_them():
+    usual = [(0, 1), (0, 2)] * 4
+    everybody = in_dimensions([*usual, (8, 9), (10, 11), (8, 9)])
+    found = strangers(everybody, 2, np.random.default_rng(0))
+    assert found.tolist() == [-1] * 8 + [0, 1, 0]
+
+
+def test_if_half_share_nothing_nobody_is_a_stranger():
+    everybody = in_dimensions([(0, 1)] * 4 + [(2, 3)] * 4)
+    assert (strangers(everybody, 2, np.random.default_rng(0)) == -1).all()
+
+
+@pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+@pytest.mark.parametrize("compared", [None, 6])
+def test_strangers_are_set_apart_before_clusters_are_counted(formula, compared):
+    # What an eigenvector captures is shared by all: axis 0.
+    usual = [(0, 1), (0, 2)] * 6
+    everybody = in_dimensions([*usual, (8, 9), (8, 9), (10, 11)])
+    found = group_by_eigenpairs(
+        everybody, formula, 2, 2, num_compared=compared, rng=np.random.default_rng(0)
+    )
+    assert found.labels.tolist() == [0, 1] * 6 + [2, 2, 3]
+    assert found.odd == dict.fromkeys((12, 13, 14), SHARES_NOTHING)
+    assert set(found.compared) <= set(range(12))
+
+
+@pytest.mark.parametrize("place", ["clients", "server"])
+def test_the_strategy_names_who_is_odd(place, monkeypatch, caplog):
+    module = "strategies.spectral.group_by_" + ("relevance" if place == "clients" else "eigenpairs")
+
+    def odd(*arguments, **options):
+        given = group_by_relevance(scores_of(np.repeat([0, 1], 3)), 2)
+        given.odd[4] = UNLIKE_ALL
+        return given
+
+    monkeypatch.setattr(module, odd)
+    clustering = SpectralClustering(2, num_eigenvectors=2, relevance_at=place)
+    assert clustering.find(conversation(6)).odd == {4: UNLIKE_ALL}
+    assert f"client 4 is odd: {UNLIKE_ALL}" in caplog.text

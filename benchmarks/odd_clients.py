@@ -61,11 +61,14 @@ LIES: dict[str, Lie] = {
 }
 
 
-def federation(dataset: str, num_tasks: int, seed: int) -> tuple[list[Spectrum], NDArray[np.int64]]:
+def federation(
+    dataset: str, num_tasks: int, seed: int, **options: Any
+) -> tuple[list[Spectrum], NDArray[np.int64]]:
     """Return everybody's spectrum and task."""
-    made = simulate_federation(
-        FederationSettings(dataset=dataset, num_clients=CLIENTS, num_tasks=num_tasks, seed=seed)
+    settings = FederationSettings(
+        dataset=dataset, num_clients=CLIENTS, num_tasks=num_tasks, seed=seed, **options
     )
+    made = simulate_federation(settings)
     rows = all_features(made.dataset, "hog")
     spectra = [leading_spectrum(rows[own], MOST_EIGENVECTORS) for own in made.partition.train]
     return spectra, np.array(made.partition.client_tasks)

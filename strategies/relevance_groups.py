@@ -27,8 +27,8 @@ from strategies.relevance import Spectra, captured_energies, relevances
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-# An honest client's scores go along with the others' scores of it: their correlation was at least
-# 0.43 in 240 federations without a liar; those of liars were at most 0.25.
+# An honest client's scores go along with the others' scores of it. With these limits nobody was
+# doubted in 960 federations of honest clients (benchmarks.odd_clients).
 _LEAST_AGREEMENT = 0.5
 # Where all clients are alike there is nothing to go along with, so scores must also be far off, or
 # all the same.

@@ -1,0 +1,26 @@
+"""docs/robustness.md says what was measured."""
+
+import json
+from pathlib import Path
+
+from benchmarks.odd_clients import markdown
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "robustness.md").read_text(encoding="utf-8")
+MEASURED = json.loads((DOCS / "runs/measured/odd-clients.json").read_text(encoding="utf-8"))
+
+
+def test_the_table_is_the_measured_one_and_no_lie_spoils_the_clustering():
+    assert markdown(MEASURED["rows"]) in PAGE
+    assert {row["liars"] for row in MEASURED["rows"]} == {1, 2, 3, 4, 5}
+    assert min(row["ari"] for row in MEASURED["rows"]) >= 0.95
+    assert min(row["plain"] for row in MEASURED["rows"]) == 0  # what it is about
+
+
+def test_honest_clients_are_left_alone():
+    honest = MEASURED["without-liars"]
+    assert f"in {honest['federations']} federations without a liar" in PAGE
+    assert honest["otherwise"] == honest["with-odd"] == 0
+    worst = min(MEASURED["tasks-of-one"], key=lambda row: row["ari"])
+    assert f"from {worst['plain']:.2f} to {worst['ari']:.2f}" in PAGE
+    assert (worst["clients-per-task"], worst["place"]) == ("23,1,1", "clients")

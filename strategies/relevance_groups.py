@@ -34,6 +34,7 @@ _LEAST_AGREEMENT = 0.5
 # all the same.
 _MOST_DISAGREEMENT = 0.1
 _LEAST_SPREAD = 0.01
+_USUAL_DISAGREEMENT = 1.7  # times the median client's: with sharing-noise all scores are far off
 _FEWEST_JUDGED = 8  # clients; a correlation over fewer says little
 _FAR_WIDER = 4.0
 # Of each other's energy, clients that see something alike capture more: of two with images of one
@@ -160,7 +161,8 @@ def believed_clients(scores: NDArray[np.floating]) -> Int64:
         said = scores[np.ix_(left, left)].astype(np.float64)
         scored = np.where(np.eye(len(left), dtype=bool), np.nan, said)
         apart = np.nanmedian(np.abs(scored - scored.T), axis=1)
-        wrong = (apart > _MOST_DISAGREEMENT) | (np.nanstd(scored, axis=1) < _LEAST_SPREAD)
+        most = max(_MOST_DISAGREEMENT, _USUAL_DISAGREEMENT * float(np.median(apart)))
+        wrong = (apart > most) | (np.nanstd(scored, axis=1) < _LEAST_SPREAD)
         suspects = (_agreements(said) < _LEAST_AGREEMENT) & wrong
         if not suspects.any():
             return left

@@ -37,6 +37,7 @@ _LEAST_SPREAD = 0.01
 _USUAL_DISAGREEMENT = 1.7  # times the median client's: with sharing-noise all scores are far off
 _FEWEST_JUDGED = 8  # clients; a correlation over fewer says little
 _FAR_WIDER = 4.0
+_FEW = 100  # a cluster of one in so many clients may be chance
 # Of each other's energy, clients that see something alike capture more: of two with images of one
 # class each 0.18 at least, in 120 usual federations 0.54. A random basis, 5 of 324, captures 0.015.
 _NOTHING_SHARED = 0.1
@@ -108,13 +109,15 @@ def group_by_relevance(
     if len(believed) < len(everybody) and not isinstance(num_clusters, str):
         num_clusters = min(num_clusters, len(believed))
     plain = agglomerate(similarity, num_clusters, linkage)
-    merges, number = plain.merges, int(plain.labels.max()) + 1
+    merges = plain.merges
+    chosen = isinstance(num_clusters, str)
+    number = _number_beside_few(merges, int(plain.labels.max()) + 1, chosen=chosen)
     heights = merge_heights(merges)
     if len(doubted):
         # The nearest of them to all the others, as one more merge.
         apart = 1 - float(scores[np.ix_(believed, doubted)].mean(axis=0).max())
         heights = np.append(heights, max(apart, *heights[-1:]))
-        fewest = 1 if isinstance(num_clusters, str) else max(1, number - len(doubted))
+        fewest = 1 if chosen else max(1, number - len(doubted))
         number = _number_beside(heights, fewest, number)
     cut = cut_dendrogram(merges, number)
     labels = np.full(len(everybody), -1)
@@ -127,6 +130,36 @@ def group_by_relevance(
         labels[client] = np.argmax(near) if joins else labels.max() + 1
         odd[client] = DISBELIEVED if joins else UNLIKE_ALL
     return RelevanceGroups(canonical_labels(labels), believed, similarity, merges, odd)
+
+
+def _number_beside_few(merges: Float64, number: int, *, chosen: bool) -> int:
+    """Return into how many clusters to cut when those of a hundredth of the clients do not count.
+
+    With thousands of clients some stand alone by chance, and would each be one of `number`. Where
+    such clusters are among them, the cut in the widest gap is taken that leaves `number` that
+    count, or, if the number was chosen, two at least; unless the gap at `number` is far wider.
+    """
+    count = len(merges) + 1
+    few = count // _FEW
+    if not few or number in (1, count):
+        return number
+    counted = _clusters_of_more_than(few, merges)
+    numbers = np.arange(2, count)
+    allowed = counted[numbers] > 1 if chosen else counted[numbers] == number
+    if (counted[number] > 1 if chosen else counted[number] == number) or not allowed.any():
+        return number
+    gaps = np.diff(merge_heights(merges))[::-1]  # at `numbers`
+    best = int(numbers[allowed][gaps[allowed].argmax()])
+    return number if gaps[number - 2] > _FAR_WIDER * gaps[best - 2] else best
+
+
+def _clusters_of_more_than(few: int, merges: Float64) -> Int64:
+    """Return how many clusters have more than `few` clients when k are left, at index k."""
+    count = len(merges) + 1
+    large = np.concatenate([np.zeros(count, np.int64), (merges[:, 3] > few).astype(np.int64)])
+    left, right = merges[:, :2].astype(int).T
+    after = np.cumsum(large[count:] - large[left] - large[right])  # of 1, 2, … merges
+    return np.concatenate([[0], after[::-1], [0]])
 
 
 def _number_beside(heights: Float64, fewest: int, number: int) -> int:

@@ -13,6 +13,7 @@ from strategies.relevance_groups import (
     DISBELIEVED,
     SHARES_NOTHING,
     UNLIKE_ALL,
+    _clusters_of_more_than,
     believed_clients,
     group_by_eigenpairs,
     group_by_relevance,
@@ -169,3 +170,30 @@ def test_the_strategy_names_who_is_odd(place, monkeypatch, caplog):
     clustering = SpectralClustering(2, num_eigenvectors=2, relevance_at=place)
     assert clustering.find(conversation(6)).odd == {4: UNLIKE_ALL}
     assert f"client 4 is odd: {UNLIKE_ALL}" in caplog.text
+
+
+@pytest.mark.parametrize("number", [3, "elbow"])
+def test_of_many_clients_a_few_that_stand_apart_are_not_counted(number):
+    tasks = np.repeat([0, 1, 2], 80)
+    scores = scores_of(tasks)
+    for few in ([7], [100, 101]):  # alone, and two that are alike
+        scores[few] = scores[:, few] = 0.15
+        scores[np.ix_(few, few)] = 0.9
+    honest = np.setdiff1d(np.arange(240), [7, 100, 101])
+    plain = agglomerate(average_relevance(scores), 3).labels
+    assert adjusted_rand_score(tasks[honest], plain[honest]) < 0.7
+    found = group_by_relevance(scores, number)
+    assert adjusted_rand_score(tasks[honest], found.labels[honest]) == 1
+    assert len(set(found.labels.tolist())) == 5
+
+
+def test_a_small_task_among_many_clients_is_counted():
+    tasks = np.repeat([0, 1, 2], [118, 120, 2])
+    assert adjusted_rand_score(tasks, group_by_relevance(scores_of(tasks), 3).labels) == 1
+
+
+def test_how_many_clusters_are_large_by_hand():
+    # Five clients: 0 with 1, then 2 with 3, then these four, then client 4.
+    merges = np.array([[0, 1, 0.1, 2], [2, 3, 0.2, 2], [5, 6, 0.3, 4], [4, 7, 0.4, 5]])
+    assert _clusters_of_more_than(1, merges).tolist() == [0, 1, 1, 2, 1, 0]
+    assert _clusters_of_more_than(2, merges).tolist() == [0, 1, 1, 0, 0, 0]

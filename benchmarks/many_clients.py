@@ -1,4 +1,4 @@
-"""Grouping 1,000 to 100,000 clients at the server: `python -m benchmarks.many_clients`.
+"""Grouping 25 to 100,000 clients at the server: `python -m benchmarks.many_clients`.
 
 Each client has a few images of its task, drawn with replacement from a data set's training images,
 and a share of others; its eigenpairs are computed here by what it would call. Seconds and the

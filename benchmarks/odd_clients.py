@@ -189,17 +189,19 @@ def measure(
 
 
 def without_liars(datasets: Sequence[str], seeds: int) -> dict[str, int]:
-    """Count federations of honest clients, those grouped otherwise, and those with an odd client.
+    """Count federations of honest clients, and how they are grouped.
 
-    A federation counts for each place, formula, and way to know M.
+    For each place, formula and way to know M: how often, how often otherwise than by agglomeration
+    alone, and how often somebody is odd.
     """
-    counts = {"federations": 0, "otherwise": 0, "with-odd": 0}
+    counts = {"federations": 0, "groupings": 0, "otherwise": 0, "with-odd": 0}
     for dataset, kind, num_tasks, seed in product(datasets, KINDS, (2, 3, 5), range(seeds)):
         spectra, _ = federation(dataset, num_tasks, seed, partition=kind)
+        counts["federations"] += 1
         for here, plain in _honestly(spectra):
             for number in (num_tasks, "elbow"):
                 groups = here(number)
-                counts["federations"] += 1
+                counts["groupings"] += 1
                 counts["otherwise"] += int((groups.labels != plain(number)).any())
                 counts["with-odd"] += bool(groups.odd)
     return counts

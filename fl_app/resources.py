@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +34,7 @@ def gpus_per_client(device: str, workers: int, given: float | None) -> float:
         from clients.accelerator import torch_device  # noqa: PLC0415
 
         torch_device(device)  # says so if there is none
-    there = _count_gpus()
+    there = _count_gpus() if device == CUDA or given or _may_have_gpu() else 0
     if given is not None and given > there:
         raise ValueError(
             f"gpus-per-client is {given}, but PyTorch sees {there} GPUs here: give each client a "
@@ -46,10 +47,12 @@ def gpus_per_client(device: str, workers: int, given: float | None) -> float:
     return float(int(share)) if share > 1 else int(share * 10_000) / 10_000
 
 
+def _may_have_gpu() -> bool:
+    """Say whether a driver is there: without one PyTorch, which takes seconds, is not asked."""
+    return sys.platform != "linux" or any(map(os.path.exists, _DRIVERS))
+
+
 def _count_gpus() -> int:
-    """Return how many PyTorch sees; without a driver it need not be loaded, which takes seconds."""
-    if not any(map(os.path.exists, _DRIVERS)):
-        return 0
     import torch  # noqa: PLC0415
 
     return torch.cuda.device_count()

@@ -38,7 +38,7 @@ class ModelCard:
     Attributes
     ----------
     architecture : str
-        A key of `fl_core.models.MODELS`.
+        One of `fl_core.settings.MODELS`.
     image_shape : tuple[int, int, int]
         Channels (1 or 3), height and width of the images, 1024 pixels a side at most.
     class_names : tuple of str

@@ -28,7 +28,7 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 # An honest client's scores go along with the others' scores of it. With these limits nobody was
-# doubted in 960 federations of honest clients (benchmarks.odd_clients).
+# doubted in 120 federations of honest clients (benchmarks.odd_clients).
 _LEAST_AGREEMENT = 0.5
 # Where all clients are alike there is nothing to go along with, so scores must also be far off, or
 # all the same.
@@ -36,16 +36,19 @@ _MOST_DISAGREEMENT = 0.1
 _LEAST_SPREAD = 0.01
 _USUAL_DISAGREEMENT = 1.7  # times the median client's: with sharing-noise all scores are far off
 _FEWEST_JUDGED = 8  # clients; a correlation over fewer says little
+# A gap between merges that overrules the number that was asked for; with 2 a liar could do so.
 _FAR_WIDER = 4.0
-_FEW = 100  # a cluster of one in so many clients may be chance
+_FEW = 100  # clients, of which a cluster of one may be chance
 # Of each other's energy, clients that see something alike capture more: of two with images of one
 # class each 0.18 at least, in 120 usual federations 0.54. A random basis, 5 of 324, captures 0.015.
 _NOTHING_SHARED = 0.1
 _SAME_STRANGENESS = 0.5
-_ASKED = 200  # clients with which each is compared for that
+_COMPARED_WITH = 200  # clients, that each may be found to be a stranger to
+_MOST_STRANGERS = 2_000
+_SHARE_OF_A_TASK = 0.25
 
 DISBELIEVED = "what it says of the others disagrees with what they say of it, and does not count"
-SHARES_NOTHING = "its eigenvectors have nothing to do with the others', and it stays apart"
+SHARES_NOTHING = "its eigenvectors have next to nothing to do with the others', and it stays apart"
 UNLIKE_ALL = "it is unlike all others and stays alone"
 
 
@@ -83,19 +86,19 @@ def group_by_relevance(
 ) -> RelevanceGroups:
     """Group clients by their relevance to each other (RCC-PFL, Procedure 1), whatever a few send.
 
-    Clients that are believed, and relevant to somebody, are agglomerated. Each other one then joins
-    the cluster that finds it most relevant, unless the two would have merged only after the
-    dendrogram was cut: then it stays alone. Where nobody is odd, the clusters are those of
-    `agglomerate`.
+    Clients that are believed, and relevant to somebody, are agglomerated. One that is not believed
+    joins the cluster that finds it most relevant, if that finds it nearer to itself than to the
+    next cluster; else it stays alone, as those do who are relevant to nobody. Of fewer than a
+    hundred clients, where nobody is odd, the clusters are those of `agglomerate`.
 
     Parameters
     ----------
     scores : NDArray, shape (K, K)
         r(i, j), of client j to client i.
     num_clusters : int, "elbow" or "silhouette"
-        As in `agglomerate`. Clients who are relevant to nobody are not counted; one that is not
-        believed may be a task of its own: of the numbers that this leaves for the others, the one
-        at the widest gap is taken.
+        As in `agglomerate`; odd clients that stay alone come on top, and so do clusters of less
+        than a hundredth of the clients (`_number_beside_few`). But a client that is alone because
+        it is not believed may be one of the tasks (`_number_with_tasks_of_one`).
     own_words : bool
         Whether row i is what client i says, which is then compared with what the others say of it.
     """
@@ -108,28 +111,51 @@ def group_by_relevance(
     similarity = average_relevance(scores[np.ix_(believed, believed)])
     if len(believed) < len(everybody) and not isinstance(num_clusters, str):
         num_clusters = min(num_clusters, len(believed))
-    plain = agglomerate(similarity, num_clusters, linkage)
-    merges = plain.merges
+    merges, plain = (found := agglomerate(similarity, num_clusters, linkage)).merges, found.labels
     chosen = isinstance(num_clusters, str)
-    number = _number_beside_few(merges, int(plain.labels.max()) + 1, chosen=chosen)
-    heights = merge_heights(merges)
-    if len(doubted):
-        # The nearest of them to all the others, as one more merge.
-        apart = 1 - float(scores[np.ix_(believed, doubted)].mean(axis=0).max())
-        heights = np.append(heights, max(apart, *heights[-1:]))
-        fewest = 1 if chosen else max(1, number - len(doubted))
-        number = _number_beside(heights, fewest, number)
+    number = _number_beside_few(merges, int(plain.max()) + 1, chosen=chosen)
     cut = cut_dendrogram(merges, number)
+    opinions = scores[np.ix_(believed, doubted)]
+    joined = _near_clusters(opinions, similarity, cut)
+    if (alone := joined < 0).any() and not chosen:
+        fewest = max(1, number - int(alone.sum()))
+        apart = 1 - float(opinions[:, alone].mean(axis=0).max())
+        fewer = _number_with_tasks_of_one(merge_heights(merges), fewest, number, apart)
+        cut = cut_dendrogram(merges, fewer)
+        joined = np.where(alone, -1, _near_clusters(opinions, similarity, cut))
     labels = np.full(len(everybody), -1)
-    labels[believed] = cut
-    within = _height_of_cut(heights, len(believed) - number)
-    odd: dict[int, str] = {}
-    for client in np.setdiff1d(everybody, believed).tolist():
-        near = [scores[believed[cut == cluster], client].mean() for cluster in range(number)]
-        joins = client in doubted and 1 - max(near) <= within
-        labels[client] = np.argmax(near) if joins else labels.max() + 1
-        odd[client] = DISBELIEVED if joins else UNLIKE_ALL
+    labels[believed], labels[doubted] = cut, joined
+    odd = dict.fromkeys(doubted.tolist(), DISBELIEVED)
+    for client in np.flatnonzero(labels < 0).tolist():
+        labels[client], odd[client] = labels.max() + 1, UNLIKE_ALL
+    odd = dict(sorted(odd.items()))
     return RelevanceGroups(canonical_labels(labels), believed, similarity, merges, odd)
+
+
+def _near_clusters(
+    opinions: NDArray[np.floating], similarity: Float64, cut: Int64
+) -> NDArray[np.int64]:
+    """Return the cluster that each of some clients is near to, shape (n,); −1: to none.
+
+    Parameters
+    ----------
+    opinions : NDArray, shape (K, n)
+        How relevant K clustered clients find n others.
+    similarity : NDArray[np.float64], shape (K, K)
+        R of these K.
+    cut : NDArray[np.int64], shape (K,)
+        Their clusters.
+    """
+    sizes = np.bincount(cut)
+    shares = np.eye(len(sizes))[cut] / sizes
+    near = opinions.T @ shares
+    between = shares.T @ (similarity - np.diag(similarity.diagonal())) @ shares
+    # Without what clients are to themselves; who is alone in its cluster has nobody else.
+    own = np.where(sizes > 1, between.diagonal() * sizes / np.maximum(sizes - 1, 1), 1.0)
+    np.fill_diagonal(between, 0)
+    best = near.argmax(axis=1)
+    half_way = (own + between.max(axis=1)) / 2
+    return np.where(near.max(axis=1, initial=0) >= half_way[best], best, -1)
 
 
 def _number_beside_few(merges: Float64, number: int, *, chosen: bool) -> int:
@@ -162,16 +188,24 @@ def _clusters_of_more_than(few: int, merges: Float64) -> Int64:
     return np.concatenate([[0], after[::-1], [0]])
 
 
-def _number_beside(heights: Float64, fewest: int, number: int) -> int:
-    """Return `number`, or one from `fewest` on at which the gap between merges is far wider."""
-    gaps = np.diff(heights)[::-1][:number]  # of 1, 2, … clusters
-    widest = fewest + int(gaps[fewest - 1 :].argmax())
-    return widest if gaps[widest - 1] > _FAR_WIDER * gaps[-1] else number
+def _number_with_tasks_of_one(heights: Float64, fewest: int, number: int, apart: float) -> int:
+    """Return `number`, or fewer, from `fewest` on, if the gap between merges is far wider there.
 
+    Then the clients that are alone are the other tasks. With missed energy, what a client says
+    that is the only one of its task is chance, so it is not believed, though honest.
 
-def _height_of_cut(heights: Float64, done: int) -> float:
-    """Return the height half way between the last merge that was done and the next."""
-    return float(heights[max(0, done - 1) : done + 1].mean()) if len(heights) else 0.0
+    Parameters
+    ----------
+    heights : NDArray[np.float64], shape (n − 1,)
+        Of the merges of those that are believed.
+    apart : float
+        The distance to all of them of the nearest client that is alone: as one more merge.
+    """
+    if number > len(heights):
+        return number
+    gaps = np.diff(np.append(heights, max(apart, heights[-1])))[::-1]  # of 1, 2, … clusters
+    widest = fewest + int(gaps[fewest - 1 : number].argmax())
+    return widest if gaps[widest - 1] > _FAR_WIDER * gaps[number - 1] else number
 
 
 def believed_clients(scores: NDArray[np.floating]) -> Int64:
@@ -180,8 +214,8 @@ def believed_clients(scores: NDArray[np.floating]) -> Int64:
     Relevance is nearly mutual, so what client i says, r(i, ·), goes along with what is said of it,
     r(·, i). One is not believed whose scores neither go along (their correlation is low) nor come
     near (the median of the disagreements is high), or are all the same. The worst is left out
-    first, then the others are judged without it, since liars speak of everybody. If that ends in
-    more than half of the clients, or there are few, nothing can be told, and all are believed.
+    first, then the others are judged without it, since liars speak of everybody. Of fewer than
+    eight clients, or if no more than half would be left, nothing can be told: all are believed.
 
     Parameters
     ----------
@@ -190,7 +224,7 @@ def believed_clients(scores: NDArray[np.floating]) -> Int64:
     """
     everybody = np.arange(len(scores))
     left = everybody
-    while len(left) >= max(_FEWEST_JUDGED, len(scores) // 2 + 1):
+    while len(scores) >= _FEWEST_JUDGED and 2 * len(left) > len(scores):
         said = scores[np.ix_(left, left)].astype(np.float64)
         scored = np.where(np.eye(len(left), dtype=bool), np.nan, said)
         apart = np.nanmedian(np.abs(scored - scored.T), axis=1)
@@ -206,13 +240,18 @@ def believed_clients(scores: NDArray[np.floating]) -> Int64:
 
 
 def _irrelevant(scores: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Return who is next to irrelevant to most others, shape (K,); nobody, if half of them are."""
+    """Return who is next to irrelevant to most others, and has no friend, shape (K,).
+
+    A friend is one that finds it relevant and is found so. Nobody, if half of the clients are.
+    """
     count = len(scores)
     if count < 3:
         return np.zeros(count, np.bool_)
     others = scores.astype(np.float64)
     np.fill_diagonal(others, np.nan)
-    found = np.nanmedian(others, axis=0) < _NOTHING_SHARED * np.nanmedian(others)
+    next_to_nothing = _NOTHING_SHARED * np.nanmedian(others)
+    friends = np.nanmax(np.minimum(others, others.T), axis=0) >= next_to_nothing
+    found = (np.nanmedian(others, axis=0) < next_to_nothing) & ~friends
     return np.asarray(found & (2 * found.sum() < count), np.bool_)
 
 
@@ -287,8 +326,8 @@ def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generato
 
     Strangers that share something with one another have the same number, from 0. A client is a
     stranger if the median of what it and another capture of each other's energy, the smaller of the
-    two, is next to nothing. If that is so for half of the clients, nobody is one: then the features
-    are such that tasks have nothing in common.
+    two, is next to nothing. But a quarter of all clients that are strangers of one kind are a task;
+    and if half of them are strangers, of whatever kinds, nobody is one.
 
     Parameters
     ----------
@@ -301,17 +340,22 @@ def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generato
     """
     count = len(everybody.widths)
     asked = np.arange(count)
-    if count > _ASKED:
-        asked = np.sort(rng.choice(count, _ASKED, replace=False))
+    if count > _COMPARED_WITH:
+        asked = np.sort(rng.choice(count, _COMPARED_WITH, replace=False))
     mutual = _mutually_captured(everybody, everybody[asked], num_eigenvectors)
     mutual[asked, np.arange(len(asked))] = np.nan
     found = np.full(count, -1)
     if len(asked) < 3:
         return found
     strange = np.flatnonzero(np.nanmedian(mutual, axis=1) < _NOTHING_SHARED)
-    if 2 * len(strange) < count and len(strange):
+    if 2 * len(strange) >= count or not len(strange):
+        return found
+    kinds = np.zeros(len(strange), np.int64)
+    if len(strange) <= _MOST_STRANGERS:  # more are not compared with each other
         alike = _mutually_captured(everybody[strange], everybody[strange], num_eigenvectors)
-        _, found[strange] = connected_components(alike > _SAME_STRANGENESS, directed=False)
+        _, kinds = connected_components(alike > _SAME_STRANGENESS, directed=False)
+    few = np.bincount(kinds)[kinds] < _SHARE_OF_A_TASK * count
+    found[strange[few]] = canonical_labels(kinds[few])
     return found
 
 

@@ -20,6 +20,7 @@ def test_the_table_is_the_measured_one_and_no_lie_spoils_the_clustering():
 def test_honest_clients_are_left_alone():
     honest = MEASURED["without-liars"]
     assert f"in {honest['federations']} federations without a liar" in PAGE
+    assert f"grouped in {honest['groupings'] // honest['federations']} ways" in PAGE
     assert honest["otherwise"] == honest["with-odd"] == 0
     worst = min(MEASURED["tasks-of-one"], key=lambda row: row["ari"])
     assert f"from {worst['plain']:.2f} to {worst['ari']:.2f}" in PAGE

@@ -26,8 +26,11 @@ TASKS = np.repeat([0, 1, 2], 8)
 
 def scores_of(tasks, seed=0, within=0.8, between=0.3):
     """Return r of honest clients: nearly mutual, like real ones."""
+    return with_noise(np.where(np.equal.outer(tasks, tasks), within, between), seed)
+
+
+def with_noise(mutual, seed=0):
     rng = np.random.default_rng(seed)
-    mutual = np.where(np.equal.outer(tasks, tasks), within, between)
     common = rng.normal(0, 0.05, mutual.shape)
     own = rng.normal(0, 0.02, mutual.shape)
     found = np.clip(mutual + (common + common.T) / 2 + own, 0, 1)
@@ -94,10 +97,46 @@ def test_a_task_of_one_client_that_is_not_believed_is_counted_too():
     assert found.odd == {24: UNLIKE_ALL}
 
 
+def test_a_liar_that_belongs_to_a_cluster_does_not_merge_two_others():
+    relevance = np.array([[0.8, 0.72, 0.2], [0.72, 0.8, 0.2], [0.2, 0.2, 0.8]])
+    for said in (0.0, 1.0):
+        scores = with_noise(relevance[np.ix_(TASKS, TASKS)])
+        scores[0] = said
+        found = group_by_relevance(scores, 3)
+        assert honest_index(TASKS, found.labels, [0]) == 1
+        assert found.labels.max() == 2
+
+
+def test_with_the_number_chosen_a_liar_far_away_merges_nobody():
+    tasks = np.repeat([0, 1], 10)
+    scores = scores_of(tasks, within=0.8, between=0.6)
+    scores[0], scores[:, 0] = np.random.default_rng(0).random(20), 0.1
+    found = group_by_relevance(scores, "elbow")
+    assert honest_index(tasks, found.labels, [0]) == 1
+
+
+def test_two_that_are_relevant_to_each_other_stay_together():
+    tasks = np.repeat([0, 1], [23, 2])
+    scores = np.clip(scores_of(tasks, between=0.02), 0.001, 1)
+    assert adjusted_rand_score(tasks, group_by_relevance(scores, 2).labels) == 1
+
+
+@pytest.mark.parametrize("linkage", ["average", "complete", "single", "ward", "weighted"])
+def test_a_liar_far_away_stays_alone_with_any_linkage(linkage):
+    scores = scores_of(TASKS)
+    scores[4], scores[:, 4] = np.random.default_rng(0).random(24), 0.12
+    found = group_by_relevance(scores, 3, linkage)
+    assert found.odd == {4: UNLIKE_ALL}
+    assert honest_index(TASKS, found.labels, [4]) == 1
+
+
 def test_few_clients_are_all_believed_and_so_is_everybody_if_half_lie():
     few = scores_of(np.repeat([0, 1], [4, 3]))
     few[2] = 0
     assert believed_clients(few).tolist() == list(range(7))
+    enough = scores_of(np.repeat([0, 1], 4))
+    enough[2] = 0
+    assert believed_clients(enough).tolist() == [0, 1, 3, 4, 5, 6, 7]
     many = scores_of(TASKS)
     many[:12] = np.random.default_rng(0).random((12, 24))
     assert believed_clients(many).tolist() == list(range(24))
@@ -138,9 +177,16 @@ def test_strangers_are_numbered_with_those_that_are_like_them():
     assert found.tolist() == [-1] * 8 + [0, 1, 0]
 
 
-def test_if_half_share_nothing_nobody_is_a_stranger():
-    everybody = in_dimensions([(0, 1)] * 4 + [(2, 3)] * 4)
+@pytest.mark.parametrize("own", [[(2, 3)] * 4, [(2, 3)] * 3, [(2, 3), (4, 5), (6, 7), (8, 9)]])
+def test_a_task_that_shares_nothing_with_the_others_is_no_stranger(own):
+    everybody = in_dimensions([(0, 1)] * 4 + own)
     assert (strangers(everybody, 2, np.random.default_rng(0)) == -1).all()
+
+
+def test_of_many_clients_strangers_are_found_by_a_sample():
+    everybody = in_dimensions([(0, 1), (0, 2)] * 150 + [(8, 9)])
+    found = strangers(everybody, 2, np.random.default_rng(0))
+    assert np.flatnonzero(found >= 0).tolist() == [300]
 
 
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])

@@ -54,7 +54,7 @@ def test_the_grid_groups_a_federation_by_its_own_images(monkeypatch):
     used = []
     monkeypatch.setattr(
         clustering_grid,
-        "similarity",
+        "table_of_relevances",
         lambda dataset, *_: (used.append(dataset), np.eye(clustering_grid.CLIENTS))[1],
     )
     cell = clustering_grid.Cell("mnist-5k", "hog", 20, "label", 3, "class-independent", 0.0, 1)

@@ -39,6 +39,7 @@ RANK = 10
 """How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
 _LANDMARKS_STREAM = 0x1A9D
+_MOST_LISTED = 20  # clients in a line of the log
 
 logger = logging.getLogger(__name__)
 
@@ -247,14 +248,17 @@ class SpectralClustering(Clustering):
 
 
 def _clusters(clients: Sequence[int], groups: RelevanceGroups) -> Clusters:
-    for place, why in sorted(groups.odd.items()):
-        logger.warning("client %d is odd: %s", clients[place], why)
+    odd = {clients[place]: why for place, why in sorted(groups.odd.items())}
+    for why in sorted(set(odd.values())):
+        own = [str(client) for client, reason in odd.items() if reason == why]
+        more = f" and {len(own) - _MOST_LISTED} more" if len(own) > _MOST_LISTED else ""
+        logger.warning("odd: %s: %s%s", why, " ".join(own[:_MOST_LISTED]), more)
     return Clusters(
         dict(zip(clients, groups.labels.tolist(), strict=True)),
         similarity=groups.similarity,
         merges=groups.merges,
         compared=tuple(clients[place] for place in groups.compared.tolist()),
-        odd={clients[place]: why for place, why in sorted(groups.odd.items())},
+        odd=odd,
     )
 
 

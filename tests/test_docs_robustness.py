@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from benchmarks.odd_clients import markdown
+from fl_app.report.tables import cluster_table, render
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "robustness.md").read_text(encoding="utf-8")
@@ -25,3 +26,11 @@ def test_honest_clients_are_left_alone():
     worst = min(MEASURED["tasks-of-one"], key=lambda row: row["ari"])
     assert f"from {worst['plain']:.2f} to {worst['ari']:.2f}" in PAGE
     assert (worst["clients-per-task"], worst["place"]) == ("23,1,1", "clients")
+
+
+def test_odd_clients_are_named_below_the_table_of_clusters():
+    run = {
+        **{"strategy": "rcc-pfl", "seed": 0, "num-clients": 4, "names": ["a", "b", "c", "[red]d"]},
+        **{"clusters": [0, 0, 1, 2], "odd-clients": {"2": "it lies", "3": "it lies", "0": "so so"}},
+    }
+    assert render(cluster_table(run)).rstrip().endswith("odd clients\nc [red]d: it lies\na: so so")

@@ -215,7 +215,7 @@ def test_the_strategy_names_who_is_odd(place, monkeypatch, caplog):
     monkeypatch.setattr(module, odd)
     clustering = SpectralClustering(2, num_eigenvectors=2, relevance_at=place)
     assert clustering.find(conversation(6)).odd == {4: UNLIKE_ALL}
-    assert f"client 4 is odd: {UNLIKE_ALL}" in caplog.text
+    assert f"odd: {UNLIKE_ALL}: 4" in caplog.text
 
 
 @pytest.mark.parametrize("number", [3, "elbow"])

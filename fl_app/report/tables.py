@@ -160,8 +160,11 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
             _listed([str(names[i]) for i in members]),
             *(str(own.count(task) or "·") for task in sorted(set(tasks or ()))),
         )
-    said = [f"{names[int(client)]}: {why}" for client, why in run.get("odd-clients", {}).items()]
-    if said:
+    odd: dict[str, list[str]] = {}
+    for client, why in run.get("odd-clients", {}).items():
+        odd.setdefault(why, []).append(str(names[int(client)]))
+    if odd:
+        said = [f"{_listed(own)}: {why}" for why, own in odd.items()]
         table.caption, table.caption_justify = "\n".join(["odd clients", *said]), "left"
     return table
 

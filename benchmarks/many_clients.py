@@ -22,18 +22,23 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import all_features
 from benchmarks.memory import PeakMemory
+from clients.settings import USUAL_EIGENVECTORS
 from clients.spectrum import leading_spectrum
 from fl_core import protocol
 from fl_core.datasets import load_dataset
 from fl_core.files import replacing
 from fl_core.partition import default_tasks
-from fl_core.relevance import PAPER
 from strategies.conversation import Conversation
 from strategies.spectral import RANK, SpectralClustering
 
 IMAGES = 60
 MINORITY = 0.05
-PAPERS_RANK = 20  # `num-eigenvectors` of the paper's formula
+
+
+def counts_of(formula: str) -> tuple[int, int]:
+    """Return how many eigenvectors are compared at the server, and how many are sent."""
+    compared = USUAL_EIGENVECTORS[formula]
+    return compared, max(compared, RANK)
 
 
 def clients_of(
@@ -69,7 +74,7 @@ def measure(
     seed: int,
 ) -> tuple[dict[str, Any], list[int]]:
     """Group the clients and return what it took and how right it was, and everybody's cluster."""
-    count, rank = (PAPERS_RANK, PAPERS_RANK) if relevance == PAPER else (5, RANK)
+    count, rank = counts_of(relevance)
     clustering = SpectralClustering(
         int(truth.max()) + 1,
         count,
@@ -117,7 +122,7 @@ def main() -> int:
     rows = all_features(dataset, "hog")
     labels = dataset.train_labels.numpy()
     tasks = default_tasks(options.dataset, options.num_tasks, dataset.num_classes)
-    rank = PAPERS_RANK if PAPER in options.relevance else RANK
+    rank = max(sent for _, sent in map(counts_of, options.relevance))
     done = []
     for count in options.clients:
         for seed in range(options.seeds):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import CLIENTS, KINDS, all_features
+from benchmarks.many_clients import counts_of
 from clients.attacks import random_basis
 from clients.settings import USUAL_EIGENVECTORS
 from clients.spectrum import RELEVANCES, Spectrum, leading_spectrum
@@ -31,7 +32,6 @@ from fl_core.settings import FederationSettings
 from strategies.grouping import NumClusters, agglomerate, average_relevance
 from strategies.relevance import Spectra, relevances
 from strategies.relevance_groups import RelevanceGroups, group_by_eigenpairs, group_by_relevance
-from strategies.spectral import RANK
 
 Float64 = NDArray[np.float64]
 Grouped = Callable[[NumClusters], RelevanceGroups]
@@ -122,8 +122,7 @@ def said(
 
 def at_server(formula: str, shared: Sequence[Spectrum]) -> tuple[Spectra, int]:
     """Return the eigenpairs that are sent, and how many eigenvectors are compared."""
-    k = USUAL_EIGENVECTORS[formula]
-    rank = max(k, RANK)
+    k, rank = counts_of(formula)
     sent = [(one.eigenvectors[:, :rank], one.eigenvalues[:rank]) for one in shared]
     return Spectra.of([vectors for vectors, _ in sent], [values for _, values in sent]), k
 
@@ -179,10 +178,14 @@ def measure(
                 now, before = found["here", known], found["plain", known]
                 rows.append(
                     {
-                        **{"place": place, "relevance": formula, "lie": lie, "liars": count},
-                        **{"number": known, "ari": round(float(np.mean(now)), 3)},
-                        **{"lowest": round(min(now), 3)},
-                        **{"plain": round(float(np.mean(before)), 3)},
+                        "place": place,
+                        "relevance": formula,
+                        "lie": lie,
+                        "liars": count,
+                        "number": known,
+                        "ari": round(float(np.mean(now)), 3),
+                        "lowest": round(min(now), 3),
+                        "plain": round(float(np.mean(before)), 3),
                     }
                 )
     return rows

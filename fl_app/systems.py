@@ -19,7 +19,6 @@ from clients.accelerator import torch_device
 from clients.features import feature_dimension
 from clients.pretraining import pretrained_autoencoder
 from clients.settings import AUTO, CPU
-from clients.settings import AUTO as ANY_DEVICE
 from fl_app.config import AS_TASKS, Config
 from fl_core import protocol
 from fl_core.datasets import Dataset
@@ -131,7 +130,7 @@ def _one_thread() -> Iterator[None]:
 @lru_cache(maxsize=2)
 def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol.NDArrays:
     # The server may do without a GPU that its clients must have.
-    here = torch_device(CPU if device == CPU else ANY_DEVICE)
+    here = torch_device(CPU if device == CPU else AUTO)
     with (
         _printed(logging.getLogger("clients.autoencoder")),
         _printed(logging.getLogger("clients.pretraining")),

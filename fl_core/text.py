@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def printable(text: str) -> str:
     r"""Return `text` with what a terminal would obey, or a reader not see, written as escapes.
@@ -38,3 +40,15 @@ def csv_cell(text: str) -> str:
     ("'=1+1", 'cat')
     """
     return printable(f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text)
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the names, or the first ones and how many more there are.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"], 3), listed(["a", "b", "c"], 1)
+    ('a b c', 'a and 2 more')
+    """
+    more = len(names) - most
+    return " ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")

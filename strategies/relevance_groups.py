@@ -109,11 +109,9 @@ def group_by_relevance(
         believed = relevant[believed_clients(scores[np.ix_(relevant, relevant)])]
     doubted = np.setdiff1d(relevant, believed)
     similarity = average_relevance(scores[np.ix_(believed, believed)])
-    if len(believed) < len(everybody) and not isinstance(num_clusters, str):
-        num_clusters = min(num_clusters, len(believed))
-    merges, plain = (found := agglomerate(similarity, num_clusters, linkage)).merges, found.labels
-    chosen = isinstance(num_clusters, str)
-    number = _number_beside_few(merges, int(plain.max()) + 1, chosen=chosen)
+    plain = agglomerate(similarity, _possible(num_clusters, len(believed), len(everybody)), linkage)
+    merges, chosen = plain.merges, isinstance(num_clusters, str)
+    number = _number_beside_few(merges, int(plain.labels.max()) + 1, chosen=chosen)
     cut = cut_dendrogram(merges, number)
     opinions = scores[np.ix_(believed, doubted)]
     joined = _near_clusters(opinions, similarity, cut)
@@ -132,6 +130,13 @@ def group_by_relevance(
     return RelevanceGroups(canonical_labels(labels), believed, similarity, merges, odd)
 
 
+def _possible(num_clusters: NumClusters, left: int, count: int) -> NumClusters:
+    """Return the number of clusters, at most one for each client left if some were set apart."""
+    if left == count or isinstance(num_clusters, str):
+        return num_clusters
+    return min(num_clusters, left)
+
+
 def _near_clusters(
     opinions: NDArray[np.floating], similarity: Float64, cut: Int64
 ) -> NDArray[np.int64]:
@@ -146,16 +151,19 @@ def _near_clusters(
     cut : NDArray[np.int64], shape (K,)
         Their clusters.
     """
+    if not opinions.shape[1]:
+        return np.empty(0, np.int64)
     sizes = np.bincount(cut)
     shares = np.eye(len(sizes))[cut] / sizes
     near = opinions.T @ shares
-    between = shares.T @ (similarity - np.diag(similarity.diagonal())) @ shares
+    between = shares.T @ similarity @ shares
     # Without what clients are to themselves; who is alone in its cluster has nobody else.
-    own = np.where(sizes > 1, between.diagonal() * sizes / np.maximum(sizes - 1, 1), 1.0)
+    to_others = between.diagonal() * sizes**2 - np.bincount(cut, similarity.diagonal())
+    own = np.where(sizes > 1, to_others / np.maximum(sizes * (sizes - 1), 1), 1.0)
     np.fill_diagonal(between, 0)
     best = near.argmax(axis=1)
     half_way = (own + between.max(axis=1)) / 2
-    return np.where(near.max(axis=1, initial=0) >= half_way[best], best, -1)
+    return np.where(near.max(axis=1) >= half_way[best], best, -1)
 
 
 def _number_beside_few(merges: Float64, number: int, *, chosen: bool) -> int:
@@ -170,12 +178,12 @@ def _number_beside_few(merges: Float64, number: int, *, chosen: bool) -> int:
     if not few or number in (1, count):
         return number
     counted = _clusters_of_more_than(few, merges)
-    numbers = np.arange(2, count)
-    allowed = counted[numbers] > 1 if chosen else counted[numbers] == number
-    if (counted[number] > 1 if chosen else counted[number] == number) or not allowed.any():
+    allowed = counted > 1 if chosen else counted == number
+    numbers = np.flatnonzero(allowed[2:count]) + 2
+    if allowed[number] or not len(numbers):
         return number
-    gaps = np.diff(merge_heights(merges))[::-1]  # at `numbers`
-    best = int(numbers[allowed][gaps[allowed].argmax()])
+    gaps = np.diff(merge_heights(merges))[::-1]  # of 2, 3, … clusters
+    best = int(numbers[gaps[numbers - 2].argmax()])
     return number if gaps[number - 2] > _FAR_WIDER * gaps[best - 2] else best
 
 
@@ -250,8 +258,11 @@ def _irrelevant(scores: NDArray[np.floating]) -> NDArray[np.bool_]:
     others = scores.astype(np.float64)
     np.fill_diagonal(others, np.nan)
     next_to_nothing = _NOTHING_SHARED * np.nanmedian(others)
-    friends = np.nanmax(np.minimum(others, others.T), axis=0) >= next_to_nothing
-    found = (np.nanmedian(others, axis=0) < next_to_nothing) & ~friends
+    found = np.nanmedian(others, axis=0) < next_to_nothing
+    if not found.any():
+        return found
+    friends = np.nanmax(np.minimum(others[:, found], others[found].T), axis=0) >= next_to_nothing
+    found[found] = ~friends
     return np.asarray(found & (2 * found.sum() < count), np.bool_)
 
 
@@ -304,11 +315,12 @@ def group_by_eigenpairs(
     compared = usual
     if num_compared is not None and len(usual) > num_compared:
         compared = np.sort(rng.choice(usual, num_compared, replace=False))
-    if len(usual) < len(strange) and not isinstance(num_clusters, str):
-        num_clusters = min(num_clusters, len(compared))
     chosen = everybody[compared]
     scores = relevances(formula, chosen, chosen, num_eigenvectors)
-    groups = group_by_relevance(scores, num_clusters, linkage, own_words=False)
+    possible = num_clusters
+    if len(usual) < len(strange):
+        possible = _possible(num_clusters, len(compared), len(strange))
+    groups = group_by_relevance(scores, possible, linkage, own_words=False)
     labels = strange + int(groups.labels.max()) + 1
     labels[compared] = groups.labels
     if len(others := np.setdiff1d(usual, compared)):

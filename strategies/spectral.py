@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fl_core import protocol
 from fl_core.options import COUNT, one_of, option, or_words
 from fl_core.relevance import PRINCIPAL_ANGLE
+from fl_core.text import listed
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import LINKAGES, NumClusters, closest_clusters
@@ -251,8 +252,7 @@ def _clusters(clients: Sequence[int], groups: RelevanceGroups) -> Clusters:
     odd = {clients[place]: why for place, why in sorted(groups.odd.items())}
     for why in sorted(set(odd.values())):
         own = [str(client) for client, reason in odd.items() if reason == why]
-        more = f" and {len(own) - _MOST_LISTED} more" if len(own) > _MOST_LISTED else ""
-        logger.warning("odd: %s: %s%s", why, " ".join(own[:_MOST_LISTED]), more)
+        logger.warning("odd: %s: %s", why, listed(own, _MOST_LISTED))
     return Clusters(
         dict(zip(clients, groups.labels.tolist(), strict=True)),
         similarity=groups.similarity,

@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from fl_core.text import listed
 from strategies.catalogue import BASELINES
 
 WIDTH = 100
@@ -157,22 +158,16 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
         own = [tasks[i] for i in members] if tasks else []
         table.add_row(
             "left out" if cluster < 0 else str(cluster),
-            _listed([str(names[i]) for i in members]),
+            listed([str(names[i]) for i in members], _MOST_NAMES),
             *(str(own.count(task) or "·") for task in sorted(set(tasks or ()))),
         )
     odd: dict[str, list[str]] = {}
     for client, why in run.get("odd-clients", {}).items():
         odd.setdefault(why, []).append(str(names[int(client)]))
     if odd:
-        said = [f"{_listed(own)}: {why}" for why, own in odd.items()]
+        said = [f"{listed(own, _MOST_NAMES)}: {why}" for why, own in odd.items()]
         table.caption, table.caption_justify = "\n".join(["odd clients", *said]), "left"
     return table
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the names, or the first ones and how many more there are."""
-    more = len(names) - _MOST_NAMES
-    return " ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _tested(runs: Sequence[Mapping[str, Any]]) -> str:

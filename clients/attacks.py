@@ -2,8 +2,9 @@
 
 FedHC's abstract claims that it "enhances robustness against malicious clients by isolating them
 within smaller clusters, limiting their influence on the global model", but the paper names no
-attack and measures none. These are the usual ones: `sign-flip`, `scaled-update` and `label-flip`
-spoil the rounds, `random-signature` spoils the pre-round that one-shot clustering rests on.
+attack and measures none. These are the usual ones: `sign-flip`, `scaled-update`, `zero-model` and
+`label-flip` spoil the rounds, `random-signature` spoils the pre-round that one-shot clustering
+rests on.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ def spoil_update(
 
     `sign-flip`: received − (trained − received), the update backwards (after Li et al., RSA, 2019);
     `scaled-update`: received + scale·(trained − received), the update blown up (Bagdasaryan et
-    al., How to backdoor federated learning, 2020). The other attacks leave the model as it was
-    trained. FedHC compares the updates' directions: a flipped sign is as far away as can be, but a
-    scaled update (scale > 0) points where it pointed, so the claim cannot hold for that one.
+    al., How to backdoor federated learning, 2020); `zero-model`: zeros. The other attacks leave the
+    model as it was trained. FedHC compares the updates' directions: a flipped sign is as far away
+    as can be, but a scaled update (scale > 0) points where it pointed, so the claim cannot hold for
+    that one.
 
     Parameters
     ----------
@@ -57,6 +59,8 @@ def spoil_update(
     if received.keys() != trained.keys():
         odd = sorted(received.keys() ^ trained.keys())
         raise ValueError(f"only one of the received and the trained model has {', '.join(odd)}.")
+    if attack == "zero-model":
+        return {n: np.zeros_like(a) if _is_float(a) else a for n, a in trained.items()}
     factors = {"sign-flip": -1.0, "scaled-update": scale}
     if attack not in factors:
         return dict(trained)
@@ -75,11 +79,15 @@ def _moved(
             f"{name} was received with shape {before.shape} and trained to {after.shape}: they "
             "must be alike."
         )
-    if not np.issubdtype(after.dtype, np.floating):
+    if not _is_float(after):
         return after
     start = before.astype(np.float64)
     moved: NDArray[np.generic] = start + factor * (after.astype(np.float64) - start)
     return moved.astype(after.dtype)
+
+
+def _is_float(array: NDArray[np.generic]) -> bool:
+    return np.issubdtype(array.dtype, np.floating)
 
 
 def flip_labels(labels: Labels, num_classes: int) -> Labels:

@@ -39,7 +39,7 @@ class AcceleratorSettings:
     )
 
 
-ATTACKS = ("none", "sign-flip", "scaled-update", "label-flip", "random-signature")
+ATTACKS = ("none", "sign-flip", "scaled-update", "zero-model", "label-flip", "random-signature")
 
 
 @dataclass(frozen=True)

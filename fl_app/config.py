@@ -132,7 +132,8 @@ class Config(
     weighted_mean: bool | None = option(
         False,
         or_none(BOOLEAN, AS_PAPER),
-        "weight clients by their number of images; `paper`: as each strategy's paper does",
+        "weight clients by their number of images, in `mean`, `graph` and `lps-gps`; `paper`: as "
+        "each strategy's paper does",
     )
     repeats: int = option(1, COUNT, "how many seeds, from `seed` on")
     seed: int = option(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fl_app.config import OF_STRATEGIES, Config
 from fl_core.options import Option, key_of, options_of
-from strategies.catalogue import SYSTEMS, parameters
+from strategies.catalogue import AGGREGATIONS, ROBUST, SYSTEMS, Half, parameters
 
 ROOT = Path(__file__).parents[1]
 START = "# Written by `make options`, from the fields that declare the options (docs/options.md).\n"
@@ -54,14 +54,17 @@ def _groups() -> Iterator[tuple[str, Mapping[str, Option]]]:
 
 
 def _meaning(key: str, one: Option) -> str:
-    """Return what an option means, after the names of the strategies that it belongs to."""
+    """Return what an option means, after the strategies, or aggregations, that it belongs to."""
     if key not in OF_STRATEGIES:
         return one.meaning
+    owners: dict[str, tuple[Half, ...]] = {
+        name: (one.clustering, one.aggregation) for name, one in SYSTEMS.items()
+    }
+    owners |= {name: (half,) for name, half in AGGREGATIONS.items() if half in ROBUST}
     takers = (
         f"`{name}`"
-        for name, system in SYSTEMS.items()
-        for half in (system.clustering, system.aggregation)
-        if key in map(key_of, parameters(half).values())
+        for name, halves in owners.items()
+        if any(key in map(key_of, parameters(half).values()) for half in halves)
     )
     return f"{', '.join(takers)}: {one.meaning}"
 

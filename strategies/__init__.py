@@ -32,6 +32,14 @@ from strategies.flt import SignatureClustering
 from strategies.ifca import LossClustering
 from strategies.mt_hfl import LpsGps
 from strategies.pca_km_hc import LinearSignatureClustering
+from strategies.robust import (
+    ClippedMean,
+    GeometricMedian,
+    Krum,
+    Median,
+    MultiKrum,
+    TrimmedMean,
+)
 from strategies.roster import Roster
 from strategies.rounds import Clusters, Round, Update
 from strategies.spectral import SpectralClustering
@@ -40,6 +48,7 @@ from strategies.training import RoundReport, Training
 __all__ = [
     "Aggregation",
     "Cfl",
+    "ClippedMean",
     "ClusterMean",
     "ClusteredStrategy",
     "Clustering",
@@ -48,16 +57,20 @@ __all__ = [
     "FedHC",
     "FedSem",
     "Flt",
+    "GeometricMedian",
     "GivenClusters",
     "GraphMean",
     "Ifca",
     "IfcaPfl",
+    "Krum",
     "LinearSignatureClustering",
     "Local",
     "LossClustering",
     "LpsGps",
+    "Median",
     "ModelClustering",
     "MtHfl",
+    "MultiKrum",
     "Optimum",
     "OwnCluster",
     "PcaKmHc",
@@ -73,6 +86,7 @@ __all__ = [
     "SingleCluster",
     "SpectralClustering",
     "Training",
+    "TrimmedMean",
     "Update",
     "UpdateClustering",
 ]

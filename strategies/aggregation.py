@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,27 +41,44 @@ class Aggregation(ABC):
         return 0
 
 
+class PerCluster(Aggregation):
+    """An aggregation that makes each cluster's model of what the cluster's own clients trained.
+
+    A cluster from which no client answered keeps its model.
+    """
+
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return each cluster's model, whatever the order of the updates."""
+        own: list[list[Update]] = [[] for _ in state.models]
+        for update in sorted(state.updates, key=lambda u: u.client):
+            own[update.cluster].append(update)
+        return [
+            self.of_updates(updates) if updates else dict(model)
+            for updates, model in zip(own, state.models, strict=True)
+        ]
+
+    @abstractmethod
+    def of_updates(self, updates: Sequence[Update]) -> NDArrays:
+        """Return the next model of a cluster from its updates, by client; there is at least one."""
+
+
 @dataclass(frozen=True)
-class ClusterMean(Aggregation):
+class ClusterMean(PerCluster):
     """FedAvg inside each cluster (RCC-PFL, Algorithm 1, line 9).
 
     Attributes
     ----------
     weighted : bool
         False: the plain mean over the cluster's clients, as in RCC-PFL; True: weighted by their
-        numbers of samples. A cluster from which no client answered keeps its model.
+        numbers of samples.
     """
 
     name: ClassVar[str] = "mean"
     weighted: bool = False
 
-    def __call__(self, state: Round) -> list[NDArrays]:
-        """Return each cluster's mean, whatever the order of the updates."""
-        return [
-            _mean_of_updates((u for u in state.updates if u.cluster == cluster), self.weighted)
-            or dict(model)
-            for cluster, model in enumerate(state.models)
-        ]
+    def of_updates(self, updates: Sequence[Update]) -> NDArrays:
+        """Return the cluster's mean."""
+        return _mean_of_updates(updates, self.weighted)
 
 
 @dataclass(frozen=True)
@@ -95,9 +112,8 @@ class GraphMean(Aggregation):
                 models.append(model)
                 continue
             if near not in means:
-                means[near] = _mean_of_updates(
-                    (u for u in state.updates if u.client in near), self.weighted
-                )
+                own = sorted((u for u in state.updates if u.client in near), key=lambda u: u.client)
+                means[near] = _mean_of_updates(own, self.weighted)
             models.append(means[near])
         return models
 
@@ -161,12 +177,16 @@ def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays
     return {name: _mean([model[name] for model in models], weights, total) for name in models[0]}
 
 
-def _mean_of_updates(updates: Iterable[Update], weighted: bool) -> NDArrays:
-    """Return the mean of what clients trained, by client index; empty if none did."""
-    group = sorted(updates, key=lambda u: u.client)
-    if not group:
-        return {}
-    return mean_model([u.arrays for u in group], [u.num_examples if weighted else 1 for u in group])
+def as_type(kind: np.dtype[Any], values: NDArray[np.float64]) -> NDArray[np.generic]:
+    """Return aggregated values in the type of what they were made of; integers are rounded."""
+    return (np.rint(values) if np.issubdtype(kind, np.integer) else values).astype(kind)
+
+
+def _mean_of_updates(updates: Sequence[Update], weighted: bool) -> NDArrays:
+    """Return the mean of what clients trained, in the order of the updates."""
+    return mean_model(
+        [u.arrays for u in updates], [u.num_examples if weighted else 1 for u in updates]
+    )
 
 
 def _mean(
@@ -175,5 +195,4 @@ def _mean(
     summed = np.zeros(arrays[0].shape, np.float64)
     for array, weight in zip(arrays, weights, strict=True):
         summed += np.multiply(array, weight / total, dtype=np.float64)
-    kind = arrays[0].dtype
-    return (np.rint(summed) if np.issubdtype(kind, np.integer) else summed).astype(kind)
+    return as_type(arrays[0].dtype, summed)

@@ -26,6 +26,14 @@ from strategies.flt import SignatureClustering
 from strategies.ifca import FreeLossClustering, LossClustering
 from strategies.mt_hfl import LpsGps
 from strategies.pca_km_hc import LinearSignatureClustering
+from strategies.robust import (
+    ClippedMean,
+    GeometricMedian,
+    Krum,
+    Median,
+    MultiKrum,
+    TrimmedMean,
+)
 from strategies.spectral import SpectralClustering
 
 
@@ -93,7 +101,10 @@ SYSTEMS: dict[str, System] = {
 }
 BASELINES = tuple(name for name, system in SYSTEMS.items() if not system.paper)
 CLUSTERINGS = {system.clustering.name: system.clustering for system in SYSTEMS.values()}
-AGGREGATIONS = {half.name: half for half in (ClusterMean, GraphMean, LpsGps)}
+ROBUST = (Median, TrimmedMean, Krum, MultiKrum, ClippedMean, GeometricMedian)
+AGGREGATIONS: dict[str, type[Aggregation]] = {
+    half.name: half for half in (ClusterMean, GraphMean, LpsGps, *ROBUST)
+}
 
 
 def system_of(strategy: str) -> System:

@@ -184,7 +184,7 @@ def test_the_readme_shows_the_table_of_the_committed_run():
         ),
         ("evaluate-every", 0, "evaluate-every is 0"),
         ("clustering", "rcc-pfl", 'clustering is "rcc-pfl", but .* one of nothing, spectral, sig'),
-        ("aggregation", "median", 'aggregation is "median", but .* one of nothing, mean, graph, '),
+        ("aggregation", "mode", 'aggregation is "mode", but .* one of nothing, mean, graph, '),
         ("update-distance", "angle", 'update-distance is "angle", .* one of cosine, euclidean'),
         ("common-layers", "", 'common-layers is "", but it must be "paper", "conv", or names of'),
         ("common-layers", "conv1,,conv2", 'common-layers is "conv1,,conv2"'),

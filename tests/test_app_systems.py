@@ -1,4 +1,8 @@
-"""Every strategy by its name, and every clustering with every aggregation, on real images."""
+"""Every strategy by its name, clusterings with aggregations, on real images.
+
+Every clustering with every aggregation of the papers, and one with those that survive attackers; in
+test_strategies_rounds.py there are all pairs, without images.
+"""
 
 import itertools
 import random
@@ -9,7 +13,7 @@ import pytest
 from fl_app.config import parse_config
 from fl_app.systems import Setting, build_strategy
 from fl_core.federation import simulate_federation
-from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, ROBUST, SYSTEMS
 from tests.app_runs import (
     DEFAULTS,
     SGD,
@@ -22,7 +26,10 @@ from tests.app_runs import (
 )
 
 PAIRS = [
-    f"{clustering}+{aggregation}" for clustering in CLUSTERINGS for aggregation in AGGREGATIONS
+    f"{clustering}+{name}"
+    for clustering in CLUSTERINGS
+    for name, aggregation in AGGREGATIONS.items()
+    if aggregation not in ROBUST or clustering == "spectral"
 ]
 MODEL = (784 * 10 + 10) * 4  # bytes of the logistic regression
 

@@ -10,6 +10,7 @@ from strategies.aggregation import (
     cluster_models,
     mean_model,
 )
+from strategies.catalogue import ROBUST
 from strategies.mt_hfl import LpsGps
 from strategies.rounds import Clusters, Round, Update
 
@@ -150,6 +151,7 @@ def test_graph_means_are_of_what_was_trained_not_of_means_made_before():
 
 
 AGGREGATIONS = {"mean": ClusterMean(True), "graph": GraphMean(), "lps-gps": LpsGps(("w",))}
+AGGREGATIONS |= {kind.name: kind() for kind in ROBUST}
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS.values(), ids=AGGREGATIONS)

@@ -112,7 +112,7 @@ def test_a_pair_weights_clients_as_its_aggregation_does_by_itself():
 
 
 @pytest.mark.parametrize(
-    "name", ["", "fedavg", "spectral+", "+mean", "single+median", "rcc-pfl+mean"]
+    "name", ["", "fedavg", "spectral+", "+mean", "single+mode", "rcc-pfl+mean"]
 )
 def test_what_is_not_in_the_catalogue_is_no_system(name):
     with pytest.raises(KeyError):

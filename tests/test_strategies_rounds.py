@@ -30,6 +30,7 @@ from strategies import (
     SpectralClustering,
     UpdateClustering,
 )
+from strategies.catalogue import ROBUST
 from strategies.replies import error_text
 from tests.local_grid import LocalGrid
 from tests.toy_app import (
@@ -624,6 +625,7 @@ AGGREGATIONS = {
     "graph": (GraphMean(), 1),
     "lps-gps": (LpsGps(("w",), 2), 1),
     "graph-half": (GraphMean(), 0.5),
+    **{kind.name: (kind(), 1) for kind in ROBUST},
 }
 
 

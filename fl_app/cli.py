@@ -8,6 +8,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,6 @@ from fl_app.flower_app import installed_app, read_defaults
 from fl_app.reproduce.command import add_command as add_reproduce
 from fl_core.extras import MissingExtraError, need_extra
 from fl_core.image_files import ENDINGS
-
-PAPER_CLIENTS = 25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from fl_app.beforehand import PAPER_CLIENTS, check_run, planned  # noqa: PLC0415
     from fl_app.config import output_folder, parse_config  # noqa: PLC0415
     from fl_app.resources import check_cluster, gpus_per_client  # noqa: PLC0415
     from fl_app.superlink import simulate  # noqa: PLC0415
@@ -67,6 +67,10 @@ def _run(options: argparse.Namespace) -> int:
     for package in ("ray", "matplotlib"):
         need_extra(package, "fedkin run")
     folder = output_folder(config.output_dir, config.resume)
+    check_run(config, folder)
+    if options.dry_run:
+        print(planned(config, defaults, folder))
+        return 0
     overrides["output-dir"] = str(folder)
     gpus, address = options.gpus_per_client, options.ray_address
     if address:
@@ -130,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Cluster federated clients by what they want to learn. On real devices, the "
         "training itself is started with `flwr run` (docs/devices.md).",
     )
+    parser.add_argument("--version", action="version", version=f"fedkin {version('fedkin')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",
@@ -164,6 +169,11 @@ def _parser() -> argparse.ArgumentParser:
         "--app",
         type=Path,
         help="the folder of another version of this app (default: the installed)",
+    )
+    run.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything that can be checked, say what would run, and start nothing",
     )
     run.set_defaults(call=_run)
     add_reproduce(commands)

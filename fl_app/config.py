@@ -29,6 +29,7 @@ from fl_core.options import (
     Option,
     Rule,
     Scalar,
+    did_you_mean,
     number,
     one_of,
     option,
@@ -40,6 +41,7 @@ from fl_core.options import (
 from fl_core.protocol import CLASS_ENERGY
 from fl_core.settings import (
     DATASET_WORDS,
+    DATASETS,
     MODELS,
     SYNTHETIC,
     FederationSettings,
@@ -81,7 +83,7 @@ def _parse_strategies(value: Any) -> tuple[str, ...]:
             one_of(CLUSTERINGS).read("clustering", clustering)
             one_of(AGGREGATIONS).read("aggregation", aggregation)
         elif name not in SYSTEMS:
-            raise refusal("strategy", name, _STRATEGY_WORDS)
+            raise refusal("strategy", name, _STRATEGY_WORDS, SYSTEMS)
     if len(set(names)) < len(names):
         raise refusal("strategy", value, "without repetition (use repeats for more seeds)")
     return names
@@ -137,11 +139,13 @@ class Config(
     )
     repeats: int = option(1, COUNT, "how many seeds, from `seed` on")
     seed: int = option(
-        0, NATURAL, "decides partition, noise, first models, order of images, participants"
+        0,
+        number(int, 0, 2**32 - 1),
+        "decides partition, noise, first models, order of images, participants",
     )
     dataset: str = option(
         "mnist-5k",
-        or_words(Rule(DATASET_WORDS, _parse_dataset), SYNTHETIC, OWN_IMAGES),
+        or_words(Rule(DATASET_WORDS, _parse_dataset, words=DATASETS), SYNTHETIC, OWN_IMAGES),
         "`rotated-mnist`: tasks are rotations; `synthetic`: needs no files, see `heterogeneity`; "
         "`own`: on real devices, each one's own images",
     )
@@ -242,9 +246,8 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
     """
     unknown = sorted(set(run_config) - set(OPTIONS))
     if unknown:
-        raise ValueError(
-            f"{unknown[0]} is not a run-config key: the keys are {', '.join(sorted(OPTIONS))}."
-        )
+        meant = did_you_mean(unknown[0], OPTIONS) or f"The keys are {', '.join(sorted(OPTIONS))}."
+        raise ValueError(f"{unknown[0]} is not a run-config key. {meant} docs/options.md has all.")
     missing = sorted(set(OPTIONS) - set(run_config))
     if missing:
         raise ValueError(f"the run-config key {missing[0]} is missing: set it in pyproject.toml.")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fl_core.concept import concept_shifted, concept_tasks
 from fl_core.datasets import Dataset, load_dataset
+from fl_core.federation_checks import check_counts, num_malicious
 from fl_core.noise import add_label_noise
 from fl_core.partition import (
     Partition,
@@ -133,7 +134,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         As `load_dataset`, `parse_tasks` and `make_partition` say; if the tasks' labels are the
         same and there is noise; or if newcomers, drifting or malicious clients cannot be so many.
     """
-    _check_counts(settings)
+    check_counts(settings)
     dataset = _dataset(settings)
     if dataset.groups is not None and settings.noise != "none":
         raise ValueError(
@@ -163,7 +164,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         partition,
         noisy,
         newcomers=late,
-        malicious=_spread(client_tasks, _num_malicious(settings), settings.seed, _MALICE_STREAM),
+        malicious=_spread(client_tasks, num_malicious(settings), settings.seed, _MALICE_STREAM),
         drift_round=settings.drift_round,
         after_drift=_exchange(client_tasks, settings.drift_clients, settings.seed, without=late),
     )
@@ -204,46 +205,6 @@ def _tasks(settings: FederationSettings, dataset: Dataset) -> Tasks:
     if settings.tasks:
         return parse_tasks(settings.tasks)
     return default_tasks(settings.dataset, settings.num_tasks, dataset.num_classes)
-
-
-def _num_malicious(settings: FederationSettings) -> int:
-    return round(settings.malicious * settings.num_clients)
-
-
-def _check_counts(settings: FederationSettings) -> None:
-    """Refuse what no federation of so many clients can have, before anything is read."""
-    clients = settings.num_clients
-    for key, count, since_key, since in (
-        ("newcomers", settings.newcomers, "newcomer-round", settings.newcomer_round),
-        ("drift-clients", settings.drift_clients, "drift-round", settings.drift_round),
-    ):
-        if count < 0:
-            raise ValueError(f"{key} is {count}, but it must be 0 or more.")
-        if count and since < 1:
-            raise ValueError(
-                f"{key} is {count}, but {since_key} is {since}: rounds count from 1, so set "
-                f"{since_key} to 1 or more, or {key} to 0."
-            )
-    if settings.newcomers >= max(clients, 1):
-        raise ValueError(
-            f"newcomers is {settings.newcomers}, but there are {clients} clients and at least one "
-            f"must be there from the start: choose {clients - 1} or fewer."
-        )
-    if settings.drift_clients > clients - settings.newcomers:
-        raise ValueError(
-            f"drift-clients is {settings.drift_clients}, but of {clients} clients only "
-            f"{clients - settings.newcomers} are there from the start: choose no more than those."
-        )
-    if settings.malicious > 0 and not _num_malicious(settings):
-        raise ValueError(
-            f"malicious is {settings.malicious}, which of {clients} clients is nobody: choose at "
-            f"least {1 / clients:.3g}."
-        )
-    if not 0 <= settings.malicious < 1 or _num_malicious(settings) >= max(clients, 1):
-        raise ValueError(
-            f"malicious is {settings.malicious}, but of {clients} clients at least one must be "
-            "honest: choose a share from 0 to below 1 that leaves one."
-        )
 
 
 def _in_turn(

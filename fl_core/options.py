@@ -18,8 +18,9 @@ ValueError: num-steps is 0, but it must be a whole number of at least 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 Scalar = str | int | float | bool
@@ -43,11 +44,14 @@ class Rule:
         sentence of its own. TOML's and the command line's spellings both count.
     none : str
         The word that means None, if there is one.
+    words : tuple of str
+        Those that are allowed: who misspells one is told it.
     """
 
     allowed: str
     parse: Callable[[Any], Any]
     none: str = ""
+    words: tuple[str, ...] = ()
 
     def read(self, key: str, value: Any) -> Any:
         """Return what a value of the run-config key `key` means.
@@ -60,7 +64,7 @@ class Rule:
         try:
             return self.parse(value)
         except NotAllowedError:
-            raise refusal(key, value, self.allowed) from None
+            raise refusal(key, value, self.allowed, self.words) from None
 
 
 @dataclass(frozen=True)
@@ -107,10 +111,23 @@ def options_of(owner: type) -> dict[str, Option]:
     return {key_of(one): one.metadata["option"] for one in declared if "option" in one.metadata}
 
 
-def refusal(key: str, value: Any, allowed: str) -> ValueError:
-    """Return the error that says what a key is and what it must be."""
+def refusal(key: str, value: Any, allowed: str, words: Iterable[str] = ()) -> ValueError:
+    """Return the error that says what a key is and what it must be, and which word is meant."""
     shown = f'"{value}"' if isinstance(value, str) else value
-    return ValueError(f"{key} is {shown}, but it must be {allowed}.")
+    meant = did_you_mean(value, words)
+    return ValueError(f"{key} is {shown}, but it must be {allowed}.{meant and f' {meant}'}")
+
+
+def did_you_mean(value: Any, words: Iterable[str]) -> str:
+    """Return a question that names the word most like `value`, or nothing.
+
+    Examples
+    --------
+    >>> did_you_mean("singel", ["single", "random"]), did_you_mean("x", ["single"])
+    ('Did you mean single?', '')
+    """
+    near = get_close_matches(str(value), [word for word in words if word], 1)
+    return f"Did you mean {near[0]}?" if near else ""
 
 
 def number(
@@ -123,9 +140,10 @@ def number(
 ) -> Rule:
     """Allow finite numbers within bounds; open bounds are outside."""
     what = "a whole number" if kind is int else "a number"
-    allowed = f"{what} {'above' if low_open else 'of at least'} {low:g}"
+    written = ".0f" if kind is int else "g"
+    allowed = f"{what} {'above' if low_open else 'of at least'} {low:{written}}"
     if high < float("inf"):
-        allowed += f" and {'below' if high_open else 'at most'} {high:g}"
+        allowed += f" and {'below' if high_open else 'at most'} {high:{written}}"
 
     def parse(value: Any) -> int | float:
         try:
@@ -150,7 +168,9 @@ def one_of(names: Collection[str]) -> Rule:
             raise NotAllowedError
         return str(value)
 
-    return Rule(f"one of {', '.join(name or 'nothing' for name in names)}", parse)
+    return Rule(
+        f"one of {', '.join(name or 'nothing' for name in names)}", parse, words=tuple(names)
+    )
 
 
 def or_words(rule: Rule, *words: str) -> Rule:
@@ -160,7 +180,7 @@ def or_words(rule: Rule, *words: str) -> Rule:
     def parse(value: Any) -> Any:
         return str(value) if value in words else rule.parse(value)
 
-    return Rule(f"{rule.allowed}, or {choices}", parse)
+    return Rule(f"{rule.allowed}, or {choices}", parse, words=(*rule.words, *words))
 
 
 def or_none(rule: Rule, word: str) -> Rule:

@@ -6,7 +6,7 @@ same partition without talking to each other (RCC-PFL, section V).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -190,15 +190,10 @@ def make_partition(
         are not those of so many tasks and clients, or no draw, or no equal share, reaches
         `min_samples`.
     """
-    _check_labels(tasks, train_labels, "training")
-    _check_labels(tasks, test_labels, "test")
-    if num_clients < len(tasks):
-        raise ValueError(
-            f"num-clients is {num_clients}, fewer than the {len(tasks)} tasks: every task needs a "
-            f"client; use at least {len(tasks)} clients or set num-tasks to {num_clients} or less."
-        )
+    check_labels(tasks, np.unique(train_labels).tolist(), "training")
+    check_labels(tasks, np.unique(test_labels).tolist(), "test")
+    sizes = clients_of_tasks(len(tasks), num_clients, clients_per_task)
     rng = np.random.default_rng([seed, 0x5EED])
-    sizes = _sizes(clients_per_task, len(tasks), num_clients)
     in_turn = [t for turn in range(max(sizes)) for t, size in enumerate(sizes) if turn < size]
     client_tasks = rng.permutation(np.array(in_turn))
     train: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * num_clients
@@ -228,18 +223,28 @@ def make_partition(
     return Partition(tasks, client_tasks.astype(np.int64), tuple(train), test)
 
 
-def _sizes(clients_per_task: Sequence[int], num_tasks: int, num_clients: int) -> Sequence[int]:
-    """Return how many clients each task has; the first get one more where needed."""
-    if not clients_per_task:
-        return [len(part) for part in np.array_split(np.arange(num_clients), num_tasks)]
-    given, clients = len(clients_per_task), sum(clients_per_task)
-    if (given, clients) != (num_tasks, num_clients):
+def clients_of_tasks(num_tasks: int, num_clients: int, given: Sequence[int] = ()) -> Sequence[int]:
+    """Return how many clients each task has: those given, else as equal as possible, first ones up.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer clients than tasks, or those given are not so many.
+    """
+    if num_clients < num_tasks:
         raise ValueError(
-            f"clients-per-task is {','.join(map(str, clients_per_task))}, which is {clients} "
-            f"clients of {given} tasks, but num-clients is {num_clients} and there are "
-            f"{num_tasks} tasks: both must agree."
+            f"num-clients is {num_clients}, fewer than the {num_tasks} tasks: every task needs a "
+            f"client; use at least {num_tasks} clients or set num-tasks to {num_clients} or less."
         )
-    return clients_per_task
+    if not given:
+        return [len(part) for part in np.array_split(np.arange(num_clients), num_tasks)]
+    if (len(given), sum(given)) != (num_tasks, num_clients):
+        raise ValueError(
+            f"clients-per-task is {','.join(map(str, given))}, which is {sum(given)} clients of "
+            f"{len(given)} tasks, but num-clients is {num_clients} and there are {num_tasks} "
+            "tasks: both must agree."
+        )
+    return given
 
 
 def writer_partition(
@@ -285,12 +290,19 @@ def _labels_of_others(tasks: Tasks, own: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(others))  # each once, in the tasks' order
 
 
-def _check_labels(tasks: Tasks, labels: NDArray[np.int64], which: str) -> None:
-    absent = sorted({label for task in tasks for label in task} - set(np.unique(labels).tolist()))
+def check_labels(tasks: Tasks, labels: Collection[int], which: str) -> None:
+    """Refuse tasks with a label that is not among the `labels` of the images, ascending.
+
+    Raises
+    ------
+    ValueError
+        With the first such label; `which` images, in its words.
+    """
+    absent = sorted({label for task in tasks for label in task} - set(labels))
     if absent:
         raise ValueError(
             f"tasks name label {absent[0]}, but no {which} image has it: the data set's labels are "
-            f"{np.unique(labels).tolist()}."
+            f"{list(labels)}."
         )
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from fl_core.noise import NOISES
 from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
-from fl_core.partition import PARTITIONS, Kind
+from fl_core.partition import PARTITIONS, ROTATIONS, Kind
 from fl_core.tasks import CLIENTS_PER_TASK, TASKS
 from fl_core.torchvision_files import PUBLISHED
 
@@ -44,6 +44,15 @@ def is_dataset(name: str) -> bool:
     """Return whether there is a data set of this name: one of `DATASETS`, or several joined."""
     parts = name.split(PLUS)
     return name in DATASETS or (1 < len(parts) == len(set(parts)) and set(parts) <= set(JOINABLE))
+
+
+def num_labels(dataset: str) -> int | None:
+    """Return how many labels tasks can be made of, where it is known before the files are read."""
+    if dataset in ROTATED:
+        return len(ROTATIONS) * PUBLISHED[ROTATED[dataset]].num_classes
+    fixed = {"mnist-5k": 10, CIFAR20: 20} | {n: one.num_classes for n, one in PUBLISHED.items()}
+    counts = [fixed.get(part) for part in dataset.split(PLUS)]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,8 @@ class Published:
         Its IDX files: training images and labels, test images and labels; empty: it has others.
     class_names : tuple of str
         Empty: those that torchvision gives.
+    num_classes : int
+        Known before anything is read.
     options : mapping
         Of torchvision's class.
     transposed : bool
@@ -34,6 +36,7 @@ class Published:
     archives: tuple[str, ...]
     idx: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    num_classes: int = 10
     options: Mapping[str, str] = field(default_factory=dict)
     transposed: bool = False
 
@@ -64,13 +67,14 @@ PUBLISHED = {
         ),
     ),
     "cifar10": Published("CIFAR10", ("cifar-10-python.tar.gz",)),
-    "cifar100": Published("CIFAR100", ("cifar-100-python.tar.gz",)),
+    "cifar100": Published("CIFAR100", ("cifar-100-python.tar.gz",), num_classes=100),
     "emnist-balanced": Published(
         "EMNIST",
         ("EMNIST/raw/gzip.zip",),
         _idx_files("EMNIST", "emnist-balanced-train", "emnist-balanced-test"),
         # Letters whose small form looks like the large one have a class for both.
         tuple(digits + ascii_uppercase + "abdefghnqrt"),
+        47,
         {"split": "balanced"},
         transposed=True,
     ),

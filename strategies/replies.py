@@ -124,8 +124,11 @@ def _implausible(array: NDArray[Any], sent: NDArray[Any]) -> str | None:
         return None
     largest = np.abs(array).max(initial=0)
     if not np.isfinite(largest):
-        return "NaN or infinity"
+        return "NaN or infinity, as it comes of a learning-rate that is too high"
     # What was sent is looked at only where it can matter: all clients of a cluster were sent it.
     if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(sent).max():
-        return f"{largest:.3g}, which no training makes of what it was sent"
+        return (
+            f"{largest:.3g}, which no training makes of what it was sent, unless learning-rate is "
+            "far too high"
+        )
     return None

@@ -223,7 +223,9 @@ def test_a_warm_up_leaves_rounds_for_clusters():
 
 
 def test_unknown_and_missing_keys():
-    with pytest.raises(ValueError, match="learning-rat is not a run-config key: the keys are aggr"):
+    with pytest.raises(
+        ValueError, match=r"learning-rat is not a run-config key\. Did you mean learning-rate\?"
+    ):
         parse_config({**DEFAULTS, "learning-rat": 1})
     with pytest.raises(ValueError, match="the run-config key seed is missing"):
         parse_config({key: value for key, value in DEFAULTS.items() if key != "seed"})

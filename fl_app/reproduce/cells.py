@@ -190,7 +190,7 @@ def _folder(path: Path) -> Iterator[Path]:
 
 def _run(one: Missing, folder: Path, workers: int, *, with_formula: bool) -> Cell:
     # Ray and torch are imported by neither --list nor --page.
-    from fl_app.cli import PAPER_CLIENTS  # noqa: PLC0415
+    from fl_app.beforehand import PAPER_CLIENTS  # noqa: PLC0415
     from fl_app.superlink import simulate  # noqa: PLC0415
 
     clients = one.config.num_clients or PAPER_CLIENTS

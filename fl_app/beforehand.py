@@ -1,0 +1,98 @@
+"""What `fedkin run` finds out before it starts anything: a wrong word costs no waiting."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fl_app.config import OWN_IMAGES, Config
+from fl_core.federation_checks import check_federation
+from fl_core.folders import resolve_data_dir
+from fl_core.settings import SYNTHETIC
+
+PAPER_CLIENTS = 25
+"""How many clients are simulated where nobody says."""
+
+_ROOM = 100e6  # bytes that results, logs and Flower's database need at least
+_OF_THE_PACKAGE = ("mnist-5k", SYNTHETIC)
+
+
+def check_run(config: Config, folder: Path) -> None:
+    """Refuse a simulation that cannot be, as far as no image needs to be read for that.
+
+    Parameters
+    ----------
+    folder : Path
+        Where its results go.
+
+    Raises
+    ------
+    ValueError
+        If it is one for devices, if tasks or clients cannot be as the configuration says, or if
+        there is no folder with data, or none that results can be written to.
+    """
+    if config.dataset == OWN_IMAGES:
+        raise ValueError(
+            f'dataset is "{OWN_IMAGES}", the images of real devices, but fedkin run simulates: '
+            "choose a data set, such as `folder` for one with images of your own, or see "
+            "docs/devices.md."
+        )
+    check_federation(config.federation_settings(config.num_clients or PAPER_CLIENTS, config.seed))
+    _check_data(config)
+    _check_room("output-dir", folder)
+    _check_room("the variable TMPDIR", Path(tempfile.gettempdir()))
+
+
+def _check_data(config: Config) -> None:
+    named = config.data_dir or os.environ.get("FL_DATA_DIR")
+    if not named or config.dataset in _OF_THE_PACKAGE:
+        return
+    if not resolve_data_dir(config.data_dir).is_dir():
+        key = "data-dir" if config.data_dir else "the variable FL_DATA_DIR"
+        raise ValueError(
+            f"{key} is {named}, which is no folder: name the one that holds the data sets' files, "
+            "or make it, and what can be downloaded will be."
+        )
+
+
+def _check_room(key: str, folder: Path) -> None:
+    """Refuse a folder that is a file, cannot be made or written to, or has no room left."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir():
+        raise ValueError(f"{key} is {folder}, but {there} is a file: name another folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"{key} is {folder}, but you may not write to {there}: name another folder, or have it "
+            "made writable for you."
+        )
+    if (free := shutil.disk_usage(there).free) < _ROOM:
+        raise ValueError(
+            f"{key} is {folder}, where {free / 1e6:.0f} MB are free, but a run needs "
+            f"{_ROOM / 1e6:.0f} MB: make room, or name a folder on another disk."
+        )
+
+
+def planned(config: Config, defaults: Mapping[str, Any], folder: Path) -> str:
+    """Return what would run, and every option that is not at its default, in lines of text."""
+    seeds = f"seed {config.seed}" + (
+        f" to {config.seed + config.repeats - 1}" if config.repeats > 1 else ""
+    )
+    own = {
+        key: value for key, value in config.as_run_config().items() if value != defaults.get(key)
+    }
+    return "\n".join(
+        [
+            f"{len(config.strategy)} strategies ({', '.join(config.strategy)}), {seeds}: "
+            f"{len(config.strategy) * config.repeats} trainings of {config.num_server_rounds} "
+            f"rounds",
+            f"{config.num_clients or PAPER_CLIENTS} clients, data set {config.dataset}, model "
+            f"{config.model}",
+            f"results would go to {folder}",
+            *(["not at their defaults:"] if own else []),
+            *(f"  {key}={value}" for key, value in own.items()),
+        ]
+    )

@@ -1,0 +1,75 @@
+"""What a simulated federation cannot be, as far as that is known before its images are read."""
+
+from __future__ import annotations
+
+from fl_core.partition import check_labels, clients_of_tasks, default_tasks, parse_tasks
+from fl_core.settings import FederationSettings, num_labels
+from fl_core.tasks import are_random, parse_counts
+
+
+def check_federation(settings: FederationSettings) -> None:
+    """Refuse a federation that cannot be, without reading its images.
+
+    Raises
+    ------
+    ValueError
+        If there cannot be so many newcomers, drifting or malicious clients, so many tasks, or so
+        few clients for them, or if tasks name a label that the data set has not.
+    """
+    check_counts(settings)
+    labels = num_labels(settings.dataset)
+    if labels is None or settings.shift == "concept" or are_random(settings.tasks):
+        return
+    if settings.tasks:
+        tasks = parse_tasks(settings.tasks)
+        check_labels(tasks, range(labels), "training")
+    else:
+        tasks = default_tasks(settings.dataset, settings.num_tasks, labels)
+    clients_of_tasks(len(tasks), settings.num_clients, parse_counts(settings.clients_per_task))
+
+
+def num_malicious(settings: FederationSettings) -> int:
+    """Return how many clients attack."""
+    return round(settings.malicious * settings.num_clients)
+
+
+def check_counts(settings: FederationSettings) -> None:
+    """Refuse newcomers, drifting or malicious clients that so many clients cannot have.
+
+    Raises
+    ------
+    ValueError
+        For the first of them: what it is, and what is possible.
+    """
+    clients = settings.num_clients
+    for key, count, since_key, since in (
+        ("newcomers", settings.newcomers, "newcomer-round", settings.newcomer_round),
+        ("drift-clients", settings.drift_clients, "drift-round", settings.drift_round),
+    ):
+        if count < 0:
+            raise ValueError(f"{key} is {count}, but it must be 0 or more.")
+        if count and since < 1:
+            raise ValueError(
+                f"{key} is {count}, but {since_key} is {since}: rounds count from 1, so set "
+                f"{since_key} to 1 or more, or {key} to 0."
+            )
+    if settings.newcomers >= max(clients, 1):
+        raise ValueError(
+            f"newcomers is {settings.newcomers}, but there are {clients} clients and at least one "
+            f"must be there from the start: choose {clients - 1} or fewer."
+        )
+    if settings.drift_clients > clients - settings.newcomers:
+        raise ValueError(
+            f"drift-clients is {settings.drift_clients}, but of {clients} clients only "
+            f"{clients - settings.newcomers} are there from the start: choose no more than those."
+        )
+    if settings.malicious > 0 and not num_malicious(settings):
+        raise ValueError(
+            f"malicious is {settings.malicious}, which of {clients} clients is nobody: choose at "
+            f"least {1 / clients:.3g}."
+        )
+    if not 0 <= settings.malicious < 1 or num_malicious(settings) >= max(clients, 1):
+        raise ValueError(
+            f"malicious is {settings.malicious}, but of {clients} clients at least one must be "
+            "honest: choose a share from 0 to below 1 that leaves one."
+        )

@@ -32,7 +32,7 @@ from strategies.flt import SignatureClustering
 from strategies.ifca import LossClustering
 from strategies.mt_hfl import LpsGps
 from strategies.pca_km_hc import LinearSignatureClustering
-from strategies.roster import Roster
+from strategies.roster import Refusal, Roster
 from strategies.rounds import Clusters, Round, Update
 from strategies.spectral import SpectralClustering
 from strategies.training import RoundReport, Training
@@ -65,6 +65,7 @@ __all__ = [
     "RandomClusters",
     "RccPfl",
     "RecursiveBipartition",
+    "Refusal",
     "Roster",
     "Round",
     "RoundReport",

@@ -135,7 +135,7 @@ IT_IS_EVE = "it says that it is lyon, but its key is that of eve"
 def test_the_name_of_one_that_is_away_is_not_given_to_another(tmp_path, folders, caplog):
     """Not in the next run, nor in a round, and the owner is served when it comes."""
     run(tmp_path / "first", folders)
-    # Round 2 is the third look: eve, who was there as herself, comes back as lyon in it.
+    # Eve misses the roll call, and says in round 1 that she is lyon, who comes in round 3.
     away = {"lyon": range(4), "eve": {1}}
     one, grid = run(tmp_path / "second", folders, says={"eve": "lyon"}, away=away, num_clients=3)
     assert one["names"] == ["berlin", "oslo", "eve", "lyon"]
@@ -153,12 +153,12 @@ def test_who_takes_anothers_name_during_a_run_is_no_longer_itself(tmp_path, fold
     looks = KeyedDevices.get_node_ids
 
     def renamed(self):
-        if self.looks == 2:  # before round 2
+        if self.looks == 3:  # when she comes back, in round 3
             self.contexts[self.node_of(1)].node_config["name"] = "lyon"
         return looks(self)
 
     monkeypatch.setattr(KeyedDevices, "get_node_ids", renamed)
-    one, grid = run(tmp_path / "out", folders, away={"eve": {2}, "lyon": {3}}, num_server_rounds=4)
+    one, grid = run(tmp_path / "out", folders, away={"eve": {3}, "lyon": {4}}, num_server_rounds=4)
     # It has a place in a cluster, from before.
     assert one["models-not-kept"]["1"] == IT_IS_EVE
     assert grid.asked("eve").count("train") == 1

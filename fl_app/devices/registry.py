@@ -167,7 +167,7 @@ def one_device(devices: Iterable[Device], called: str) -> Device:
         If there is none, or more than one.
     """
     devices = list(devices)
-    found = [device for device in devices if device.name == called]
+    found = [device for device in devices if called and device.name == called]
     if not found and called.startswith("SHA256:"):
         found = [device for device in devices if device.key.startswith(called.rstrip("…"))]
     if not found:

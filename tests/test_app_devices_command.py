@@ -318,7 +318,7 @@ def wrong_certificates(folder, certificates, kind):
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [
-        ("expired", "has expired"),
+        ("expired", "have it renewed"),
         ("too early", "set this machine's clock"),
         ("another authority", "is not from the authority in"),
     ],

@@ -2,19 +2,24 @@
 
 import json
 import re
-from contextlib import ExitStack
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.app import Context, RecordDict
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fl_app.cli import main
+from fl_app.client_app import app
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.names import changed_names, fingerprint, read_names
+from fl_app.devices.names import changed_names, fingerprint, read_names, short
+from fl_app.flower_app import toml_lines
 from fl_app.processes import stop_family
 from fl_app.superlink import program_path
-from fl_core.model_file import load_model
+from tests.app_runs import DEFAULTS
 from tests.device_images import write_sites
 from tests.device_processes import (
     federation,
@@ -22,6 +27,7 @@ from tests.device_processes import (
     superlink_words,
     wait_until_healthy,
 )
+from tests.raw_device import RawDevice
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +39,7 @@ OPTIONS = {
     "strategy": "single",
     "model": "mlp-32",
     "num-server-rounds": 1,
+    "num-clients": 2,
     "pre-round-deadline": 60.0,
 }
 
@@ -46,77 +53,99 @@ def started(tmp_path, monkeypatch):
         yield devices
 
 
-def config(name, images, model=None):
-    own = f'name="{name}" data-path="{images}"'
-    return own if model is None else f'{own} model-path="{model}"'
+class Answering:
+    """A device that answers all it is asked, in a thread: it starts no process for a message.
 
+    It is connected for the length of the block, and trains once `may_train` is set.
+    """
 
-class Runs:
-    """Runs of the checkout's app, one after the other."""
+    def __init__(self, devices, name, own, run_config):
+        self._device = RawDevice(devices, name)
+        self._config = own, run_config
+        self.may_train, self._end = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._answer)
 
-    def __init__(self, devices, folder):
-        self.devices, self.folder = devices, folder
+    def __enter__(self):
+        self._device.__enter__()
+        self._thread.start()
+        return self
 
-    def run(self, name, **options):
-        """Run the app and return what it says and its summary."""
-        keys = {**OPTIONS, "output-dir": str(self.folder / name)}
-        keys |= {key.replace("_", "-"): value for key, value in options.items()}
-        file = self.folder / f"{name}.toml"
-        lines = (f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
-        file.write_text("".join(lines), encoding="utf-8")
-        words = [program_path("flwr"), "run", str(ROOT), "devices", "--stream"]
-        words += ["--run-config", str(file)]
-        with running(name, words, self.folder / name, env=self.devices.env) as program:
-            assert program.wait_for_exit(_PATIENCE) == 0, program.text
-        summary = json.loads((self.folder / name / "summary.json").read_text(encoding="utf-8"))
-        return program.text, summary["runs"][0]
+    def __exit__(self, *error):
+        self.may_train.set()
+        self._end.set()
+        self._thread.join()
+        self._device.__exit__(*error)
+
+    def _answer(self):
+        own, run_config = self._config
+        while not self._end.wait(0.2):
+            with suppress(httpx.HTTPError):  # the SuperLink is being restarted
+                message = self._device.next_message()
+                if message is not None:
+                    if message.metadata.message_type == "train":
+                        self.may_train.wait()
+                    about = message.metadata.run_id, self._device.node_id
+                    context = Context(*about, own, RecordDict(), dict(run_config))
+                    self._device.push(app(message, context))
 
 
 def test_a_name_belongs_to_its_key_while_its_owner_is_away(started, tmp_path):
-    devices, runs = started, Runs(started, tmp_path)
+    """In a later run, after a restart of the SuperLink, until the owner comes back."""
+    devices = started
     devices.register("berlin", "lyon", "eve")
-    sites = {"berlin": (0, 2), "lyon": (0, 2), "eve": (0, 2)}
-    images = write_sites(tmp_path / "sites", sites, images=6)
-    model = tmp_path / "lyon.safetensors"
-    names = devices.folder / "superlink/device-names.json"
+    images = write_sites(tmp_path / "sites", dict.fromkeys(("berlin", "lyon", "eve"), (0, 2)))
+    models = {name: tmp_path / f"{name}.safetensors" for name in images}
+    run_config = {**DEFAULTS, **OPTIONS}
+
+    def device(name, says):
+        own = {"name": says, "data-path": str(images[name]), "model-path": str(models[name])}
+        return Answering(devices, name, own, run_config)
+
+    def run(name, **options):
+        keys = {**OPTIONS, "output-dir": str(tmp_path / name), **options}
+        file = tmp_path / f"{name}.toml"
+        file.write_text(toml_lines(keys), encoding="utf-8")
+        words = [program_path("flwr"), "run", str(ROOT), "devices", "--stream"]
+        home = tmp_path / f"home-{name}"
+        return running(name, [*words, "--run-config", str(file)], home, env=devices.env)
+
+    def found(name):
+        summary = json.loads((tmp_path / name / "summary.json").read_text(encoding="utf-8"))
+        return summary["runs"][0]
+
+    folder = devices.folder / "superlink"
     with ExitStack() as stack:
-        berlin = stack.enter_context(
-            devices.supernode("berlin", config("berlin", images["berlin"]))
-        )
-        with devices.supernode("lyon", config("lyon", images["lyon"])) as lyon:
-            for node in (berlin, lyon):
-                node.wait_for("SuperNode ID")
-            _, one = runs.run("first", num_clients=2)
-            assert one["names"] == ["berlin", "lyon"]
-        assert list(json.loads(names.read_text(encoding="utf-8"))) == ["berlin", "lyon"]
+        berlin = stack.enter_context(device("berlin", "berlin"))
+        berlin.may_train.set()
+        with device("lyon", "lyon") as lyon, run("first") as first:
+            lyon.may_train.set()
+            assert first.wait_for_exit(_PATIENCE) == 0, first.text
+        assert found("first")["names"] == ["berlin", "lyon"]
+        names = json.loads((folder / "device-names.json").read_text(encoding="utf-8"))
+        models["lyon"].unlink()
 
-        stop_family(devices.superlink.process, devices.folder / "superlink")
-        words = superlink_words(
-            devices.certificates, devices.port, devices.folder / "superlink/state.db"
-        )
-        home = devices.folder / "superlink"
-        again = stack.enter_context(running("again", words, home, home))
-        wait_until_healthy(again, devices.certificates, devices.port)
-
-        pretended = config("lyon", images["eve"], tmp_path / "eve.safetensors")
-        eve = stack.enter_context(devices.supernode("eve", pretended))
-        eve.wait_for("SuperNode ID")
-        said, one = runs.run("second", num_clients=2)
-        called = next(name for name in one["names"] if name.startswith("key SHA256:"))
-        assert one["names"] == ["berlin", called]
-        (failure,) = one["failures"].values()
-        assert failure.startswith("it says that it is lyon, but that name belongs to key SHA256:")
-        assert failure in said
-        assert called in said
-        assert one["clusters"] == [0, -1]
-
-        lyon = stack.enter_context(devices.supernode("lyon", config("lyon", images["lyon"], model)))
-        lyon.wait_for("SuperNode ID")
-        _, one = runs.run("third", num_clients=3)
-        assert one["names"] == ["berlin", "lyon", called]
-        assert one["clusters"] == [0, 0, -1]
-        assert load_model(model)[1].strategy == "single"
-        assert not (tmp_path / "eve.safetensors").exists()
+        stop_family(devices.superlink.process, folder)
+        words = superlink_words(devices.certificates, devices.port, folder / "state.db")
+        with running("again", words, folder, folder) as again, stack.pop_all():
+            wait_until_healthy(again, devices.certificates, devices.port)
+            berlin.may_train.clear()
+            with device("eve", "lyon"), run("second", **{"num-server-rounds": 2}) as second:
+                refused = "is left out: it says that it is lyon, but that name belongs to key "
+                line = second.wait_for(refused, _PATIENCE)
+                with device("lyon", "lyon") as lyon:
+                    lyon.may_train.set()
+                    berlin.may_train.set()
+                    assert second.wait_for_exit(_PATIENCE) == 0, second.text
+    one = found("second")
+    assert (one["names"][0], one["names"][2]) == ("berlin", "lyon")
+    assert line.startswith(f"{one['names'][1]} (node ")
+    assert one["names"][1].startswith("key SHA256:")
+    assert one["failures"] == {"1": line.partition("is left out: ")[2]}
+    assert line.endswith(short(names["lyon"]))
+    assert one["clusters"] == [0, -1, 0]
+    assert models["lyon"].exists()
+    assert not models["eve"].exists()
+    assert json.loads((folder / "device-names.json").read_text(encoding="utf-8")) == names
 
 
 def cells(row):
@@ -134,7 +163,7 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
         "superlink": f"127.0.0.1:{devices.gate_port}",
         "root_certificates": devices.certificates / "ca.crt",
         "auth_supernode_private_key": devices.certificates / "devices/berlin.key",
-        "node_config": config("berlin", images),
+        "node_config": f'name="berlin" data-path="{images}"',
     }
 
     def call(*words):

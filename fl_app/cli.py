@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.devices import certificates
+from fl_app.devices.command import add_command as add_devices
 from fl_app.devices.gate.command import add_command as add_gate
 from fl_app.flower_app import installed_app, read_defaults
 from fl_app.reproduce.command import add_command as add_reproduce
@@ -179,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     add_reproduce(commands)
     certificates.add_command(commands)
     add_gate(commands)
+    add_devices(commands)
     classify = commands.add_parser(
         "classify",
         help="classify images with a model that a device saved",

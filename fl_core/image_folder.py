@@ -211,7 +211,7 @@ def _summarized(splits: Splits, path: Path) -> ImageSummary:
     kinds: dict[bool, str] = {}
     for split, classes in splits.items():
         files = [file for some in classes.values() for file in some]
-        headers = _for_each_image(files, path, lambda image, _: header_of(image))
+        headers = for_each_image(files, path, lambda image, _: header_of(image))
         sizes[split] = [(header.height, header.width) for header in headers]
         kinds |= {header.grey: file.path for file, header in zip(files, headers, strict=True)}
     if len(kinds) > 1:
@@ -254,7 +254,7 @@ def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], grey:
     def fill(image: Image.Image, index: int) -> None:
         images[index] = pixels_of(image, size, grey)
 
-    _for_each_image(files, root, fill)
+    for_each_image(files, root, fill)
     return torch.from_numpy(images)
 
 
@@ -313,7 +313,7 @@ def attempt_each(
         return list(pool.map(attempt, range(len(opened))))
 
 
-def _for_each_image(
+def for_each_image(
     files: Sequence[ImageFile], root: Path, function: Callable[[Image.Image, int], Result]
 ) -> list[Result]:
     """Return what `function` returns of each image; a ValueError names those that fail."""

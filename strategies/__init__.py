@@ -40,7 +40,7 @@ from strategies.robust import (
     MultiKrum,
     TrimmedMean,
 )
-from strategies.roster import Roster
+from strategies.roster import Refusal, Roster
 from strategies.rounds import Clusters, Round, Update
 from strategies.spectral import SpectralClustering
 from strategies.training import RoundReport, Training
@@ -78,6 +78,7 @@ __all__ = [
     "RandomClusters",
     "RccPfl",
     "RecursiveBipartition",
+    "Refusal",
     "Roster",
     "Round",
     "RoundReport",

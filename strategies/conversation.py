@@ -76,7 +76,8 @@ class Conversation:
         """
         found, failures = self._meet(twice_is_an_error=True)
         if not found:
-            raise RuntimeError("no client answered: " + _first_reason(failures))
+            reasons = failures or self.roster.failures
+            raise RuntimeError("no client answered: " + _first_reason(reasons))
         self.roster.admit(found)
 
     def admit_newcomers(self) -> list[int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -16,6 +17,25 @@ logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
 _LONGEST_NAME = 100
+
+
+class Refusal(NamedTuple):
+    """Why a node may not use the name that it gives.
+
+    Attributes
+    ----------
+    called : str
+        What to call it instead.
+    reason : str
+        For people.
+    """
+
+    called: str
+    reason: str
+
+
+def _nobody_refused(given: Mapping[int, str]) -> Mapping[int, Refusal]:
+    return {}
 
 
 @dataclass(eq=False)
@@ -35,6 +55,8 @@ class Roster:
         From client index to what else its node said when it joined.
     failures : dict of str
         From client index to why it is out.
+    refused : callable
+        Says, from node to the name that it gives, which nodes may not use theirs.
     """
 
     nodes: dict[int, int] = field(default_factory=dict)
@@ -42,6 +64,7 @@ class Roster:
     names: dict[int, str] = field(default_factory=dict)
     descriptions: dict[int, ConfigRecord] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
+    refused: Callable[[Mapping[int, str]], Mapping[int, Refusal]] = _nobody_refused
     _connected: set[int] = field(default_factory=set)
     _attempts: Counter[int] = field(default_factory=Counter)
 
@@ -82,8 +105,9 @@ class Roster:
     ) -> dict[int, int]:
         """Return which client is at which node, by what nodes said of themselves.
 
-        Answers and failures are by node; those that failed will be asked again. An index that two
-        nodes claim raises a ValueError if `twice_is_an_error`; otherwise the second is left out.
+        Answers and failures are by node; those that failed, and those that may not use the name
+        that they give, will be asked again. An index that two nodes claim raises a ValueError if
+        `twice_is_an_error`; otherwise the second is left out.
         """
         for node, reason in failures.items():
             logger.warning("node %d is left out, it could not take part: %s", node, reason)
@@ -127,10 +151,7 @@ class Roster:
                 )
                 self._ask_again_later(node)
                 continue
-            for other in [c for c, n in self.nodes.items() if n == node and c != client]:
-                self.failures[other] = f"its node says now that it is {self.name_of(client)}"
-                logger.warning("%s is left out: %s", self.name_of(other), self.failures[other])
-                del self.nodes[other]
+            self._remove(node, f"its node says now that it is {self.name_of(client)}", but=client)
             self.failures.pop(client, None)
             self.nodes[client] = node
         self.nodes = dict(sorted(self.nodes.items()))
@@ -157,14 +178,38 @@ class Roster:
             self._connected.discard(self.nodes.pop(client))
 
     def _indices(self, answers: Mapping[int, RecordDict]) -> dict[int, int | None]:
-        """Return which client each node says it is; None: it does not say."""
+        """Return which client each node says it is, and may say; None: it does not say."""
         if not self.by_name:
             return {node: _given_index(content) for node, content in answers.items()}
         given = {node: _given_name(content) for node, content in answers.items()}
-        for fresh in sorted(set(filter(None, given.values())) - set(self.names.values())):
+        refused = self.refused({node: name for node, name in given.items() if name is not None})
+        allowed = {node: name for node, name in given.items() if node not in refused}
+        index_of = self._known(filter(None, allowed.values()))
+        for node, refusal in sorted(refused.items()):
+            self._refuse(node, refusal)
+        return {node: None if name is None else index_of[name] for node, name in allowed.items()}
+
+    def _known(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the client of every name, also of these."""
+        for fresh in sorted(set(names) - set(self.names.values())):
             self.names[len(self.names)] = fresh
-        index_of = {name: client for client, name in self.names.items()}
-        return {node: None if name is None else index_of[name] for node, name in given.items()}
+        return {name: client for client, name in self.names.items()}
+
+    def _refuse(self, node: int, refusal: Refusal) -> None:
+        """Go on without a node that gives a name which is not its own."""
+        logger.warning("%s (node %d) is left out: %s", refusal.called, node, refusal.reason)
+        client = self._known([refusal.called])[refusal.called]
+        self._remove(node, refusal.reason, but=client)
+        self.nodes.pop(client, None)
+        self.failures[client] = refusal.reason
+        self._ask_again_later(node)
+
+    def _remove(self, node: int, reason: str, but: int | None = None) -> None:
+        """Take a node from the clients that it was, all but one."""
+        for other in [c for c, n in self.nodes.items() if n == node and c != but]:
+            self.failures[other] = reason
+            logger.warning("%s is left out: %s", self.name_of(other), reason)
+            del self.nodes[other]
 
     def _ask_again_later(self, node: int) -> None:
         """Take a node that failed for a new one when newcomers are let in, but not for ever."""

@@ -254,10 +254,10 @@ def federation(folder: Path, *, patient: bool = True) -> Iterator[Federation]:
     )
     words = superlink_words(certificates, port, folder / "superlink" / "state.db", patient=patient)
     with (
-        running("superlink", words, folder / "superlink") as superlink,
+        running("superlink", words, folder / "superlink", folder / "superlink") as superlink,
         running("gate", gate_words(certificates, port, gate_port), folder / "gate") as gate,
     ):
-        _wait_until_healthy(superlink, certificates, port)
+        wait_until_healthy(superlink, certificates, port)
         gate.wait_for("the gate listens")
         yield Federation(folder, certificates, port, gate_port, superlink, gate, environment(home))
 
@@ -286,7 +286,8 @@ def gate_words(certificates: Path, port: int, gate_port: int) -> list[str]:
     ]
 
 
-def _wait_until_healthy(superlink: Program, certificates: Path, port: int) -> None:
+def wait_until_healthy(superlink: Program, certificates: Path, port: int) -> None:
+    """Return once a SuperLink answers."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline and superlink.process.poll() is None:
         try:

@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.app.message.arraychunk import ArrayChunk
 from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import PullObjectResponse
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -361,18 +362,57 @@ def test_what_the_superlink_refuses_is_not_tried_again():
     assert len(push.pushes) == 2  # all of them together, then by itself
 
 
-def test_nodes_are_asked_for_again():
+# A key, and what `ssh-keygen -l -f` shows of it.
+PUBLIC_KEY = (
+    b"""-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEjlM7b6C/e0YluzBmfAH7YH75+Lio
+D+9bMAYocDGHsqNz6x294DMYNm0Gn4Om9ZAAU8c2M8sEGyHFXhqGwfQAtA==
+-----END PUBLIC KEY-----
+""",
+    "SHA256:Tj3pEEgywOic7EHx925KcrkGZ1GuKRGkCNDMtQP36ls",
+)
+
+
+def post_with(get_nodes, *, insecure=False):
     post = Post({})
+    post.get_nodes, post._insecure = get_nodes, insecure
+    return post
+
+
+def node_info(node, **known):
+    return NodeInfo(node_id=node, public_key=PUBLIC_KEY[0], **known)
+
+
+def test_nodes_are_asked_for_again():
     looks = []
 
-    def get_node_ids():
+    def get_nodes():
         looks.append(1)
         if len(looks) < 2:
             raise failed_answer()
-        return {5, 6}
+        return [node_info(5), node_info(6)]
 
-    post.get_node_ids = get_node_ids
-    assert sorted(DeviceGrid(post).get_node_ids()) == [5, 6]
+    assert sorted(DeviceGrid(post_with(get_nodes)).get_node_ids()) == [5, 6]
+
+
+def test_a_node_has_the_key_with_which_it_is_registered():
+    """Also when it has left; as ssh-keygen shows it."""
+    infos = [node_info(5, name="berlin"), node_info(6)]
+    grid = DeviceGrid(post_with(lambda: infos))
+    assert grid.key_of(5) is None
+    grid.get_node_ids()
+    infos.pop(0)
+    grid.get_node_ids()
+    assert (grid.key_of(5).name, grid.key_of(6).name) == ("berlin", "")
+    assert grid.key_of(5).fingerprint == grid.key_of(6).fingerprint == PUBLIC_KEY[1]
+    assert grid.key_of(7) is None
+
+
+def test_without_tls_a_node_has_no_key():
+    """It makes one up at each start."""
+    grid = DeviceGrid(post_with(lambda: [node_info(5)], insecure=True))
+    assert grid.get_node_ids() == [5]
+    assert grid.key_of(5) is None
 
 
 def names_of(grid):

@@ -111,21 +111,36 @@ class Site:
     def model(self, name: str) -> Path:
         return self.folder / "disks" / name / "model.safetensors"
 
-    @contextmanager
-    def supernode(self, name: str, images: Path) -> Iterator[Program]:
-        """Start a device as the page says; each on this machine needs a port of its own."""
-        words = self.words(
-            "flower-supernode",
-            **{
-                "berlin": name,
-                "/srv/scans": str(images),
-                "/var/lib/fedkin/model.safetensors": str(self.model(name)),
-            },
+    def check(self, name: str, images: Path) -> str:
+        """Check a device as the page says, and return what that says."""
+        words = self.words("fedkin devices check", **self._own(name, images))
+        done = subprocess.run(
+            words, env=self.env, capture_output=True, text=True, check=False, cwd=self._home(name)
         )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def _own(self, name: str, images: Path) -> dict[str, str]:
+        """Return what is a device's own on the page, and here."""
+        return {
+            "berlin": name,
+            "/srv/scans": str(images),
+            "/var/lib/fedkin/model.safetensors": str(self.model(name)),
+        }
+
+    def _home(self, name: str) -> Path:
+        """Return a device's folder, with its key and ca.crt."""
         home = self.folder / name
         home.mkdir(exist_ok=True)
         for file in ("ca.crt", f"devices/{name}.key"):
             shutil.copy(self.folder / "certificates" / file, home)
+        return home
+
+    @contextmanager
+    def supernode(self, name: str, images: Path) -> Iterator[Program]:
+        """Start a device as the page says; each on this machine needs a port of its own."""
+        words = self.words("flower-supernode", **self._own(name, images))
+        home = self._home(name)
         (port,) = free_ports(1)
         with running("supernode", [*words, "--port", str(port)], home, home) as program:
             yield program
@@ -204,6 +219,7 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
         nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in SITES}
         for node in nodes.values():
             node.wait_for("SuperNode ID")
+        assert site.check("berlin", images["berlin"]).count("✓") == 5
         path = profile(
             tmp_path / "profile.toml",
             strategy="rcc-pfl",
@@ -325,7 +341,8 @@ def node_configs(text: str) -> list[Mapping[str, str]]:
 
 
 def test_the_page_names_every_key_of_a_device():
-    config, of_trial = node_configs(PAGE)
+    config, checked, of_trial = node_configs(PAGE)
+    assert config == checked
     assert config.keys() == {"name", "data-path", "model-path"}
     assert of_trial.keys() < config.keys()
     for key in config:

@@ -27,6 +27,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fl_app.devices.names import Key, fingerprint
 from fl_app.grids import GridAround
 from fl_core import protocol
 from fl_core.salt import Salt, without_salt
@@ -74,6 +75,7 @@ class DeviceGrid(GridAround):
       still being sent keeps nobody waiting;
     - an answer holds twice the bytes of the largest message so far, and a little more, at most;
     - nobody can foresee what a message's parts are called (`fl_core.salt`);
+    - it is known with which key a node has been registered, as the SuperLink checks it;
     - what the SuperLink failed at is tried again.
     """
 
@@ -82,10 +84,20 @@ class DeviceGrid(GridAround):
         self._http = grid
         self._node = Node(node_id=SUPERLINK_NODE_ID)
         self._largest = 0
+        self._keys: dict[int, Key] = {}
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that are connected."""
-        return _tried_again(lambda: list(self._grid.get_node_ids()))
+        nodes = _tried_again(lambda: list(self._http.get_nodes()))
+        for node in nodes:
+            # Without TLS nobody registers keys, and each SuperNode makes one up at each start.
+            if node.node_id not in self._keys and not self._http._insecure:
+                self._keys[node.node_id] = Key(fingerprint(node.public_key), node.name)
+        return [node.node_id for node in nodes]
+
+    def key_of(self, node: int) -> Key | None:
+        """Return the key with which a node that has been connected proves who it is."""
+        return self._keys.get(node)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

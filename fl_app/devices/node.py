@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from flwr.app import ConfigRecordValues, Context, Message
 
@@ -21,8 +23,8 @@ from fl_core.own_images import CLASS_NAMES, Agreement, read_own_images, survey_i
 _START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
 
-class DeviceNode(Node):
-    """A real device, which its SuperNode's `--node-config` describes.
+class NodeConfig(NamedTuple):
+    """What a SuperNode's `--node-config` says of a device.
 
     Attributes
     ----------
@@ -32,18 +34,21 @@ class DeviceNode(Node):
         Its own images.
     model_path : Path, optional
         Where it keeps its final model.
-
-    Raises
-    ------
-    ValueError
-        If the configuration is wrong, or the node's own lacks what it needs.
     """
 
-    noise_is_secret = True
+    name: str
+    path: Path
+    model_path: Path | None
 
-    def __init__(self, message: Message, context: Context) -> None:
-        super().__init__(message, context)
-        own = context.node_config
+    @classmethod
+    def of(cls, own: Mapping[str, object]) -> NodeConfig:
+        """Read what Flower has made of it.
+
+        Raises
+        ------
+        ValueError
+            If the name or the images are missing, or a path is not absolute.
+        """
         for key in ("name", "data-path"):
             if not own.get(key):
                 raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {key}: {_START}')
@@ -55,9 +60,28 @@ class DeviceNode(Node):
         for key, path in paths.items():
             if not path.is_absolute():
                 raise ValueError(f"{key} is {path}, but it must be absolute: {_START}")
-        self.name = str(own["name"])
-        self.path = paths["data-path"]
-        self.model_path = paths.get("model-path")
+        return cls(str(own["name"]), paths["data-path"], paths.get("model-path"))
+
+
+class DeviceNode(Node):
+    """A real device, which its SuperNode's `--node-config` describes.
+
+    Attributes
+    ----------
+    name, path, model_path
+        As in `NodeConfig`.
+
+    Raises
+    ------
+    ValueError
+        If the configuration is wrong, or the node's own lacks what it needs.
+    """
+
+    noise_is_secret = True
+
+    def __init__(self, message: Message, context: Context) -> None:
+        super().__init__(message, context)
+        self.name, self.path, self.model_path = NodeConfig.of(context.node_config)
         self._told = message.content.config_records[protocol.CONFIG]
 
     @property
@@ -104,33 +128,14 @@ class DeviceNode(Node):
             keep its model, which is better known before the training than after it.
         """
         try:
-            self._check_model_path()
+            if self.model_path is not None:
+                check_model_path(self.model_path)
             said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
             if CLASS_NAMES not in self._told:
                 said |= survey_images(self.path).as_config()
         except (ValueError, OSError) as error:  # the server does not know the name yet
             raise ValueError(f"{self.name}: {error}") from error
         return said
-
-    def _check_model_path(self) -> None:
-        path = self.model_path
-        if path is None:
-            return
-        if path.is_dir():
-            raise ValueError(
-                f"model-path is {path}, which is a folder: name a file in it, such as "
-                f"{path / 'model.safetensors'}."
-            )
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            may_write = os.access(path.parent, os.W_OK)
-        except OSError:
-            may_write = False
-        if not may_write:
-            raise ValueError(
-                f"model-path is {path}, but this SuperNode may not write there: make the folder "
-                "and give it the right to, or name another one."
-            )
 
     def keep_model(self) -> bool:
         """Save the final model where `model-path` says, if it says so."""
@@ -147,3 +152,28 @@ class DeviceNode(Node):
         arrays = self.message.content.array_records[protocol.ARRAYS]
         save_model(self.model_path, protocol.to_arrays(arrays), card)
         return True
+
+
+def check_model_path(path: Path) -> None:
+    """Refuse a `model-path` at which no model could be kept; its folder is made.
+
+    Raises
+    ------
+    ValueError
+        If it is a folder, or this account may not write there.
+    """
+    if path.is_dir():
+        raise ValueError(
+            f"model-path is {path}, which is a folder: name a file in it, such as "
+            f"{path / 'model.safetensors'}."
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        may_write = os.access(path.parent, os.W_OK)
+    except OSError:
+        may_write = False
+    if not may_write:
+        raise ValueError(
+            f"model-path is {path}, but this SuperNode may not write there: make the folder "
+            "and give it the right to, or name another one."
+        )

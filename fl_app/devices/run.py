@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from flwr.app import ConfigRecord, ConfigRecordValues
 from flwr.serverapp import Grid
@@ -12,6 +13,7 @@ from flwr.serverapp import Grid
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import Config
 from fl_app.devices.handing_out import hand_out_models
+from fl_app.devices.names import NAMES_FILE, KnowsKeys, NameOwners
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results
 from fl_app.report.run import RunResult
@@ -48,6 +50,8 @@ class Devices:
         known = len(checkpoints.names)  # a run that is resumed waits for those it had
         wait_for_devices(grid, config.num_clients or known, config.pre_round_deadline)
         self.met = Roster(by_name=True, names=dict(checkpoints.names))
+        if isinstance(grid, KnowsKeys):
+            self.met.refused = NameOwners(Path(NAMES_FILE), grid.key_of).refused
         self._roll = Conversation(
             grid, {protocol.SEED: config.seed}, config.pre_round_deadline, self.met
         )

@@ -1,0 +1,186 @@
+"""`fedkin devices`: who is registered, to revoke one, and to check a site before a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fl_app.devices.gate.command import parse_address
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fl_app.devices.node import NodeConfig
+    from fl_app.devices.registry import Clusters, Device
+
+_EXAMPLE = '\'name="berlin" data-path="/srv/scans"\''
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `devices` to the command line."""
+    parser = commands.add_parser(
+        "devices",
+        help="list the registered devices, revoke one, or check a site",
+        description="On the server, list the devices: name, key (as `ssh-keygen -l` shows it), "
+        "whether it is connected or when it was last, and its cluster in the last run.",
+    )
+    _add_server_options(parser)
+    parser.set_defaults(call=_list)
+    more = parser.add_subparsers(metavar="COMMAND")
+    revoke = more.add_parser(
+        "revoke",
+        help="shut a device out, and free its name",
+        description="On the server, unregister a device: its SuperNode is refused from now on, "
+        "and Flower never takes its key again. Its name is free for another key.",
+    )
+    revoke.add_argument(
+        "name", metavar="NAME", help="its name or its key, as `fedkin devices` lists them"
+    )
+    # Those given before `revoke` count, too.
+    _add_server_options(revoke, suppressed=True)
+    revoke.set_defaults(call=_revoke)
+    check = more.add_parser(
+        "check",
+        help="check a site before a run: images, server, certificate, key",
+        description="At a site, with the options of its flower-supernode: decode all images, "
+        "reach the server, check its certificate, and ask whether this device's key is "
+        "registered. The exit status is 1 if anything is wrong.",
+    )
+    check.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the gate")
+    for option, metavar, what in (
+        ("--root-certificates", "ca.crt", "the authority's certificate"),
+        ("--auth-supernode-private-key", "NAME.key", "this device's key"),
+    ):
+        check.add_argument(option, type=Path, required=True, metavar=metavar, help=what)
+    check.add_argument(
+        "--node-config", required=True, metavar="KEYS", help=f"for example {_EXAMPLE}"
+    )
+    check.set_defaults(call=_check)
+
+
+def _add_server_options(parser: argparse.ArgumentParser, *, suppressed: bool = False) -> None:
+    for option, kind, default, metavar, what in (
+        ("--superlink", str, "127.0.0.1:8000", "HOST:PORT", "where the SuperLink listens"),
+        ("--certificates", Path, Path("certificates"), "FOLDER", "the folder with ca.crt"),
+        (
+            *("--folder", Path, Path(), "FOLDER"),
+            "where the SuperLink was started, with device-names.json and results",
+        ),
+    ):
+        parser.add_argument(
+            option,
+            type=kind,
+            default=argparse.SUPPRESS if suppressed else default,
+            metavar=metavar,
+            help=f"{what} (default: {default})",
+        )
+
+
+# What follows imports Flower and PyTorch where they are needed: the gate does without.
+
+
+def _list(options: argparse.Namespace) -> int:
+    from fl_app.devices.registry import (  # noqa: PLC0415
+        control_client,
+        find_devices,
+        last_clusters,
+    )
+    from fl_app.report.tables import render  # noqa: PLC0415
+
+    _check_server(options)
+    with control_client(options.superlink, options.certificates) as client:
+        devices = find_devices(client, options.folder)
+    clusters = last_clusters(options.folder)
+    print(render(device_table(devices, clusters)), end="")
+    if clusters is not None:
+        print(f"clusters: {clusters.strategy}, seed {clusters.seed}, {clusters.summary}")
+    return 0
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    from fl_app.devices.names import short  # noqa: PLC0415
+    from fl_app.devices.registry import control_client, revoke  # noqa: PLC0415
+
+    _check_server(options)
+    with control_client(options.superlink, options.certificates) as client:
+        device = revoke(client, options.folder, options.name)
+    key = short(device.key)
+    if device.node is None:
+        print(f"key {key} was not registered any more.")
+    else:
+        print(f"key {key} is not registered any more: the device is shut out.")
+    if device.name:
+        print(f"The name {device.name} is free for another key.")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from fl_app.devices.site_check import Site, check_site  # noqa: PLC0415
+
+    host, port = parse_address(options.superlink, "--superlink")
+    findings = check_site(
+        Site(
+            *(host, port, options.root_certificates, options.auth_supernode_private_key),
+            _node_config(options.node_config),
+        )
+    )
+    for finding in findings:
+        print(f"{'✓' if finding.is_right else '✗'} {finding.what:<11} {finding.said}")
+    return 0 if all(finding.is_right for finding in findings) else 1
+
+
+def _node_config(text: str) -> NodeConfig:
+    """Read `--node-config` as SuperNodes do.
+
+    Raises
+    ------
+    ValueError
+        If it is no such text, or lacks something.
+    """
+    from flwr.common.config import parse_config_args  # noqa: PLC0415
+
+    from fl_app.devices.node import NodeConfig  # noqa: PLC0415
+
+    try:
+        own = parse_config_args([text])
+    except Exception as error:  # of Flower's command line
+        raise ValueError(f"--node-config {text!r} cannot be read: give {_EXAMPLE}.") from error
+    return NodeConfig.of(own)
+
+
+def _check_server(options: argparse.Namespace) -> None:
+    parse_address(options.superlink, "--superlink")
+    if not options.folder.is_dir():
+        raise ValueError(
+            f"--folder {options.folder} is not a folder: name where the SuperLink was started."
+        )
+
+
+def device_table(devices: list[Device], clusters: Clusters | None) -> Table:
+    """Return one row per device."""
+    from rich.table import Table  # noqa: PLC0415
+
+    from fl_app.devices.names import short  # noqa: PLC0415
+
+    table = Table(title=f"{len(devices)} devices", title_justify="left")
+    for column in ("name", "key", "connected", "cluster"):
+        table.add_column(column, overflow="fold")
+    of_name = {} if clusters is None else clusters.of_name
+    for device in devices:
+        cluster = of_name.get(device.name)
+        table.add_row(
+            device.name or "(never said)",
+            short(device.key),
+            _connected(device),
+            "" if cluster is None else str(cluster),
+        )
+    return table
+
+
+def _connected(device: Device) -> str:
+    if device.node is None:
+        return "not registered"
+    if device.is_online:
+        return "yes"
+    return "never" if device.seen is None else f"last {device.seen:%Y-%m-%d %H:%M} UTC"

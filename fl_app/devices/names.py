@@ -1,0 +1,166 @@
+"""A device's name belongs to a key, in every run: who says it first keeps it.
+
+The SuperLink checks at each request that a node has the key with which it was registered, and tells
+the server that key. So the server needs no proof of its own, only a memory of which key has which
+name: one file, in the folder in which the SuperLink was started. People can read it, and edit it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import load_pem_public_key, ssh_key_fingerprint
+from filelock import FileLock
+
+from fl_core.files import replacing
+from strategies.roster import Refusal
+
+NAMES_FILE = "device-names.json"
+
+_SHORT = 19  # of a fingerprint: "SHA256:" and 72 bits
+
+
+class Key(NamedTuple):
+    """A device's key, as it was registered.
+
+    Attributes
+    ----------
+    fingerprint : str
+    name : str
+        With which it was registered; empty: without one.
+    """
+
+    fingerprint: str
+    name: str
+
+
+@runtime_checkable
+class KnowsKeys(Protocol):
+    """A grid that knows with which keys its nodes are registered."""
+
+    def key_of(self, node: int) -> Key | None:
+        """Return a node's key; None: it has none that it needs to keep."""
+
+
+def fingerprint(public_key: bytes) -> str:
+    """Return what `ssh-keygen -l -f berlin.pub` shows of a key, which Flower gives as PEM.
+
+    Raises
+    ------
+    ValueError
+        If it is no public key.
+    """
+    key = load_pem_public_key(public_key)
+    digest = ssh_key_fingerprint(key, hashes.SHA256())  # type: ignore[arg-type]
+    return "SHA256:" + base64.b64encode(digest).decode("ascii").rstrip("=")
+
+
+def short(key: str) -> str:
+    """Return the beginning of a fingerprint, which no two keys of a federation share.
+
+    Examples
+    --------
+    >>> short("SHA256:abcdefghijklmnop")
+    'SHA256:abcdefghijkl…'
+    """
+    return f"{key[:_SHORT]}…"
+
+
+def read_names(path: Path) -> dict[str, str]:
+    """Return, from device name to its key's fingerprint, what a file says; no file: nothing.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged.
+    OSError
+        If it cannot be read.
+    """
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        names = None
+    if not isinstance(names, dict) or not all(isinstance(key, str) for key in names.values()):
+        raise ValueError(
+            f'{path} does not say which name belongs to which key, such as {{"berlin": '
+            '"SHA256:…"}: restore it from a backup, or remove it, and each name belongs to the '
+            "next key that says it."
+        )
+    return names
+
+
+@contextmanager
+def changed_names(path: Path) -> Iterator[dict[str, str]]:
+    """Yield what `read_names` returns, to be changed by one at a time; changes are written at last.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the file is damaged, or cannot be read or written.
+    """
+    with FileLock(path.with_name(f".{path.stem}.lock")):
+        names = read_names(path)
+        before = dict(names)
+        yield names
+        if names != before:
+            with replacing(path) as temporary:
+                text = json.dumps(names, indent=2, sort_keys=True, ensure_ascii=False)
+                temporary.write_text(text + "\n", encoding="utf-8")
+
+
+class NameOwners:
+    """Which names nodes may use, by their keys.
+
+    A key has one name: the one that it was registered with, or else the first that it says. A name
+    has one key: the first that says it and may.
+
+    Parameters
+    ----------
+    path : Path
+        The file of names, which is made where it is missing.
+    key_of : callable
+        Returns a node's key; None: its name is its own.
+    """
+
+    def __init__(self, path: Path, key_of: Callable[[int], Key | None]) -> None:
+        self._path = path
+        self._key_of = key_of
+
+    def refused(self, given: Mapping[int, str]) -> dict[int, Refusal]:
+        """Return which nodes may not use the names they give; of the others, remember the keys.
+
+        Raises
+        ------
+        ValueError, OSError
+            If the file is damaged, or cannot be read or written.
+        """
+        keys = {node: key for node in sorted(given) if (key := self._key_of(node)) is not None}
+        refusals = {}
+        if keys:
+            with changed_names(self._path) as names:
+                for node, key in keys.items():
+                    if refusal := _refusal(key, given[node], names):
+                        refusals[node] = refusal
+                    else:
+                        names[given[node]] = key.fingerprint
+        return refusals
+
+
+def _refusal(key: Key, given: str, names: Mapping[str, str]) -> Refusal | None:
+    """Return why a key may not use a name."""
+    own = key.name or next((name for name, its in names.items() if its == key.fingerprint), "")
+    called = own or f"key {short(key.fingerprint)}"
+    if own not in ("", given):
+        return Refusal(called, f"it says that it is {given}, but its key is that of {own}")
+    if names.get(given, key.fingerprint) != key.fingerprint:
+        other = short(names[given])
+        return Refusal(called, f"it says that it is {given}, but that name belongs to key {other}")
+    return None

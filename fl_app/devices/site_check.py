@@ -1,0 +1,283 @@
+"""Whether a site is ready for a run: its images, the way to the server, and its key."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.proto.fleet_pb2 import ActivateNodeRequest
+from flwr.supercore.error import ApiErrorCode, FlowerError
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from fl_app.devices.names import fingerprint, short
+from fl_app.devices.node import NodeConfig, check_model_path
+from fl_core.datasets import HELD_OUT
+from fl_core.image_files import hold_out, listed_images
+from fl_core.image_folder import for_each_image
+from fl_core.own_images import survey_images
+from fl_core.text import one_line, printable
+
+_SECONDS = 10.0  # for which the server may be silent
+_NO_INTERVAL = 0.0  # seconds: no SuperNode's
+
+
+class Finding(NamedTuple):
+    """What was found out about one thing.
+
+    Attributes
+    ----------
+    what : str
+        The thing.
+    is_right : bool
+    said : str
+        What was found, or what is wrong and what to do about it.
+    """
+
+    what: str
+    is_right: bool
+    said: str
+
+
+class Site(NamedTuple):
+    """What a SuperNode is started with.
+
+    Attributes
+    ----------
+    host, port : str, int
+        Of the gate.
+    authority : Path
+        Its `--root-certificates`.
+    key : Path
+        Its `--auth-supernode-private-key`.
+    own : NodeConfig
+        Its `--node-config`.
+    """
+
+    host: str
+    port: int
+    authority: Path
+    key: Path
+    own: NodeConfig
+
+
+def check_site(site: Site) -> list[Finding]:
+    """Return what is right and wrong at a site, and change nothing, but make the model's folder.
+
+    What cannot be found out because of something else is wrong, too.
+    """
+    findings = [
+        _finding("images", lambda: images_found(site.own.path)),
+        _finding("model-path", lambda: model_kept(site.own.model_path)),
+        _finding("server", lambda: server_reached(site)),
+    ]
+    findings.append(_if(findings[-1], "certificate", lambda: certificate_accepted(site)))
+    findings.append(_if(findings[-1], "key", lambda: key_registered(site)))
+    return findings
+
+
+def _finding(what: str, found: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, True, found())
+    except (ValueError, OSError) as error:
+        return Finding(what, False, one_line(str(error), 600))
+
+
+def _if(before: Finding, what: str, found: Callable[[], str]) -> Finding:
+    if before.is_right:
+        return _finding(what, found)
+    return Finding(what, False, f"not checked, because of the {before.what}: put that right first.")
+
+
+def images_found(path: Path) -> str:
+    """Decode every image as a run would, and return how many there are of each class.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the images are not there, or not such as can be used.
+    """
+    survey = survey_images(path)
+    with listed_images(path) as listed:
+        splits = hold_out(listed, HELD_OUT)
+        for classes in splits.values():
+            files = [file for some in classes.values() for file in some]
+            for_each_image(files, path, lambda image, _: image.load() and None)
+    tests = splits.get("test", {})
+    counts = ", ".join(
+        f"{printable(name)} {len(files)} + {len(tests.get(name, ()))}"
+        for name, files in splits["train"].items()
+    )
+    kind = "grey" if survey.grey else "colour"
+    return f"{kind}, of each class for training + for testing: {counts}"
+
+
+def model_kept(path: Path | None) -> str:
+    """Return where the model will be kept.
+
+    Raises
+    ------
+    ValueError
+        If it could not be.
+    """
+    if path is None:
+        return "none, so this site keeps no model"
+    check_model_path(path)
+    return f"{path} can be written"
+
+
+def server_reached(site: Site) -> str:
+    """Return at which address the server answers.
+
+    Raises
+    ------
+    ValueError
+        If it does not.
+    """
+    try:
+        with socket.create_connection((site.host, site.port), timeout=_SECONDS) as line:
+            address = line.getpeername()[0]
+    except socket.gaierror as error:
+        raise ValueError(
+            f"no address is known for {site.host} ({error.strerror}): correct --superlink, or this "
+            "machine's name service."
+        ) from error
+    except OSError as error:
+        raise ValueError(
+            f"nothing answers at {site.host}, port {site.port} ({error.strerror or error}): ask "
+            "whether the gate runs there and its port is open for this machine."
+        ) from error
+    return f"{site.host}:{site.port} answers ({address})"
+
+
+def certificate_accepted(site: Site) -> str:
+    """Return until when the server's certificate is valid.
+
+    Raises
+    ------
+    ValueError
+        If it is not, is another server's or of another authority, or there is none.
+    """
+    context = ssl.create_default_context(cadata=_authority(site.authority))
+    try:
+        with (
+            socket.create_connection((site.host, site.port), timeout=_SECONDS) as line,
+            context.wrap_socket(line, server_hostname=site.host) as secure,
+        ):
+            shown = secure.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        raise ValueError(_remedy(site, error)) from error
+    except OSError as error:
+        raise ValueError(
+            f"{site.host}, port {site.port}, does not speak TLS ({error.strerror or error}): name "
+            "the gate's port in --superlink."
+        ) from error
+    until = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), UTC)
+    return f"valid for {site.host} until {until:%Y-%m-%d}"
+
+
+# OpenSSL's numbers, which Python does not name.
+_NOT_YET, _EXPIRED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
+
+
+def _remedy(site: Site, error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code in (_OTHER_HOST, _OTHER_ADDRESS):
+        return (
+            f"the server's certificate is not for {site.host}: name the server in --superlink as "
+            f"its certificate does, or have one made with `--server {site.host}`."
+        )
+    if error.verify_code == _EXPIRED:
+        return (
+            "the server's certificate, or ca.crt, has expired: have it renewed, or set this "
+            "machine's clock."
+        )
+    if error.verify_code == _NOT_YET:
+        return "the server's certificate is not valid yet: set this machine's clock."
+    return (
+        f"the server's certificate is not from the authority in {site.authority} "
+        f"({error.verify_message}): get ca.crt again from those who run the server."
+    )
+
+
+def _authority(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="ascii")
+        ssl.create_default_context(cadata=text)
+    except (OSError, ValueError) as error:  # ssl's errors are OSErrors
+        reason = getattr(error, "strerror", None) or "it is not a certificate"
+        raise ValueError(
+            f"{path} cannot be read ({reason}): get ca.crt from those who run the server."
+        ) from error
+    return text
+
+
+def key_registered(site: Site) -> str:
+    """Return the fingerprint of the device's key, which is registered at the server.
+
+    Nothing changes there: the SuperLink first looks for the key, and then refuses the request.
+
+    Raises
+    ------
+    ValueError
+        If the key cannot be used, is not registered, or the server does not say.
+    """
+    key = _private_key(site.key)
+    public = key.public_key()
+    host = f"[{site.host}]" if ":" in site.host else site.host
+    asked = ActivateNodeRequest(
+        public_key=public_key_to_bytes(public), heartbeat_interval=_NO_INTERVAL
+    )
+    shown = short(fingerprint(asked.public_key))
+    try:
+        with FleetHttpClient.from_server_address(
+            f"{host}:{site.port}",
+            insecure=False,
+            root_certificates=site.authority.read_bytes(),
+            interceptors=[NodeAuthHttpInterceptor(key, public)],
+        ) as client:
+            client.ActivateNode(asked)
+        status, code = httpx.codes.OK.value, 0
+    except httpx.HTTPStatusError as error:
+        said = FlowerError.from_json(error.response.text)
+        status, code = error.response.status_code, said.code if said else 0
+    except httpx.TransportError as error:
+        raise ValueError(f"the server does not say ({error}): try again.") from error
+    if code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
+        return f"{shown} is registered"
+    if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
+        raise ValueError(
+            f"{shown} is not registered: send the public key, the .pub file made with "
+            f"{site.key.name}, to those who run the server."
+        )
+    if status == httpx.codes.UNAUTHORIZED:
+        raise ValueError(
+            "the server refuses this machine's signature: set its clock, which may be five minutes "
+            "slow or five seconds fast at most."
+        )
+    raise ValueError(f"the server does not say, but answers {status}: try again, or ask them.")
+
+
+def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be read ({error.strerror}): name this device's .key file."
+        ) from error
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError(
+            f"{path} is not a device's private key: name the .key file that `fedkin certificates` "
+            "made for it."
+        )
+    return key

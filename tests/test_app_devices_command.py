@@ -1,0 +1,420 @@
+"""`fedkin devices` without processes: what is listed, who is revoked, what a site is told."""
+
+import json
+import socket
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.proto.control_pb2 import ListNodesResponse
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from PIL import Image
+
+from fl_app.cli import main
+from fl_app.devices import site_check
+from fl_app.devices.certificates import make_certificates
+from fl_app.devices.command import device_table
+from fl_app.devices.gate.command import server_tls
+from fl_app.devices.names import fingerprint, read_names
+from fl_app.devices.registry import known_devices, last_clusters, one_device, revoke
+from fl_app.report.tables import render
+
+LEFT = "2026-11-21T16:45:01+00:00"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    make_certificates(folder, ["localhost"], ["berlin", "lyon", "oslo", "rome"])
+    return folder
+
+
+def pem(certificates, name):
+    path = certificates / f"devices/{name}.pub"
+    return public_key_to_bytes(load_ssh_public_key(path.read_bytes()))
+
+
+def key(certificates, name):
+    return fingerprint(pem(certificates, name))
+
+
+def node(certificates, number, device, status, **known):
+    return NodeInfo(node_id=number, public_key=pem(certificates, device), status=status, **known)
+
+
+@pytest.fixture
+def nodes(certificates):
+    """Oslo's key was exchanged for rome's."""
+    return [
+        node(certificates, 1, "rome", "registered", name="oslo"),
+        node(certificates, 2, "berlin", "online", last_deactivated_at=LEFT),
+        node(certificates, 3, "lyon", "offline", last_deactivated_at=LEFT),
+        node(certificates, 4, "oslo", "unregistered", name="oslo", last_deactivated_at=LEFT),
+    ]
+
+
+class SuperLink:
+    """A Control API with nodes."""
+
+    def __init__(self, nodes):
+        self.nodes, self.unregistered = nodes, []
+
+    def ListNodes(self, request):  # noqa: N802
+        return ListNodesResponse(nodes_info=self.nodes)
+
+    def UnregisterNode(self, request):  # noqa: N802
+        self.unregistered.append(request.node_id)
+
+
+def rows(devices, clusters=None):
+    lines = render(device_table(devices, clusters)).splitlines()
+    cells = ([cell.strip() for cell in line.strip("│").split("│")] for line in lines)
+    return [one for one in cells if len(one) == 4]
+
+
+def test_devices_are_listed_by_name(certificates, nodes, tmp_path):
+    names = {"berlin": key(certificates, "berlin"), "gone": "SHA256:" + "x" * 43}
+    found = known_devices(nodes, names)
+    summary = {"names": ["berlin", "lyon", "gone"], "clusters": [1, 0, -1]}
+    write_summary(tmp_path, "one", [summary])
+    listed = rows(found, last_clusters(tmp_path))
+    assert [[*row[:1], *row[2:]] for row in listed] == [
+        ["berlin", "yes", "1"],
+        ["gone", "not registered", ""],
+        ["oslo", "never", ""],
+        ["(never said)", "last 2026-11-21 16:45 UTC", ""],
+    ]
+    assert listed[0][1] == key(certificates, "berlin")[:19] + "…"
+    assert [one.node for one in found] == [2, None, 1, 3]
+
+
+def write_summary(folder, name, runs):
+    path = folder / f"results/{name}/summary.json"
+    path.parent.mkdir(parents=True)
+    runs = [{"strategy": "rcc-pfl", "seed": 0, **run} for run in runs]
+    path.write_text(json.dumps({"runs": runs}), encoding="utf-8")
+
+
+def test_the_clusters_are_those_of_the_last_run_on_devices(tmp_path):
+    assert last_clusters(tmp_path) is None
+    first = {"names": ["berlin", "lyon"], "clusters": [0, 1]}
+    last = {"names": ["berlin", "lyon"], "clusters": [2, -1]}
+    single = {"names": ["berlin", "lyon"], "clusters": [0, 0], "strategy": "single"}
+    write_summary(tmp_path, "b", [first])
+    write_summary(tmp_path, "a", [last, single])
+    write_summary(tmp_path, "c", [{"clusters": [0, 1]}])  # a simulation
+    found = last_clusters(tmp_path)
+    assert (found.strategy, found.of_name) == ("rcc-pfl", {"berlin": 2})
+    assert found.summary == tmp_path / "results/a/summary.json"
+
+
+def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
+    found = known_devices(nodes, {"berlin": key(certificates, "berlin")})
+    lyon = key(certificates, "lyon")
+    assert one_device(found, "berlin").node == 2
+    assert one_device(found, lyon[:19] + "…").node == one_device(found, lyon).node == 3
+    with pytest.raises(ValueError, match="no device is called tunis: `fedkin devices` lists"):
+        one_device(found, "tunis")
+    with pytest.raises(ValueError, match=r"^3 devices are called SHA256:: name one by its key"):
+        one_device(found, "SHA256:")
+    with pytest.raises(ValueError, match="no device is called "):
+        one_device(found, "")
+
+
+def test_who_is_revoked_loses_its_key_and_its_name(certificates, nodes, tmp_path):
+    path = tmp_path / "device-names.json"
+    names = {name: key(certificates, name) for name in ("berlin", "lyon")}
+    path.write_text(json.dumps(names), encoding="utf-8")
+    superlink = SuperLink(nodes)
+    assert revoke(superlink, tmp_path, "lyon").node == 3
+    assert superlink.unregistered == [3]
+    assert list(read_names(path)) == ["berlin"]
+
+
+def test_a_key_that_is_not_registered_any_more_frees_its_name(certificates, nodes, tmp_path):
+    path = tmp_path / "device-names.json"
+    path.write_text(json.dumps({"rome": key(certificates, "oslo")}), encoding="utf-8")
+    superlink = SuperLink(nodes)
+    assert revoke(superlink, tmp_path, "rome").node is None
+    assert superlink.unregistered == []
+    assert read_names(path) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--superlink", "x"], "--superlink 'x' is not HOST:PORT"),
+        (["--folder", "nowhere"], "--folder nowhere is not a folder"),
+        ([], "--certificates certificates: ca.crt cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("command", [[], ["revoke", "berlin"]])
+def test_wrong_usage(command, words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["devices", *command, *words]) == 2
+    assert said in capsys.readouterr().err
+    # Before the command, too.
+    assert main(["devices", *words, *command]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_superlink_that_is_not_there(certificates, tmp_path, capsys):
+    words = ["--superlink", "127.0.0.1:1", "--certificates", str(certificates)]
+    assert main(["devices", *words, "--folder", str(tmp_path)]) == 2
+    assert "the SuperLink at 127.0.0.1:1 does not answer" in capsys.readouterr().err
+
+
+# At a site.
+
+
+@contextmanager
+def listening(tls=None):
+    """A server that lets everybody in and says nothing; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            while True:
+                try:
+                    line, _ = listener.accept()
+                except OSError:
+                    return
+                try:
+                    with line if tls is None else tls.wrap_socket(line, server_side=True) as one:
+                        one.sendall(b"hello")
+                except OSError:
+                    pass
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def images(tmp_path):
+    for name, count in (("cat", 5), ("dog", 1)):
+        folder = tmp_path / "scans" / name
+        folder.mkdir(parents=True)
+        for number in range(count):
+            Image.new("L", (28, 28)).save(folder / f"{number}.png")
+    return tmp_path / "scans"
+
+
+@pytest.fixture
+def check(certificates, images, monkeypatch, capsys):
+    """Call `fedkin devices check`; return its status and what is said of each thing."""
+
+    def call(port, said=registered, **other):
+        monkeypatch.setattr(site_check.FleetHttpClient, "ActivateNode", said)
+        options = {
+            "superlink": f"127.0.0.1:{port}",
+            "root_certificates": certificates / "ca.crt",
+            "auth_supernode_private_key": certificates / "devices/berlin.key",
+            "node_config": f'name="berlin" data-path="{images}"',
+        } | other
+        words = [
+            word
+            for key, value in options.items()
+            for word in (f"--{key.replace('_', '-')}", str(value))
+        ]
+        status = main(["devices", "check", *words])
+        printed = capsys.readouterr()
+        if status == 2:
+            return status, {"error": printed.err}
+        lines = [line.split(maxsplit=2) for line in printed.out.splitlines()]
+        return status, {what: (tick, text) for tick, what, text in lines}
+
+    return call
+
+
+def answering(status, text=""):
+    def answer(client, request):
+        request = httpx.Request("POST", "https://localhost/v1/fleet/activate-node")
+        response = httpx.Response(status, text=text, request=request)
+        raise httpx.HTTPStatusError("no", request=request, response=response)
+
+    return answer
+
+
+registered = answering(400, '{"code": 2003, "detail": "no such interval"}')
+unknown = answering(400, '{"code": 2004, "detail": "no such node"}')
+
+
+def test_a_site_that_is_ready(check, certificates, images, tmp_path):
+    model = tmp_path / "models/model.safetensors"
+    own = f'name="berlin" data-path="{images}" model-path="{model}"'
+    with listening(server_tls(certificates)) as port:
+        status, said = check(port, node_config=own)
+    assert status == 0
+    assert {tick for tick, _ in said.values()} == {"✓"}
+    counts = "grey, of each class for training + for testing: cat 4 + 1, dog 1 + 0"
+    assert said["images"][1] == counts
+    until = datetime.now(UTC) + timedelta(days=365)
+    assert said["certificate"][1] == f"valid for 127.0.0.1 until {until:%Y-%m-%d}"
+    assert said["key"][1] == f"{key(certificates, 'berlin')[:19]}… is registered"
+    assert said["model-path"][1] == f"{model} can be written"
+
+
+def test_a_key_is_asked_for_without_becoming_a_node(check, certificates):
+    """The interval of its heartbeats is none that a SuperLink takes."""
+    asked = []
+
+    def note(client, request):
+        asked.append(request)
+        registered(client, request)
+
+    with listening(server_tls(certificates)) as port:
+        assert check(port, note)[0] == 0
+    (request,) = asked
+    assert request.public_key == pem(certificates, "berlin")
+    assert request.heartbeat_interval == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        (unknown, "is not registered: send the public key, the .pub file made with berlin.key"),
+        (answering(401), "set its clock"),
+        (answering(503), "answers 503: try again"),
+        (lambda client, request: None, "answers 200"),
+    ],
+    ids=["unknown", "clock", "busy", "odd"],
+)
+def test_a_key_that_is_not_known(check, certificates, answer, wrong):
+    with listening(server_tls(certificates)) as port:
+        status, said = check(port, answer)
+    assert (status, said["key"][0]) == (1, "✗")
+    assert wrong in said["key"][1]
+    assert [what for what, (tick, _) in said.items() if tick == "✗"] == ["key"]
+
+
+@pytest.mark.parametrize("content", [None, "no key"])
+def test_a_file_that_is_no_key(check, certificates, tmp_path, content):
+    path = tmp_path / "berlin.key"
+    if content:
+        path.write_text(content, encoding="ascii")
+    with listening(server_tls(certificates)) as port:
+        status, said = check(port, auth_supernode_private_key=path)
+    assert status == 1
+    assert "name th" in said["key"][1]
+    assert str(path) in said["key"][1]
+
+
+def wrong_certificates(folder, certificates, kind):
+    """Return the server's folder and the site's ca.crt."""
+    now = datetime.now(UTC)
+    if kind == "expired":
+        make_certificates(folder, ["localhost"], [], now=now - timedelta(days=400))
+    elif kind == "too early":
+        make_certificates(folder, ["localhost"], [], now=now + timedelta(days=2))
+    else:
+        make_certificates(folder, ["localhost"], [])
+    return folder, (certificates if kind == "another authority" else folder) / "ca.crt"
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("expired", "have it renewed"),
+        ("too early", "set this machine's clock"),
+        ("another authority", "is not from the authority in"),
+    ],
+)
+def test_a_certificate_that_is_not_right(check, certificates, tmp_path, kind, wrong):
+    folder, authority = wrong_certificates(tmp_path / "other", certificates, kind)
+    with listening(server_tls(folder)) as port:
+        status, said = check(port, root_certificates=authority)
+    assert status == 1
+    assert wrong in said["certificate"][1]
+    assert said["key"] == ("✗", "not checked, because of the certificate: put that right first.")
+
+
+def test_a_certificate_for_another_name(check, certificates, monkeypatch):
+    known = socket.getaddrinfo
+
+    def here(host, *rest, **more):
+        return known("127.0.0.1" if host == "fl.example.org" else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", here)
+    with listening(server_tls(certificates)) as port:
+        status, said = check(port, superlink=f"fl.example.org:{port}")
+    assert status == 1
+    assert said["certificate"][1].startswith("the server's certificate is not for fl.example.org")
+
+
+def test_what_is_no_server_of_ours(check, certificates, tmp_path):
+    with listening() as port:
+        status, said = check(port)
+        assert status == 1
+        assert "does not speak TLS" in said["certificate"][1]
+    broken = tmp_path / "ca.crt"
+    broken.write_text("no certificate", encoding="ascii")
+    with listening(server_tls(certificates)) as port:
+        for path in (broken, tmp_path / "missing.crt"):
+            _, said = check(port, root_certificates=path)
+            assert f"{path} cannot be read" in said["certificate"][1]
+            assert said["certificate"][0] == "✗"
+
+
+def test_a_server_that_is_not_reached(check, monkeypatch):
+    status, said = check(1)
+    assert status == 1
+    assert "nothing answers at 127.0.0.1, port 1 (Connection refused)" in said["server"][1]
+    assert said["certificate"][1].startswith("not checked, because of the server")
+    assert said["key"][1].startswith("not checked, because of the certificate")
+
+    def unknown_host(*args, **options):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown_host)
+    _, said = check(1, superlink="fl.example.org:9092")
+    assert "no address is known for fl.example.org" in said["server"][1]
+
+
+def test_images_that_are_not_right(check, certificates, images):
+    damaged = images / "cat/0.png"
+    Image.effect_noise((28, 28), 50).save(damaged)
+    damaged.write_bytes(damaged.read_bytes()[:-100])  # its head is whole
+    with listening(server_tls(certificates)) as port:
+        status, said = check(port)
+        assert (status, said["images"][0]) == (1, "✗")
+        # Of those for training: the heads of all six were read before.
+        assert "1 of 5 images" in said["images"][1]
+        assert "cat/0.png (the first: image file is truncated)" in said["images"][1]
+        assert said["key"][0] == "✓"
+        status, said = check(port, node_config=f'name="berlin" data-path="{images / "none"}"')
+    assert status == 1
+    assert "cannot be read (No such file or directory)" in said["images"][1]
+
+
+def test_a_model_that_cannot_be_kept(check, certificates, images):
+    own = f'name="berlin" data-path="{images}" model-path="{images}"'
+    with listening(server_tls(certificates)) as port:
+        status, said = check(port, node_config=own)
+    assert status == 1
+    assert "which is a folder: name a file in it" in said["model-path"][1]
+
+
+@pytest.mark.parametrize(
+    ("other", "wrong"),
+    [
+        ({"superlink": "fl.example.org"}, "is not HOST:PORT"),
+        ({"node_config": "name=berlin"}, "cannot be read: give 'name="),
+        ({"node_config": 'name="berlin"'}, "has no data-path"),
+        ({"node_config": 'name="berlin" data-path="scans"'}, "it must be absolute"),
+    ],
+)
+def test_a_check_that_is_not_asked_for_rightly(check, other, wrong):
+    status, said = check(1, **other)
+    assert status == 2
+    assert wrong in said["error"]
+
+
+def test_what_is_left_out_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["devices", "check", "--superlink", "localhost:9092"])
+    assert ended.value.code == 2
+    assert "--root-certificates" in capsys.readouterr().err

@@ -242,7 +242,9 @@ class SecureRound:
             except ValueError:
                 raise ValueError(f"{names[owner]} shared something else than its secret") from None
         for place, owners in unfit.items():
-            reason = f"its shares of {', '.join(owners)} do not fit, and are left out"
+            reason = (
+                f"its shares of {', '.join(owners)} are not what was announced, and are left out"
+            )
             self._conversation.warn(group.members[place], protocol.UNMASK, reason)
         return secrets
 

@@ -30,7 +30,6 @@ OPTIONS: dict[str, Any] = {
 }
 FEDERATIONS: dict[str, dict[str, Any]] = {
     "mnist-5k, logistic regression, weighted": {"weighted-mean": True},
-    "fashion-mnist, MLP": {"dataset": "fashion-mnist"},
 }
 _Models = dict[str, dict[str, np.ndarray]]
 

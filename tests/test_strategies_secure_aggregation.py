@@ -417,7 +417,7 @@ def test_garbage_that_spoils_the_sum_costs_one_cluster_one_round(stage, spoil, r
 
 def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplog):
     """Client 1 shares something else, in shares that fit each other, and drops out."""
-    advertised = []
+    advertised, another = [], bytes(31) + b"\7"
 
     def note(message, context, answer):
         advertised.append(context.state.config_records[STATE]["mask-secret"])
@@ -425,7 +425,7 @@ def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplo
 
     monkeypatch.setattr(
         "clients.secure_aggregation.create_shares",
-        lambda secret, *sizes: create_shares(bytes(32) if secret in advertised else secret, *sizes),
+        lambda secret, *n: create_shares(another if secret in advertised else secret, *n),
     )
     grid = grid_of({(KEYS, 1): note, (protocol.TRAIN, 1): fail})
     assert weights(run(optimum(), grid)) == pytest.approx([0, 7])

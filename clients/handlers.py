@@ -16,6 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
+from clients import secure_aggregation
 from clients.autoencoder import encode, fit, load_autoencoder
 from clients.client import Client, OpenClient
 from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
@@ -42,7 +43,8 @@ def answer_queries(app: ClientApp, open_client: OpenClient = Client) -> None:
     ----------
     app : ClientApp
         Any Flower ClientApp. It gets the queries `describe`, `spectrum` and `relevance` (RCC-PFL,
-        Procedure 1), `signature` (FLT; PCA + k-means + HC) and `losses` (IFCA).
+        Procedure 1), `signature` (FLT; PCA + k-means + HC), `losses` (IFCA), and those of secure
+        aggregation, which needs `clients.secure_aggregation.mask_mod`, too.
     open_client : callable
         From message and context to the `Client` that answers: a subclass that has what the
         clustering asks for.
@@ -53,6 +55,9 @@ def answer_queries(app: ClientApp, open_client: OpenClient = Client) -> None:
         (protocol.RELEVANCE, _relevances),
         (protocol.SIGNATURE, _signature),
         (protocol.LOSSES, _losses),
+        (protocol.PUBLIC_KEYS, secure_aggregation.public_keys),
+        (protocol.SHARE_KEYS, secure_aggregation.shares_of_secrets),
+        (protocol.UNMASK, secure_aggregation.revealed_shares),
     ):
         app.query(action)(_handler(answer, open_client))
 
@@ -67,7 +72,7 @@ def _handler(
 
 
 def _description(client: Client) -> RecordDict:
-    for waiting in (_STATE, _MODELS):  # of a strategy that ran before
+    for waiting in (_STATE, _MODELS, secure_aggregation.STATE):  # of a strategy that ran before
         client.context.state.pop(waiting, None)
     index = MetricRecord({protocol.CLIENT_INDEX: client.index})
     said = ConfigRecord(dict(client.description()))

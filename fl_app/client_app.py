@@ -6,6 +6,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from clients.handlers import answer_queries, answer_training
+from clients.secure_aggregation import mask_mod
 from fl_app.config import OWN_IMAGES
 from fl_app.devices.mod import device_mod
 from fl_app.devices.node import DeviceNode
@@ -20,7 +21,7 @@ def open_node(message: Message, context: Context) -> Node:
     return (DeviceNode if own_images else SimulatedNode)(message, context)
 
 
-app = ClientApp(mods=[device_mod, attack_mod])
+app = ClientApp(mods=[device_mod, mask_mod, attack_mod])
 answer_queries(app, open_node)
 answer_training(app, open_node)
 

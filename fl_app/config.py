@@ -50,6 +50,7 @@ from fl_core.settings import (
 )
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 from strategies.grouping import COUNT_RULES
+from strategies.secure_aggregation import why_not
 from strategies.spectral import AT_CLIENTS, AT_SERVER
 
 OWN_IMAGES = "own"
@@ -136,6 +137,12 @@ class Config(
         or_none(BOOLEAN, AS_PAPER),
         "weight clients by their number of images, in `mean`, `graph` and `lps-gps`; `paper`: as "
         "each strategy's paper does",
+    )
+    secure_aggregation: bool = option(
+        False,
+        BOOLEAN,
+        "`true`: the server learns the sum over each cluster's models and no single one; for "
+        "strategies that need no more, docs/privacy.md",
     )
     repeats: int = option(1, COUNT, "how many seeds, from `seed` on")
     seed: int = option(
@@ -266,6 +273,8 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         raise refusal("strategy", "", _STRATEGY_WORDS)
     if values["sharing_noise"]:
         _check_for_noise(values["strategy"])
+    if values["secure_aggregation"]:
+        _check_for_secure_sums(values["strategy"])
     if values["dataset"] == OWN_IMAGES:
         _check_for_devices(values)
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
@@ -294,6 +303,16 @@ def _check_for_noise(strategies: Sequence[str]) -> None:
             raise ValueError(
                 f"sharing-noise protects what spectral clustering shares, and {strategy} shares "
                 "other things: leave that strategy out, or set sharing-noise to 0."
+            )
+
+
+def _check_for_secure_sums(strategies: Sequence[str]) -> None:
+    for strategy in strategies:
+        system = system_of(strategy)
+        if reason := why_not(system.clustering, system.aggregation):
+            raise ValueError(
+                f"secure-aggregation is true, but {reason}: leave the strategy {strategy} out, or "
+                "set secure-aggregation to false."
             )
 
 

@@ -107,6 +107,7 @@ def run_strategy(
             "on_round": on_round,
             "pre_round_timeout": config.pre_round_deadline,
             "met": world.met,
+            "secure_aggregation": config.secure_aggregation,
         },
     )
     if checkpoint is not None:

@@ -19,6 +19,9 @@ RELEVANCE = "relevance"
 SIGNATURE = "signature"
 KEEP_MODEL = "keep_model"
 LOSSES = "losses"
+PUBLIC_KEYS = "public_keys"
+SHARE_KEYS = "share_keys"
+UNMASK = "unmask"
 TRAIN = MessageType.TRAIN
 EVALUATE = MessageType.EVALUATE
 
@@ -64,6 +67,14 @@ NAME = "name"
 STRATEGY = "strategy"
 CLUSTER = "cluster"
 KEPT = "kept"
+KEYS = "keys"
+SHARES = "shares"
+DIGESTS = "digests"
+PEERS = "peers"
+WEIGHTED = "weighted"
+MASKED = "masked"
+SURVIVORS = "survivors"
+DROPPED = "dropped"
 
 
 CLASS_ENERGY = "class-energy"

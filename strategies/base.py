@@ -28,6 +28,7 @@ from strategies.exchange import UNTESTED, Exchange, warn
 from strategies.replies import read_test, read_update
 from strategies.roster import Roster
 from strategies.rounds import Clusters, Update
+from strategies.secure_aggregation import SecureRound, why_not
 from strategies.training import RoundReport, Training
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,10 @@ class ClusteredStrategy(Strategy):
         for training.
     met : Roster, optional
         Clients that have told their indices already: they are not asked again.
+    secure_aggregation : bool
+        Let clients mask what they train, so that the server learns each cluster's mean and no
+        client's model (strategies/secure_aggregation.py). The ClientApp needs the mod
+        `clients.secure_aggregation.mask_mod`.
 
     Attributes
     ----------
@@ -85,8 +90,19 @@ class ClusteredStrategy(Strategy):
     on_round: Callable[[RoundReport], None] = lambda report: None
     pre_round_timeout: float | None = None
     met: Roster | None = None
+    secure_aggregation: bool = False
     training: Training = field(default_factory=Training, init=False)
     _checkpoint: Mapping[str, Any] | None = field(default=None, init=False)
+    _secure: SecureRound | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a pair that looks at single updates which it would not see, by a ValueError."""
+        reason = why_not(type(self.clustering), type(self.aggregation))
+        if self.secure_aggregation and reason:
+            raise ValueError(
+                f"secure-aggregation is true, but {reason}: choose another strategy, or set "
+                "secure-aggregation to false."
+            )
 
     @property
     def clusters(self) -> Clusters:
@@ -217,6 +233,10 @@ class ClusteredStrategy(Strategy):
         drawn = draw_participants(training, self.fraction_train, self.seed, untrained=untrained)
         self._regroup(self.clustering.before_training(training.as_round(drawn), conversation))
         self._participants = [client for client in drawn if client in conversation.nodes]
+        if self.secure_aggregation:
+            weighted = self.aggregation.weighted
+            self._secure = SecureRound(conversation, training.clusters, weighted)
+            self._participants = self._secure.agree(self._participants)
         self._exchange = Exchange(training, self._participants, training.train_traffic)
         messages = self._exchange.messages(protocol.TRAIN, config, self._timeout, self._told)
         conversation.models_at.clear()
@@ -225,6 +245,8 @@ class ClusteredStrategy(Strategy):
     def _told(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return what a client alone is told when it trains."""
         told = self.clustering.told_for_training(client)
+        if self._secure is not None:
+            told = {**told, **self._secure.told(client)}
         kept = self._conversation.place_of_kept(client, self._exchange.sent[client])
         return told if kept is None else {**told, protocol.KEPT_MODEL: kept}
 
@@ -239,7 +261,20 @@ class ClusteredStrategy(Strategy):
             If all clients took part and none sent a usable model.
         """
         training, report = self.training, self.reports[-1]
-        of_client, sent = training.clusters.of_client, self._exchange.sent
+        secure = self._secure
+        losses = self._combine_sums(replies, secure) if secure else self._combine(replies)
+        if known := [loss for loss in losses if loss is not None]:
+            report.train_loss = float(np.mean(known))
+        report.clusters = dict(self.clusters.of_client)
+        training.seconds.train += time.perf_counter() - self._started
+        return protocol.pack_models(training.records), MetricRecord(
+            {protocol.LOSS: report.train_loss, "num-clients": len(losses)}
+        )
+
+    def _combine(self, replies: Iterable[Message]) -> list[float | None]:
+        """Aggregate the models that came back, and return the clients' losses."""
+        training, sent = self.training, self._exchange.sent
+        of_client = training.clusters.of_client
 
         def read(client: int, content: RecordDict) -> Update:
             return read_update(client, of_client[client], content, sent[client])
@@ -248,17 +283,20 @@ class ClusteredStrategy(Strategy):
         if updates:
             combine(updates, training, self.clustering, self.aggregation)
         elif set(sent) >= set(training.roster.nodes):
-            raise RuntimeError(f"no client sent a usable model in round {report.round}.")
+            raise RuntimeError(f"no client sent a usable model in round {training.round}.")
         else:
-            logger.warning("round %d is lost: no participant sent a usable model", report.round)
-        if losses := [update.loss for update in updates if update.loss is not None]:
-            report.train_loss = float(np.mean(losses))
-        report.clusters = dict(self.clusters.of_client)
-        report.samples = {update.client: update.num_examples for update in updates}
-        training.seconds.train += time.perf_counter() - self._started
-        return protocol.pack_models(training.records), MetricRecord(
-            {protocol.LOSS: report.train_loss, "num-clients": len(updates)}
-        )
+            logger.warning("round %d is lost: no participant sent a usable model", training.round)
+        self.reports[-1].samples = {update.client: update.num_examples for update in updates}
+        return [update.loss for update in updates]
+
+    def _combine_sums(self, replies: Iterable[Message], secure: SecureRound) -> list[float | None]:
+        """Take each cluster's mean from a secure sum; return its mean loss for each client."""
+        training, sent = self.training, self._exchange.sent
+        masked = self._exchange.read(replies, lambda client, c: secure.read(sent[client], c))
+        totals = secure.unmask(masked, training.models)
+        current = enumerate(training.models)
+        training.hold([totals[c].model if c in totals else model for c, model in current])
+        return [total.loss for total in totals.values() for _ in range(total.num_clients)]
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -92,7 +92,7 @@ class Conversation:
     def ask(
         self,
         action: str,
-        content: RecordDict | None = None,
+        content: RecordDict | Callable[[int], RecordDict] | None = None,
         options: Mapping[str, ConfigRecordValues] | None = None,
         check: Callable[[RecordDict], str | None] = lambda _: None,
         *,
@@ -108,8 +108,8 @@ class Conversation:
         ----------
         action : str
             The query's name.
-        content : RecordDict, optional
-            What all of them are sent, next to the config record.
+        content : RecordDict or callable, optional
+            What all of them are sent, or from client to what it is sent, next to the config record.
         options : mapping, optional
             More entries of the config record.
         check : callable
@@ -133,9 +133,8 @@ class Conversation:
         traffic = self.training_traffic if for_training else self.traffic
         chosen = self.nodes if clients is None else sorted(clients)
         asked = {self.nodes[client]: client for client in chosen}
-        answers, failures = self._exchange(
-            action, content or RecordDict(), asked, options or {}, traffic
-        )
+        content_of = content if callable(content) else lambda _: content or RecordDict()
+        answers, failures = self._exchange(action, content_of, asked, options or {}, traffic)
         for client, answer in list(answers.items()):
             if wrong := _problem(answer, check):
                 failures[client] = wrong
@@ -143,15 +142,19 @@ class Conversation:
         stay = self.server_round > 0 and (for_training or everybody)
         for client, reason in sorted(failures.items()):
             if stay:
-                logger.warning(
-                    "%s failed at %s in round %d: %s",
-                    *(self.roster.name_of(client), action, self.server_round, reason),
-                )
+                self.warn(client, action, reason)
             else:
                 self.roster.leave_out(client, action, reason)
         if everybody and not answers and not stay:
             raise RuntimeError(f"every client failed at {action}: " + _first_reason(failures))
         return answers
+
+    def warn(self, client: int, action: str, reason: str) -> None:
+        """Log that a client failed at a query of the present round, and stays in."""
+        logger.warning(
+            "%s failed at %s in round %d: %s",
+            *(self.roster.name_of(client), action, self.server_round, one_line(reason)),
+        )
 
     def keep_common_size(self, action: str, sizes: Mapping[int, int], described: str) -> list[int]:
         """Leave out, and name, clients whose size is not the most common one; return the others.
@@ -177,14 +180,16 @@ class Conversation:
         if not new:
             return {}, {}
         asked = {node: node for node in new}
-        answers, failures = self._exchange(protocol.DESCRIBE, RecordDict(), asked, {}, self.traffic)
+        answers, failures = self._exchange(
+            protocol.DESCRIBE, lambda _: RecordDict(), asked, {}, self.traffic
+        )
         found = self.roster.recognise(answers, failures, twice_is_an_error=twice_is_an_error)
         return found, failures
 
     def _exchange(
         self,
         action: str,
-        content: RecordDict,
+        content_of: Callable[[int], RecordDict],
         asked: Mapping[int, int],
         options: Mapping[str, ConfigRecordValues],
         traffic: Traffic,
@@ -192,13 +197,13 @@ class Conversation:
         config = {**self.config, protocol.SERVER_ROUND: self.server_round, **options}
         messages = [
             Message(
-                RecordDict({**content, protocol.CONFIG: ConfigRecord(dict(config))}),
+                RecordDict({**content_of(client), protocol.CONFIG: ConfigRecord(dict(config))}),
                 dst_node_id=node,
                 message_type=protocol.query(action),
                 group_id=str(self.server_round) if self.server_round else "pre-round",
                 ttl=self.timeout,
             )
-            for node in asked
+            for node, client in asked.items()
         ]
         traffic.down += sum(protocol.payload_bytes(m.content) for m in messages)
         replies = self.grid.send_and_receive(messages, timeout=self.timeout)

@@ -289,3 +289,24 @@ def test_a_wrong_word_is_refused_before_pytorch_is_loaded(wrong):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.startswith("error: ") and wrong.partition("=")[0] in done.stderr
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [
+        ("rcc-pfl,fedhc", "the clustering update looks at each client's model: leave .* fedhc out"),
+        ("ifca", "looks at each client's model"),
+        ("flt-graph", "the aggregation graph needs each client's model"),
+        ("spectral+lps-gps", "the aggregation lps-gps needs each client's model"),
+        ("local", "a single client's cluster is its model"),
+    ],
+)
+def test_secure_sums_of_what_needs_single_models_are_refused(strategy, reason):
+    with pytest.raises(ValueError, match=f"^secure-aggregation is true, but .*{reason}"):
+        config(strategy=strategy, secure_aggregation=True)
+    both = "rcc-pfl,pca-km-hc,optimum,random,single"
+    assert config(strategy=both, secure_aggregation=True).secure_aggregation
+
+
+def test_the_sum_is_plain_unless_asked_for():
+    assert config().secure_aggregation is False

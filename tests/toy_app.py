@@ -29,6 +29,7 @@ from flwr.serverapp.strategy import Result
 
 from clients.client import Client
 from clients.handlers import answer_queries, restore_model
+from clients.secure_aggregation import mask_mod
 from fl_core import protocol
 from strategies import (
     Cfl,
@@ -162,7 +163,7 @@ def toy_app(
         centroids = (10 * task_of[client] + 0.01 * spread).astype(np.float32)
         return reply(message, arrays=ArrayRecord({protocol.CENTROIDS: Array(centroids)}))
 
-    app = ClientApp(mods=[toy_signature])
+    app = ClientApp(mods=[toy_signature, mask_mod])
     answer_queries(app, Toy)
 
     @app.train()

@@ -1,0 +1,188 @@
+"""Secure aggregation, the client's side: keys, shares of secrets, masked updates (fl_core.masking).
+
+A round's secrets wait in the node's state from one message to the next. Each masks one update, and
+one answer reveals shares: for a client of which the server has an update, of the mask that it
+added alone; for one of which it has none, of the key to the masks it has in common with others.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import cast
+
+import numpy as np
+from cryptography.fernet import InvalidToken
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.secure_aggregation.crypto.shamir import create_shares
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
+    decrypt,
+    encrypt,
+    generate_shared_key,
+)
+from flwr.common.secure_aggregation.secaggplus_utils import (
+    share_keys_plaintext_concat,
+    share_keys_plaintext_separate,
+)
+from flwr.supercore.primitives.asymmetric import (
+    bytes_to_private_key,
+    bytes_to_public_key,
+    generate_key_pairs,
+    private_key_to_bytes,
+    public_key_to_bytes,
+)
+
+from clients.client import Client
+from fl_core import masking, protocol
+
+STATE = "secure-aggregation"
+
+# What waits there: of the pair of keys for masks the secret, of that for shares the private key;
+# then the places of this client and how many there are, the seed of its own mask, and the keys
+# that it has in common with each other client.
+_MASK_SECRET, _SHARE_KEY = "mask-secret", "share-key"
+_PLACE, _SEED, _MASK_KEYS, _SHARE_KEYS = "place", "seed", "mask-keys", "share-keys"
+
+
+def public_keys(client: Client) -> RecordDict:
+    """Draw the round's two pairs of keys, and return the public ones."""
+    secret = os.urandom(masking.SECRET_BYTES)
+    private, public = generate_key_pairs()
+    client.context.state[STATE] = ConfigRecord(
+        {_MASK_SECRET: secret, _SHARE_KEY: private_key_to_bytes(private)}
+    )
+    for_masks = masking.private_key(secret).public_key()
+    return _answer(
+        {protocol.KEYS: masking.as_rows([public_key_to_bytes(k) for k in (for_masks, public)])}
+    )
+
+
+def shares_of_secrets(client: Client) -> RecordDict:
+    """Return each client's share of this one's two secrets, encrypted, and what they look like.
+
+    Raises
+    ------
+    ValueError
+        If the keys that came are too few, are not all different, or lack this client's own.
+    """
+    state = client.context.state.config_records.pop(STATE)
+    secret = cast(bytes, state[_MASK_SECRET])
+    for_masks = masking.private_key(secret)
+    for_shares = bytes_to_private_key(cast(bytes, state[_SHARE_KEY]))
+    own = [public_key_to_bytes(key.public_key()) for key in (for_masks, for_shares)]
+    keys = [[key.tobytes() for key in pair] for pair in _sent(client.message, protocol.KEYS)]
+    count = len(keys)
+    different = {key for pair in keys for key in pair}
+    if count < masking.FEWEST or own not in keys or len(different) < 2 * count:
+        raise ValueError(
+            f"{count} clients' keys came, of which {masking.FEWEST} or more, each different and "
+            "this client's own among them, are needed to hide an update."
+        )
+    place = keys.index(own)
+    publics = [[bytes_to_public_key(key) for key in pair] for pair in keys]
+    share_keys = [generate_shared_key(for_shares, public) for _, public in publics]
+    seed = os.urandom(masking.SECRET_BYTES)
+    shares = [create_shares(s, masking.threshold(count), count) for s in (seed, secret)]
+    ciphertexts = [
+        encrypt(key, share_keys_plaintext_concat(place, other, *both))
+        for other, (key, both) in enumerate(zip(share_keys, zip(*shares, strict=True), strict=True))
+    ]
+    client.context.state[STATE] = ConfigRecord(
+        {
+            _PLACE: place,
+            _SEED: seed,
+            _MASK_KEYS: [masking.common_key(for_masks, public) for public, _ in publics],
+            _SHARE_KEYS: share_keys,
+        }
+    )
+    digests = [masking.as_rows([masking.digest(share) for share in kind]) for kind in shares]
+    return _answer(
+        {protocol.SHARES: masking.as_rows(ciphertexts), protocol.DIGESTS: np.stack(digests)}
+    )
+
+
+def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer as the app does, but mask what it has trained, if the message says with whom.
+
+    A mod for any ClientApp that has `clients.handlers.answer_queries`. Nothing else that the app
+    answers to this message leaves the client.
+
+    Raises
+    ------
+    ValueError
+        If too few others take part, there are no keys, or the update does not fit a sum.
+    """
+    told = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    if message.metadata.message_type != protocol.TRAIN or protocol.PEERS not in told:
+        return call_next(message, context)
+    peers = [int(place) for place in cast(list[int], told[protocol.PEERS])]
+    state = context.state.config_records.get(STATE, ConfigRecord())
+    if _MASK_KEYS not in state:
+        raise ValueError("this client was told to mask an update, but has no keys left for it.")
+    keys = cast(list[bytes], state.pop(_MASK_KEYS))  # they mask one update, and no other
+    place, count = cast(int, state[_PLACE]), len(keys)
+    if place not in peers or len(set(peers)) < masking.threshold(count):
+        raise ValueError(
+            f"{len(set(peers))} of {count} clients are to be summed, but fewer than "
+            f"{masking.threshold(count)}, or a sum without this client, hides nothing."
+        )
+    answer = call_next(message, context)
+    metrics = protocol.metrics_of(answer.content)
+    weight = metrics[protocol.NUM_EXAMPLES] if told[protocol.WEIGHTED] else 1
+    masked = masking.to_words(
+        protocol.to_arrays(answer.content.array_records[protocol.ARRAYS]),
+        protocol.to_arrays(message.content.array_records[protocol.ARRAYS]),
+        int(cast(float, weight)),
+        protocol.number(metrics, protocol.LOSS),
+        count,
+    )
+    masked += masking.mask(cast(bytes, state[_SEED]), len(masked))
+    for other in set(peers) - {place}:
+        common = masking.mask(keys[other], len(masked))
+        masked = masked + common if place < other else masked - common
+    return Message(_answer({protocol.MASKED: masked}), reply_to=message)
+
+
+def revealed_shares(client: Client) -> RecordDict:
+    """Return this client's shares: of each client one secret, never the other; zeros for none.
+
+    Raises
+    ------
+    ValueError
+        If the server asks for both secrets of a client, for a sum of too few, for one without
+        this client's update, or a second time.
+    """
+    if STATE not in client.context.state:
+        raise ValueError("this client has revealed its shares already, or has none.")
+    state = client.context.state.config_records.pop(STATE)
+    place, keys = cast(int, state[_PLACE]), cast(list[bytes], state[_SHARE_KEYS])
+    there, gone = (
+        set(_sent(client.message, name).tolist()) for name in (protocol.SURVIVORS, protocol.DROPPED)
+    )
+    if there & gone or place not in there or len(there) < masking.threshold(len(keys)):
+        raise ValueError(
+            f"shares for a sum of {len(there)} of {len(keys)} clients are refused: it needs "
+            f"{masking.threshold(len(keys))}, this one among them, and none both in it and not."
+        )
+    rows = [bytes(masking.SHARE_BYTES)] * len(keys)
+    for other, ciphertext in enumerate(_sent(client.message, protocol.SHARES)):
+        if other not in there | gone:
+            continue
+        try:
+            found = share_keys_plaintext_separate(decrypt(keys[other], ciphertext.tobytes()))
+        except InvalidToken:
+            continue  # the server finds that it is missing
+        source, target, of_seed, of_key = found
+        share = of_seed if other in there else of_key
+        if (source, target, len(share)) == (other, place, masking.SHARE_BYTES):
+            rows[other] = share
+    return _answer({protocol.SHARES: masking.as_rows(rows)})
+
+
+def _answer(arrays: dict[str, np.ndarray]) -> RecordDict:
+    record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+    return RecordDict({protocol.ARRAYS: record})
+
+
+def _sent(message: Message, name: str) -> np.ndarray:
+    return message.content.array_records[protocol.ARRAYS][name].numpy()

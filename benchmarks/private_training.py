@@ -19,7 +19,7 @@ import numpy as np
 from fl_app.superlink import simulate
 from fl_core.files import replacing
 
-EPSILONS = (0, 8, 2, 1, 0.5)
+EPSILONS = (0, 1)
 CLIENTS = 25
 OPTIONS: dict[str, Any] = {
     "strategy": "rcc-pfl",

@@ -204,7 +204,7 @@ def rebuild(name: str) -> tuple[dict[str, Any], list[dict[str, Float64]]]:
 
 def draw(pictures: Sequence[Mapping[str, Float64]], path: Path) -> Path:
     """Draw what is rebuilt of each device: a row each, beside its true mean image."""
-    figure = new_figure("What eigenvectors show of a device", 1.15 * len(pictures) + 0.6)
+    figure = new_figure("What eigenvectors show of a device", 0.95 * len(pictures) + 0.6)
     columns = [what for what in pictures[0] if what != "public mean"]
     axes = figure.subplots(len(pictures), len(columns), squeeze=False)
     for row, images in zip(axes, pictures, strict=True):

@@ -9,6 +9,7 @@ for which Opacus' accountant (Rényi differential privacy) counts.
 from __future__ import annotations
 
 import math
+import warnings
 from functools import lru_cache
 
 import torch
@@ -55,15 +56,18 @@ def training_noise(epsilon: float, delta: float, rate: float, steps: int) -> flo
     """
     utils = load_extra("opacus.accountants.utils", _USER)
     try:
-        found = utils.get_noise_multiplier(
-            target_epsilon=epsilon,
-            target_delta=delta,
-            sample_rate=rate,
-            steps=steps,
-            accountant="rdp",
-            epsilon_tolerance=epsilon / 100,
-            alphas=list(_ORDERS),
-        )
+        with warnings.catch_warnings():
+            # That another order might be better: what it finds with these is true nevertheless.
+            warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
+            found = utils.get_noise_multiplier(
+                target_epsilon=epsilon,
+                target_delta=delta,
+                sample_rate=rate,
+                steps=steps,
+                accountant="rdp",
+                epsilon_tolerance=epsilon / 100,
+                alphas=list(_ORDERS),
+            )
     except ValueError as error:
         raise ValueError(
             f"training-epsilon is {epsilon:g}, which no noise reaches over {steps} steps with "

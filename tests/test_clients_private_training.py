@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from clients.privacy import Promise
 from clients.private_training import num_steps, sample_rate, train_privately, training_noise
 from clients.settings import TrainingSettings
+from fl_app.devices.node import DeviceNode
 from fl_core.models import build_model
 from fl_core.settings import MODELS
 from tests.app_runs import run, without_seconds
@@ -189,3 +191,14 @@ def test_a_private_run_learns_says_no_loss_and_can_be_repeated(tmp_path):
         rows = (tmp_path / name / "metrics.csv").read_text(encoding="utf-8").splitlines()
         place = rows[0].split(",").index("train-loss")
         assert all(row.split(",")[place][:2] == loss for row in rows[1:])
+
+
+def test_a_device_without_opacus_says_so_with_its_name_before_the_training(monkeypatch):
+    monkeypatch.setattr("fl_core.extras.find_spec", lambda _: None)
+    node = SimpleNamespace(
+        name="berlin",
+        config=SimpleNamespace(training_epsilon=1.0),
+        _check_model_path=lambda: None,
+    )
+    with pytest.raises(ValueError, match="berlin: training-epsilon needs the package opacus"):
+        DeviceNode.description(node)

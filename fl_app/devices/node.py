@@ -109,7 +109,7 @@ class DeviceNode(Node):
             said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
             if CLASS_NAMES not in self._told:
                 said |= survey_images(self.path).as_config()
-        except (ValueError, OSError, ImportError) as error:  # the server does not know the name yet
+        except (ValueError, OSError, ImportError) as error:  # the server knows no name yet
             raise ValueError(f"{self.name}: {error}") from error
         return said
 

@@ -113,9 +113,9 @@ def test_what_the_page_concludes_is_in_the_numbers():
             assert min(found) == 1
         if dataset == "mnist-5k" and 0 < epsilon <= 0.5:
             assert np.mean(found) < 0.1
-    for relevance in EIGENVECTORS:
-        assert sum(one < 1 for one in ari["cifar10", relevance, 16]) == 1
-        guesses = privacy.numbers(PRIVACY_RUN, "mnist-5k", relevance)[1]
+    for formula in EIGENVECTORS:
+        assert sum(one < 1 for one in ari["cifar10", formula, 16]) == 1
+        guesses = privacy.numbers(PRIVACY_RUN, "mnist-5k", formula)[1]
         assert np.mean(guesses["auc"]) > 0.895
     for dataset, epsilon in product(PRIVACY_RUN["measured"], privacy.EPSILONS):
         few, many = (np.mean(ari[dataset, name, epsilon]) for name in (MISSED_ENERGY, PAPER))

@@ -22,7 +22,7 @@ $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "Python 3.11 to 3.13 is needed: make PYTHON=/path/to/python3.11 run"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[simulation,efficientnet,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[simulation,efficientnet,privacy,docs,dev]'
 	@touch $@
 
 run: $(INSTALLED)

@@ -36,7 +36,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.noise import EIGENVECTORS
+from benchmarks.privacy import EIGENVECTORS
 from benchmarks.scale_tables import most_devices_named, most_devices_within, tables
 from clients.attacks import random_basis
 from clients.client import Client

@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 
-from benchmarks.noise import EIGENVECTORS
+from benchmarks.privacy import EIGENVECTORS
 from fl_core import protocol
 
 LARGEST_REQUEST = 2**31 - 1  # bytes: Flower's GRPC_MAX_MESSAGE_LENGTH

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecordValues, Context, Message
 from numpy.typing import NDArray
 from torch import nn
 
+from clients.privacy import Promise, Randomness, SystemRandomness
 from clients.settings import TrainingSettings
 from clients.training import evaluate
 
@@ -83,12 +84,13 @@ class Client:
             found.append(evaluate(model, *data).loss)
         return found
 
-    def sharing_noise(self) -> tuple[float, np.random.Generator]:
-        """Return σ of the noise on what it shares, and what it is drawn from; no noise by default.
+    def promise(self) -> Promise:
+        """Return what it promises of what it shares; by default, nothing: no noise."""
+        return Promise()
 
-        See `clients.privacy`.
-        """
-        return 0.0, np.random.default_rng(0)
+    def randomness(self) -> Randomness:
+        """Return what its noise is drawn from: by default, what nobody can draw again."""
+        return SystemRandomness()
 
     def _lacks(self, method: str) -> NotImplementedError:
         name = type(self).__name__

@@ -7,6 +7,7 @@ from the message here, once.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -20,11 +21,18 @@ from clients import secure_aggregation
 from clients.autoencoder import encode, fit, load_autoencoder
 from clients.client import Client, OpenClient
 from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
-from clients.privacy import noisy_eigenvalues, noisy_eigenvectors, noisy_relevances
+from clients.privacy import bounded_features, private_gram
+from clients.private_training import train_privately
 from clients.settings import CHOSEN_EIGENVECTORS
 from clients.shift import data_shift, image_sketch
 from clients.signature import linear_signature, signature
-from clients.spectrum import RELEVANCES, leading_spectrum, principal_angle_relevance
+from clients.spectrum import (
+    RELEVANCES,
+    Spectrum,
+    leading_spectrum,
+    principal_angle_relevance,
+    spectrum_of_gram,
+)
 from clients.training import as_pixels, evaluate, train
 from fl_core import protocol
 from fl_core.relevance import PRINCIPAL_ANGLE
@@ -34,6 +42,8 @@ Kind = TypeVar("Kind", bound=np.generic)
 # What waits at a client between messages.
 _STATE = "spectrum"
 _MODELS = "models"
+_PRIVATE = "private"
+_TRAININGS = "trainings"
 
 
 def answer_queries(app: ClientApp, open_client: OpenClient = Client) -> None:
@@ -83,14 +93,11 @@ def _eigenvectors(client: Client) -> RecordDict:
     count = protocol.setting(client.message, protocol.NUM_EIGENVECTORS)
     if _formula(client.message) == protocol.CLASS_ENERGY:
         return _labelled_eigenvectors(client, count)
-    features = client.features()
     at_server = bool(protocol.setting(client.message, protocol.WITH_EIGENVALUES, 0))
-    # For the server they stand for the Gram matrix: there are no more than dimensions.
-    own = leading_spectrum(features, min(count, features.shape[1]) if at_server else count)
-    sigma, rng = client.sharing_noise()
-    shared = {protocol.EIGENVECTORS: Array(noisy_eigenvectors(own.eigenvectors, sigma, rng))}
+    own = _spectrum(client, count, at_server=at_server)
+    shared = {protocol.EIGENVECTORS: Array(own.eigenvectors)}
     if at_server:  # it compares, and will ask nothing more
-        shared[protocol.EIGENVALUES] = Array(noisy_eigenvalues(own.eigenvalues, sigma, rng))
+        shared[protocol.EIGENVALUES] = Array(np.asarray(own.eigenvalues, np.float32))
         return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
     # The Gram matrix waits on the client for the second query, which may reach another process, so
     # that features are computed once.
@@ -103,20 +110,61 @@ def _eigenvectors(client: Client) -> RecordDict:
     return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
 
 
+def _spectrum(client: Client, count: int, *, at_server: bool) -> Spectrum:
+    """Return the client's spectrum; of a Gram matrix with noise, if that is promised."""
+    features = client.features()
+    if not client.promise().pre_round_epsilon:
+        # For the server they stand for the Gram matrix: there are no more than dimensions.
+        return leading_spectrum(features, min(count, features.shape[1]) if at_server else count)
+    gram = _private_gram(client, features)
+    return spectrum_of_gram(gram, min(count, len(gram)) if at_server else count)
+
+
+def _private_gram(client: Client, features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the Gram matrix with noise: the same one, as long as the features are the same.
+
+    So a server that asks again learns nothing more, and all strategies of a run cost ε once.
+    """
+    state, promise = client.context.state, client.promise()
+    fingerprint = hashlib.sha256(features.tobytes()).digest()
+    known = state.array_records.get(_PRIVATE)
+    if known is not None and known["fingerprint"].numpy().tobytes() == fingerprint:
+        return known["gram"].numpy()
+    gram = private_gram(
+        bounded_features(features),
+        promise.pre_round_epsilon,
+        promise.privacy_delta,
+        client.randomness(),
+    )
+    known_by = Array(np.frombuffer(fingerprint, np.uint8))
+    state[_PRIVATE] = ArrayRecord({"gram": Array(gram), "fingerprint": known_by})
+    return gram
+
+
+def _refuse_without_noise(client: Client, what: str) -> None:
+    """Refuse to share what no noise protects, whoever asks, if anything is to be private."""
+    promise = client.promise()
+    for key, epsilon in (
+        ("pre-round-epsilon", promise.pre_round_epsilon),
+        ("training-epsilon", promise.training_epsilon),
+    ):
+        if epsilon:
+            raise ValueError(
+                f"{key} is {epsilon:g}, and this client was asked for {what}, which have no noise: "
+                f"choose another strategy or relevance, or set {key} to 0."
+            )
+
+
 def _labelled_eigenvectors(client: Client, count: int) -> RecordDict:
+    _refuse_without_noise(client, "eigenvectors of each class")
     features, labels = client.features(), client.training_data()[1].cpu().numpy()
     own = labelled_spectrum(features, labels, count)
     energies = np.array([own.image_energy, own.class_energy])
     kept = {"features": features, "labels": labels, "energies": energies}
     client.context.state[_STATE] = ArrayRecord({n: Array(array) for n, array in kept.items()})
-    sigma, rng = client.sharing_noise()
-    shared = own.eigenvectors.copy()
-    for kind in np.unique(own.classes):
-        columns = own.classes == kind
-        shared[:, columns] = noisy_eigenvectors(own.eigenvectors[:, columns], sigma, rng)
     return RecordDict(
         {
-            protocol.ARRAYS: ArrayRecord({protocol.EIGENVECTORS: Array(shared)}),
+            protocol.ARRAYS: ArrayRecord({protocol.EIGENVECTORS: Array(own.eigenvectors)}),
             protocol.METRICS: MetricRecord({protocol.COLUMN_CLASSES: own.classes.tolist()}),
         }
     )
@@ -139,8 +187,7 @@ def _relevances(client: Client) -> RecordDict:
         raise ValueError(
             f'relevance is "{formula}", but this client knows {", ".join(CHOSEN_EIGENVECTORS)}.'
         )
-    shared = noisy_relevances(scores, *client.sharing_noise())
-    return RecordDict({protocol.METRICS: MetricRecord({protocol.RELEVANCES: shared})})
+    return RecordDict({protocol.METRICS: MetricRecord({protocol.RELEVANCES: scores})})
 
 
 def _labelled_relevances(
@@ -180,6 +227,7 @@ def _signature(client: Client) -> RecordDict:
     a sketch of the images goes with the answer, which comes back for `change_flag`. If it carries
     none, the centroids are those of the client's own principal components (PCA + k-means + HC).
     """
+    _refuse_without_noise(client, "centroids")
     message = client.message
     images, _ = client.training_data()
     seed = _seed(client, 0x516)
@@ -209,6 +257,7 @@ def _losses(client: Client) -> RecordDict:
     The models stay in the client's state, and the training message then names one of them:
     `restore_model` puts it where it would have been.
     """
+    _refuse_without_noise(client, "losses")
     packed = client.message.content.array_records[protocol.ARRAYS]
     found = client.losses(protocol.unpack_models(packed))
     client.context.state[_MODELS] = packed
@@ -261,12 +310,29 @@ def _trained(client: Client) -> RecordDict:
     message, model = client.message, client.model()
     restore_model(message, client.context)
     images, labels = client.training_data()
-    generator = torch.Generator().manual_seed(_seed(client, 0x7EA1))
     model.load_state_dict(message.content.array_records[protocol.ARRAYS].to_torch_state_dict())
-    loss = train(model, images, labels, client.training_settings(), generator)
-    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), protocol.LOSS: loss})
-    metrics.update(change_flag(message, images))
+    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels)})
+    settings, promise = client.training_settings(), client.promise()
+    if promise.training_epsilon:
+        _count_training(client)
+        train_privately(model, images, labels, settings, promise, client.randomness())
+    else:
+        generator = torch.Generator().manual_seed(_seed(client, 0x7EA1))
+        metrics[protocol.LOSS] = train(model, images, labels, settings, generator)
+        metrics.update(change_flag(message, images))
     return RecordDict({protocol.ARRAYS: ArrayRecord(model.state_dict()), protocol.METRICS: metrics})
+
+
+def _count_training(client: Client) -> None:
+    """Refuse to train more often than the promise was made for, whatever the server sends."""
+    state, most = client.context.state, client.promise().most_trainings
+    done = int(str(state.config_records.get(_TRAININGS, ConfigRecord()).get("done", 0)))
+    if done >= most:
+        raise ValueError(
+            f"this client has trained {most} times in this run, for which its training-epsilon "
+            "holds, and was asked once more: start a new run with more num-server-rounds."
+        )
+    state[_TRAININGS] = ConfigRecord({"done": done + 1})
 
 
 def _evaluated(client: Client) -> RecordDict:

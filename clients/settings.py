@@ -107,13 +107,26 @@ class EncoderSettings:
 
 @dataclass(frozen=True)
 class PrivacySettings:
-    """Noise on what clients share before training."""
+    """What one image can at most change of what its client shares."""
 
-    sharing_noise: float = option(
+    pre_round_epsilon: float = option(
         0.0,
-        number(float, 0, 1000),
-        "`spectral`: Gaussian noise on the eigenvectors and scores that leave a client, relative "
-        "to their length 1; docs/privacy.md has ARI against it",
+        number(float, 0, 100),
+        "`spectral`: differential privacy of the pre-round by noise on the Gram matrix: smaller is "
+        "more private; 0: none; docs/privacy.md has ARI against it",
+    )
+    training_epsilon: float = option(
+        0.0,
+        number(float, 0, 100),
+        "differential privacy of all rounds of training together, by DP-SGD (Opacus); 0: none",
+    )
+    privacy_delta: float = option(
+        1e-5,
+        number(float, 0, 1, low_open=True, high_open=True),
+        "δ of each of the two: well below one by the number of a client's images",
+    )
+    training_clip: float = option(
+        1.0, POSITIVE, "with `training-epsilon`: the length to which each image's gradient is cut"
     )
 
 

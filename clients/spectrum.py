@@ -84,18 +84,48 @@ def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
         If k is not within 1 to d, there is no image, a feature is not finite, or all are zero.
     """
     dimension = features.shape[1]
-    if not 1 <= num_eigenvectors <= dimension:
-        raise ValueError(
-            f"num-eigenvectors is {num_eigenvectors}, but the features have {dimension} "
-            f"dimensions: choose 1 to {dimension}."
-        )
+    _check_count(num_eigenvectors, dimension)
     gram = gram_matrix(features)
     if 2 * len(features) <= dimension:
         values, vectors = _eigenpairs_of_few(features.astype(np.float64), num_eigenvectors)
     else:
         values, vectors = _leading_eigenpairs(gram.astype(np.float64), num_eigenvectors)
+    return _spectrum(gram, values, vectors)
+
+
+def spectrum_of_gram(gram: Float32, num_eigenvectors: int) -> Spectrum:
+    """Return a Gram matrix with its `num_eigenvectors` leading eigenpairs above zero.
+
+    For a matrix with noise (`clients.privacy.private_gram`), which has negative eigenvalues, too.
+
+    Parameters
+    ----------
+    gram : NDArray[np.float32], shape (d, d)
+        Symmetric.
+    num_eigenvectors : int
+        k, at most d.
+
+    Raises
+    ------
+    ValueError
+        If k is not within 1 to d, or no eigenvalue is above zero.
+    """
+    _check_count(num_eigenvectors, len(gram))
+    return _spectrum(gram, *_leading_eigenpairs(gram.astype(np.float64), num_eigenvectors))
+
+
+def _check_count(num_eigenvectors: int, dimension: int) -> None:
+    if not 1 <= num_eigenvectors <= dimension:
+        raise ValueError(
+            f"num-eigenvectors is {num_eigenvectors}, but the features have {dimension} "
+            f"dimensions: choose 1 to {dimension}."
+        )
+
+
+def _spectrum(gram: Float32, values: Float64, vectors: Float64) -> Spectrum:
+    """Return what is above zero, each eigenvector with the sign that `leading_spectrum` fixes."""
     # What float32 features cannot tell from zero.
-    kept = values > values[0] * dimension * np.finfo(np.float32).eps
+    kept = values > max(values[0], 0) * len(gram) * np.finfo(np.float32).eps
     if not kept.any():
         raise ValueError("the client's features are all zero: check its images.")
     values, vectors = values[kept], vectors[:, kept]

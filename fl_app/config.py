@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from clients.privacy import PROJECTED, Promise
 from clients.settings import (
     AUTO,
     CHOSEN_EIGENVECTORS,
@@ -208,9 +209,32 @@ class Config(
         """Return how a client trains."""
         return self._part(TrainingSettings)
 
+    def promise(self) -> Promise:
+        """Return what clients promise of what they share."""
+        trainings = self.num_server_rounds * len(self.strategy) * self.repeats
+        return self._part(Promise, rounds=self.num_server_rounds, most_trainings=trainings)
+
+    def spent(self) -> dict[str, float]:
+        """Return the ε and δ for one image of one client, of one strategy on one seed.
+
+        The whole run's are sums over what differs (basic composition): the pre-round's count once
+        on the same images, the training's for each strategy and seed.
+        """
+        parts = {
+            f"{name}-epsilon": epsilon
+            for name, epsilon in (
+                ("pre-round", self.pre_round_epsilon),
+                ("training", self.training_epsilon),
+            )
+            if epsilon
+        }
+        if not parts:
+            return {}
+        return {**parts, "epsilon": sum(parts.values()), "delta": self.privacy_delta * len(parts)}
+
     def _part(self, kind: type[Settings], **others: Any) -> Settings:
-        own = {f.name: getattr(self, f.name) for f in fields(kind)}  # type: ignore[arg-type]
-        return kind(**{**own, **others})
+        names = {f.name for f in fields(kind)} - others.keys()  # type: ignore[arg-type]
+        return kind(**{name: getattr(self, name) for name in names}, **others)
 
     def by_key(self) -> dict[str, Any]:
         """Return every option's value under its run-config key."""
@@ -271,8 +295,7 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         values["strategy"] = tuple(dict.fromkeys([*values["strategy"], pair]))
     if not values["strategy"]:
         raise refusal("strategy", "", _STRATEGY_WORDS)
-    if values["sharing_noise"]:
-        _check_for_noise(values["strategy"])
+    _check_for_privacy(values)
     if values["secure_aggregation"]:
         _check_for_secure_sums(values["strategy"])
     if values["dataset"] == OWN_IMAGES:
@@ -297,13 +320,25 @@ def _check_rounds(values: Mapping[str, Any], warm_up: int) -> None:
         raise refusal("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
 
 
-def _check_for_noise(strategies: Sequence[str]) -> None:
-    for strategy in strategies:
-        if system_of(strategy).clustering.shares not in ("eigenvectors", "nothing"):
+def _check_for_privacy(values: Mapping[str, Any]) -> None:
+    """Refuse what would share something without noise beside what has it."""
+    asked = [key for key in ("pre-round-epsilon", "training-epsilon") if values[_field_of(key)]]
+    if not asked:
+        return
+    protected = {"eigenvectors", "nothing"}
+    if values["training_epsilon"]:
+        protected.add("updates")
+    for strategy in values["strategy"]:
+        if system_of(strategy).clustering.shares not in protected:
             raise ValueError(
-                f"sharing-noise protects what spectral clustering shares, and {strategy} shares "
-                "other things: leave that strategy out, or set sharing-noise to 0."
+                f"{asked[0]} is {values[_field_of(asked[0])]:g}, and {strategy} shares things that "
+                f"have no noise: leave that strategy out, or set {' and '.join(asked)} to 0."
             )
+    if values["relevance"] == CLASS_ENERGY:
+        raise refusal("relevance", CLASS_ENERGY, f"another with {asked[0]}: labels have no noise")
+    if values["pre_round_epsilon"] and values["num_eigenvectors"] > PROJECTED:
+        allowed = f"at most {PROJECTED} with pre-round-epsilon, which projects features to so many"
+        raise refusal("num-eigenvectors", values["num_eigenvectors"], f"{allowed} dimensions")
 
 
 def _check_for_secure_sums(strategies: Sequence[str]) -> None:

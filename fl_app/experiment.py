@@ -12,7 +12,7 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from clients.features import feature_dimension, feature_map
+from clients.features import feature_map
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import OWN_IMAGES, Config, output_folder
 from fl_app.devices.run import Devices
@@ -20,7 +20,13 @@ from fl_app.report.progress import Progress
 from fl_app.report.results import Results
 from fl_app.report.run import RunResult
 from fl_app.simulation import Simulation
-from fl_app.systems import Setting, build_strategy, initial_model, wanted_clusters
+from fl_app.systems import (
+    Setting,
+    build_strategy,
+    compared_dimension,
+    initial_model,
+    wanted_clusters,
+)
 from fl_core import protocol
 from fl_core.extras import need_extra
 from fl_core.models import ImageShape
@@ -144,6 +150,8 @@ def check(setting: Setting, num_clients: int) -> None:
         need_extra("umap", "the clustering signature (flt)", "use pca-km-hc")
     if any(clustering.shares == "eigenvectors" for clustering in clusterings):
         _check_features(config, setting.images.image_shape)
+    if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
+        need_extra("opacus", "training-epsilon", "set it to 0")
     for name in config.strategy:
         build_strategy(name, setting, {})
     wanted = wanted_clusters(setting) or 1
@@ -157,7 +165,7 @@ def check(setting: Setting, num_clients: int) -> None:
 def _check_features(config: Config, image_shape: ImageShape) -> None:
     weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
     feature_map(config.features, weights=weights)
-    dimension = feature_dimension(config.features, image_shape)
+    dimension = compared_dimension(config, image_shape)
     if config.num_eigenvectors > dimension:
         raise ValueError(
             f"num-eigenvectors is {config.num_eigenvectors}, but {config.features} features of "

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import threadpoolctl
@@ -21,7 +20,7 @@ from clients.accelerator import torch_device
 from clients.attacks import flip_labels
 from clients.client import Client, Images
 from clients.features import FeatureMap, feature_map
-from clients.privacy import noise_generator
+from clients.privacy import Promise, Randomness
 from clients.settings import CPU, TrainingSettings
 from fl_app.config import Config, parse_config
 from fl_core import protocol
@@ -65,16 +64,12 @@ class Node(Client, ABC):
         The run's.
     device : torch.device
         Where its model and its images are.
-    noise_is_secret : bool
-        Whether what it shares is protected by noise that nobody else can draw again.
 
     Raises
     ------
     ValueError
         If the configuration is wrong, or asks for a GPU that is not there.
     """
-
-    noise_is_secret: ClassVar[bool]
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
@@ -101,12 +96,9 @@ class Node(Client, ABC):
         """Return the configured ones."""
         return self.config.training_settings()
 
-    def sharing_noise(self) -> tuple[float, np.random.Generator]:
-        """Return σ and what this client's noise is drawn from, other numbers for each query."""
-        query = zlib.crc32(self.message.metadata.message_type.encode())
-        entropy = [*protocol.entropy(self.message), self.index, query, _NOISE_STREAM]
-        generator = noise_generator(*entropy, real_device=self.noise_is_secret)
-        return self.config.sharing_noise, generator
+    def promise(self) -> Promise:
+        """Return the configured one, for the rounds of a strategy, and of all together."""
+        return self.config.promise()
 
     def keep_model(self) -> bool:
         """Keep the final model that the message carries, and say so; a simulation has no need."""
@@ -128,8 +120,6 @@ class SimulatedNode(Node):
         If the configuration is wrong, the node is a device, its index is not one of the clients',
         or the data cannot be had.
     """
-
-    noise_is_secret = False
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
@@ -155,6 +145,12 @@ class SimulatedNode(Node):
     def kind(self) -> Dataset:
         """Return the simulation's data set."""
         return self.federation.dataset
+
+    def randomness(self) -> Randomness:
+        """Return a generator that draws the same again in the same run, other numbers each time."""
+        query = zlib.crc32(self.message.metadata.message_type.encode())
+        entropy = [*protocol.entropy(self.message), self.index, query, _NOISE_STREAM]
+        return np.random.default_rng(entropy)
 
     def training_data(self) -> Images:
         """Return what it holds in this round; one that flips its labels sees them flipped."""

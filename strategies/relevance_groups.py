@@ -34,7 +34,7 @@ _LEAST_AGREEMENT = 0.5
 # all the same.
 _MOST_DISAGREEMENT = 0.1
 _LEAST_SPREAD = 0.01
-_USUAL_DISAGREEMENT = 1.7  # times the median client's: with sharing-noise all scores are far off
+_USUAL_DISAGREEMENT = 1.7  # times the median client's: with noise all scores are far off
 _FEWEST_JUDGED = 8  # clients; a correlation over fewer says little
 # A gap between merges that overrules the number that was asked for; with 2 a liar could do so.
 _FAR_WIDER = 4.0

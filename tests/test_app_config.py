@@ -272,11 +272,52 @@ def test_an_override_without_a_value():
         parse_override("repeats", DEFAULTS)
 
 
-@pytest.mark.parametrize("strategy", ["flt", "ifca", "fedhc", "rcc-pfl,pca-km-hc"])
-def test_noise_that_would_protect_nothing_is_refused(strategy):
-    with pytest.raises(ValueError, match="sharing-noise protects what spectral clustering shares"):
-        config(strategy=strategy, sharing_noise=0.1)
-    assert config(strategy="rcc-pfl,mt-hfl,single,local", sharing_noise=0.1).sharing_noise == 0.1
+@pytest.mark.parametrize("key", ["pre_round_epsilon", "training_epsilon"])
+@pytest.mark.parametrize("strategy", ["flt", "ifca", "rcc-pfl,pca-km-hc"])
+def test_strategies_that_share_things_without_noise_are_refused(key, strategy):
+    named = f"{key.replace('_', '-')} is 2, and {strategy.split(',')[-1]} shares things that have"
+    with pytest.raises(ValueError, match=named):
+        config(strategy=strategy, **{key: 2})
+    assert config(strategy="rcc-pfl,mt-hfl,single,local", **{key: 2}).spent()["epsilon"] == 2
+
+
+def test_updates_are_private_if_training_is():
+    assert config(strategy="fedhc", training_epsilon=2).spent()["training-epsilon"] == 2
+    with pytest.raises(ValueError, match="pre-round-epsilon is 2, and fedhc shares things"):
+        config(strategy="fedhc", pre_round_epsilon=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pre_round_epsilon": -1}, "pre-round-epsilon is -1, but it must be a number of at least"),
+        ({"training_epsilon": 101}, "training-epsilon is 101, but it must be a number of at least"),
+        ({"privacy_delta": 0}, "privacy-delta is 0, but it must be a number above 0 and below 1"),
+        ({"training_clip": 0}, "training-clip is 0, but it must be a number above 0"),
+        (
+            {"pre_round_epsilon": 1, "num_eigenvectors": 33},
+            "num-eigenvectors is 33, but it must be at most 32 with pre-round-epsilon",
+        ),
+        (
+            {"pre_round_epsilon": 1, "relevance": "class-energy"},
+            'relevance is "class-energy", but it must be another with pre-round-epsilon',
+        ),
+    ],
+)
+def test_a_promise_that_cannot_be_kept_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        config(**options)
+
+
+def test_what_both_parts_spend_is_added_up():
+    both = config(pre_round_epsilon=0.5, training_epsilon=2, privacy_delta=1e-6)
+    assert both.spent() == {
+        "pre-round-epsilon": 0.5,
+        "training-epsilon": 2,
+        "epsilon": 2.5,
+        "delta": 2e-6,
+    }
+    assert config().spent() == {}
 
 
 @pytest.mark.parametrize("wrong", ["num-tasks=0", "datset=mnist", "relevance=paper-like"])

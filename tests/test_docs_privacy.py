@@ -12,45 +12,44 @@ from flwr.common import GRPC_MAX_MESSAGE_LENGTH
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 from matplotlib import image
 
-from benchmarks import many_devices, noise, scale, scale_tables
-from benchmarks.noise import EIGENVECTORS
-from clients.features import feature_dimension, feature_map
+from benchmarks import many_devices, privacy, private_training, rebuilt, scale, scale_tables
+from benchmarks.privacy import EIGENVECTORS
+from clients.features import feature_dimension
+from clients.privacy import PROJECTED, noise_multiplier
 from clients.spectrum import leading_spectrum, relevance
 from fl_core import protocol
-from fl_core.datasets import load_dataset
+from fl_core.relevance import MISSED_ENERGY, PAPER
 
 ROOT = Path(__file__).parents[1]
 PRIVACY, SCALE = (
     (ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("privacy", "scale")
 )
-NOISE_RUN, SCALE_RUN = (
+PRIVACY_RUN, REBUILT_RUN, TRAINING_RUN, SCALE_RUN = (
     json.loads((ROOT / f"docs/runs/measured/{name}.json").read_text(encoding="utf-8"))
-    for name in ("noise", "scale")
+    for name in ("privacy", "rebuilt", "private-training", "scale")
 )
+TABLES = {
+    **privacy.tables(PRIVACY_RUN),
+    **rebuilt.tables(REBUILT_RUN),
+    "training": private_training.table(TRAINING_RUN["rows"]),
+}
 EXAMPLE = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", noise.tables(NOISE_RUN))
+@pytest.mark.parametrize("name", TABLES)
 def test_the_privacy_page_shows_the_committed_measurement(name):
-    assert noise.tables(NOISE_RUN)[name] in PRIVACY
+    assert TABLES[name] in PRIVACY
 
 
-def test_the_page_shows_every_second_sigma_and_the_committed_measurement_has_all():
-    assert NOISE_RUN["sigmas"] == list(noise.SIGMAS)
-    for column in product(NOISE_RUN["measured"], EIGENVECTORS):
-        assert list(noise.numbers(NOISE_RUN, *column)) == list(noise.SIGMAS)
-    shown = [line.split(" | ")[0] for line in noise.tables(NOISE_RUN)["ari"].splitlines()[2:]]
-    assert shown == [
-        "| 0",
-        "| 0.025",
-        "| 0.1",
-        "| 0.2",
-        "| 0.4",
-        "| 0.8",
-        "| 1.6",
-        "| 3.2",
-        "| 12.8",
-    ]
+def test_the_committed_measurement_is_that_of_the_benchmark():
+    assert PRIVACY_RUN["epsilons"] == list(privacy.EPSILONS)
+    assert list(PRIVACY_RUN["measured"]) == privacy.DATASETS.split(",")
+    for column in product(PRIVACY_RUN["measured"], EIGENVECTORS):
+        for scores in privacy.numbers(PRIVACY_RUN, *column).values():
+            assert {len(found) for found in scores.values()} == {privacy.SEEDS * 2}
+    assert {len(one["ari"]) for one in PRIVACY_RUN["sizes"]} == {privacy.SIZE_SEEDS}
+    assert [row["epsilon"] for row in TRAINING_RUN["rows"]] == sorted(private_training.EPSILONS)
+    assert TRAINING_RUN["options"] == private_training.OPTIONS
 
 
 def test_the_page_on_scale_shows_the_measured_devices():
@@ -102,80 +101,113 @@ def test_the_bytes_on_the_page_are_those_of_the_committed_run():
 
 
 def test_what_the_page_concludes_is_in_the_numbers():
-    for rows in NOISE_RUN["measured"].values():
-        for one in rows:
-            assert len(one["both"]) == NOISE_RUN["seeds"]
-            if one["sigma"] <= 0.05:
-                assert min(one["both"]) == 1
-            if one["sigma"] >= 0.8:
-                assert np.mean(one["both"]) < 0.25
-    for column in product(NOISE_RUN["measured"], EIGENVECTORS):
-        of_sigma = noise.numbers(NOISE_RUN, *column)
-        assert np.mean(of_sigma[0]["auc"]) > 0.975
-        assert np.mean(of_sigma[0.14]["auc"]) > np.mean(of_sigma[0]["auc"]) - 0.005
-    for one in NOISE_RUN["measured"]["mnist"]:
-        if one["sigma"] <= 1.1:
-            assert min(one["eigenvectors"]) == 1
+    ari = {
+        (dataset, relevance, epsilon): scores["ari"]
+        for dataset, relevance in product(PRIVACY_RUN["measured"], EIGENVECTORS)
+        for epsilon, scores in privacy.numbers(PRIVACY_RUN, dataset, relevance).items()
+    }
+    for (dataset, _, epsilon), found in ari.items():
+        if epsilon == 0 or (dataset != "cifar10" and epsilon >= 8):
+            assert min(found) == 1
+        if epsilon >= {"mnist": 0.5, "fashion-mnist": 4}.get(dataset, math.inf):
+            assert min(found) == 1
+        if dataset == "mnist-5k" and 0 < epsilon <= 0.5:
+            assert np.mean(found) < 0.1
+    for formula in EIGENVECTORS:
+        assert sum(one < 1 for one in ari["cifar10", formula, 16]) == 1
+        guesses = privacy.numbers(PRIVACY_RUN, "mnist-5k", formula)[1]
+        assert np.mean(guesses["auc"]) > 0.895
+    for dataset, epsilon in product(PRIVACY_RUN["measured"], privacy.EPSILONS):
+        few, many = (np.mean(ari[dataset, name, epsilon]) for name in (MISSED_ENERGY, PAPER))
+        assert few >= many - 0.01
+    enough = {
+        (one["images"], one["epsilon"])
+        for one in PRIVACY_RUN["sizes"]
+        if one["features"] == "projected" and min(one["ari"]) == 1
+    }
+    for epsilon, images in ((8, 50), (2, 100), (1, 200), (0.5, 400)):
+        assert min(size for size, of in enough if of == epsilon) == images
+    without, private = (
+        np.mean([run["accuracy"] for run in row["runs"]]) for row in TRAINING_RUN["rows"]
+    )
+    assert without - private == pytest.approx(0.01, abs=0.003)
+
+
+def test_no_attack_is_better_than_the_bound():
+    for one in REBUILT_RUN["membership"]:
+        for epsilon in rebuilt.EPSILONS:
+            assert one["auc"][f"{epsilon:g}"] <= rebuilt.highest_auc(epsilon) + 0.005
+    without, most = (
+        [one["auc"][name] for one in REBUILT_RUN["membership"]] for name in ("0", "0.5")
+    )
+    assert max(without) > 0.99
+    assert max(most) < 0.55
+    # Two normals that are 1/σ apart, by drawing.
+    rng = np.random.default_rng(0)
+    mu = 1 / noise_multiplier(2, rebuilt.DELTA)
+    apart = np.mean(rng.normal(mu, size=10**6) > rng.normal(size=10**6))
+    assert rebuilt.highest_auc(2) == pytest.approx(apart, abs=0.003)
+
+
+def test_the_attacks_by_hand():
+    rows = np.array([[3.0, 4.0], [1.0, 0.0]])
+    assert rebuilt.captured(rows, np.eye(2)[:, :1]) == pytest.approx([9 / 25, 1])
+    assert rebuilt.likelihood(rows, np.diag([2.0, 1.0]), np.eye(2)) == pytest.approx([9, 1])
+    assert rebuilt.auc_of_membership(np.array([3, 1]), np.array([2, 0])) == 0.75
+    grams = [np.diag([1.0, 0.0]), np.diag([0.0, 1.0])]
+    assert rebuilt.class_shares(np.diag([3.0, 1.0]), grams) == pytest.approx([0.75, 0.25])
 
 
 def test_the_committed_measurement_can_be_repeated(monkeypatch):
-    monkeypatch.setattr(noise, "SIGMAS", noise.SIGMAS[:2])
-    found = noise.measure("mnist-5k", "label", 0)
+    monkeypatch.setattr(privacy, "EPSILONS", (0, 2))
     committed = {
-        (one["relevance"], one["sigma"]): one
-        for one in NOISE_RUN["measured"]["mnist-5k"]
+        (one["relevance"], one["epsilon"]): one
+        for one in PRIVACY_RUN["measured"]["mnist-5k"]
         if one["partition"] == "label"
     }
+    found = privacy.measure("mnist-5k", "label", 0)
     assert len(found) == 2 * len(EIGENVECTORS)
     for one in found:
-        expected = committed[one["relevance"], one["sigma"]]
-        for name in ("both", "eigenvectors", "scores"):
-            assert one[name] == expected[name][0]
+        expected = committed[one["relevance"], one["epsilon"]]
+        assert one["ari"] == pytest.approx(expected["ari"][0], abs=1e-4)
         assert one["auc"] == pytest.approx(expected["auc"][0], abs=0.01)
 
 
 def test_raw_pixels_eigenvectors_are_images():
-    found = noise.raw_pixels_resemblance()
-    assert found == pytest.approx(NOISE_RUN["raw-pixels-cosine"], abs=1e-3)
-    assert f"cosine of {NOISE_RUN['raw-pixels-cosine']:.3f}" in PRIVACY
+    found = privacy.raw_pixels_resemblance()
+    assert found == pytest.approx(PRIVACY_RUN["raw-pixels-cosine"], abs=1e-3)
+    assert f"cosine of {PRIVACY_RUN['raw-pixels-cosine']:.3f}" in PRIVACY
 
 
-def test_the_picture_can_be_drawn_again(tmp_path):
-    drawn = image.imread(noise.draw(NOISE_RUN, tmp_path / "noise.png"))
-    assert drawn.shape == image.imread(ROOT / "docs/pictures/noise.png").shape
+def test_the_picture_of_rebuilt_images_is_small_and_can_be_drawn(tmp_path):
+    committed = ROOT / "docs/pictures/rebuilt.png"
+    assert committed.stat().st_size < 300_000
+    images = {name: np.linspace(0, 1, 784) for name in ("mean image", "eigenvector 2")}
+    drawn = image.imread(rebuilt.draw([images] * 6, tmp_path / "rebuilt.png"))
+    assert drawn.shape == image.imread(committed).shape
 
 
-def test_the_worst_case_epsilon_by_hand():
-    # k = d = 1, no scores, σ² = 2: ρ = 4/4 = 1, ε = 1 + 2·√(ln 10⁵) = 1 + 2·3.3931.
-    assert noise.worst_case_epsilon(2**0.5, 1, 1, 0) == pytest.approx(7.7862, abs=1e-4)
-    # Nine scores more: ρ = (4 + 9)/4.
-    expected = 3.25 + 2 * math.sqrt(3.25 * math.log(1e5))
-    assert noise.worst_case_epsilon(2**0.5, 1, 1, 9) == pytest.approx(expected)
-
-
-def test_noise_on_the_gram_matrix_would_be_as_large_as_the_page_says():
-    features = feature_map("hog")(load_dataset("mnist-5k").train_images[:2400]).numpy()
-    assert np.linalg.norm(features, axis=1).max() <= 3.00001
-    values = leading_spectrum(features, 3).eigenvalues
-    assert [f"{value:.2g}" for value in values] == ["4.8", "0.72", "0.42"]
-    for epsilon, images, spectral in ((1, 2400, "0.94"), (1, 24_000, "0.09"), (10, 2400, "0.11")):
-        root = math.sqrt(math.log(1e5) + epsilon) - math.sqrt(math.log(1e5))
-        entry = math.sqrt(2) * 9 / images / math.sqrt(2 * root**2)
-        assert f"{2 * entry * math.sqrt(324):.2f}" == spectral
-        assert spectral in PRIVACY
+def test_the_numbers_in_the_text_about_the_mechanism():
+    assert f"{noise_multiplier(1, 1e-5):.2f} for ε = 1" in PRIVACY
+    assert f"{noise_multiplier(8, 1e-5):.2f} for ε = 8" in PRIVACY
+    assert PROJECTED == 32
+    # The largest eigenvalue of noise with deviation 1 on the diagonal, 1/√2 off it.
+    drawn = np.random.default_rng(0).standard_normal((324, 324))
+    largest = np.linalg.eigvalsh((drawn + drawn.T) / 2)[-1]
+    assert largest == pytest.approx(math.sqrt(2 * 324), rel=0.05)
 
 
 def test_the_server_guesses_by_comparing_clients():
     axes = np.eye(2, dtype=np.float32)
     grams = np.array([np.diag([2.0, 0.0]), np.diag([0.0, 5.0])])
     # Client 0 captures all of class 0 and nothing of class 1: mean 1/2, deviation 1/2.
-    found = noise.guess_classes([axes[:, :1], axes[:, 1:]], grams)
+    found = privacy.guess_classes([axes[:, :1], axes[:, 1:]], grams)
     assert found.tolist() == [[1, -1], [-1, 1]]
     clients = [
-        noise.Client(None, task, np.array(counts)) for task, counts in ((0, [5, 1]), (1, [3, 2]))
+        privacy.Client(None, task, np.array(counts)) for task, counts in ((0, [5, 1]), (1, [3, 2]))
     ]
-    assert noise.guessed(clients, found, [(0,), (1,)]) == (1, 0.5)
-    assert noise.guessed(clients, -found, [(0,), (1,)]) == (0, 0.5)
+    assert privacy.guessed(clients, found, [(0,), (1,)]) == (1, 0.5)
+    assert privacy.guessed(clients, -found, [(0,), (1,)]) == (0, 0.5)
 
 
 def test_a_server_that_chooses_what_it_sends_learns_the_gram_matrix():

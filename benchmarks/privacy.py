@@ -1,0 +1,339 @@
+"""What differential privacy of the pre-round costs, and what it hides: docs/privacy.md.
+
+Adjusted Rand index against ε, and how well a server that has public images of the same kind tells
+from the eigenvectors which classes a client holds; then the same index against the number of images
+of each client, with and without the projection. The clients' functions are called directly: no
+model is trained. `python -m benchmarks.privacy`, FL_DATA_DIR set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score, roc_auc_score
+from threadpoolctl import threadpool_limits
+
+from clients.features import feature_map
+from clients.privacy import PROJECTED, bounded_features, private_gram
+from clients.settings import USUAL_EIGENVECTORS
+from clients.spectrum import (
+    RELEVANCES,
+    Spectrum,
+    gram_matrix,
+    leading_spectrum,
+    spectrum_of_gram,
+)
+from fl_core.datasets import Dataset
+from fl_core.federation import Federation, simulate_federation
+from fl_core.files import replacing
+from fl_core.partition import Kind, default_tasks
+from fl_core.relevance import MISSED_ENERGY
+from fl_core.settings import FederationSettings
+from strategies.grouping import agglomerate, average_relevance
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+DATASETS = "mnist-5k,mnist,fashion-mnist,cifar10"
+CLIENTS, TASKS, SEEDS = 25, 3, 5
+KINDS: tuple[Kind, ...] = ("label", "quantity")
+EPSILONS = (0, 16, 8, 4, 2, 1, 0.5, 0.25)  # 0: no noise and no projection
+DELTA = 1e-5
+SIZES = (50, 100, 200, 400, 800, 1600)
+SIZE_EPSILONS = (8, 2, 1, 0.5)
+SIZE_SEEDS = 3
+# Of the formulas that compare a Gram matrix with eigenvectors, at the clients.
+EIGENVECTORS = {name: USUAL_EIGENVECTORS[name] for name in RELEVANCES}
+MEASURES = ("ari", "auc", "most-common")
+
+
+class Client(NamedTuple):
+    """What one client knows, and what is true of it."""
+
+    spectrum: Spectrum
+    task: int
+    counts: NDArray[np.int64]
+
+
+def federation(dataset: str, partition: Kind, seed: int) -> Federation:
+    """Return 25 clients of three tasks, clean labels: labels never enter."""
+    return simulate_federation(
+        FederationSettings(
+            dataset=dataset,
+            data_dir="",
+            num_clients=CLIENTS,
+            num_tasks=TASKS,
+            tasks="",
+            partition=partition,
+            dirichlet_alpha=2.0,
+            minority=0.05,
+            min_samples=20,
+            noise="none",
+            noise_rate=0.0,
+            seed=seed,
+        )
+    )
+
+
+@lru_cache(maxsize=1)
+def hog_features(dataset: Dataset) -> tuple[Float32, Float32]:
+    """Return the HoG features of all training and all test images."""
+    features = feature_map("hog")
+    return features(dataset.train_images).numpy(), features(dataset.test_images).numpy()
+
+
+def clients_of(
+    simulated: Federation, num_eigenvectors: int, epsilon: float, rng: np.random.Generator
+) -> list[Client]:
+    """Return every client with its spectrum, from a Gram matrix with noise unless ε is 0."""
+    rows, _ = hog_features(simulated.dataset)
+    partition = simulated.partition
+    found = []
+    for own, task, counts in zip(
+        partition.train, partition.client_tasks, simulated.label_counts(noisy=False), strict=True
+    ):
+        if epsilon:
+            gram = private_gram(bounded_features(rows[own]), epsilon, DELTA, rng)
+            spectrum = spectrum_of_gram(gram, num_eigenvectors)
+        else:
+            spectrum = leading_spectrum(rows[own], num_eigenvectors)
+        found.append(Client(spectrum, int(task), counts))
+    return found
+
+
+def public_grams(dataset: Dataset, *, projected: bool) -> Float64:
+    """Return the Gram matrix of each class of the test images, which no client trains on."""
+    _, rows = hog_features(dataset)
+    if projected:
+        rows = bounded_features(rows).astype(np.float32)
+    labels = dataset.test_labels.numpy()
+    return np.array([gram_matrix(rows[labels == c]) for c in range(dataset.num_classes)], float)
+
+
+def adjusted_rand(clients: Sequence[Client], relevance: str) -> float:
+    """Return the adjusted Rand index of the clusters, their number given."""
+    return agreement([own.spectrum for own in clients], [own.task for own in clients], relevance)
+
+
+def agreement(spectra: Sequence[Spectrum], tasks: Sequence[int], relevance: str) -> float:
+    """Return the adjusted Rand index of the clusters of clients with these spectra."""
+    shared = [one.eigenvectors for one in spectra]
+    scores = [RELEVANCES[relevance](one.gram, one.eigenvalues, shared) for one in spectra]
+    found = agglomerate(average_relevance(np.array(scores)), TASKS).labels
+    return float(adjusted_rand_score(tasks, found))
+
+
+def guess_classes(shared: Sequence[Float32], grams: Float64) -> Float64:
+    """Return how strongly each client's eigenvectors speak for each class, shape (K, C).
+
+    The share of a class's public energy that a client's eigenvectors capture, compared with the
+    other clients: standard deviations above their mean, class by class.
+
+    Parameters
+    ----------
+    shared : sequence of NDArray[np.float32], shapes (d, k_i)
+        What the server was sent.
+    grams : NDArray[np.float64], shape (C, d, d)
+        Of the server's public images, class by class.
+    """
+    captured = np.array(
+        [
+            np.einsum("dk,cde,ek->c", own, grams, own, optimize=True)
+            for own in (vectors.astype(np.float64) for vectors in shared)
+        ]
+    ) / np.trace(grams, axis1=1, axis2=2)
+    evidence: Float64 = (captured - captured.mean(axis=0)) / captured.std(axis=0)
+    return evidence
+
+
+def guessed(
+    clients: Sequence[Client], evidence: Float64, tasks: Sequence[Sequence[int]]
+) -> tuple[float, float]:
+    """Return how good the guesses are: mean AUC over clients, and share of top guesses right.
+
+    AUC: the chance that a class of the client's own task is ranked above one of another task's.
+    Top guess: the class with the strongest evidence is the one of which the client has most images.
+    """
+    classes = evidence.shape[1]
+    aucs = [
+        roc_auc_score(np.isin(range(classes), tasks[own.task]), row)
+        for own, row in zip(clients, evidence, strict=True)
+    ]
+    right = [
+        row.argmax() == own.counts.argmax() for own, row in zip(clients, evidence, strict=True)
+    ]
+    return float(np.mean(aucs)), float(np.mean(right))
+
+
+def measure(dataset: str, partition: Kind, seed: int) -> list[dict[str, Any]]:
+    """Return what was measured on one federation: one row for each relevance and ε."""
+    simulated = federation(dataset, partition, seed)
+    grams = {
+        projected: public_grams(simulated.dataset, projected=projected)
+        for projected in (False, True)
+    }
+    tasks = default_tasks(dataset, TASKS, simulated.dataset.num_classes)
+    rows: list[dict[str, Any]] = []
+    for (relevance, count), epsilon in product(EIGENVECTORS.items(), EPSILONS):
+        rng = np.random.default_rng([seed, int(100 * epsilon)])
+        clients = clients_of(simulated, count, epsilon, rng)
+        shared = [own.spectrum.eigenvectors for own in clients]
+        evidence = guess_classes(shared, grams[bool(epsilon)])
+        auc, most_common = guessed(clients, evidence, tasks)
+        named = {"partition": partition, "relevance": relevance, "epsilon": epsilon}
+        scores = {"ari": adjusted_rand(clients, relevance), "auc": auc, "most-common": most_common}
+        rows.append({**named, **scores})
+    return rows
+
+
+def measure_sizes(seed: int) -> list[dict[str, Any]]:
+    """Return the ARI of clients with equally many images of MNIST, by missed energy."""
+    simulated = federation("mnist", "equal", seed)
+    every, _ = hog_features(simulated.dataset)
+    tasks = simulated.partition.client_tasks.tolist()
+    projected = bounded_features(every)
+    lengths = np.linalg.norm(every, axis=1, keepdims=True)
+    whole = np.divide(every, lengths, where=lengths > 0, out=np.zeros_like(every)).astype(float)
+    rows = []
+    for (name, features), size, epsilon in product(
+        {"projected": projected, "whole": whole}.items(), SIZES, SIZE_EPSILONS
+    ):
+        rng = np.random.default_rng([seed, size, int(100 * epsilon)])
+        spectra = []
+        for own in simulated.partition.train:
+            few = features[rng.choice(own, size, replace=False)]
+            gram = private_gram(few, epsilon, DELTA, rng)
+            spectra.append(spectrum_of_gram(gram, EIGENVECTORS[MISSED_ENERGY]))
+        ari = agreement(spectra, tasks, MISSED_ENERGY)
+        rows.append({"features": name, "images": size, "epsilon": epsilon, "ari": ari})
+    return rows
+
+
+def over_seeds(
+    rows: Sequence[Mapping[str, Any]], keys: Sequence[str], measures: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Put the rows of several seeds together: a list of numbers where there was one."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in keys)
+        empty = {**dict(zip(keys, key, strict=True)), **{name: [] for name in measures}}
+        entry = found.setdefault(key, empty)
+        for name in measures:
+            entry[name].append(round(row[name], 4))
+    return list(found.values())
+
+
+def raw_pixels_resemblance(seed: int = 0) -> float:
+    """Return the mean cosine between a client's first eigenvector of raw pixels and its mean image.
+
+    On mnist-5k: with `features=raw` the eigenvectors are images.
+    """
+    simulated = federation("mnist-5k", "label", seed)
+    rows = feature_map("raw")(simulated.dataset.train_images).numpy()
+    cosines = []
+    for own in simulated.partition.train:
+        mean = rows[own].mean(axis=0)
+        first = leading_spectrum(rows[own], 1).eigenvectors[:, 0]
+        cosines.append(abs(float(first @ mean)) / float(np.linalg.norm(mean)))
+    return round(float(np.mean(cosines)), 4)
+
+
+def numbers(measured: Mapping[str, Any], dataset: str, relevance: str) -> dict[float, Any]:
+    """Return, for each ε, all numbers of both partitions and all seeds, measure by measure."""
+    found: dict[float, dict[str, list[float]]] = {}
+    for row in measured["measured"][dataset]:
+        if row["relevance"] == relevance:
+            entry = found.setdefault(row["epsilon"], {name: [] for name in MEASURES})
+            for name in MEASURES:
+                entry[name] += row[name]
+    return found
+
+
+def tables(measured: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables of docs/privacy.md in Markdown, by name."""
+    columns = list(product(measured["measured"], EIGENVECTORS))
+    found = {column: numbers(measured, *column) for column in columns}
+    heads = ["ε", *(f"{dataset}, {relevance}" for dataset, relevance in columns)]
+
+    def table(cell: Any) -> str:
+        lines = [row_of(heads), row_of(["---"] * len(heads))]
+        for epsilon in measured["epsilons"]:
+            shown = f"{epsilon:g}" if epsilon else "no noise"
+            lines.append(row_of([shown, *(cell(found[c][epsilon]) for c in columns)]))
+        return "\n".join(lines)
+
+    sizes = [row_of(["images each", *(f"ε = {e:g}" for e in SIZE_EPSILONS)])]
+    sizes.append(row_of(["---"] * (1 + len(SIZE_EPSILONS))))
+    by_cell = {(r["features"], r["images"], r["epsilon"]): r["ari"] for r in measured["sizes"]}
+    for size in SIZES:
+        cells = [
+            " / ".join(f"{np.mean(by_cell[kind, size, e]):.2f}" for kind in ("projected", "whole"))
+            for e in SIZE_EPSILONS
+        ]
+        sizes.append(row_of([f"{size:,}", *cells]))
+    return {
+        "ari": table(lambda e: f"{np.mean(e['ari']):.2f} ({min(e['ari']):.2f})"),
+        "guess": table(lambda e: f"{np.mean(e['auc']):.2f} / {np.mean(e['most-common']):.0%}"),
+        "sizes": "\n".join(sizes),
+    }
+
+
+def row_of(cells: Sequence[str]) -> str:
+    """Return a row of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
+def write(result: Mapping[str, Any], path: Path) -> None:
+    """Write what was measured, lists of numbers on one line each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = re.sub(
+        r"\[[^][{}]+\]", lambda found: " ".join(found[0].split()), json.dumps(result, indent=1)
+    )
+    with replacing(path) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Measure what the output file does not have yet, and write it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--datasets", default=DATASETS, help="names by commas")
+    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/privacy.json"))
+    options = parser.parse_args()
+    threadpool_limits(1)
+    result: dict[str, Any] = {"clients": CLIENTS, "tasks": TASKS, "seeds": SEEDS}
+    result |= {"delta": DELTA, "dimensions": PROJECTED, "epsilons": EPSILONS, "measured": {}}
+    if options.output.exists():
+        result = json.loads(options.output.read_text(encoding="utf-8"))
+    started = time.perf_counter()
+    for dataset in options.datasets.split(","):
+        if dataset in result["measured"]:
+            continue
+        rows: list[dict[str, Any]] = []
+        for seed, partition in product(range(SEEDS), KINDS):
+            rows += measure(dataset, partition, seed)
+            seconds = time.perf_counter() - started
+            print(f"{dataset}, {partition}, seed {seed}: {seconds:.0f} s so far", flush=True)
+        keys = ("partition", "relevance", "epsilon")
+        result["measured"][dataset] = over_seeds(rows, keys, MEASURES)
+        write(result, options.output)
+    if "sizes" not in result:
+        rows = [row for seed in range(SIZE_SEEDS) for row in measure_sizes(seed)]
+        result["sizes"] = over_seeds(rows, ("features", "images", "epsilon"), ("ari",))
+        result["raw-pixels-cosine"] = raw_pixels_resemblance()
+        write(result, options.output)
+    for name, table in tables(result).items():
+        print(f"\n{name}\n\n{table}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""What a server or another device can rebuild from eigenvectors: `python -m benchmarks.rebuilt`.
+
+Three attacks by somebody who has public images of the same kind (the test images): is this image
+among a device's; what does the device's mean image look like; which share of its images has each
+class. Each without noise and with `pre-round-epsilon`. docs/privacy.md has the tables and the
+picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.special import ndtr
+from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
+
+from benchmarks.privacy import DELTA, federation, hog_features, row_of, write
+from clients.features import feature_map
+from clients.privacy import bounded_features, noise_multiplier, private_gram
+from clients.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
+from fl_app.report.pictures.figure import new_figure, save
+from fl_app.report.pictures.style import SMALL_SIZE
+from fl_core.datasets import Dataset, load_dataset
+
+Float64 = NDArray[np.float64]
+Float = NDArray[np.floating[Any]]
+
+# Eigenvectors shared, and the numbers of images that a device has.
+SIZES = {20: (40, 80, 160, 400), 5: (10, 20, 40, 160)}
+EPSILONS = (8, 2, 0.5)
+CLASSES = (0, 1, 2, 3)  # of which the devices of the first attack have images
+DRAWS = 50
+PUBLIC = 1_000
+DATASETS = ("mnist", "fashion-mnist")
+SHOWN = 3  # devices of each data set in the picture
+SERVER_EIGENVECTORS = 10
+
+
+def auc_of_membership(members: Float64, others: Float64) -> float:
+    """Return how often an image of the device scores above one that is not."""
+    truth = [1] * len(members) + [0] * len(others)
+    return float(roc_auc_score(truth, np.concatenate([members, others])))
+
+
+def captured(rows: Float64, vectors: Float) -> Float64:
+    """Return the share of each row's energy that lies in the span of orthonormal columns."""
+    share: Float64 = np.sum((rows @ vectors) ** 2, axis=1) / np.sum(rows**2, axis=1)
+    return share
+
+
+def likelihood(rows: Float64, gram: Float, usual: Float64) -> Float64:
+    """Return φᵀ(G − Ḡ)φ for each row: the best test there is if only noise differs.
+
+    Ḡ is what the Gram matrix would be without this device: that of public images of its classes.
+    """
+    scores: Float64 = np.einsum("nd,de,ne->n", rows, gram - usual, rows, optimize=True)
+    return scores
+
+
+def highest_auc(epsilon: float) -> float:
+    """Return the AUC that no test of one image exceeds, whatever else it knows.
+
+    Noise σ times the sensitivity is Gaussian differential privacy with μ = 1/σ (Dong et al.,
+    "Gaussian Differential Privacy", 2022), and two normals that are μ apart have this AUC.
+    """
+    return float(ndtr(1 / noise_multiplier(epsilon, DELTA) / math.sqrt(2)))
+
+
+def membership(dataset: Dataset) -> list[dict[str, Any]]:
+    """Return the AUC for each k, number of images and ε: the mean over draws, the better test."""
+    rows, public = (one.astype(np.float64) for one in hog_features(dataset))
+    of_classes = np.flatnonzero(np.isin(dataset.train_labels.numpy(), CLASSES))
+    known = bounded_features(
+        public[np.isin(dataset.test_labels.numpy(), CLASSES)].astype(np.float32)
+    )
+    usual = known.T @ known / len(known)
+    bounded = bounded_features(rows.astype(np.float32))
+    found = []
+    for count, sizes in SIZES.items():
+        for size in sizes:
+            aucs = {epsilon: np.zeros(2) for epsilon in (0.0, *EPSILONS)}
+            for draw in range(DRAWS):
+                rng = np.random.default_rng([count, size, draw])
+                own, others = np.split(rng.choice(of_classes, 2 * size, replace=False), 2)
+                vectors = leading_spectrum(rows[own].astype(np.float32), count).eigenvectors
+                both = [captured(rows[some], vectors) for some in (own, others)]
+                aucs[0.0] += auc_of_membership(*both)
+                for epsilon in EPSILONS:
+                    gram = private_gram(bounded[own], epsilon, DELTA, rng)
+                    shared = spectrum_of_gram(gram, count).eigenvectors
+                    tests = (
+                        [captured(bounded[some], shared) for some in (own, others)],
+                        [likelihood(bounded[some], gram, usual) for some in (own, others)],
+                    )
+                    aucs[epsilon] += [auc_of_membership(*test) for test in tests]
+            # The better test over all draws: the better one of each would be luck.
+            means = {f"{e:g}": round(float(sums.max()) / DRAWS, 4) for e, sums in aucs.items()}
+            found.append({"eigenvectors": count, "images": size, "auc": means})
+    return found
+
+
+class Decoder:
+    """Ridge regression from features to pixels, on public images."""
+
+    def __init__(self, features: Float64, pixels: Float64) -> None:
+        self.features = features
+        self.mean = pixels.mean(axis=0)
+        self.ridge = Ridge(alpha=1.0).fit(features, pixels)
+
+    def decode(self, vector: Float64) -> Float64:
+        """Return the image of an eigenvector, as long as public images are along it on average."""
+        length = float((self.features @ vector).mean())
+        image: Float64 = self.ridge.predict(length * vector[None])[0]
+        return image
+
+    def contrast(self, vector: Float64) -> Float64:
+        """Return what moving along a vector adds to an image, and takes away."""
+        image: Float64 = self.ridge.coef_ @ vector
+        return image
+
+
+def cosine(one: Float64, other: Float64) -> float:
+    """Return the cosine of the angle between two images."""
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def class_shares(gram: Float64, grams: Sequence[Float64]) -> Float64:
+    """Return the mix of the classes' public Gram matrices that is nearest to this one."""
+    found, _ = nnls(np.stack([one.ravel() for one in grams], axis=1), gram.ravel())
+    shares: Float64 = found / max(found.sum(), 1e-12)
+    return shares
+
+
+def rebuild(name: str) -> tuple[dict[str, Any], list[dict[str, Float64]]]:
+    """Return how well mean images and class shares are rebuilt, and the images of some devices."""
+    simulated = federation(name, "label", 0)
+    dataset = simulated.dataset
+    rows, public = hog_features(dataset)
+    bounded, known = bounded_features(rows), bounded_features(public)
+    labels = dataset.test_labels.numpy()
+    raw = feature_map("raw")
+    chosen = np.random.default_rng(0).choice(len(public), PUBLIC, replace=False)
+    pixels = raw(dataset.test_images[chosen]).numpy().astype(float)
+    plain = Decoder(public[chosen].astype(float), pixels)
+    projected = Decoder(known[chosen], pixels)
+    classes = range(dataset.num_classes)
+    grams = [gram_matrix(public[labels == c]).astype(float) for c in classes]
+    small = [known[labels == c].T @ known[labels == c] / (labels == c).sum() for c in classes]
+    usual = np.array(leading_spectrum(public, SERVER_EIGENVECTORS).eigenvalues)
+    scores: dict[str, list[float]] = {}
+    pictures: list[dict[str, Float64]] = []
+    for own, counts in zip(
+        simulated.partition.train, simulated.label_counts(noisy=False), strict=True
+    ):
+        true = raw(dataset.train_images[own]).numpy().astype(float).mean(axis=0)
+        spectrum = leading_spectrum(rows[own], SERVER_EIGENVECTORS)
+        vectors = spectrum.eigenvectors.astype(float)
+        images = {
+            "mean image": true,
+            "public mean": plain.mean,
+            "no noise": plain.decode(vectors[:, 0]),
+        }
+        shares = {
+            "eigenvectors": class_shares(vectors * usual @ vectors.T, grams),
+            "with eigenvalues": class_shares(vectors * spectrum.eigenvalues @ vectors.T, grams),
+        }
+        for epsilon in EPSILONS:
+            rng = np.random.default_rng([len(pictures), int(100 * epsilon)])
+            gram = private_gram(bounded[own], epsilon, DELTA, rng)
+            noisy = spectrum_of_gram(gram, SERVER_EIGENVECTORS)
+            few = noisy.eigenvectors.astype(float)
+            images[f"ε = {epsilon:g}"] = projected.decode(few[:, 0])
+            shares[f"with eigenvalues, ε = {epsilon:g}"] = class_shares(
+                few * noisy.eigenvalues @ few.T, small
+            )
+        for number in (2, 3):
+            images[f"eigenvector {number}"] = plain.contrast(vectors[:, number - 1])
+        pictures.append(images)
+        of_device = counts / counts.sum()
+        for what, image in images.items():
+            if what != "mean image" and "eigenvector" not in what:
+                scores.setdefault(f"cosine, {what}", []).append(cosine(image, true))
+                if what != "public mean":
+                    beyond = cosine(image - plain.mean, true - plain.mean)
+                    scores.setdefault(f"beyond the public mean, {what}", []).append(beyond)
+        shares["even"] = np.full(len(of_device), 1 / len(of_device))
+        for what, share in shares.items():
+            distance = float(np.abs(share - of_device).sum() / 2)
+            scores.setdefault(f"class shares, {what}", []).append(distance)
+    summary = {
+        what: {"mean": round(float(np.mean(v)), 4), "lowest": round(float(min(v)), 4)}
+        for what, v in scores.items()
+    }
+    return summary, pictures[:SHOWN]
+
+
+def draw(pictures: Sequence[Mapping[str, Float64]], path: Path) -> Path:
+    """Draw what is rebuilt of each device: a row each, beside its true mean image."""
+    figure = new_figure("What eigenvectors show of a device", 0.95 * len(pictures) + 0.6)
+    columns = [what for what in pictures[0] if what != "public mean"]
+    axes = figure.subplots(len(pictures), len(columns), squeeze=False)
+    for row, images in zip(axes, pictures, strict=True):
+        for panel, what in zip(row, columns, strict=True):
+            side = math.isqrt(len(images[what]))
+            signed = "eigenvector" in what
+            most = float(np.abs(images[what]).max())
+            panel.imshow(
+                images[what].reshape(side, side),
+                cmap="RdBu" if signed else "gray",
+                vmin=-most if signed else 0,
+                vmax=most,
+            )
+            panel.set_axis_off()
+    for panel, what in zip(axes[0], columns, strict=True):
+        panel.set_title(what, fontsize=SMALL_SIZE)
+    return save(figure, path)
+
+
+def tables(measured: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables of docs/privacy.md in Markdown, by name."""
+    shown = ["0", *(f"{epsilon:g}" for epsilon in EPSILONS)]
+    heads = ["k", "images", "no noise", *(f"ε = {name}" for name in shown[1:])]
+    lines = [row_of(heads), row_of(["---"] * len(heads))]
+    for one in measured["membership"]:
+        cells = [f"{one['auc'][name]:.2f}" for name in shown]
+        lines.append(row_of([str(one["eigenvectors"]), str(one["images"]), *cells]))
+    most = [f"{highest_auc(epsilon):.2f}" for epsilon in EPSILONS]
+    lines.append(row_of(["any", "any: no attack on one image exceeds", "1.00", *most]))
+    rebuilt = measured["rebuilt"]
+    heads = ["", *rebuilt]
+    other = [row_of(heads), row_of(["---"] * len(heads))]
+    for what in next(iter(rebuilt.values())):
+        cells = [f"{one[what]['mean']:.3f}" for one in rebuilt.values()]
+        other.append(row_of([what, *cells]))
+    return {"membership": "\n".join(lines), "rebuilt": "\n".join(other)}
+
+
+def main() -> None:
+    """Measure everything, write and draw it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/rebuilt.json"))
+    parser.add_argument("--picture", type=Path, default=Path("docs/pictures/rebuilt.png"))
+    options = parser.parse_args()
+    threadpool_limits(1)
+    result: dict[str, Any] = {"rebuilt": {}}
+    pictures = []
+    for name in DATASETS:
+        result["rebuilt"][name], shown = rebuild(name)
+        pictures += shown
+    result["membership"] = membership(load_dataset(DATASETS[0]))
+    write(result, options.output)
+    for name, table in tables(result).items():
+        print(f"\n{name}\n\n{table}")
+    print(f"\n{draw(pictures, options.picture)}")
+
+
+if __name__ == "__main__":
+    main()

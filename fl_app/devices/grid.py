@@ -27,6 +27,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fl_app.devices.sizes import most_bytes_of_answer
 from fl_app.quorum import Patience, QuorumGrid, failure
 from fl_core import protocol
 from fl_core.salt import Salt, without_salt
@@ -37,14 +38,11 @@ _PAUSE = 1.0  # seconds between two looks for answers
 # one that takes longer than so many seconds does not count: its sender may be slow, or dead.
 _FETCHES = 4
 _STUCK = 5.0
-# Seconds before what the SuperLink failed at is tried again. It fails after waiting for its
-# database for 5 seconds, so these are half a minute in all.
-_PAUSES = (1.0, 2.0, 4.0)
-# What an answer may hold beside twice the largest message that was sent so far: room for
-# eigenvectors, which come before the first model is sent.
-_SMALL_ANSWER = 16 * 2**20
-# And beside the numbers in its arrays: names, metrics, texts. As Python's objects they become some
-# twenty times as large.
+# Seconds before what the SuperLink failed at is tried again: most of a minute, even if it fails at
+# once instead of waiting for its database first.
+_PAUSES = (1.0, 2.0, 4.0, *[8.0] * 5)
+# What an answer may hold beside the numbers in its arrays: names, metrics, texts. As Python's
+# objects they become some twenty times as large.
 _MOST_WORDS = 2**20
 
 _T = TypeVar("_T")
@@ -215,7 +213,7 @@ class DeviceGrid(QuorumGrid):
             If it holds more than it may, or says what no answer says.
         """
         client, run_id = self._http._runtime_client, self.run.run_id
-        most = _SMALL_ANSWER + 2 * self._largest
+        most = most_bytes_of_answer(self._largest)
         pull = make_pull_object_fn_protobuf(client.PullObject, self._node, run_id)
         try:
             contents = pull_objects(

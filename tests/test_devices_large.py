@@ -18,7 +18,7 @@ from tests.raw_device import RawDevice, status_of
 pytestmark = pytest.mark.slow
 
 MIB = 2**20
-LARGE = 100  # MiB; with 500, it is the same
+LARGE, PATIENCE = 100, 25.0  # MiB and seconds; with 500 MiB, and 80 seconds, it is the same
 NAMES = ("berlin", "lyon", "mallory", "eve")
 ROUNDS = 2
 
@@ -62,7 +62,7 @@ def test_a_huge_reply_and_one_of_thousands_of_parts_end_nobodys_run(tmp_path):
 
         watcher = threading.Thread(target=watch)
         probe = stack.enter_context(
-            probing(devices, tmp_path / "probe", nodes=4, rounds=ROUNDS, timeout=25.0)
+            probing(devices, tmp_path / "probe", nodes=4, rounds=ROUNDS, timeout=PATIENCE)
         )
         for number in range(1, ROUNDS + 1):
             honest = [(device, device.wait_for_message()) for device in (berlin, lyon)]

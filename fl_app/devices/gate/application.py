@@ -17,6 +17,7 @@ from fl_app.devices.gate.callers import (
     Device,
     FullError,
     Held,
+    is_address,
     signer,
 )
 from fl_app.devices.gate.connections import Connection
@@ -67,6 +68,7 @@ _HOP_BY_HOP = {
 # The SuperLink believes a proxy on its own machine about who is calling: devices have no say in it.
 _NOT_FOR_DEVICES = {b"host", b"expect", b"forwarded", b"x-real-ip"}
 _FORWARDED = b"x-forwarded-"
+_THIS_MACHINE = ("127.0.0.1", "::1")
 
 # For the whole of a body, in either direction: SuperNodes have much less patience with a piece.
 _BODY_SECONDS = 120.0
@@ -320,8 +322,13 @@ async def _stream(
 
 
 def _address(scope: Event) -> str:
-    """Return where a request comes from."""
-    return str(scope["client"][0]) if scope["client"] else "unknown"
+    """Return where a request comes from; a proxy on this machine, such as nginx, is believed."""
+    address = str(scope["client"][0]) if scope["client"] else "unknown"
+    if address in _THIS_MACHINE:
+        text = dict(scope["headers"]).get(b"x-real-ip", b"").decode("latin-1")
+        if is_address(text):
+            return str(text)
+    return address
 
 
 async def _refuse(scope: Event, send: Send, status: int, reason: str) -> None:

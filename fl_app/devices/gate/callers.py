@@ -227,6 +227,15 @@ def _public_key(key: bytes) -> ec.EllipticCurvePublicKey | None:
     return None
 
 
+def is_address(text: str) -> bool:
+    """Return whether a text is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def network_of(address: str) -> str:
     """Return what counts as one address: of IPv6, a site has 2⁶⁴ at least.
 

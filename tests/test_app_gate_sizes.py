@@ -13,7 +13,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from fl_app.devices.gate.application import Gate
 from fl_app.devices.sizes import most_bytes_of_answer
-from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, known, post
+from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, known, post, said
 
 PULL_OBJECT = b"/v1/fleet/pull-object"
 MIB = 2**20
@@ -93,15 +93,22 @@ def test_eigenvectors_pass_before_a_model_was_seen():
     assert superlink.taken <= most_bytes_of_answer(0)
 
 
-def test_what_is_too_large_is_refused_before_it_is_read():
-    async def never():
-        raise AssertionError("nobody wants it")
+def test_what_is_too_large_is_read_and_thrown_away():
+    """So that the answer arrives: a connection that is closed in between may lose it."""
+    came = []
+
+    async def bit_by_bit():
+        came.append(MIB)
+        return said(bytes(MIB), more=len(came) < 8)
 
     async def announced(gate):
         headers = [(b"content-length", b"%d" % PIECE)]
-        return (await ask(gate, never, target=PUSH, headers=headers))[0]["status"]
+        return (await ask(gate, bit_by_bit, target=PUSH, headers=headers))[0]["status"]
 
-    assert at_gate(SuperLink(), *[pushing(PIECE - 99)] * 2, announced) == [200, 200, 403]
+    superlink = SuperLink()
+    assert at_gate(superlink, *[pushing(PIECE - 99)] * 2, announced) == [200, 200, 403]
+    assert sum(came) == PIECE
+    assert superlink.taken < 2 * PIECE
 
 
 def test_a_model_passes_as_often_as_it_is_asked_for():

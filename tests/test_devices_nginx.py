@@ -22,7 +22,7 @@ from fl_app.superlink import free_ports
 from tests.device_processes import Federation, Program, federation, gate_words, running
 from tests.gate_requests import STRANGER, signature
 from tests.probe_app import probing
-from tests.raw_device import RawDevice
+from tests.raw_device import RawDevice, status_of
 
 NGINX = shutil.which("nginx", path=os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"]))
 pytestmark = [
@@ -166,3 +166,15 @@ def test_the_program_finds_nothing_wrong_with_what_is_written(devices):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "warn" not in done.stderr
+
+
+def test_a_reply_that_is_too_large_is_refused_for_good(devices, tmp_path):
+    """At 403 a SuperNode drops it; what the gate answers must not be lost on the way."""
+    numbers = np.random.default_rng(0).integers(0, 256, 40 * 2**20, np.uint8)
+    with (
+        RawDevice(devices, "berlin") as berlin,
+        probing(devices, tmp_path / "probe", nodes=1, rounds=1),
+    ):
+        message = berlin.wait_for_message()
+        content = RecordDict({"arrays": ArrayRecord({"a": Array(numbers)})})
+        assert status_of(lambda: berlin.reply(message, content)) == 403

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import httpx
@@ -22,7 +22,7 @@ from fl_app.devices.gate.callers import (
 )
 from fl_app.devices.gate.connections import Connection
 from fl_app.devices.gate.pushes import RefusedError, check_push
-from fl_app.devices.gate.sizes import Sizes
+from fl_app.devices.gate.sizes import Sizes, TooLargeError
 
 # ASGI's: what a request is, where its body comes from, and where the answer goes.
 Event = MutableMapping[str, Any]
@@ -131,6 +131,10 @@ class Gate:
         except FullError:
             await _refuse(scope, send, 503, "too many requests: try again later")
         except RefusedError as refused:
+            if isinstance(refused, TooLargeError):
+                # Closed in the middle of its body, a connection may lose this answer, and a proxy
+                # says 502 for it: the device would try again for ever.
+                await _throw_away(receive)
             await _refuse(scope, send, refused.status, str(refused))
 
     async def _ask(self, scope: Event, receive: Receive, key: bytes, held: Held) -> httpx.Response:
@@ -291,6 +295,14 @@ async def _body(receive: Receive, held: Held) -> bytearray:
         # Not 408, at which SuperNodes give up: a line may be slow for once.
         raise RefusedError("it took too long to send its body", 503) from None
     return body
+
+
+async def _throw_away(receive: Receive) -> None:
+    """Read a body to its end, or as far as it comes in time, and keep nothing of it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_BODY_SECONDS):
+            while (message := await receive())["type"] == "http.request" and message["more_body"]:
+                pass
 
 
 async def _slices(body: bytearray) -> AsyncIterator[bytes]:

@@ -20,6 +20,10 @@ from fl_app.devices.gate.pushes import RefusedError
 from fl_app.devices.sizes import most_bytes_of_answer
 
 
+class TooLargeError(RefusedError):
+    """An object of a reply that is too large; its request's body is still to come."""
+
+
 @dataclass(eq=False)
 class Post:
     """What one device is sent, and sends.
@@ -77,12 +81,12 @@ class Sizes:
 
         Raises
         ------
-        RefusedError
+        TooLargeError
             If its reply is too large with them.
         """
         most = most_bytes_of_answer(self._largest)
         if post.pushed + size > most:
-            raise RefusedError(f"its reply is larger than {most} bytes, and no model here is")
+            raise TooLargeError(f"its reply is larger than {most} bytes, and no model here is")
         post.pushed += size
         try:
             yield

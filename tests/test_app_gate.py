@@ -112,6 +112,23 @@ def test_a_query_does_not_pass():
     assert_refused(query=b"x=1")
 
 
+@pytest.mark.parametrize(
+    ("address", "said", "expected"),
+    [
+        ("127.0.0.1", b"198.51.100.7", "198.51.100.7"),  # nginx on this machine
+        ("127.0.0.1", b"nonsense", "127.0.0.1"),
+        ("203.0.113.5", b"198.51.100.7", "203.0.113.5"),  # a device says what it likes
+    ],
+)
+def test_only_a_proxy_on_this_machine_says_who_calls(address, said, expected):
+    upstream = Upstream()
+    headers = [(b"content-length", b"0"), (b"x-real-ip", said)]
+    pass_through(upstream, headers=headers, address=address)
+    got = upstream.requests[0].headers
+    assert got["x-forwarded-for"] == expected
+    assert "x-real-ip" not in got
+
+
 def test_headers_of_authentication_pass_and_those_of_the_connection_do_not():
     kept = [
         *((b"content-type", b"application/protobuf"), (b"content-length", b"0")),

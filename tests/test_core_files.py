@@ -63,7 +63,8 @@ def small_disk(folder: Path):
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        unmount = ["umount", str(folder)]
+        subprocess.run(unmount, check=True)
 
 
 def test_a_real_disk_that_is_full(tmp_path):

@@ -187,6 +187,12 @@ class Config(
     round_deadline: float = option(
         3600.0, POSITIVE, "seconds to wait for training, and for testing"
     )
+    min_answers: float = option(
+        1.0,
+        number(float, 0, 1, low_open=True),
+        "share of the clients asked to train or test that must have answered; the others are then "
+        "waited for as long again at most, and named; 1: all, until the deadline",
+    )
     checkpoint_every: int = option(
         0, NATURAL, "rounds between checkpoints in the results folder; 0: none"
     )

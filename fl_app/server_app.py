@@ -17,12 +17,13 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run every strategy on every seed and write the results."""
-    if isinstance(grid, InMemoryGrid):
-        grid = SimulatedGrid(grid)
-    elif isinstance(grid, HttpGrid):
-        grid = DeviceGrid(grid)
     try:
-        run_experiment(parse_config(context.run_config), grid)
+        config = parse_config(context.run_config)
+        if isinstance(grid, InMemoryGrid):
+            grid = SimulatedGrid(grid, config.min_answers)
+        elif isinstance(grid, HttpGrid):
+            grid = DeviceGrid(grid, config.min_answers)
+        run_experiment(config, grid)
     except Exception as error:
         # One line that can be found again in Flower's log, which goes on with the traceback.
         print(f"error: {error}", flush=True)

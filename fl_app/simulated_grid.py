@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from threading import Condition
 from typing import Any
 
@@ -17,7 +18,7 @@ from flwr.app import Message
 from flwr.supercore.date import now as flower_now
 from flwr.superlink.grid import InMemoryGrid
 
-from fl_app.grids import GridAround
+from fl_app.quorum import Patience, QuorumGrid
 
 # Seconds between two looks at all messages that are awaited: replies that Flower makes itself,
 # for those that have expired, wake nobody.
@@ -28,29 +29,34 @@ _LOOK_AT_ALL = 5.0
 _PATIENCE = 1.0
 
 
-class SimulatedGrid(GridAround):
+class SimulatedGrid(QuorumGrid):
     """Passes everything on to Flower's grid of a simulation, and waits for replies by itself."""
 
-    def __init__(self, grid: InMemoryGrid) -> None:
-        super().__init__(grid)
+    def __init__(self, grid: InMemoryGrid, min_answers: float = 1.0) -> None:
+        super().__init__(grid, min_answers)
         self._post = _Post(grid.state)
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send messages and return the replies that come within `timeout` seconds."""
-        end = time.monotonic() + (float("inf") if timeout is None else timeout)
-        awaited, replies = set(self.push_messages(messages)), list[Message]()
+    def _exchange(
+        self, messages: list[Message], patience: Patience
+    ) -> tuple[list[Message], dict[str, Message]]:
+        pushed = set(self.push_messages(messages))
+        awaited = {number: m for m in messages if (number := m.metadata.message_id) in pushed}
+        replies = list[Message]()
         looked = time.monotonic()
-        while awaited and (now := time.monotonic()) < end:
+        while awaited and (now := time.monotonic()) < patience.end:
             due = looked + _LOOK_AT_ALL
-            ready = self._post.wait_for_some(awaited, min(due, end) - now)
+            ready = self._post.wait_for_some(awaited.keys(), min(due, patience.end) - now)
             if time.monotonic() >= due:
-                ready, looked = awaited, time.monotonic()
+                ready, looked = set(awaited), time.monotonic()
             found = list(self.pull_messages(ready)) if ready else []
             replies += found
-            awaited -= {message.metadata.reply_to_message_id for message in found}
-        return replies
+            patience.hear(found)
+            for message in found:
+                awaited.pop(message.metadata.reply_to_message_id, None)
+        return replies, awaited
+
+    def _throw_away(self, late: Mapping[str, Message]) -> list[str]:
+        return [m.metadata.reply_to_message_id for m in self.pull_messages(set(late))]
 
 
 class _Post:
@@ -70,7 +76,7 @@ class _Post:
         state.store_message_res = self._store_reply
         state.get_message_ins = self._messages_of
 
-    def wait_for_some(self, awaited: set[str], seconds: float) -> set[str]:
+    def wait_for_some(self, awaited: AbstractSet[str], seconds: float) -> set[str]:
         """Return those that have a reply; if none has, wait for so long at most."""
         replied: dict[str, str] = self._state.message_ins_id_to_message_res_id
         with self._news:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application as gate_application
-from fl_app.devices.gate import callers
+from fl_app.devices.gate import callers, sizes
 from fl_app.devices.gate import command as gate_command
 from fl_app.devices.gate.application import (
     FLEET_PATHS,
@@ -110,6 +110,23 @@ def test_only_post_passes(method):
 
 def test_a_query_does_not_pass():
     assert_refused(query=b"x=1")
+
+
+@pytest.mark.parametrize(
+    ("address", "said", "expected"),
+    [
+        ("127.0.0.1", b"198.51.100.7", "198.51.100.7"),  # nginx on this machine
+        ("127.0.0.1", b"nonsense", "127.0.0.1"),
+        ("203.0.113.5", b"198.51.100.7", "203.0.113.5"),  # a device says what it likes
+    ],
+)
+def test_only_a_proxy_on_this_machine_says_who_calls(address, said, expected):
+    upstream = Upstream()
+    headers = [(b"content-length", b"0"), (b"x-real-ip", said)]
+    pass_through(upstream, headers=headers, address=address)
+    got = upstream.requests[0].headers
+    assert got["x-forwarded-for"] == expected
+    assert "x-real-ip" not in got
 
 
 def test_headers_of_authentication_pass_and_those_of_the_connection_do_not():
@@ -246,6 +263,7 @@ def test_a_long_body_arrives_as_it_was_sent():
 def test_all_bodies_together_are_bounded(monkeypatch):
     """What was announced does not count, what came does, until it is given back."""
     monkeypatch.setattr(callers, "MOST_BYTES_HELD", 10)
+    monkeypatch.setattr(sizes, "most_bytes_of_answer", lambda largest: 2**40)
 
     async def several() -> list[int | None]:
         async with httpx.AsyncClient(
@@ -371,6 +389,7 @@ def test_strangers_leave_room_for_devices(monkeypatch):
 
 def test_a_device_leaves_room_for_others(monkeypatch):
     monkeypatch.setattr(callers, "MOST_BYTES_OF_DEVICE", 2**20)
+    monkeypatch.setattr(sizes, "most_bytes_of_answer", lambda largest: 2**40)
 
     async def steps(gate, upstream):
         known(gate, DEVICE, STRANGER)
@@ -543,7 +562,8 @@ def test_an_answer_that_breaks_off_is_not_passed_as_whole(caplog):
             yield b"half"
             raise httpx.ReadError("gone")
 
-    _, *rest = pass_through(Upstream(httpx.Response(200, stream=Broken())))
+    answer = httpx.Response(200, stream=Broken())
+    _, *rest = pass_through(Upstream(answer), target=b"/v1/fleet/pull-object")
     assert [(event["body"], event["more_body"]) for event in rest] == [(b"half", True)]
     assert "broke off: gone" in caplog.text
 
@@ -589,7 +609,8 @@ def test_a_device_that_does_not_take_its_answer_is_not_waited_for(monkeypatch, c
         async def aclose(self) -> None:
             closed.append(True)
 
-    _, *rest = pass_through(Upstream(httpx.Response(200, stream=Endless())))
+    answer = httpx.Response(200, stream=Endless())
+    _, *rest = pass_through(Upstream(answer), target=b"/v1/fleet/pull-object")
     assert [(event["body"], event["more_body"]) for event in rest] == [(b"half", True)]
     assert closed == [True]
     assert "203.0.113.5 took too long to receive an answer" in caplog.text

@@ -45,9 +45,9 @@ def world(request, monkeypatch):
     return request.param(grid), state, nodes
 
 
-def to(node, word="hello", ttl=100.0):
+def to(node, word="hello", ttl=100.0, kind="query"):
     content = RecordDict({"said": ConfigRecord({"word": word})})
-    return Message(content, dst_node_id=node, message_type="query", ttl=ttl)
+    return Message(content, dst_node_id=node, message_type=kind, ttl=ttl)
 
 
 def given(state, node):
@@ -131,3 +131,35 @@ def test_expired_messages_are_answered_by_flower_s_errors(world):
     with answering(state, nodes, silent=nodes):
         replies = list(grid.send_and_receive([to(nodes[0], ttl=0.3)], timeout=8))
     assert [reply.has_error() for reply in replies] == [True]
+
+
+def test_a_round_goes_on_without_who_is_late(world):
+    flower, state, nodes = world
+    if isinstance(flower, SimulatedGrid):
+        flower = flower._grid
+    grid, late = SimulatedGrid(flower, 0.9), set(nodes[:2])
+
+    def words(word):
+        asked = [to(n, word, kind="train") for n in nodes]
+        return {
+            reply.metadata.src_node_id: reply.error.reason
+            if reply.has_error()
+            else reply.content["said"]["word"]
+            for reply in grid.send_and_receive(asked, timeout=60)
+        }
+
+    rest = set(nodes) - late
+    with answering(state, nodes, silent=late) as got:
+        reason = "no answer when 18 of 20 had answered"
+        assert words("a") == dict.fromkeys(rest, "a") | dict.fromkeys(late, reason)
+        reason = "it is still busy with an earlier message"
+        assert words("b") == dict.fromkeys(rest, "b") | dict.fromkeys(late, reason)
+        assert all(got[node] == 1 for node in late)
+    for node, (number, message) in zip(late, list(grid._late.items()), strict=True):
+        reply = Message(message.content, reply_to=message)
+        reply.metadata.__dict__["_message_id"] = str(uuid4())
+        assert state.store_message_res(reply), (node, number)
+    with answering(state, nodes):
+        assert words("c") == dict.fromkeys(nodes, "c")
+    assert not state.message_ins_store
+    assert not state.message_res_store

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import httpx
-from flwr.app import Array, ArrayRecord, Error, Message
+from flwr.app import Array, ArrayRecord, Message
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
 from flwr.proto.node_pb2 import Node
@@ -28,25 +28,22 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fl_app.devices.names import Key, fingerprint
-from fl_app.grids import GridAround
+from fl_app.devices.sizes import most_bytes_of_answer
+from fl_app.quorum import Patience, QuorumGrid, failure
 from fl_core import protocol
 from fl_core.salt import Salt, without_salt
 from fl_core.text import printable
 
-_UNREADABLE = 1  # Flower's code of an error without a code of its own
 _PAUSE = 1.0  # seconds between two looks for answers
 # So many answers are fetched at a time, since each request is a write to the SuperLink's database;
 # one that takes longer than so many seconds does not count: its sender may be slow, or dead.
 _FETCHES = 4
 _STUCK = 5.0
-# Seconds before what the SuperLink failed at is tried again. It fails after waiting for its
-# database for 5 seconds, so these are half a minute in all.
-_PAUSES = (1.0, 2.0, 4.0)
-# What an answer may hold beside twice the largest message that was sent so far: room for
-# eigenvectors, which come before the first model is sent.
-_SMALL_ANSWER = 16 * 2**20
-# And beside the numbers in its arrays: names, metrics, texts. As Python's objects they become some
-# twenty times as large.
+# Seconds before what the SuperLink failed at is tried again: most of a minute, even if it fails at
+# once instead of waiting for its database first.
+_PAUSES = (1.0, 2.0, 4.0, *[8.0] * 5)
+# What an answer may hold beside the numbers in its arrays: names, metrics, texts. As Python's
+# objects they become some twenty times as large.
 _MOST_WORDS = 2**20
 
 _T = TypeVar("_T")
@@ -61,7 +58,7 @@ class _Fetch:
     started: float
 
 
-class DeviceGrid(GridAround):
+class DeviceGrid(QuorumGrid):
     """A grid on which no device can answer for another or cost another's answer.
 
     Flower's own grid takes whatever is pulled for an answer, and what it holds for who sent it; it
@@ -79,12 +76,13 @@ class DeviceGrid(GridAround):
     - what the SuperLink failed at is tried again.
     """
 
-    def __init__(self, grid: HttpGrid) -> None:
-        super().__init__(grid)
+    def __init__(self, grid: HttpGrid, min_answers: float = 1.0) -> None:
+        super().__init__(grid, min_answers)
         self._http = grid
         self._node = Node(node_id=SUPERLINK_NODE_ID)
         self._largest = 0
         self._keys: dict[int, Key] = {}
+        self._fetched: dict[str, _Fetch] = {}
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that are connected."""
@@ -99,25 +97,23 @@ class DeviceGrid(GridAround):
         """Return the key with which a node that has been connected proves who it is."""
         return self._keys.get(node)
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send each message and return the answers that are there within `timeout` seconds."""
-        waiting, replies = self._push(list(messages))
+    def _exchange(
+        self, messages: list[Message], patience: Patience
+    ) -> tuple[list[Message], dict[str, Message]]:
+        waiting, replies = self._push(messages)
         over = threading.Event()
         try:
-            replies += self._receive(waiting, timeout, over)
+            replies += self._receive(waiting, patience, over)
         finally:
             over.set()
-        return replies
+        return replies, waiting
 
     def _receive(
-        self, waiting: dict[str, Message], timeout: float | None, over: threading.Event
+        self, waiting: dict[str, Message], patience: Patience, over: threading.Event
     ) -> list[Message]:
-        """Return the answers to messages that come within `timeout` seconds."""
+        """Return the answers that come in time to messages, which are then no longer waiting."""
         fetched: dict[str, _Fetch] = {}
         replies = []
-        started = time.monotonic()
         while waiting:
             for number, message in waiting.items():
                 if number not in fetched:
@@ -128,12 +124,30 @@ class DeviceGrid(GridAround):
                 answer = fetched.pop(number).answer.result()
                 if answer is not None:
                     replies.append(answer)
+                    patience.hear([answer])
                     del waiting[number]
-            if timeout is not None and time.monotonic() - started + _PAUSE > timeout:
+            if time.monotonic() + _PAUSE > patience.end:
                 break
             if waiting:
                 time.sleep(_PAUSE)
+        if patience.has_quorum:
+            self._fetched |= fetched
         return replies
+
+    def _throw_away(self, late: Mapping[str, Message]) -> list[str]:
+        over = threading.Event()
+        over.set()
+        known, self._fetched = self._fetched, {}
+        for number, message in late.items():
+            # One that was being fetched when its time was over may be there and gone by now.
+            look = known.get(number)
+            if look is None or (look.answer.done() and look.answer.result() is None):
+                _wait_for_room(self._fetched.values())
+                look = self._fetch(number, message, over)
+            self._fetched[number] = look
+        wait([look.answer for look in self._fetched.values()], _STUCK)
+        done = {number: look.answer for number, look in self._fetched.items() if look.answer.done()}
+        return [number for number, answer in done.items() if answer.result() is not None]
 
     def _push(self, asked: Sequence[Message]) -> tuple[dict[str, Message], list[Message]]:
         """Return what the SuperLink took, by its number for it, and the failures of the rest."""
@@ -152,7 +166,7 @@ class DeviceGrid(GridAround):
             try:
                 waiting |= self._push_at_once([again], _PAUSES[:1])
             except httpx.HTTPStatusError as error:
-                failures.append(_failure(again, f"it could not be sent a message: {_line(error)}"))
+                failures.append(failure(again, f"it could not be sent a message: {_line(error)}"))
         return waiting, failures
 
     def _push_at_once(self, sent: Sequence[Message], pauses: Sequence[float]) -> dict[str, Message]:
@@ -198,7 +212,7 @@ class DeviceGrid(GridAround):
         except httpx.TransportError:
             raise  # no device can do that: the SuperLink has stopped
         except Exception as error:  # bytes from the network may be anything
-            return _failure(message, f"its answer cannot be fetched: {_line(error)}")
+            return failure(message, f"its answer cannot be fetched: {_line(error)}")
 
     def _unpacked(
         self, message_id: str, tree: ObjectTree, asked: Message, over: threading.Event
@@ -211,7 +225,7 @@ class DeviceGrid(GridAround):
             If it holds more than it may, or says what no answer says.
         """
         client, run_id = self._http._runtime_client, self.run.run_id
-        most = _SMALL_ANSWER + 2 * self._largest
+        most = most_bytes_of_answer(self._largest)
         pull = make_pull_object_fn_protobuf(client.PullObject, self._node, run_id)
         try:
             contents = pull_objects(
@@ -337,10 +351,6 @@ def _tried_again(call: Callable[[], _T], pauses: Sequence[float] | None = None) 
                 raise
         time.sleep(pause)
     return call()
-
-
-def _failure(message: Message, reason: str) -> Message:
-    return Message(Error(_UNREADABLE, reason), reply_to=message)
 
 
 def _too_large(most: int, where: str = "") -> str:

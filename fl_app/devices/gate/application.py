@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import httpx
@@ -17,10 +17,12 @@ from fl_app.devices.gate.callers import (
     Device,
     FullError,
     Held,
+    is_address,
     signer,
 )
 from fl_app.devices.gate.connections import Connection
 from fl_app.devices.gate.pushes import RefusedError, check_push
+from fl_app.devices.gate.sizes import Sizes, TooLargeError
 
 # ASGI's: what a request is, where its body comes from, and where the answer goes.
 Event = MutableMapping[str, Any]
@@ -47,6 +49,8 @@ FLEET_PATHS = frozenset(
 _PUSH_MESSAGES = b"/v1/fleet/push-messages"
 _PUSH_OBJECT = b"/v1/fleet/push-object"
 _PUSHES = (_PUSH_MESSAGES, _PUSH_OBJECT)
+_PULL_MESSAGES = b"/v1/fleet/pull-messages"
+_PULL_OBJECT = b"/v1/fleet/pull-object"
 MOST_BYTES = 16 * 2**20
 """The longest object: Flower sends arrays in pieces of 5 MiB, and the rest is small beside them."""
 MOST_BYTES_OF_NAMES = 2**18
@@ -64,6 +68,7 @@ _HOP_BY_HOP = {
 # The SuperLink believes a proxy on its own machine about who is calling: devices have no say in it.
 _NOT_FOR_DEVICES = {b"host", b"expect", b"forwarded", b"x-real-ip"}
 _FORWARDED = b"x-forwarded-"
+_THIS_MACHINE = ("127.0.0.1", "::1")
 
 # For the whole of a body, in either direction: SuperNodes have much less patience with a piece.
 _BODY_SECONDS = 120.0
@@ -92,6 +97,7 @@ class Gate:
         self._superlink = superlink
         self._client = client
         self._callers = Callers()
+        self._sizes = Sizes()
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._heartbeats = asyncio.Semaphore(_HEARTBEATS_AT_A_TIME)
 
@@ -103,18 +109,21 @@ class Gate:
             if key is None:
                 reason = "without the signature of a key, or its timestamp is wrong"
                 raise RefusedError(reason, 401)
-            if self._callers.device(key) is None and length > MOST_BYTES_OF_STRANGER:
+            device = self._callers.device(key)
+            if device is None and length > MOST_BYTES_OF_STRANGER:
                 raise RefusedError("its key is not known yet: try again later", 503)
             # Until the answer has gone, too: the SuperLink holds what its receiver does not read.
             with self._callers.request(key, address) as held:
-                response = await self._ask(scope, receive, key, held)
+                post = device.post if device and scope["raw_path"] == _PUSH_OBJECT else None
+                with self._sizes.room_for(post, length) if post else nullcontext():
+                    response = await self._ask(scope, receive, key, held)
                 try:
                     size = int(response.headers.get("content-length", 0))
                     # Only objects and apps are longer, and can be asked for again: a short answer
                     # says what the SuperLink has done, and must not be lost.
                     if size > MOST_BYTES_OF_NAMES:
                         held.add(size)
-                    await self._pass_back(response, send, address)
+                    await self._pass_back(response, send, address, self._hear(scope, key))
                 finally:
                     await response.aclose()
         except _DeviceGoneError:
@@ -122,6 +131,10 @@ class Gate:
         except FullError:
             await _refuse(scope, send, 503, "too many requests: try again later")
         except RefusedError as refused:
+            if isinstance(refused, TooLargeError):
+                # Closed in the middle of its body, a connection may lose this answer, and a proxy
+                # says 502 for it: the device would try again for ever.
+                await _throw_away(receive)
             await _refuse(scope, send, refused.status, str(refused))
 
     async def _ask(self, scope: Event, receive: Receive, key: bytes, held: Held) -> httpx.Response:
@@ -142,10 +155,25 @@ class Gate:
                     raise _DeviceGoneError  # it will ask again
                 started = time.monotonic()
                 response = await self._send(scope, body)
+                if device is not None and path == _PULL_OBJECT:
+                    self._note_size(device, body, response)
                 if pushing is not None:
                     pushing.rest_after(time.monotonic() - started)
         held.give_back()
         return await self._learnt_from(response, key, path)
+
+    def _hear(self, scope: Event, key: bytes) -> Callable[[bytes], None] | None:
+        """Return what is to hear an answer before the device does."""
+        device = self._callers.device(key)
+        if device is None or scope["raw_path"] != _PULL_MESSAGES:
+            return None
+        return device.post.hear
+
+    def _note_size(self, device: Device, body: bytearray, answer: httpx.Response) -> None:
+        """Note how large a part of its message a device is sent."""
+        if answer.status_code == httpx.codes.OK:
+            size = int(answer.headers.get("content-length", 0))
+            self._sizes.handed_out(device.post, bytes(body), size)
 
     @asynccontextmanager
     async def _turn(self, path: bytes, device: Device | None) -> AsyncIterator[None]:
@@ -157,10 +185,16 @@ class Gate:
         async with device.turns if device is not None else nullcontext(), self._turns:
             yield
 
-    async def _pass_back(self, response: httpx.Response, send: Send, address: str) -> None:
+    async def _pass_back(
+        self,
+        response: httpx.Response,
+        send: Send,
+        address: str,
+        hear: Callable[[bytes], None] | None,
+    ) -> None:
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                await _stream(response, send)
+                await _stream(response, send, hear)
         except TimeoutError:
             _log.warning("%s took too long to receive an answer", address)
         except httpx.TransportError as error:
@@ -263,13 +297,24 @@ async def _body(receive: Receive, held: Held) -> bytearray:
     return body
 
 
+async def _throw_away(receive: Receive) -> None:
+    """Read a body to its end, or as far as it comes in time, and keep nothing of it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_BODY_SECONDS):
+            while (message := await receive())["type"] == "http.request" and message["more_body"]:
+                pass
+
+
 async def _slices(body: bytearray) -> AsyncIterator[bytes]:
     """Yield a body bit by bit: whole, TLS would copy it whole."""
     for start in range(0, len(body), _SLICE_BYTES):
         yield bytes(body[start : start + _SLICE_BYTES])
 
 
-async def _stream(response: httpx.Response, send: Send) -> None:
+async def _stream(
+    response: httpx.Response, send: Send, hear: Callable[[bytes], None] | None
+) -> None:
+    """Send an answer bit by bit, or, if somebody is to hear it first, at once."""
     await send(
         {
             "type": "http.response.start",
@@ -277,14 +322,25 @@ async def _stream(response: httpx.Response, send: Send) -> None:
             "headers": _end_to_end(response.headers.raw),
         }
     )
+    whole = bytearray()
     async for part in response.aiter_raw():
-        await send({"type": "http.response.body", "body": part, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+        if hear is None:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        else:
+            whole += part
+    if hear is not None:
+        hear(bytes(whole))
+    await send({"type": "http.response.body", "body": bytes(whole), "more_body": False})
 
 
 def _address(scope: Event) -> str:
-    """Return where a request comes from."""
-    return str(scope["client"][0]) if scope["client"] else "unknown"
+    """Return where a request comes from; a proxy on this machine, such as nginx, is believed."""
+    address = str(scope["client"][0]) if scope["client"] else "unknown"
+    if address in _THIS_MACHINE:
+        text = dict(scope["headers"]).get(b"x-real-ip", b"").decode("latin-1")
+        if is_address(text):
+            return str(text)
+    return address
 
 
 async def _refuse(scope: Event, send: Send, status: int, reason: str) -> None:

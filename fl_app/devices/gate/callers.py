@@ -25,6 +25,8 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
+from fl_app.devices.gate.sizes import Post
+
 MOST_BYTES_HELD = 512 * 2**20
 """Of all bodies, from their first byte until the SuperLink answers, and of all answers until they
 are read: what callers can fill of the gate's memory, and about half of what of the SuperLink's."""
@@ -84,6 +86,8 @@ class Device:
         What it may ask the SuperLink at a time: the rest of its requests wait for its own.
     failed_pushes : int
         How often in a row the SuperLink has failed at what it sent.
+    post : Post
+        The message that it was handed out last, and how much it has sent since.
     """
 
     share: Share = field(
@@ -91,6 +95,7 @@ class Device:
     )
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_TURNS))
     failed_pushes: int = 0
+    post: Post = field(default_factory=Post)
     _pushing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _rests_until: float = 0.0
 
@@ -220,6 +225,15 @@ def _public_key(key: bytes) -> ec.EllipticCurvePublicKey | None:
     if isinstance(public_key, ec.EllipticCurvePublicKey) and isinstance(public_key.curve, _CURVES):
         return public_key
     return None
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def network_of(address: str) -> str:

@@ -1,0 +1,180 @@
+"""A device may push a reply as large as what it is handed out makes likely, and no larger."""
+
+import asyncio
+
+import httpx
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
+from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+
+from fl_app.devices.gate.application import Gate
+from fl_app.devices.sizes import most_bytes_of_answer
+from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, known, post, said
+
+PULL_OBJECT = b"/v1/fleet/pull-object"
+MIB = 2**20
+PIECE = 8 * MIB
+
+
+class SuperLink(httpx.MockTransport):
+    """Hands out a message with a model of some bytes to whoever asks, and takes everything."""
+
+    def __init__(self, size=0):
+        self.taken = 0
+        self.status = 200
+        self.give(size)
+        super().__init__(self.answer)
+
+    def give(self, size):
+        numbers = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+        content = RecordDict({"arrays": ArrayRecord([numbers])})
+        self.message = Message(content, dst_node_id=5, message_type="train") if size else None
+        nested = get_all_nested_objects(self.message) if size else {}
+        self.objects = {name: one.deflate() for name, one in nested.items()}
+
+    def answer(self, request):
+        path = request.url.path.encode()
+        content = b""
+        if path == PULL and self.message is not None:
+            proto = message_to_proto(Message(RecordDict(), dst_node_id=5, message_type="train"))
+            tree = get_object_tree(self.message)
+            content = PullMessagesResponse(
+                messages_list=[proto], message_object_trees=[tree]
+            ).SerializeToString()
+        elif path == PULL_OBJECT:
+            asked = PullObjectRequest.FromString(request.content)
+            content = self.objects.get(asked.object_id, bytes(40 * MIB))
+        elif path == PUSH and self.status == 200:
+            self.taken += len(request.content)
+        headers = {"content-length": str(len(content))}
+        return httpx.Response(self.status, headers=headers, stream=httpx.ByteStream(content))
+
+
+def at_gate(superlink, *steps):
+    """Return the statuses with which a gate answers a device's requests, one after the other."""
+
+    async def all_steps():
+        async with httpx.AsyncClient(transport=superlink) as client:
+            gate = known(Gate("127.0.0.1:8000", client), DEVICE, STRANGER)
+            return [await step(gate) for step in steps]
+
+    return asyncio.run(all_steps())
+
+
+def pushing(size, key=DEVICE):
+    body = PushObjectRequest(object_content=bytes(size)).SerializeToString()
+    return lambda gate: post(gate, body, target=PUSH, key=key)
+
+
+def asking(key=DEVICE):
+    return lambda gate: post(gate, PullMessagesRequest().SerializeToString(), target=PULL, key=key)
+
+
+def fetching(superlink, *more, key=DEVICE):
+    """Return the requests for every part of the message, and for others."""
+    return [
+        lambda gate, name=name: post(
+            gate,
+            PullObjectRequest(object_id=name).SerializeToString(),
+            target=PULL_OBJECT,
+            key=key,
+        )
+        for name in (*superlink.objects, *more)
+    ]
+
+
+def test_eigenvectors_pass_before_a_model_was_seen():
+    superlink = SuperLink()
+    assert at_gate(superlink, *[pushing(PIECE - 99)] * 3) == [200, 200, 403]
+    assert superlink.taken <= most_bytes_of_answer(0)
+
+
+def test_what_is_too_large_is_read_and_thrown_away():
+    """So that the answer arrives: a connection that is closed in between may lose it."""
+    came = []
+
+    async def bit_by_bit():
+        came.append(MIB)
+        return said(bytes(MIB), more=len(came) < 8)
+
+    async def announced(gate):
+        headers = [(b"content-length", b"%d" % PIECE)]
+        return (await ask(gate, bit_by_bit, target=PUSH, headers=headers))[0]["status"]
+
+    superlink = SuperLink()
+    assert at_gate(superlink, *[pushing(PIECE - 99)] * 2, announced) == [200, 200, 403]
+    assert sum(came) == PIECE
+    assert superlink.taken < 2 * PIECE
+
+
+def test_a_model_passes_as_often_as_it_is_asked_for():
+    superlink = SuperLink(20 * MIB)
+    once = [asking(), *fetching(superlink), *[pushing(5 * MIB)] * 4]
+    assert set(at_gate(superlink, *once * 5)) == {200}
+
+
+def test_a_reply_is_no_larger_than_twice_the_model_and_a_little():
+    superlink = SuperLink(20 * MIB)
+    statuses = at_gate(superlink, asking(), *fetching(superlink), *[pushing(PIECE)] * 10)
+    assert statuses[-10:] == [200] * 7 + [403] * 3  # 16 MiB and twice 20
+    assert superlink.taken <= most_bytes_of_answer(20 * MIB + MIB)
+
+
+def test_others_have_seen_the_model():
+    """IFCA sends models with one message and is sent one back with the answer to another."""
+    superlink = SuperLink(20 * MIB)
+    steps = [asking(STRANGER), *fetching(superlink, key=STRANGER), *[pushing(PIECE)] * 6]
+    assert set(at_gate(superlink, *steps)) == {200}
+
+
+@pytest.mark.parametrize("times", [1, 30])
+def test_a_device_does_not_raise_its_own_bound(times):
+    """By fetching what it pushed itself, or the same part again and again."""
+    superlink = SuperLink(MIB)
+    again = fetching(superlink, *["f" * 64]) * times
+    statuses = at_gate(superlink, asking(), *again, *[pushing(PIECE - 99)] * 3)
+    assert statuses[-3:] == [200, 200, 403]
+
+
+def test_asking_in_vain_gives_no_room():
+    superlink = SuperLink()
+    steps = [*[pushing(PIECE - 99)] * 2, asking(), pushing(PIECE)]
+    assert at_gate(superlink, *steps) == [200, 200, 200, 403]
+
+
+def test_what_the_superlink_fails_at_does_not_count():
+    superlink = SuperLink()
+
+    async def fail(gate):
+        superlink.status = 500
+        status = await pushing(PIECE - 99)(gate)
+        superlink.status = 200
+        return status
+
+    steps = [fail, fail, fail, *[pushing(PIECE - 99)] * 3]
+    assert at_gate(superlink, *steps) == [503, 503, 503, 200, 200, 403]
+
+
+def test_what_is_pushed_at_a_time_counts_together():
+    async def all_at_once(gate):
+        return sorted(await asyncio.gather(*[pushing(PIECE - 99)(gate) for _ in range(6)]))
+
+    assert at_gate(SuperLink(), all_at_once) == [[200, 200, 403, 403, 403, 403]]
+
+
+def test_an_answer_that_cannot_be_read_is_passed_on():
+    def broken(_request):
+        return httpx.Response(200, stream=httpx.ByteStream(b"\xff"))
+
+    assert at_gate(httpx.MockTransport(broken), asking()) == [200]
+
+
+def test_a_model_array_is_as_large_as_its_parts():
+    """What the gate adds up is what the server sends."""
+    content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(3 * MIB, np.float32))})})
+    parts = get_all_nested_objects(content).values()
+    assert 12 * MIB <= sum(len(part.deflate()) for part in parts) < 12 * MIB + 5000

@@ -1,0 +1,92 @@
+"""Replies far larger than a model, and of thousands of parts, cost the others nothing."""
+
+import threading
+import time
+from contextlib import ExitStack
+
+import numpy as np
+import psutil
+import pytest
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_object import get_object_tree
+
+from tests.device_processes import Federation, Program, federation
+from tests.probe_app import probing
+from tests.raw_device import RawDevice, status_of
+
+pytestmark = pytest.mark.slow
+
+MIB = 2**20
+LARGE, PATIENCE = 100, 25.0  # MiB and seconds; with 500 MiB, and 80 seconds, it is the same
+NAMES = ("berlin", "lyon", "mallory", "eve")
+ROUNDS = 2
+
+
+def answer(number: float) -> RecordDict:
+    return RecordDict({"arrays": ArrayRecord({"a": Array(np.array([number]))})})
+
+
+def megabytes(program: Program) -> float:
+    """Return the memory of a program and all that it has started."""
+    parent = psutil.Process(program.process.pid)
+    return sum(one.memory_info().rss for one in (parent, *parent.children(recursive=True))) / MIB
+
+
+def stored(devices: Federation) -> float:
+    files = (devices.folder / "superlink").glob("state.db*")
+    return sum(file.stat().st_size for file in files) / MIB
+
+
+def large() -> RecordDict:
+    numbers = np.random.default_rng(0).integers(0, 256, LARGE * MIB, np.uint8)
+    return RecordDict({"arrays": ArrayRecord({"a": Array(numbers)})})
+
+
+def of_many_parts(reply: Message) -> ObjectTree:
+    tree = get_object_tree(reply)
+    tree.children.extend(ObjectTree(object_id=f"{i:064x}") for i in range(2000))
+    return tree
+
+
+def test_a_huge_reply_and_one_of_thousands_of_parts_end_nobodys_run(tmp_path):
+    with ExitStack() as stack:
+        devices = stack.enter_context(federation(tmp_path / "federation"))
+        devices.register(*NAMES)
+        berlin, lyon, mallory, eve = (stack.enter_context(RawDevice(devices, n)) for n in NAMES)
+        most, end = [0.0], threading.Event()
+
+        def watch() -> None:
+            while not end.wait(0.1):
+                most.append(max(megabytes(devices.superlink), most[-1]))
+
+        watcher = threading.Thread(target=watch)
+        probe = stack.enter_context(
+            probing(devices, tmp_path / "probe", nodes=4, rounds=ROUNDS, timeout=PATIENCE)
+        )
+        for number in range(1, ROUNDS + 1):
+            honest = [(device, device.wait_for_message()) for device in (berlin, lyon)]
+            to_mallory, to_eve = mallory.wait_for_message(), eve.wait_for_message()
+            if number == 1:
+                before = megabytes(devices.superlink)
+                watcher.start()
+                stack.callback(watcher.join)
+                stack.callback(end.set)
+            huge, many = Message(large(), reply_to=to_mallory), Message(answer(3), reply_to=to_eve)
+            assert status_of(lambda huge=huge: mallory.push(huge)) == 403
+            assert status_of(lambda many=many: eve.push(many, of_many_parts(many))) == 403
+            for place, (device, message) in enumerate(honest):
+                started = time.monotonic()
+                device.reply(message, answer(place))
+                assert time.monotonic() - started < 15
+            said = probe.heard(number)
+            assert said["heard"][str(berlin.node_id)] == [0.0]
+            assert said["heard"][str(lyon.node_id)] == [1.0]
+            assert str(eve.node_id) not in said["heard"]
+            print(number, said["megabytes"], before, most[-1], stored(devices))
+        assert probe.program.wait_for_exit() == 0
+        assert "its reply is larger than" in devices.gate.text
+        assert "database is locked" not in devices.superlink.text
+        # The floor of 16 MiB for each of its replies may be there, and no more of them.
+        assert stored(devices) < 3 * 16 * ROUNDS
+        assert most[-1] < before + 250

@@ -1,0 +1,75 @@
+"""A device that takes its time does not hold up the others: real processes."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fl_app.superlink import program_path
+from tests.device_images import SITES, write_sites
+from tests.device_processes import Program, federation, running
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[1]
+NAMES = ("berlin", "lyon", "oslo")
+_PATIENCE = 600.0  # seconds, on a machine that does other things too; less than the deadline
+OPTIONS = {
+    "dataset": "own",
+    "num-clients": len(NAMES),
+    "strategy": "single",
+    "model": "mlp-32",
+    "learning-rate": 0.003,
+    "num-server-rounds": 4,
+    "evaluate-every": 4,
+    "round-deadline": 900.0,
+    "min-answers": 0.6,
+}
+
+
+@contextmanager
+def hung(node: Program) -> Iterator[None]:
+    """Let a device's work stand still, while its SuperNode stays connected."""
+    children = psutil.Process(node.process.pid).children(recursive=True)
+    for child in children:
+        child.suspend()
+    try:
+        yield
+    finally:
+        for child in children:
+            child.resume()
+
+
+def test_a_device_that_hangs_costs_one_round_and_not_the_deadline(tmp_path, monkeypatch):
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    images = write_sites(tmp_path / "sites", {name: SITES[name] for name in NAMES})
+    out = tmp_path / "out"
+    given = {**OPTIONS, "output-dir": str(out)}
+    words = [program_path("flwr"), "run", str(ROOT), "devices", "--stream", "--run-config"]
+    words.append(" ".join(f"{key}={json.dumps(value)}" for key, value in given.items()))
+    with federation(tmp_path / "federation") as devices, ExitStack() as stack:
+        devices.register(*NAMES)
+        nodes = {}
+        for name in NAMES:
+            config = f'name="{name}" data-path="{images[name]}"'
+            nodes[name] = stack.enter_context(devices.supernode(name, config))
+        for node in nodes.values():
+            node.wait_for("SuperNode ID")
+        with running("run", words, tmp_path / "home", env=devices.env) as run:
+            nodes["oslo"].wait_for("Receiving: train", _PATIENCE)
+            started = time.monotonic()
+            with hung(nodes["oslo"]):
+                run.wait_for("oslo failed in round 1 and is left out of it: ", _PATIENCE)
+            assert time.monotonic() - started < _PATIENCE
+            assert run.wait_for_exit(_PATIENCE) == 0, run.text
+    late = "no answer when 2 of 3 had answered"
+    assert f"oslo failed in round 1 and is left out of it: {late}" in run.text
+    assert "oslo failed in round 4" not in run.text
+    assert nodes["oslo"].text.count("Receiving: train") >= 2
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["runs"][0]["names"] == list(NAMES)

@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Error, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fl_app import quorum
@@ -182,6 +183,8 @@ class ToyPost(Post):
     It has its answer once so many messages have been sent, or after so many looks for it.
     """
 
+    _insecure = True  # no keys
+
     def __init__(self, messages, looks):
         super().__init__({})
         self.app = toy_app()
@@ -189,8 +192,8 @@ class ToyPost(Post):
         self.answers = dict.fromkeys(self.local.contexts, self.reply)
         self.messages, self.looks = messages, looks
 
-    def get_node_ids(self):
-        return set(self.local.contexts)
+    def get_nodes(self):
+        return [NodeInfo(node_id=node) for node in self.local.contexts]
 
     def reply(self, message):
         about = message.metadata

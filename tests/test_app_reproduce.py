@@ -422,7 +422,7 @@ def test_the_file_that_the_page_explains_can_be_read(tmp_path):
 def test_a_wrong_word_is_answered(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert main(["reproduce", "rcc-pfl-9"]) == 2
-    assert 'there is no experiment "rcc-pfl-9": experiments has bytes' in capsys.readouterr().err
+    assert 'there is no experiment "rcc-pfl-9": experiments has attacks' in capsys.readouterr().err
     assert main(["reproduce", "rcc-pfl-2", "--page", "--output", str(tmp_path)]) == 2
     assert "there are no numbers of this experiment in" in capsys.readouterr().err
     for several in ("--quick", "--page"):

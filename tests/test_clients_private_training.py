@@ -198,7 +198,7 @@ def test_a_device_without_opacus_says_so_with_its_name_before_the_training(monke
     node = SimpleNamespace(
         name="berlin",
         config=SimpleNamespace(training_epsilon=1.0),
-        _check_model_path=lambda: None,
+        model_path=None,
     )
     with pytest.raises(ValueError, match="berlin: training-epsilon needs the package opacus"):
         DeviceNode.description(node)

@@ -5,12 +5,13 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: help run check test lint options docs bench reproduce grid clean
+.PHONY: help run check test faults lint options docs bench reproduce grid clean
 
 help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
 	@echo "make check      install, then lint, types and the fast tests, for every change"
 	@echo "make test       install, then lint, types and all tests"
+	@echo "make faults     only the faults and attacks with real devices' processes (docs/faults.md)"
 	@echo "make lint       only lint and types"
 	@echo "make options    the options into pyproject.toml and docs/options.md, from where they are declared"
 	@echo "make docs       the pages and the API as a site, in site/"
@@ -44,6 +45,12 @@ check: lint
 
 test: lint
 	$(PYTEST)
+
+# With a SuperLink, a gate and SuperNodes of their own (docs/faults.md).
+FAULTS = tests/test_devices*.py tests/test_app_stop_family.py
+
+faults: $(INSTALLED)
+	$(PYTEST) $(FAULTS)
 
 options: $(INSTALLED)
 	$(BIN)/python -m fl_app.options

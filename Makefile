@@ -37,8 +37,9 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Two processes; each library on one thread, since threads that share a core wait for each other.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Three processes for two cores, since tests with real devices mostly wait; each library on one thread,
+# since threads that share a core wait for each other.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
 check: lint
 	$(PYTEST) -m "not slow"

@@ -76,23 +76,19 @@ def _check_room(key: str, folder: Path) -> None:
         )
 
 
-def planned(config: Config, defaults: Mapping[str, Any], folder: Path) -> str:
-    """Return what would run, and every option that is not at its default, in lines of text."""
-    seeds = f"seed {config.seed}" + (
-        f" to {config.seed + config.repeats - 1}" if config.repeats > 1 else ""
-    )
-    own = {
-        key: value for key, value in config.as_run_config().items() if value != defaults.get(key)
-    }
-    return "\n".join(
-        [
-            f"{len(config.strategy)} strategies ({', '.join(config.strategy)}), {seeds}: "
-            f"{len(config.strategy) * config.repeats} trainings of {config.num_server_rounds} "
-            f"rounds",
-            f"{config.num_clients or PAPER_CLIENTS} clients, data set {config.dataset}, model "
-            f"{config.model}",
-            f"results would go to {folder}",
-            *(["not at their defaults:"] if own else []),
-            *(f"  {key}={value}" for key, value in own.items()),
-        ]
-    )
+def planned(config: Config, given: Mapping[str, Any], folder: Path) -> str:
+    """Return what would run with the options `given` beside the defaults, in lines of text."""
+    last = config.seed + config.repeats - 1
+    seeds = f"seeds {config.seed} to {last}" if config.repeats > 1 else f"seed {config.seed}"
+    count = len(config.strategy) * config.repeats
+    lines = [
+        f"strategies: {', '.join(config.strategy)}",
+        f"{seeds}: {count} {'training' if count == 1 else 'trainings'} of "
+        f"{config.num_server_rounds} rounds",
+        f"{config.num_clients or PAPER_CLIENTS} clients, data set {config.dataset}, model "
+        f"{config.model}",
+        f"results would go to {folder}",
+    ]
+    if given:
+        lines.append("not at their defaults: " + " ".join(f"{k}={v}" for k, v in given.items()))
+    return "\n".join(lines)

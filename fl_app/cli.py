@@ -61,8 +61,8 @@ def _run(options: argparse.Namespace) -> int:
 
     app = options.app and options.app.absolute()
     defaults = read_defaults(app or installed_app())
-    overrides = dict(parse_override(text, defaults) for text in options.overrides)
-    overrides.setdefault("num-clients", PAPER_CLIENTS)
+    given = dict(parse_override(text, defaults) for text in options.overrides)
+    overrides = {"num-clients": PAPER_CLIENTS, **given}
     # Before anything is started: a wrong value costs no waiting.
     config = parse_config({**defaults, **overrides})
     for package in ("ray", "matplotlib"):
@@ -70,7 +70,7 @@ def _run(options: argparse.Namespace) -> int:
     folder = output_folder(config.output_dir, config.resume)
     check_run(config, folder)
     if options.dry_run:
-        print(planned(config, defaults, folder))
+        print(planned(config, given, folder))
         return 0
     overrides["output-dir"] = str(folder)
     gpus, address = options.gpus_per_client, options.ray_address
@@ -174,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--dry-run",
         action="store_true",
-        help="check everything that can be checked, say what would run, and start nothing",
+        help="check what can be checked beforehand, say what would run, and start nothing",
     )
     run.set_defaults(call=_run)
     add_reproduce(commands)

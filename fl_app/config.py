@@ -49,7 +49,7 @@ from fl_core.settings import (
     is_dataset,
     paper_model,
 )
-from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, parameters, system_of
 from strategies.grouping import COUNT_RULES
 from strategies.secure_aggregation import why_not
 from strategies.spectral import AT_CLIENTS, AT_SERVER
@@ -301,6 +301,8 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         values["strategy"] = tuple(dict.fromkeys([*values["strategy"], pair]))
     if not values["strategy"]:
         raise refusal("strategy", "", _STRATEGY_WORDS)
+    if values["weighted_mean"]:
+        _check_for_weights(values["strategy"])
     _check_for_privacy(values)
     if values["secure_aggregation"]:
         _check_for_secure_sums(values["strategy"])
@@ -324,6 +326,14 @@ def _check_rounds(values: Mapping[str, Any], warm_up: int) -> None:
             raise refusal(f"{what}-round", values[f"{what}_round"], allowed)
     if warm_up >= rounds:
         raise refusal("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
+
+
+def _check_for_weights(strategies: Sequence[str]) -> None:
+    if not any("weighted" in parameters(system_of(name).aggregation) for name in strategies):
+        raise ValueError(
+            f"weighted-mean is true, but {', '.join(strategies)} counts clients alike, since one "
+            "may say anything of its number of images: set weighted-mean to false."
+        )
 
 
 def _check_for_privacy(values: Mapping[str, Any]) -> None:

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
 from typing import ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
-from flwr.serverapp.strategy.multikrum import select_multikrum
 from flwr.supercore.differential_privacy import compute_clip_model_update
 from numpy.typing import NDArray
 from scipy import stats
@@ -32,13 +30,14 @@ from fl_core.options import number, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import PerCluster, as_type, mean_model
 from strategies.rounds import Update
-from strategies.updates import flatten, update_vector
+from strategies.updates import update_vector
 
 Float64 = NDArray[np.float64]
 logger = getLogger(__name__)
 
 _STEPS = 100  # of Weiszfeld's algorithm; it usually stops after ten or twenty
 _SETTLED = 1e-9  # change of the weights, which sum to 1, at which it stops
+_BLOCK = 2**21  # numbers of all clients that are looked at together: 16 MiB
 _NO_DISTANCE = 1e-6  # as a share of the median one, which rounding can make of 0
 
 
@@ -145,14 +144,12 @@ class Krum(_Tolerant):
         """Return the plain mean of the models that are selected."""
         count = len(updates)
         malicious = self._malicious(count, (count - 3) // 2)
-        # Flower's function selects among messages: each model is one with a single vector.
-        contents = [RecordDict({"model": ArrayRecord([flatten(u.arrays)])}) for u in updates]
-        selected = {
-            id(content)
-            for content in select_multikrum(contents, malicious, self._selected(count, malicious))
-        }
-        own = [u.arrays for u, c in zip(updates, contents, strict=True) if id(c) in selected]
-        return mean_model(own, [1] * len(own))
+        products = inner_products(updates)
+        lengths = products.diagonal()
+        distances = lengths[:, None] + lengths - 2 * products
+        nearest = np.sort(distances, axis=1)[:, 1 : count - malicious - 1]  # the first is itself
+        best = np.argsort(nearest.sum(axis=1), kind="stable")[: self._selected(count, malicious)]
+        return mean_model([updates[i].arrays for i in sorted(best)], [1] * len(best))
 
     def _selected(self, count: int, malicious: int) -> int:
         return 1
@@ -197,25 +194,24 @@ class GeometricMedian(Robust):
 
     def of_enough(self, updates: Sequence[Update]) -> NDArrays:
         """Return the models' mean with the weights that make it their geometric median."""
-        vectors = np.stack([flatten(u.arrays) for u in updates])
-        return mean_model([u.arrays for u in updates], geometric_median_weights(vectors).tolist())
+        weights = geometric_median_weights(inner_products(updates))
+        return mean_model([u.arrays for u in updates], weights.tolist())
 
 
-def geometric_median_weights(vectors: Float64) -> Float64:
-    """Return the weights, shape (n,), with sum 1, of the points in their geometric median.
+def geometric_median_weights(products: Float64) -> Float64:
+    """Return the weights, shape (n,), with sum 1, of n points in their geometric median.
 
     Weiszfeld's algorithm, with Vardi and Zhang's step where it meets one of the points ("The
-    multivariate L1-median and associated data depth", PNAS 2000, eq. 2.6). It works on the points'
-    inner products: a step costs n² operations, however long the points are.
+    multivariate L1-median and associated data depth", PNAS 2000, eq. 2.6). A step costs n²
+    operations, however long the points are.
 
     Parameters
     ----------
-    vectors : NDArray[np.float64], shape (n, p)
+    products : NDArray[np.float64], shape (n, n)
+        The points' inner products, about any origin; one among the points loses no digits.
     """
-    # About their coordinates' medians, honest points are short and their products exact.
-    centred = vectors - np.median(vectors, axis=0)
-    products = centred @ centred.T
-    weights = np.full(len(vectors), 1 / len(vectors))
+    count = len(products)
+    weights = np.full(count, 1 / count)
     for _ in range(_STEPS):
         along = products @ weights
         squares = products.diagonal() - 2 * along + weights @ along
@@ -226,7 +222,7 @@ def geometric_median_weights(vectors: Float64) -> Float64:
         pull = np.divide(1, distances, out=np.zeros_like(distances), where=apart)
         step = pull / pull.sum() - weights
         pulled = math.sqrt(max(step @ products @ step, 0)) * pull.sum()
-        held = len(vectors) - int(apart.sum())  # by the points that it has met
+        held = count - int(apart.sum())  # by the points that it has met
         step *= max(0.0, 1 - held / pulled) if pulled else 0.0
         weights += step
         if np.abs(step).max() < _SETTLED:
@@ -234,14 +230,44 @@ def geometric_median_weights(vectors: Float64) -> Float64:
     return weights
 
 
+def inner_products(updates: Sequence[Update]) -> Float64:
+    """Return the models' inner products, shape (n, n), about the medians of their parameters.
+
+    There honest models are short, whatever the others sent, and differences lose no digits.
+    Integer buffers are left out.
+    """
+    products = np.zeros((len(updates), len(updates)))
+    for name, _, values in _blocks(updates):
+        if np.issubdtype(updates[0].arrays[name].dtype, np.floating):
+            centred = values - np.median(values, axis=0)
+            products += centred @ centred.T
+    return products
+
+
 def _by_array(updates: Sequence[Update], combined: Callable[[Float64], Float64]) -> NDArrays:
-    """Return what `combined` makes of each array of the updates, which it gets stacked."""
+    """Return what `combined` makes of each parameter, which it gets as the columns of blocks."""
+    arrays = updates[0].arrays
+    found = {name: np.empty(array.size) for name, array in arrays.items()}
+    for name, columns, values in _blocks(updates):
+        found[name][columns] = combined(values)
     return {
-        name: as_type(
-            array.dtype, combined(np.stack([u.arrays[name] for u in updates]).astype(np.float64))
-        )
-        for name, array in updates[0].arrays.items()
+        name: as_type(array.dtype, found[name]).reshape(array.shape)
+        for name, array in arrays.items()
     }
+
+
+def _blocks(updates: Sequence[Update]) -> Iterator[tuple[str, slice, Float64]]:
+    """Yield the name of an array, which of its numbers these are, and everybody's, a row each.
+
+    Block by block, since all numbers of thousands of models at once, as float64, and what is
+    sorted beside them, would need several times the memory of the models.
+    """
+    width = max(1, _BLOCK // len(updates))
+    for name, array in updates[0].arrays.items():
+        for start in range(0, array.size, width):
+            columns = slice(start, start + width)
+            rows = [u.arrays[name].reshape(-1)[columns] for u in updates]
+            yield name, columns, np.stack(rows).astype(np.float64)
 
 
 def _clipped(update: Update, longest: float) -> NDArrays:

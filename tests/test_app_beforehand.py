@@ -85,10 +85,14 @@ def test_a_dry_run_says_what_would_run_and_starts_nothing(tmp_path, capsys):
     words = ["strategy=single,local", "repeats=3", "seed=4", "output-dir=out", "num-tasks=3"]
     assert main(["run", "--dry-run", *words]) == 0
     said = capsys.readouterr().out
-    assert "2 strategies (single, local), seed 4 to 6: 6 trainings of 10 rounds" in said
+    assert "strategies: single, local\nseeds 4 to 6: 6 trainings of 10 rounds\n" in said
     assert "25 clients, data set mnist-5k, model logistic-regression" in said
     assert f"results would go to {tmp_path / 'out'}" in said
-    assert "  num-tasks=3\n" in said
+    assert said.endswith(f"not at their defaults: {' '.join(words)}\n")
+    assert main(["run", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "seed 0: 2 trainings" in said
+    assert "defaults" not in said
     assert not (tmp_path / "out").exists()
 
 

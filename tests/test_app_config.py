@@ -349,5 +349,13 @@ def test_secure_sums_of_what_needs_single_models_are_refused(strategy, reason):
     assert config(strategy=both, secure_aggregation=True).secure_aggregation
 
 
+def test_weights_that_nobody_looks_at_are_refused():
+    robust = "spectral+median,update+krum"
+    with pytest.raises(ValueError, match=f"^weighted-mean is true, but {re.escape(robust[:15])}"):
+        config(strategy=robust, weighted_mean=True)
+    for strategy, weighted in ((robust, "paper"), (robust, False), (f"{robust},single", True)):
+        assert config(strategy=strategy, weighted_mean=weighted).strategy[0] == "spectral+median"
+
+
 def test_the_sum_is_plain_unless_asked_for():
     assert config().secure_aggregation is False

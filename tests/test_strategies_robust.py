@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fl_core.options import options_of
+from strategies import robust
 from strategies.catalogue import ROBUST
 from strategies.robust import (
     ClippedMean,
@@ -19,6 +20,7 @@ from strategies.robust import (
     MultiKrum,
     TrimmedMean,
     geometric_median_weights,
+    inner_products,
 )
 from strategies.rounds import Clusters, Round, Update
 
@@ -132,10 +134,10 @@ def test_no_point_has_smaller_distances_than_the_geometric_median(seed, count, s
     def distances(point):
         return float(np.linalg.norm(points - point, axis=1).sum())
 
-    weights = geometric_median_weights(points)
+    weights = geometric_median_weights(inner_products(updates_of(*points)))
     assert weights.sum() == pytest.approx(1)
     assert (weights >= -1e-12).all()
-    found = distances(weights @ points)
+    found = distances(weights @ points)  # to float32's digits, in which updates are
     start = np.median(points, axis=0)
     best = minimize(distances, start, method="Nelder-Mead", options={"xatol": 1e-6}).fun
     assert found <= min(best, *map(distances, points)) * (1 + 1e-4) + 1e-9
@@ -184,6 +186,16 @@ def test_one_of_eight_may_send_what_it_likes(kind):
         # The mean would be off by an eighth of what was sent.
         assert np.linalg.norm(found - among) < 1.5, kind.name
         assert np.linalg.norm(found - 1) < np.linalg.norm(0 - np.ones(20)) / 2
+
+
+@BY_NAME
+def test_models_are_looked_at_in_blocks(kind, monkeypatch):
+    """However large these are: with blocks of a few numbers, the same comes out."""
+    rng = np.random.default_rng(5)
+    updates = updates_of(*rng.normal(size=(7, 100)))
+    whole = combined(kind(), updates)[0]
+    monkeypatch.setattr(robust, "_BLOCK", 7 * 3)
+    assert combined(kind(), updates)[0] == pytest.approx(whole, rel=1e-6)
 
 
 @BY_NAME

@@ -66,7 +66,7 @@ def run_experiment(config: Config, grid: Grid) -> None:
             for name in config.strategy:
                 run, strategy = run_strategy(name, setting, world, progress, checkpoints)
                 world.end_run(run, strategy)
-                results.add_run(run, strategy, setting.federation)
+                results.add_run(run, strategy, setting.images, setting.federation)
         results.finish()
 
 

@@ -102,9 +102,9 @@ def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: Mode
         _check_arrays({n: (a.shape, a.dtype.name) for n, a in plain.items()}, _unfilled(card), card)
     except ValueError as error:
         raise ValueError(f"{path} is not written: {error}.") from error
-    metadata = {"format": _FORMAT, "card": json.dumps(asdict(card))}
     with replacing(path) as temporary:
-        save_file(plain, temporary, metadata=metadata)
+        # One entry: safetensors writes several in any order, and equal models are equal files.
+        save_file(plain, temporary, metadata={_FORMAT: json.dumps(asdict(card))})
 
 
 def load_model(path: Path) -> tuple[nn.Module, ModelCard]:
@@ -157,16 +157,16 @@ def _unfilled(card: ModelCard) -> nn.Module:
 
 
 def _read_card(metadata: Mapping[str, str]) -> ModelCard:
-    if metadata.get("format") != _FORMAT:
+    if _FORMAT not in metadata:
         raise ValueError(f"it does not say that it is a {_FORMAT}")
     try:
         fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value
-            for key, value in json.loads(metadata["card"]).items()
+            for key, value in json.loads(metadata[_FORMAT]).items()
         }
         return ModelCard(**fields)
     # Other JSON than an object, keys that a card does not have, and brackets without end.
-    except (KeyError, AttributeError, TypeError, json.JSONDecodeError, RecursionError) as error:
+    except (AttributeError, TypeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError("its card cannot be read") from error
 
 

@@ -19,6 +19,7 @@ from fl_app.experiment import run_experiment
 from fl_app.simulation import wait_for_nodes
 from fl_core.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.federation import simulate_federation
+from fl_core.model_file import load_model
 from fl_core.models import build_model
 from tests.app_runs import DEFAULTS, ROOT, run, without_seconds
 from tests.local_grid import LocalGrid
@@ -205,6 +206,12 @@ def test_models_are_whole_and_load_into_plain_pytorch(finished):
     assert len(files) == 2 * (3 + 3 + 3 + 1 + 9)
     state = load_file(folder / "models/rcc-pfl/seed-1/cluster-2.safetensors")
     build_model("logistic-regression", (1, 28, 28), 10, seed=0).load_state_dict(state)
+    for path in files:  # as `fedkin classify` reads them
+        _, card = load_model(path)
+        kind, number = path.stem.split("-")
+        assert card.strategy == path.parts[-3]
+        assert (card.class_names, card.num_rounds) == (tuple("0123456789"), 6)
+        assert kind == "client" or card.cluster == int(number)
 
 
 def test_pictures_and_partitions_are_there(finished):

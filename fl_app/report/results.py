@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from fl_app.config import Config
 from fl_app.report.run import RunResult, ari_and_nmi, table_rows
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
 from fl_core import protocol
+from fl_core.datasets import Dataset
 from fl_core.federation import Federation
 from fl_core.files import replacing
+from fl_core.model_file import ModelCard, save_model
+from fl_core.own_images import Agreement
 from fl_core.text import csv_cell
 from strategies import ClusteredStrategy, SpectralClustering
 
@@ -68,14 +70,29 @@ class Results:
             self.pictures.append(pictures.save(figure, self.folder / "labels-per-client.png"))
 
     def add_run(
-        self, run: RunResult, strategy: ClusteredStrategy, federation: Federation | None = None
+        self,
+        run: RunResult,
+        strategy: ClusteredStrategy,
+        images: Dataset | Agreement,
+        federation: Federation | None = None,
     ) -> None:
-        """Write a finished run: its models, its row in every table, its similarity matrix."""
+        """Write a finished run: its models, its row in every table, its similarity matrix.
+
+        `images` are of the kind that its models take.
+        """
         self.runs.append(run)
         for name, model in run.models.items():
+            kind, _, number = name.partition("-")
+            card = ModelCard(
+                architecture=self.config.model,
+                image_shape=images.image_shape,
+                class_names=tuple(images.class_names),
+                strategy=run.strategy,
+                cluster=int(number) if kind == "cluster" else run.of_client[int(number)],
+                num_rounds=len(run.reports),
+            )
             file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
-            with replacing(self.folder / file) as path:
-                save_file(protocol.to_arrays(model), path)
+            save_model(self.folder / file, protocol.to_arrays(model), card)
         self._write_tables()
         if federation is not None and isinstance(strategy.clustering, SpectralClustering):
             self._draw_clusters(run, federation)

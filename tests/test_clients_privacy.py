@@ -404,7 +404,7 @@ def test_a_private_run_groups_as_before_says_so_and_can_be_repeated(tmp_path):
     assert plain["runs"][0]["ari"] == first["runs"][0]["ari"] == 1
     assert deaf["runs"][0]["ari"] < 0.7
     assert "privacy" not in plain
-    assert first["privacy"] == {"pre-round-epsilon": 4, "epsilon": 4, "delta": 1e-5}
+    assert first["privacy"] == {"pre-round-epsilon": 4, "privacy-delta": 1e-5}
 
 
 def test_a_private_run_works_with_the_comparison_at_the_server(tmp_path):

@@ -203,7 +203,7 @@ def test_a_private_run_learns_says_no_loss_and_can_be_repeated(tmp_path):
     first, second = (run(tmp_path / name, **options, training_epsilon=8) for name in ("a", "b"))
     assert without_seconds(first) == without_seconds(second)
     assert first["runs"][0]["accuracy"] > 0.7
-    assert first["privacy"] == {"training-epsilon": 8, "epsilon": 8, "delta": 1e-5}
+    assert first["privacy"] == {"training-epsilon": 8, "privacy-delta": 1e-5}
     plain = run(tmp_path / "plain", **options)
     assert plain["runs"][0]["accuracy"] > first["runs"][0]["accuracy"]
     for name, loss in (("a", ""), ("plain", "0.")):

@@ -266,31 +266,45 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     heads = ["ε", *(f"{dataset}, {relevance}" for dataset, relevance in columns)]
 
     def table(cell: Any) -> str:
-        lines = [row_of(heads), row_of(["---"] * len(heads))]
+        lines = []
         for epsilon in measured["epsilons"]:
             shown = f"{epsilon:g}" if epsilon else "no noise"
-            lines.append(row_of([shown, *(cell(found[c][epsilon]) for c in columns)]))
-        return "\n".join(lines)
+            lines.append([shown, *(cell(found[c][epsilon]) for c in columns)])
+        return markdown_table(heads, lines)
 
-    sizes = [row_of(["images each", *(f"ε = {e:g}" for e in SIZE_EPSILONS)])]
-    sizes.append(row_of(["---"] * (1 + len(SIZE_EPSILONS))))
+    sizes = []
     by_cell = {(r["features"], r["images"], r["epsilon"]): r["ari"] for r in measured["sizes"]}
     for size in SIZES:
         cells = [
             " / ".join(f"{np.mean(by_cell[kind, size, e]):.2f}" for kind in ("projected", "whole"))
             for e in SIZE_EPSILONS
         ]
-        sizes.append(row_of([f"{size:,}", *cells]))
+        sizes.append([f"{size:,}", *cells])
     return {
         "ari": table(lambda e: f"{np.mean(e['ari']):.2f} ({min(e['ari']):.2f})"),
         "guess": table(lambda e: f"{np.mean(e['auc']):.2f} / {np.mean(e['most-common']):.0%}"),
-        "sizes": "\n".join(sizes),
+        "sizes": markdown_table(["images each", *(f"ε = {e:g}" for e in SIZE_EPSILONS)], sizes),
     }
 
 
-def row_of(cells: Sequence[str]) -> str:
-    """Return a row of a table in Markdown."""
-    return f"| {' | '.join(cells)} |"
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
+
+
+def measured_before(path: Path, header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a file has that was measured under the same header, or the header alone.
+
+    Rows of another header must not be shown under this one: they are measured anew.
+    """
+    fresh: dict[str, Any] = json.loads(json.dumps(header))
+    if not path.exists():
+        return fresh
+    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if {name: stored.get(name) for name in fresh} == fresh:
+        return stored
+    print(f"{path} was measured with other settings: all of it is measured anew.", flush=True)
+    return fresh
 
 
 def write(result: Mapping[str, Any], path: Path) -> None:
@@ -310,10 +324,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/privacy.json"))
     options = parser.parse_args()
     threadpool_limits(1)
-    result: dict[str, Any] = {"clients": CLIENTS, "tasks": TASKS, "seeds": SEEDS}
-    result |= {"delta": DELTA, "dimensions": PROJECTED, "epsilons": EPSILONS, "measured": {}}
-    if options.output.exists():
-        result = json.loads(options.output.read_text(encoding="utf-8"))
+    header: dict[str, Any] = {"clients": CLIENTS, "tasks": TASKS, "seeds": SEEDS}
+    header |= {"delta": DELTA, "dimensions": PROJECTED, "epsilons": EPSILONS}
+    result = measured_before(options.output, header)
+    result.setdefault("measured", {})
     started = time.perf_counter()
     for dataset in options.datasets.split(","):
         if dataset in result["measured"]:

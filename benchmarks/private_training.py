@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.privacy import markdown_table, measured_before, write
 from fl_app.superlink import simulate
-from fl_core.files import replacing
 
 EPSILONS = (0, 1)
 CLIENTS = 25
@@ -57,7 +57,7 @@ def measure(epsilon: float, workers: int) -> list[dict[str, Any]]:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the mean over seeds as Markdown, the lowest in brackets."""
     heads = ["ε, each", "accuracy", "ARI"]
-    lines = [heads, ["---"] * len(heads)]
+    lines = []
     for row in rows:
         scores = [100 * run["accuracy"] for run in row["runs"]]
         aris = [run["ari"] for run in row["runs"]]
@@ -68,7 +68,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 f"{np.mean(aris):.2f} ({min(aris):.2f})",
             ]
         )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table(heads, lines)
 
 
 def main() -> int:
@@ -80,16 +80,13 @@ def main() -> int:
         "--output", type=Path, default=Path("docs/runs/measured/private-training.json")
     )
     options = parser.parse_args()
-    rows = []
-    if options.output.exists():
-        rows = json.loads(options.output.read_text(encoding="utf-8"))["rows"]
+    result = measured_before(options.output, {"options": OPTIONS, "clients": CLIENTS})
+    rows = result.setdefault("rows", [])
     for epsilon in options.epsilons:
         if epsilon not in {row["epsilon"] for row in rows}:
             rows.append({"epsilon": epsilon, "runs": measure(epsilon, options.workers)})
             rows.sort(key=lambda row: float(row["epsilon"]))
-            with replacing(options.output) as path:
-                whole = {"options": OPTIONS, "clients": CLIENTS, "rows": rows}
-                path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+            write(result, options.output)
     print(table(rows))
     return 0
 

@@ -22,7 +22,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from benchmarks.privacy import DELTA, federation, hog_features, row_of, write
+from benchmarks.privacy import DELTA, federation, hog_features, markdown_table, write
 from clients.features import feature_map
 from clients.privacy import bounded_features, noise_multiplier, private_gram
 from clients.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
@@ -228,19 +228,21 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     """Return the tables of docs/privacy.md in Markdown, by name."""
     shown = ["0", *(f"{epsilon:g}" for epsilon in EPSILONS)]
     heads = ["k", "images", "no noise", *(f"ε = {name}" for name in shown[1:])]
-    lines = [row_of(heads), row_of(["---"] * len(heads))]
+    lines = []
     for one in measured["membership"]:
         cells = [f"{one['auc'][name]:.2f}" for name in shown]
-        lines.append(row_of([str(one["eigenvectors"]), str(one["images"]), *cells]))
+        lines.append([str(one["eigenvectors"]), str(one["images"]), *cells])
     most = [f"{highest_auc(epsilon):.2f}" for epsilon in EPSILONS]
-    lines.append(row_of(["any", "any: no attack on one image exceeds", "1.00", *most]))
+    lines.append(["any", "any: no attack on one image exceeds", "1.00", *most])
     rebuilt = measured["rebuilt"]
-    heads = ["", *rebuilt]
-    other = [row_of(heads), row_of(["---"] * len(heads))]
+    other = []
     for what in next(iter(rebuilt.values())):
         cells = [f"{one[what]['mean']:.3f}" for one in rebuilt.values()]
-        other.append(row_of([what, *cells]))
-    return {"membership": "\n".join(lines), "rebuilt": "\n".join(other)}
+        other.append([what, *cells])
+    return {
+        "membership": markdown_table(heads, lines),
+        "rebuilt": markdown_table(["", *rebuilt], other),
+    }
 
 
 def main() -> None:

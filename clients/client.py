@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,7 +25,15 @@ class Client:
     A clustering asks for `features` (RCC-PFL, MT-HFL), the images of `training_data` (FLT,
     PCA + k-means + HC), `losses` (IFCA), or nothing at all. Only `answer_training` needs the rest.
     Another message is another client's, or this one's at another time.
+
+    Attributes
+    ----------
+    keeps_its_images : bool
+        Whether its images, and so its features, are the same in the whole run. If a pre-round has
+        noise, the client then refuses others: a server could average the noise away over them.
     """
+
+    keeps_its_images: ClassVar[bool] = True
 
     def __init__(self, message: Message, context: Context) -> None:
         self.message = message

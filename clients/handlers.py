@@ -123,13 +123,21 @@ def _spectrum(client: Client, count: int, *, at_server: bool) -> Spectrum:
 def _private_gram(client: Client, features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the Gram matrix with noise: the same one, as long as the features are the same.
 
-    So a server that asks again learns nothing more, and all strategies of a run cost ε once.
+    So a server that asks again learns nothing more, and all strategies of a run cost ε once. It
+    does not help to send another size of images either: noise is drawn for one set of features.
     """
     state, promise = client.context.state, client.promise()
     fingerprint = hashlib.sha256(features.tobytes()).digest()
     known = state.array_records.get(_PRIVATE)
-    if known is not None and known["fingerprint"].numpy().tobytes() == fingerprint:
-        return known["gram"].numpy()
+    if known is not None:
+        if known["fingerprint"].numpy().tobytes() == fingerprint:
+            return known["gram"].numpy()
+        if client.keeps_its_images:
+            raise ValueError(
+                f"pre-round-epsilon is {promise.pre_round_epsilon:g}, for one set of features in a "
+                "run, and this client's are now others, since its images or the size that was "
+                "agreed for them have changed: start a new run, which costs as much again."
+            )
     gram = private_gram(
         bounded_features(features),
         promise.pre_round_epsilon,

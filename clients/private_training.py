@@ -129,6 +129,10 @@ def train_privately(
         # A mean over images, as Opacus expects; with no image, the step is nothing but noise.
         loss = F.cross_entropy(wrapped(pixels), labels[batch])
         loss.backward()  # type: ignore[no-untyped-call]
+        # What is not finite cannot be cut to a length: in a model of a server's choosing, a single
+        # image could turn the sum into NaN.
+        for gradients in optimizer.grad_samples:
+            gradients.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         optimizer.step()
     wrapped.to_standard_module()
 

@@ -221,10 +221,12 @@ class Config(
         return self._part(Promise, rounds=self.num_server_rounds, most_trainings=trainings)
 
     def spent(self) -> dict[str, float]:
-        """Return the ε and δ for one image of one client, of one strategy on one seed.
+        """Return the ε and δ for one image of one client; empty without any noise.
 
-        The whole run's are sums over what differs (basic composition): the pre-round's count once
-        on the same images, the training's for each strategy and seed.
+        `pre-round-epsilon` counts once, as the matrix does on which a device adds noise,
+        `training-epsilon` for each strategy on each seed, and each of these has `privacy-delta`.
+        `epsilon` and `delta` are those of the whole run, their sums (basic composition). They are
+        left out where something that leaves the clients has no noise: then there is no total.
         """
         parts = {
             f"{name}-epsilon": epsilon
@@ -236,7 +238,16 @@ class Config(
         }
         if not parts:
             return {}
-        return {**parts, "epsilon": sum(parts.values()), "delta": self.privacy_delta * len(parts)}
+        parts["privacy-delta"] = self.privacy_delta
+        has_pre_round = _shares_eigenvectors(self.strategy)
+        if not self.training_epsilon or (has_pre_round and not self.pre_round_epsilon):
+            return parts
+        trainings = len(self.strategy) * self.repeats
+        return {
+            **parts,
+            "epsilon": self.pre_round_epsilon + trainings * self.training_epsilon,
+            "delta": self.privacy_delta * (trainings + has_pre_round),
+        }
 
     def _part(self, kind: type[Settings], **others: Any) -> Settings:
         names = {f.name for f in fields(kind)} - others.keys()  # type: ignore[arg-type]
@@ -350,11 +361,20 @@ def _check_for_privacy(values: Mapping[str, Any]) -> None:
                 f"{asked[0]} is {values[_field_of(asked[0])]:g}, and {strategy} shares things that "
                 f"have no noise: leave that strategy out, or set {' and '.join(asked)} to 0."
             )
+    if values["pre_round_epsilon"] and not _shares_eigenvectors(values["strategy"]):
+        raise ValueError(
+            f"pre-round-epsilon is {values['pre_round_epsilon']:g}, but no strategy of this run "
+            "shares eigenvectors, which it protects: set it to 0, or add rcc-pfl."
+        )
     if values["relevance"] == CLASS_ENERGY:
         raise refusal("relevance", CLASS_ENERGY, f"another with {asked[0]}: labels have no noise")
     if values["pre_round_epsilon"] and values["num_eigenvectors"] > PROJECTED:
         allowed = f"at most {PROJECTED} with pre-round-epsilon, which projects features to so many"
         raise refusal("num-eigenvectors", values["num_eigenvectors"], f"{allowed} dimensions")
+
+
+def _shares_eigenvectors(strategies: Sequence[str]) -> bool:
+    return any(system_of(one).clustering.shares == "eigenvectors" for one in strategies)
 
 
 def _check_for_secure_sums(strategies: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import threadpoolctl
@@ -120,6 +121,8 @@ class SimulatedNode(Node):
         If the configuration is wrong, the node is a device, its index is not one of the clients',
         or the data cannot be had.
     """
+
+    keeps_its_images: ClassVar[bool] = False  # another seed, or a drift, gives it others
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)

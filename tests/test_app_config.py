@@ -278,7 +278,8 @@ def test_strategies_that_share_things_without_noise_are_refused(key, strategy):
     named = f"{key.replace('_', '-')} is 2, and {strategy.split(',')[-1]} shares things that have"
     with pytest.raises(ValueError, match=named):
         config(strategy=strategy, **{key: 2})
-    assert config(strategy="rcc-pfl,mt-hfl,single,local", **{key: 2}).spent()["epsilon"] == 2
+    spent = config(strategy="rcc-pfl,mt-hfl,single,local", **{key: 2}).spent()
+    assert spent[key.replace("_", "-")] == 2
 
 
 def test_updates_are_private_if_training_is():
@@ -302,6 +303,10 @@ def test_updates_are_private_if_training_is():
             {"pre_round_epsilon": 1, "relevance": "class-energy"},
             'relevance is "class-energy", but it must be another with pre-round-epsilon',
         ),
+        (
+            {"pre_round_epsilon": 1, "strategy": "single,local"},
+            "pre-round-epsilon is 1, but no strategy of this run shares eigenvectors",
+        ),
     ],
 )
 def test_a_promise_that_cannot_be_kept_is_refused(options, message):
@@ -309,15 +314,27 @@ def test_a_promise_that_cannot_be_kept_is_refused(options, message):
         config(**options)
 
 
-def test_what_both_parts_spend_is_added_up():
-    both = config(pre_round_epsilon=0.5, training_epsilon=2, privacy_delta=1e-6)
-    assert both.spent() == {
-        "pre-round-epsilon": 0.5,
-        "training-epsilon": 2,
-        "epsilon": 2.5,
-        "delta": 2e-6,
-    }
+def test_what_both_parts_spend_is_added_up_over_strategies_and_seeds():
+    options = {"pre_round_epsilon": 0.5, "training_epsilon": 2, "privacy_delta": 1e-6}
+    parts = {"pre-round-epsilon": 0.5, "training-epsilon": 2, "privacy-delta": 1e-6}
+    one = config(**options, strategy="rcc-pfl").spent()
+    assert one == {**parts, "epsilon": 2.5, "delta": 2e-6}
+    # Two strategies on three seeds train six times.
+    six = config(**options, strategy="rcc-pfl,single", repeats=3).spent()
+    assert six == {**parts, "epsilon": 12.5, "delta": pytest.approx(7e-6)}
     assert config().spent() == {}
+
+
+def test_what_is_spent_has_no_total_if_something_has_no_noise():
+    delta = {"privacy-delta": 1e-5}
+    for strategy in ("rcc-pfl", "single,rcc-pfl"):
+        pre_round = config(pre_round_epsilon=0.5, strategy=strategy).spent()
+        assert pre_round == {"pre-round-epsilon": 0.5, **delta}  # models have none
+        training = config(training_epsilon=2, strategy=strategy).spent()
+        assert training == {"training-epsilon": 2, **delta}  # eigenvectors have none
+    # Without a pre-round, the models are all there is.
+    alone = config(training_epsilon=2, strategy="single").spent()
+    assert alone == {"training-epsilon": 2, **delta, "epsilon": 2, "delta": 1e-5}
 
 
 @pytest.mark.parametrize("wrong", ["num-tasks=0", "datset=mnist", "relevance=paper-like"])

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, norm
@@ -12,7 +13,7 @@ from clients import privacy
 from clients.attacks import random_basis
 from clients.client import Client
 from clients.features import feature_map
-from clients.handlers import _count_training
+from clients.handlers import _count_training, answer_queries
 from clients.privacy import (
     PROJECTED,
     Promise,
@@ -28,7 +29,9 @@ from fl_app.devices.node import DeviceNode
 from fl_app.node import SimulatedNode
 from fl_core import protocol
 from fl_core.federation import simulate_federation
+from fl_core.own_images import Agreement
 from tests.app_runs import DEFAULTS, run, without_seconds
+from tests.device_images import write_sites
 from tests.local_grid import LocalGrid
 
 DELTA = 1e-5
@@ -327,6 +330,27 @@ def test_a_server_that_asks_again_gets_no_other_noise():
     assert (other != first).any()
 
 
+def test_a_device_draws_noise_for_one_size_of_its_images_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    folders = write_sites(tmp_path, {"berlin": (0, 1), "lyon": (2, 3)}, images=3)
+    asked = Asked(**PRIVATE, dataset="own")
+    asked.grid.app = ClientApp()
+    answer_queries(asked.grid.app, DeviceNode)
+    for context, (name, folder) in zip(asked.grid.contexts.values(), folders.items(), strict=True):
+        context.node_config = {"name": name, "data-path": str(folder)}
+
+    def agreed(side):
+        names = tuple(f"digit {digit}" for digit in range(4))
+        return Agreement(names, (1, side, side)).as_config()
+
+    first, _ = asked.spectra(**agreed(28))
+    query = protocol.query(protocol.SPECTRUM)
+    for reason in asked.ask(query, **{protocol.NUM_EIGENVECTORS: 5}, **agreed(24)):
+        assert "pre-round-epsilon is 1, for one set of features in a run" in reason
+    again, _ = asked.spectra(**agreed(28))
+    assert (first == again).all()
+
+
 @pytest.mark.parametrize("key", ["pre-round-epsilon", "training-epsilon"])
 @pytest.mark.parametrize(
     ("kind", "options", "what"),
@@ -380,7 +404,7 @@ def test_a_private_run_groups_as_before_says_so_and_can_be_repeated(tmp_path):
     assert plain["runs"][0]["ari"] == first["runs"][0]["ari"] == 1
     assert deaf["runs"][0]["ari"] < 0.7
     assert "privacy" not in plain
-    assert first["privacy"] == {"pre-round-epsilon": 4, "epsilon": 4, "delta": 1e-5}
+    assert first["privacy"] == {"pre-round-epsilon": 4, "privacy-delta": 1e-5}
 
 
 def test_a_private_run_works_with_the_comparison_at_the_server(tmp_path):

@@ -102,6 +102,25 @@ def test_one_image_moves_a_step_by_no_more_than_the_clip(monkeypatch):
     assert 0.005 < apart <= 0.01 * 1.001
 
 
+@pytest.mark.parametrize("weight", [3e38, 1e30])
+def test_an_image_whose_gradient_overflows_counts_for_nothing(weight):
+    """Such a model can come from the server: finite, and only a white image overflows in it."""
+    first = nn.Linear(1, 2, bias=False)
+    nn.init.constant_(first.weight, weight)
+    # Its logits are ±∞ for white images, the bias alone for black ones.
+    model = nn.Sequential(nn.Flatten(), first, nn.Linear(2, 2))
+    nn.init.constant_(model[2].weight, weight)
+    model[2].weight.data[1] *= -1
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    images = torch.cat([torch.zeros(3, 1, 1, 1, dtype=torch.uint8), white(1)])
+    promise = Promise(training_epsilon=1.0, training_clip=0.1)
+    train_privately(model, images, torch.tensor([0, 0, 0, 0]), SGD, promise, Scripted())
+    for name, tensor in model.state_dict().items():
+        assert torch.isfinite(tensor).all(), name
+    moved = model[2].bias.detach() - before["2.bias"]
+    assert 0 < moved[0] <= 0.1
+
+
 def test_each_image_is_drawn_by_itself_with_the_rate_of_the_batch():
     settings = TrainingSettings(batch_size=32)
     assert sample_rate(128, settings) == 0.25
@@ -184,7 +203,7 @@ def test_a_private_run_learns_says_no_loss_and_can_be_repeated(tmp_path):
     first, second = (run(tmp_path / name, **options, training_epsilon=8) for name in ("a", "b"))
     assert without_seconds(first) == without_seconds(second)
     assert first["runs"][0]["accuracy"] > 0.7
-    assert first["privacy"] == {"training-epsilon": 8, "epsilon": 8, "delta": 1e-5}
+    assert first["privacy"] == {"training-epsilon": 8, "privacy-delta": 1e-5}
     plain = run(tmp_path / "plain", **options)
     assert plain["runs"][0]["accuracy"] > first["runs"][0]["accuracy"]
     for name, loss in (("a", ""), ("plain", "0.")):

@@ -113,6 +113,12 @@ def test_what_the_page_concludes_is_in_the_numbers():
             assert min(found) == 1
         if dataset == "mnist-5k" and 0 < epsilon <= 0.5:
             assert np.mean(found) < 0.1
+    at_two = "at 2, with the partition `quantity`, only one task of three is told from the others"
+    assert f"{at_two} (with `label`, three federations of five or more stay whole)" in PRIVACY
+    for one in PRIVACY_RUN["measured"]["cifar10"]:
+        if one["epsilon"] == 2:
+            assert one["partition"] == "label" or max(one["ari"]) < 0.6
+            assert one["partition"] == "quantity" or one["ari"].count(1) >= 3
     for formula in EIGENVECTORS:
         assert sum(one < 1 for one in ari["cifar10", formula, 16]) == 1
         guesses = privacy.numbers(PRIVACY_RUN, "mnist-5k", formula)[1]

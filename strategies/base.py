@@ -235,7 +235,7 @@ class ClusteredStrategy(Strategy):
         self._participants = [client for client in drawn if client in conversation.nodes]
         if self.secure_aggregation:
             weighted = self.aggregation.weighted
-            self._secure = SecureRound(conversation, training.clusters, weighted)
+            self._secure = SecureRound(conversation, training.clusters, weighted, self._timeout)
             self._participants = self._secure.agree(self._participants)
         self._exchange = Exchange(training, self._participants, training.train_traffic)
         messages = self._exchange.messages(protocol.TRAIN, config, self._timeout, self._told)

@@ -80,12 +80,17 @@ class SecureRound:
     clusters : Clusters
     weighted : bool
         Whether clients count by their number of samples.
+    timeout : float
+        Seconds to wait for the answers to each query.
     """
 
-    def __init__(self, conversation: Conversation, clusters: Clusters, weighted: bool) -> None:
+    def __init__(
+        self, conversation: Conversation, clusters: Clusters, weighted: bool, timeout: float
+    ) -> None:
         self._conversation = conversation
         self._clusters = clusters
         self._weighted = weighted
+        self._timeout = timeout
         self._groups: dict[int, Group] = {}
 
     def agree(self, participants: Sequence[int]) -> list[int]:
@@ -259,7 +264,9 @@ class SecureRound:
         found: dict[int, Reading] = {}
         if not clients:
             return found
-        answers = self._conversation.ask(action, content_of, clients=clients, for_training=True)
+        answers = self._conversation.ask(
+            action, content_of, clients=clients, for_training=True, timeout=self._timeout
+        )
         for client, content in answers.items():
             try:
                 found[client] = read(client, content)

@@ -16,7 +16,7 @@ from fl_core import masking, protocol
 from strategies import ClusterMean, GivenClusters, LpsGps, Optimum, Random, Single
 from strategies.base import ClusteredStrategy
 from tests.local_grid import LocalGrid
-from tests.toy_app import STRATEGIES, fail, in_rounds, run, toy_app, weights, with_arrays
+from tests.toy_app import MODEL, STRATEGIES, fail, in_rounds, run, toy_app, weights, with_arrays
 
 TWO_TASKS = [0, 0, 0, 0, 0, 1, 1, 1]  # clusters of five and three clients
 KEYS, SHARES, UNMASK = (
@@ -430,6 +430,15 @@ def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplo
     grid = grid_of({(KEYS, 1): note, (protocol.TRAIN, 1): fail})
     assert weights(run(optimum(), grid)) == pytest.approx([0, 7])
     assert any("client 1 shared something else" in line for line in logged(caplog))
+
+
+def test_the_steps_of_a_round_have_its_deadline_and_not_that_of_the_pre_round():
+    grid = grid_of()
+    strategy = optimum(pre_round_timeout=7)
+    strategy.start(grid, MODEL, 1, timeout=50, train_config=ConfigRecord({protocol.SEED: 0}))
+    seconds = {m.metadata.message_type: m.metadata.ttl for m in grid.sent}
+    assert seconds.pop(protocol.query(protocol.DESCRIBE)) == 7
+    assert seconds == dict.fromkeys((KEYS, SHARES, protocol.TRAIN, UNMASK, protocol.EVALUATE), 50)
 
 
 def test_the_same_to_the_last_bit_whatever_the_keys():

@@ -9,6 +9,7 @@ whose update came reveal one share of each secret that is needed to take the mas
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -115,6 +116,7 @@ class SecureRound:
             for client in members
         ]
         keys = self._ask(protocol.PUBLIC_KEYS, chosen, lambda _: RecordDict(), _read_keys)
+        keys = self._without_repeated(keys)
         for cluster, members in self._by_cluster(keys).items():
             if self._enough(cluster, members, masking.FEWEST, "sent keys"):
                 self._groups[cluster] = Group(members, np.stack([keys[c] for c in members]))
@@ -191,6 +193,19 @@ class SecureRound:
             except ValueError as error:
                 self._lost(cluster, str(error))
         return totals
+
+    def _without_repeated(self, keys: Mapping[int, masking.Bytes]) -> dict[int, masking.Bytes]:
+        """Leave out, and name, clients with a key that another sent, too: all would refuse it."""
+        sent = Counter(key.tobytes() for pair in keys.values() for key in pair)
+        own = {}
+        for client, pair in keys.items():
+            if all(sent[key.tobytes()] == 1 for key in pair):
+                own[client] = pair
+            else:
+                self._conversation.warn(
+                    client, protocol.PUBLIC_KEYS, "another client sent one of its keys, too"
+                )
+        return own
 
     def _share(self) -> None:
         """Let the clients of each group exchange shares of their secrets."""
@@ -338,8 +353,10 @@ def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
     """Return a client's two public keys."""
     keys = _read_array(content, protocol.KEYS, (2, masking.PUBLIC_KEY_BYTES), np.uint8)
     for key in keys:
-        if public_key_to_bytes(bytes_to_public_key(key.tobytes())) != key.tobytes():
+        if not masking.is_public_key(key.tobytes()):
             raise ValueError("its keys are none of ours")
+    if np.array_equal(*keys):
+        raise ValueError("its two keys are the same")
     return keys
 
 

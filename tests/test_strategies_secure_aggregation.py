@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 from flwr.app import Array, ConfigRecord
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt
@@ -399,6 +400,43 @@ def shortened(name):
 def test_garbage_of_one_client_is_named_and_survived(stage, spoil, mean, named, caplog):
     assert weights(run(optimum(), grid_of({(stage, 1): spoil}))) == pytest.approx([mean, 7])
     assert any(named in line for line in logged(caplog))
+
+
+def same_twice(arrays):
+    arrays["keys"][1] = arrays["keys"][0]
+
+
+def of_another_kind(arrays):
+    """An RSA key that is as long as one of ours."""
+    key = rsa.RSAPublicNumbers(65537, 2**703 + 1).public_key()
+    arrays["keys"][0] = np.frombuffer(public_key_to_bytes(key), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(same_twice, "its two keys are the same"), (of_another_kind, "its keys are none of ours")],
+)
+def test_keys_that_all_others_would_refuse_cost_their_client_alone(change, reason, caplog):
+    grid = grid_of({(KEYS, 1): with_arrays(change)})
+    assert weights(run(optimum(), grid)) == pytest.approx([13 / 4, 7])
+    assert logged(caplog) == [f"client 1 failed at public_keys in round 1: {reason}"]
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_two_clients_with_one_key_are_left_out_and_named(row, caplog):
+    sent = []
+
+    def note(arrays):
+        sent.append(arrays["keys"][0].copy())
+
+    def copy(arrays):
+        arrays["keys"][row] = sent[-1]
+
+    tasks = [0] * 5
+    grid = grid_of({(KEYS, 1): with_arrays(note), (KEYS, 3): with_arrays(copy)}, tasks)
+    assert weights(run(optimum(tasks), grid)) == pytest.approx([(1 + 3 + 5) / 3])
+    reason = "failed at public_keys in round 1: another client sent one of its keys, too"
+    assert logged(caplog) == [f"client {client} {reason}" for client in (1, 3)]
 
 
 @pytest.mark.parametrize(

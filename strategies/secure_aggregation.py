@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-from flwr.app import ConfigRecordValues, RecordDict
+from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
 from numpy.typing import NDArray
@@ -43,6 +43,22 @@ def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str
     if clustering is OwnCluster:
         return "the sum over a single client's cluster is its model"
     return None
+
+
+def check_fraction(fraction: float, num_clients: int) -> None:
+    """Refuse a share of the clients that is too small for a sum in any round.
+
+    Raises
+    ------
+    RuntimeError
+        If fewer than three train in a round.
+    """
+    if round(fraction * num_clients) < masking.FEWEST:
+        raise RuntimeError(
+            f"secure-aggregation is on, but fraction-train is {fraction:g}, which of "
+            f"{num_clients} clients is fewer than {masking.FEWEST} in a round, and the sum over "
+            "fewer hides no model: choose a larger share, or turn it off."
+        )
 
 
 @dataclass
@@ -138,6 +154,11 @@ class SecureRound:
         ValueError
             If it cannot be one.
         """
+        if protocol.MASKED not in content.array_records.get(protocol.ARRAYS, ArrayRecord()):
+            raise ValueError(
+                "its update is not masked: its ClientApp needs the mod "
+                "clients.secure_aggregation.mask_mod"
+            )
         return _read_array(content, protocol.MASKED, (masking.size_of(model),), np.uint64)
 
     def unmask(self, masked: Mapping[int, Words], models: Sequence[NDArrays]) -> dict[int, Total]:
@@ -363,7 +384,10 @@ def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
 def _read_array(
     content: RecordDict, name: str, shape: tuple[int, ...], kind: type[Kind]
 ) -> NDArray[Kind]:
-    array: NDArray[Kind] = content.array_records[protocol.ARRAYS][name].numpy()
+    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
+    if name not in record:
+        raise ValueError(f"its answer has no {name}")
+    array: NDArray[Kind] = record[name].numpy()
     if array.shape != shape or array.dtype != kind:
         raise ValueError(
             f"its {name} are {array.dtype} of shape {array.shape}, not {np.dtype(kind)} of {shape}"

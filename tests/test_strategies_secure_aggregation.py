@@ -17,7 +17,17 @@ from fl_core import masking, protocol
 from strategies import ClusterMean, GivenClusters, LpsGps, Optimum, Random, Single
 from strategies.base import ClusteredStrategy
 from tests.local_grid import LocalGrid
-from tests.toy_app import MODEL, STRATEGIES, fail, in_rounds, run, toy_app, weights, with_arrays
+from tests.toy_app import (
+    MODEL,
+    STRATEGIES,
+    fail,
+    in_rounds,
+    reply,
+    run,
+    toy_app,
+    weights,
+    with_arrays,
+)
 
 TWO_TASKS = [0, 0, 0, 0, 0, 1, 1, 1]  # clusters of five and three clients
 KEYS, SHARES, UNMASK = (
@@ -147,6 +157,40 @@ def test_two_clients_do_not_train_and_none_ends_the_run(caplog):
         run(optimum([0, 0, 1, 1]), grid_of(tasks=[0, 0, 1, 1]))
 
 
+def test_a_share_that_is_too_small_for_any_sum_ends_the_run():
+    grid = grid_of(tasks=[0] * 8)
+    with pytest.raises(RuntimeError, match=r"fraction-train is 0\.25, which of 8 clients is fewer"):
+        run(optimum([0] * 8, fraction_train=0.25), grid)
+    assert {m.metadata.message_type for m in grid.sent} == {protocol.query(protocol.DESCRIBE)}
+
+
+def test_a_round_in_which_nobody_sends_an_update_ends_the_run():
+    spoil = {(protocol.TRAIN, client): in_rounds(2) for client in range(8)}
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 2"):
+        run(optimum(), grid_of(spoil), 3)
+
+
+def test_a_round_without_keys_is_lost_and_a_run_of_such_rounds_fails(caplog):
+    spoil = {(KEYS, client): in_rounds(1, 2) for client in range(8)}
+    assert weights(run(optimum(), grid_of(spoil), 3)) == [3, 7]
+    assert "round 2 is lost: no participant sent a usable model" in logged(caplog)
+    with pytest.raises(RuntimeError, match="no round had a sum, so nothing was learnt"):
+        run(optimum(), grid_of(spoil), 2)
+
+
+def test_an_app_without_the_mod_is_told_so(caplog):
+    def without(message, context, answer):
+        return reply(message, arrays=message.content[protocol.ARRAYS])
+
+    spoil = {(protocol.TRAIN, client): without for client in range(8)}
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
+        run(optimum(), grid_of(spoil))
+    assert any(
+        line.startswith("client 0 failed") and "its ClientApp needs the mod" in line
+        for line in logged(caplog)
+    )
+
+
 def test_a_share_of_the_clients_takes_part():
     strategy = optimum([0] * 8, fraction_train=0.5)
     (found,) = weights(run(strategy, grid_of(tasks=[0] * 8)))
@@ -271,7 +315,10 @@ def sensible(words):
 
 
 class Asking(LocalGrid):
-    """A server that changes what it asks: `change` is from message type to what is done to one."""
+    """A server that changes what it asks the first cluster.
+
+    `change` is from message type to what is done to a message.
+    """
 
     def __init__(self, app, num_clients, change):
         super().__init__(app, num_clients)
@@ -280,7 +327,8 @@ class Asking(LocalGrid):
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
         for message in messages:
-            if message.metadata.message_type in self.change:
+            client = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+            if message.metadata.message_type in self.change and TWO_TASKS[client] == 0:
                 self.change[message.metadata.message_type](message)
         return super().send_and_receive(messages, timeout=timeout)
 

@@ -262,7 +262,7 @@ class SecureRound:
         """
         names = [self._conversation.roster.name_of(client) for client in group.members]
         answers = {p: revealed[c] for p, c in enumerate(group.members) if c in revealed}
-        unfit: dict[int, list[str]] = {}
+        unfit: dict[tuple[int, str], list[str]] = {}
         secrets = {}
         for owner in group.shares:
             kind = 0 if owner in there else 1
@@ -276,15 +276,17 @@ class SecureRound:
                 )
             for place, share in shares.items():
                 if masking.digest(share) != known[place]:
-                    unfit.setdefault(place, []).append(names[owner])
+                    wrong = "are not what was announced" if any(share) else "could not be read"
+                    unfit.setdefault((place, wrong), []).append(names[owner])
             try:
                 secrets[owner] = combine_shares(fit[: group.threshold])
                 _check_secret(secrets[owner], None if kind == 0 else group.keys[owner, 0])
             except ValueError:
                 raise ValueError(f"{names[owner]} shared something else than its secret") from None
-        for place, owners in unfit.items():
+        for (place, wrong), owners in unfit.items():
             reason = (
-                f"its shares of {', '.join(owners)} are not what was announced, and are left out"
+                f"its shares of {', '.join(owners)} {wrong} and are left out; either side may be "
+                "at fault"
             )
             self._conversation.warn(group.members[place], protocol.UNMASK, reason)
         return secrets

@@ -139,10 +139,8 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     )
     masked += masking.mask(cast(bytes, state[_SEED]), len(masked))
     for other in peers:
-        if other == place:
-            continue
-        common = masking.mask(keys[other], len(masked))
-        masked = masked + common if place < other else masked - common
+        if other != place:
+            masking.add_common_mask(masked, keys[other], place, other)
     return Message(_answer({protocol.MASKED: masked}), reply_to=message)
 
 

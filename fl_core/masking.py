@@ -93,6 +93,26 @@ def common_key(private: ec.EllipticCurvePrivateKey, public: ec.EllipticCurvePubl
     return base64.urlsafe_b64decode(generate_shared_key(private, public))
 
 
+def add_common_mask(words: Words, key: bytes, place: int, other: int) -> None:
+    """Add, in place, what the client at `place` adds for the one at `other`.
+
+    Added for both of them, it cancels.
+
+    Parameters
+    ----------
+    words : array of uint64
+    key : bytes
+        What the two have in common, see `common_key`.
+    place, other : int
+        Different ones.
+    """
+    common = mask(key, len(words))
+    if place < other:
+        words += common
+    else:
+        words -= common
+
+
 def private_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
     """Return the key on the curve of Flower's keys that belongs to a secret of 32 bytes."""
     return ec.derive_private_key(int.from_bytes(secret), ec.SECP384R1())

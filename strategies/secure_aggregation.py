@@ -357,9 +357,8 @@ def unmasked(
             continue
         private = masking.private_key(secret)
         for other, public in publics.items():
-            common = masking.mask(masking.common_key(private, public), len(summed))
-            # What `other` did with it, undone.
-            summed = summed - common if other < place else summed + common
+            # What who is gone would have added: with what `other` added, it cancels.
+            masking.add_common_mask(summed, masking.common_key(private, public), place, other)
     return summed
 
 

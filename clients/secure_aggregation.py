@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 from cryptography.fernet import InvalidToken
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
@@ -52,7 +52,7 @@ def public_keys(client: Client) -> RecordDict:
         {_MASK_SECRET: secret, _SHARE_KEY: private_key_to_bytes(private)}
     )
     for_masks = masking.private_key(secret).public_key()
-    return _answer(
+    return protocol.with_arrays(
         {protocol.KEYS: masking.as_rows([public_key_to_bytes(k) for k in (for_masks, public)])}
     )
 
@@ -96,7 +96,7 @@ def shares_of_secrets(client: Client) -> RecordDict:
         }
     )
     digests = [masking.as_rows([masking.digest(share) for share in kind]) for kind in shares]
-    return _answer(
+    return protocol.with_arrays(
         {protocol.SHARES: masking.as_rows(ciphertexts), protocol.DIGESTS: np.stack(digests)}
     )
 
@@ -141,7 +141,7 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     for other in peers:
         if other != place:
             masking.add_common_mask(masked, keys[other], place, other)
-    return Message(_answer({protocol.MASKED: masked}), reply_to=message)
+    return Message(protocol.with_arrays({protocol.MASKED: masked}), reply_to=message)
 
 
 def revealed_shares(client: Client) -> RecordDict:
@@ -182,17 +182,12 @@ def revealed_shares(client: Client) -> RecordDict:
         share = of_seed if other in there else of_key
         if (source, target, len(share)) == (other, place, masking.SHARE_BYTES):
             rows[other] = share
-    return _answer({protocol.SHARES: masking.as_rows(rows)})
+    return protocol.with_arrays({protocol.SHARES: masking.as_rows(rows)})
 
 
 def _are_places(places: list[int], count: int) -> bool:
     """Return whether they are places of `count` clients, and each another."""
     return len(set(places)) == len(places) and set(places) <= set(range(count))
-
-
-def _answer(arrays: dict[str, np.ndarray]) -> RecordDict:
-    record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-    return RecordDict({protocol.ARRAYS: record})
 
 
 def _sent(message: Message, name: str) -> np.ndarray:

@@ -189,7 +189,7 @@ class SecureRound:
             for owner, own in group.shares.items():
                 ciphertexts[owner] = own[place]
             gone = sorted(group.shares.keys() - set(there))
-            return _arrays(
+            return protocol.with_arrays(
                 {
                     protocol.SHARES: ciphertexts,
                     protocol.SURVIVORS: np.array(there, np.int64),
@@ -232,7 +232,7 @@ class SecureRound:
         """Let the clients of each group exchange shares of their secrets."""
 
         def content_of(client: int) -> RecordDict:
-            return _arrays({protocol.KEYS: self._group_of(client).keys})
+            return protocol.with_arrays({protocol.KEYS: self._group_of(client).keys})
 
         def read(client: int, content: RecordDict) -> tuple[masking.Bytes, masking.Bytes]:
             count = len(self._group_of(client).members)
@@ -394,7 +394,3 @@ def _read_array(
             f"its {name} are {array.dtype} of shape {array.shape}, not {np.dtype(kind)} of {shape}"
         )
     return array
-
-
-def _arrays(arrays: Mapping[str, NDArray[np.generic]]) -> RecordDict:
-    return RecordDict({protocol.ARRAYS: protocol.to_record(arrays)})

@@ -46,3 +46,11 @@ def test_a_file_is_whole_or_not_there(tmp_path):
         raise RuntimeError("half-way")
     assert target.read_text() == "first"
     assert [p.name for p in target.parent.iterdir()] == ["file.txt"]
+
+
+def test_a_content_that_is_arrays_and_nothing_else():
+    content = protocol.with_arrays({"b": np.arange(6).reshape(2, 3).T, "a": np.array(1)})
+    assert list(content) == [protocol.ARRAYS]
+    found = protocol.to_arrays(content.array_records[protocol.ARRAYS])
+    assert list(found) == ["b", "a"]
+    assert found["b"].tolist() == [[0, 3], [1, 4], [2, 5]]

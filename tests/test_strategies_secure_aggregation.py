@@ -455,8 +455,8 @@ UNREAD = (
             UNMASK,
             garbage("shares"),
             3,
-            "client 1 failed at unmask in round 1: its shares of client 0, client 1, client 2, client 3, "
-            "client 4 are not what was announced and are left out; either side may be at fault",
+            "client 1 failed at unmask in round 1: its shares of client 0, client 1, client 2, "
+            "client 3, client 4 are not what was announced and are left out; either side may be at fault",
         ),
         (UNMASK, shortened("shares"), 3, "client 1 failed at unmask"),
     ],

@@ -51,9 +51,9 @@ def check_fraction(fraction: float, num_clients: int) -> None:
     Raises
     ------
     RuntimeError
-        If fewer than three train in a round.
+        If fewer than three train in a round, although there are as many.
     """
-    if round(fraction * num_clients) < masking.FEWEST:
+    if round(fraction * num_clients) < masking.FEWEST <= num_clients:
         raise RuntimeError(
             f"secure-aggregation is on, but fraction-train is {fraction:g}, which of "
             f"{num_clients} clients is fewer than {masking.FEWEST} in a round, and the sum over "

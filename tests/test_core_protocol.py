@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from fl_core import protocol
 from fl_core.files import replacing
 from fl_core.protocol import pack_models, payload_bytes, to_arrays, to_record, unpack_models
 

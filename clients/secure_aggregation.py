@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 from cryptography.fernet import InvalidToken
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
@@ -52,7 +52,7 @@ def public_keys(client: Client) -> RecordDict:
         {_MASK_SECRET: secret, _SHARE_KEY: private_key_to_bytes(private)}
     )
     for_masks = masking.private_key(secret).public_key()
-    return _answer(
+    return protocol.with_arrays(
         {protocol.KEYS: masking.as_rows([public_key_to_bytes(k) for k in (for_masks, public)])}
     )
 
@@ -96,7 +96,7 @@ def shares_of_secrets(client: Client) -> RecordDict:
         }
     )
     digests = [masking.as_rows([masking.digest(share) for share in kind]) for kind in shares]
-    return _answer(
+    return protocol.with_arrays(
         {protocol.SHARES: masking.as_rows(ciphertexts), protocol.DIGESTS: np.stack(digests)}
     )
 
@@ -121,10 +121,11 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
         raise ValueError("this client was told to mask an update, but has no keys left for it.")
     keys = cast(list[bytes], state.pop(_MASK_KEYS))  # they mask one update, and no other
     place, count = cast(int, state[_PLACE]), len(keys)
-    if place not in peers or len(set(peers)) < masking.threshold(count):
+    if not _are_places(peers, count) or place not in peers or len(peers) < masking.threshold(count):
         raise ValueError(
-            f"{len(set(peers))} of {count} clients are to be summed, but fewer than "
-            f"{masking.threshold(count)}, or a sum without this client, hides nothing."
+            f"{len(peers)} of {count} clients are to be summed, but fewer than "
+            f"{masking.threshold(count)}, a sum without this client, or one with places that are "
+            "none hides nothing."
         )
     answer = call_next(message, context)
     metrics = protocol.metrics_of(answer.content)
@@ -137,10 +138,10 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
         count,
     )
     masked += masking.mask(cast(bytes, state[_SEED]), len(masked))
-    for other in set(peers) - {place}:
-        common = masking.mask(keys[other], len(masked))
-        masked = masked + common if place < other else masked - common
-    return Message(_answer({protocol.MASKED: masked}), reply_to=message)
+    for other in peers:
+        if other != place:
+            masking.add_common_mask(masked, keys[other], place, other)
+    return Message(protocol.with_arrays({protocol.MASKED: masked}), reply_to=message)
 
 
 def revealed_shares(client: Client) -> RecordDict:
@@ -157,16 +158,21 @@ def revealed_shares(client: Client) -> RecordDict:
     state = client.context.state.config_records.pop(STATE)
     place, keys = cast(int, state[_PLACE]), cast(list[bytes], state[_SHARE_KEYS])
     there, gone = (
-        set(_sent(client.message, name).tolist()) for name in (protocol.SURVIVORS, protocol.DROPPED)
+        _sent(client.message, name).tolist() for name in (protocol.SURVIVORS, protocol.DROPPED)
     )
-    if there & gone or place not in there or len(there) < masking.threshold(len(keys)):
+    if (
+        not _are_places([*there, *gone], len(keys))
+        or place not in there
+        or len(there) < masking.threshold(len(keys))
+    ):
         raise ValueError(
             f"shares for a sum of {len(there)} of {len(keys)} clients are refused: it needs "
-            f"{masking.threshold(len(keys))}, this one among them, and none both in it and not."
+            f"{masking.threshold(len(keys))}, this one among them, and nobody twice, be it in the "
+            "sum or not."
         )
     rows = [bytes(masking.SHARE_BYTES)] * len(keys)
     for other, ciphertext in enumerate(_sent(client.message, protocol.SHARES)):
-        if other not in there | gone:
+        if other not in {*there, *gone}:
             continue
         try:
             found = share_keys_plaintext_separate(decrypt(keys[other], ciphertext.tobytes()))
@@ -176,12 +182,12 @@ def revealed_shares(client: Client) -> RecordDict:
         share = of_seed if other in there else of_key
         if (source, target, len(share)) == (other, place, masking.SHARE_BYTES):
             rows[other] = share
-    return _answer({protocol.SHARES: masking.as_rows(rows)})
+    return protocol.with_arrays({protocol.SHARES: masking.as_rows(rows)})
 
 
-def _answer(arrays: dict[str, np.ndarray]) -> RecordDict:
-    record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-    return RecordDict({protocol.ARRAYS: record})
+def _are_places(places: list[int], count: int) -> bool:
+    """Return whether they are places of `count` clients, and each another."""
+    return len(set(places)) == len(places) and set(places) <= set(range(count))
 
 
 def _sent(message: Message, name: str) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
@@ -316,7 +316,7 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         _check_for_weights(values["strategy"])
     _check_for_privacy(values)
     if values["secure_aggregation"]:
-        _check_for_secure_sums(values["strategy"])
+        _check_for_secure_sums(values)
     if values["dataset"] == OWN_IMAGES:
         _check_for_devices(values)
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
@@ -377,13 +377,32 @@ def _shares_eigenvectors(strategies: Sequence[str]) -> bool:
     return any(system_of(one).clustering.shares == "eigenvectors" for one in strategies)
 
 
-def _check_for_secure_sums(strategies: Sequence[str]) -> None:
-    for strategy in strategies:
+def _check_for_secure_sums(values: Mapping[str, Any]) -> None:
+    """Refuse what needs single models, or sums the same updates over other clients once more.
+
+    All strategies of a seed start from one model, and a round that is trained again repeats its
+    updates: the difference of two such sums can be a single update.
+    """
+    for strategy in values["strategy"]:
         system = system_of(strategy)
         if reason := why_not(system.clustering, system.aggregation):
             raise ValueError(
                 f"secure-aggregation is true, but {reason}: leave the strategy {strategy} out, or "
                 "set secure-aggregation to false."
+            )
+    if len(values["strategy"]) > 1:
+        raise ValueError(
+            f"secure-aggregation is true, but strategy names {', '.join(values['strategy'])}, "
+            "whose sums together can show single updates: name one, or set secure-aggregation to "
+            "false."
+        )
+    for key, absent in (("resume", ""), ("checkpoint-every", 0)):
+        if values[_field_of(key)] != absent:
+            raise ValueError(
+                f"secure-aggregation is true, but {key} is {values[_field_of(key)]}, and a round "
+                "that is trained again can show single updates: leave it "
+                f"{'empty' if absent == '' else f'at {absent}'}, or set secure-aggregation to "
+                "false."
             )
 
 

@@ -16,7 +16,14 @@ from fl_core import protocol
 
 # Without these answers a client stays what it is: in its cluster, with its cluster's model. Whoever
 # does not answer a query that finds clusters is left out, so those wait for everybody.
-_MAY_END_EARLY = {protocol.TRAIN, protocol.EVALUATE, protocol.query(protocol.LOSSES)}
+_MAY_END_EARLY = {
+    protocol.TRAIN,
+    protocol.EVALUATE,
+    protocol.query(protocol.LOSSES),
+    protocol.query(protocol.PUBLIC_KEYS),
+    protocol.query(protocol.SHARE_KEYS),
+    protocol.query(protocol.UNMASK),
+}
 _FAILURE = 1  # Flower's code of an error without a code of its own
 
 
@@ -58,10 +65,11 @@ class Patience:
 class QuorumGrid(GridAround):
     """A grid before another, the real one, that need not wait for everybody.
 
-    Once a share of the asked clients have trained, tested or told their losses, it waits for the
-    others as long again at most. Those who are late are failures with that reason. Until they have
-    answered, or the time of that message is over, they are not asked again: a client that takes
-    messages one after the other would never catch up. A late answer is thrown away.
+    Once a share of the asked clients have trained, tested, told their losses, or taken a step of a
+    secure sum, it waits for the others as long again at most. Those who are late are failures with
+    that reason. Until they have answered, or the time of that message is over, they are not asked
+    again: a client that takes messages one after the other would never catch up. A late answer is
+    thrown away.
 
     Parameters
     ----------

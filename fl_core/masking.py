@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
 from numpy.typing import NDArray
 
 from fl_core.protocol import NDArrays
@@ -92,9 +93,42 @@ def common_key(private: ec.EllipticCurvePrivateKey, public: ec.EllipticCurvePubl
     return base64.urlsafe_b64decode(generate_shared_key(private, public))
 
 
+def add_common_mask(words: Words, key: bytes, place: int, other: int) -> None:
+    """Add, in place, what the client at `place` adds for the one at `other`.
+
+    Added for both of them, it cancels.
+
+    Parameters
+    ----------
+    words : array of uint64
+    key : bytes
+        What the two have in common, see `common_key`.
+    place, other : int
+        Different ones.
+    """
+    common = mask(key, len(words))
+    if place < other:
+        words += common
+    else:
+        words -= common
+
+
 def private_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
     """Return the key on the curve of Flower's keys that belongs to a secret of 32 bytes."""
     return ec.derive_private_key(int.from_bytes(secret), ec.SECP384R1())
+
+
+def is_public_key(key: bytes) -> bool:
+    """Return whether bytes are a public key as clients send it, on the curve of Flower's keys.
+
+    Raises
+    ------
+    ValueError
+        If they are no key at all.
+    """
+    found = bytes_to_public_key(key)  # of any kind, whatever Flower's types say
+    curve = getattr(found, "curve", None)
+    return isinstance(curve, ec.SECP384R1) and public_key_to_bytes(found) == key
 
 
 def digest(share: bytes) -> bytes:

@@ -100,6 +100,11 @@ def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(a, order="C")) for name, a in arrays.items()})
 
 
+def with_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> RecordDict:
+    """Return a message's content that is `arrays` and nothing else."""
+    return RecordDict({ARRAYS: to_record(arrays)})
+
+
 def pack_models(models: Sequence[ArrayRecord]) -> ArrayRecord:
     """Put the models of cluster 0, 1, … into one record, under `cluster/parameter` names.
 

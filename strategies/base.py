@@ -28,7 +28,7 @@ from strategies.exchange import UNTESTED, Exchange, warn
 from strategies.replies import read_test, read_update
 from strategies.roster import Roster
 from strategies.rounds import Clusters, Update
-from strategies.secure_aggregation import SecureRound, why_not
+from strategies.secure_aggregation import SecureRound, check_fraction, why_not
 from strategies.training import RoundReport, Training
 
 logger = logging.getLogger(__name__)
@@ -94,6 +94,7 @@ class ClusteredStrategy(Strategy):
     training: Training = field(default_factory=Training, init=False)
     _checkpoint: Mapping[str, Any] | None = field(default=None, init=False)
     _secure: SecureRound | None = field(default=None, init=False)
+    _summed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Refuse a pair that looks at single updates which it would not see, by a ValueError."""
@@ -156,7 +157,8 @@ class ClusteredStrategy(Strategy):
         Raises
         ------
         ValueError, RuntimeError
-            As the clustering says; RuntimeError if all clients fail in a round.
+            As the clustering says; RuntimeError if all clients fail in a round, or there was no
+            secure sum in any.
         """
         started = time.perf_counter()
         checkpoint, self._checkpoint = self._checkpoint, None
@@ -178,6 +180,11 @@ class ClusteredStrategy(Strategy):
             evaluate_config,
             evaluate_fn and (lambda number, arrays: evaluate_fn(number + done, arrays)),
         )
+        if self._secure is not None and not self._summed:
+            raise RuntimeError(
+                "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
+                "warnings say what was missing."
+            )
         _count_from(done, result)
         result.arrays = protocol.pack_models(training.records)  # of the last clusters
         return result
@@ -202,6 +209,7 @@ class ClusteredStrategy(Strategy):
         self, grid: Grid, config: ConfigRecord, checkpoint: Mapping[str, Any] | None
     ) -> None:
         """Meet the clients, and start a training with them or go on with the checkpoint's."""
+        self._secure, self._summed = None, False
         patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
         roster = Roster() if self.met is None else self.met.for_another_training()
         conversation = self._conversation = Conversation(grid, config, patience, roster)
@@ -234,8 +242,9 @@ class ClusteredStrategy(Strategy):
         self._regroup(self.clustering.before_training(training.as_round(drawn), conversation))
         self._participants = [client for client in drawn if client in conversation.nodes]
         if self.secure_aggregation:
+            check_fraction(self.fraction_train, len(training.roster.nodes))
             weighted = self.aggregation.weighted
-            self._secure = SecureRound(conversation, training.clusters, weighted)
+            self._secure = SecureRound(conversation, training.clusters, weighted, self._timeout)
             self._participants = self._secure.agree(self._participants)
         self._exchange = Exchange(training, self._participants, training.train_traffic)
         messages = self._exchange.messages(protocol.TRAIN, config, self._timeout, self._told)
@@ -282,18 +291,25 @@ class ClusteredStrategy(Strategy):
         updates = list(self._exchange.read(replies, read).values())
         if updates:
             combine(updates, training, self.clustering, self.aggregation)
-        elif set(sent) >= set(training.roster.nodes):
-            raise RuntimeError(f"no client sent a usable model in round {training.round}.")
         else:
-            logger.warning("round %d is lost: no participant sent a usable model", training.round)
+            self._lose_round()
         self.reports[-1].samples = {update.client: update.num_examples for update in updates}
         return [update.loss for update in updates]
+
+    def _lose_round(self) -> None:
+        training = self.training
+        if set(self._exchange.sent) >= set(training.roster.nodes):
+            raise RuntimeError(f"no client sent a usable model in round {training.round}.")
+        logger.warning("round %d is lost: no participant sent a usable model", training.round)
 
     def _combine_sums(self, replies: Iterable[Message], secure: SecureRound) -> list[float | None]:
         """Take each cluster's mean from a secure sum; return its mean loss for each client."""
         training, sent = self.training, self._exchange.sent
         masked = self._exchange.read(replies, lambda client, c: secure.read(sent[client], c))
+        if not masked:
+            self._lose_round()
         totals = secure.unmask(masked, training.models)
+        self._summed |= bool(totals)
         current = enumerate(training.models)
         training.hold([totals[c].model if c in totals else model for c, model in current])
         return [total.loss for total in totals.values() for _ in range(total.num_clients)]

@@ -98,6 +98,7 @@ class Conversation:
         *,
         clients: Collection[int] | None = None,
         for_training: bool = False,
+        timeout: float | None = None,
     ) -> dict[int, RecordDict]:
         """Send one query; those that fail are named.
 
@@ -118,6 +119,8 @@ class Conversation:
             Who is asked; all clients still in by default.
         for_training : bool
             Count the bytes as the round's training, in which the asked stay in even if they fail.
+        timeout : float, optional
+            Seconds to wait for the replies; the conversation's by default.
 
         Returns
         -------
@@ -134,7 +137,9 @@ class Conversation:
         chosen = self.nodes if clients is None else sorted(clients)
         asked = {self.nodes[client]: client for client in chosen}
         content_of = content if callable(content) else lambda _: content or RecordDict()
-        answers, failures = self._exchange(action, content_of, asked, options or {}, traffic)
+        answers, failures = self._exchange(
+            action, content_of, asked, options or {}, traffic, timeout
+        )
         for client, answer in list(answers.items()):
             if wrong := _problem(answer, check):
                 failures[client] = wrong
@@ -193,7 +198,9 @@ class Conversation:
         asked: Mapping[int, int],
         options: Mapping[str, ConfigRecordValues],
         traffic: Traffic,
+        timeout: float | None = None,
     ) -> tuple[dict[int, RecordDict], dict[int, str]]:
+        timeout = self.timeout if timeout is None else timeout
         config = {**self.config, protocol.SERVER_ROUND: self.server_round, **options}
         messages = [
             Message(
@@ -201,12 +208,12 @@ class Conversation:
                 dst_node_id=node,
                 message_type=protocol.query(action),
                 group_id=str(self.server_round) if self.server_round else "pre-round",
-                ttl=self.timeout,
+                ttl=timeout,
             )
             for node, client in asked.items()
         ]
         traffic.down += sum(protocol.payload_bytes(m.content) for m in messages)
-        replies = self.grid.send_and_receive(messages, timeout=self.timeout)
+        replies = self.grid.send_and_receive(messages, timeout=timeout)
         answers, failures = sort_replies(asked, replies)
         traffic.up += sum(protocol.payload_bytes(answer) for answer in answers.values())
         return answers, failures

@@ -9,12 +9,13 @@ whose update came reveal one share of each secret that is needed to take the mas
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-from flwr.app import ConfigRecordValues, RecordDict
+from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
 from numpy.typing import NDArray
@@ -42,6 +43,22 @@ def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str
     if clustering is OwnCluster:
         return "the sum over a single client's cluster is its model"
     return None
+
+
+def check_fraction(fraction: float, num_clients: int) -> None:
+    """Refuse a share of the clients that is too small for a sum in any round.
+
+    Raises
+    ------
+    RuntimeError
+        If fewer than three train in a round, although there are as many.
+    """
+    if round(fraction * num_clients) < masking.FEWEST <= num_clients:
+        raise RuntimeError(
+            f"secure-aggregation is on, but fraction-train is {fraction:g}, which of "
+            f"{num_clients} clients is fewer than {masking.FEWEST} in a round, and the sum over "
+            "fewer hides no model: choose a larger share, or turn it off."
+        )
 
 
 @dataclass
@@ -80,12 +97,17 @@ class SecureRound:
     clusters : Clusters
     weighted : bool
         Whether clients count by their number of samples.
+    timeout : float
+        Seconds to wait for the answers to each query.
     """
 
-    def __init__(self, conversation: Conversation, clusters: Clusters, weighted: bool) -> None:
+    def __init__(
+        self, conversation: Conversation, clusters: Clusters, weighted: bool, timeout: float
+    ) -> None:
         self._conversation = conversation
         self._clusters = clusters
         self._weighted = weighted
+        self._timeout = timeout
         self._groups: dict[int, Group] = {}
 
     def agree(self, participants: Sequence[int]) -> list[int]:
@@ -110,6 +132,7 @@ class SecureRound:
             for client in members
         ]
         keys = self._ask(protocol.PUBLIC_KEYS, chosen, lambda _: RecordDict(), _read_keys)
+        keys = self._without_repeated(keys)
         for cluster, members in self._by_cluster(keys).items():
             if self._enough(cluster, members, masking.FEWEST, "sent keys"):
                 self._groups[cluster] = Group(members, np.stack([keys[c] for c in members]))
@@ -131,6 +154,11 @@ class SecureRound:
         ValueError
             If it cannot be one.
         """
+        if protocol.MASKED not in content.array_records.get(protocol.ARRAYS, ArrayRecord()):
+            raise ValueError(
+                "its update is not masked: its ClientApp needs the mod "
+                "clients.secure_aggregation.mask_mod"
+            )
         return _read_array(content, protocol.MASKED, (masking.size_of(model),), np.uint64)
 
     def unmask(self, masked: Mapping[int, Words], models: Sequence[NDArrays]) -> dict[int, Total]:
@@ -161,7 +189,7 @@ class SecureRound:
             for owner, own in group.shares.items():
                 ciphertexts[owner] = own[place]
             gone = sorted(group.shares.keys() - set(there))
-            return _arrays(
+            return protocol.with_arrays(
                 {
                     protocol.SHARES: ciphertexts,
                     protocol.SURVIVORS: np.array(there, np.int64),
@@ -187,11 +215,24 @@ class SecureRound:
                 self._lost(cluster, str(error))
         return totals
 
+    def _without_repeated(self, keys: Mapping[int, masking.Bytes]) -> dict[int, masking.Bytes]:
+        """Leave out, and name, clients with a key that another sent, too: all would refuse it."""
+        sent = Counter(key.tobytes() for pair in keys.values() for key in pair)
+        own = {}
+        for client, pair in keys.items():
+            if all(sent[key.tobytes()] == 1 for key in pair):
+                own[client] = pair
+            else:
+                self._conversation.warn(
+                    client, protocol.PUBLIC_KEYS, "another client sent one of its keys, too"
+                )
+        return own
+
     def _share(self) -> None:
         """Let the clients of each group exchange shares of their secrets."""
 
         def content_of(client: int) -> RecordDict:
-            return _arrays({protocol.KEYS: self._group_of(client).keys})
+            return protocol.with_arrays({protocol.KEYS: self._group_of(client).keys})
 
         def read(client: int, content: RecordDict) -> tuple[masking.Bytes, masking.Bytes]:
             count = len(self._group_of(client).members)
@@ -221,7 +262,7 @@ class SecureRound:
         """
         names = [self._conversation.roster.name_of(client) for client in group.members]
         answers = {p: revealed[c] for p, c in enumerate(group.members) if c in revealed}
-        unfit: dict[int, list[str]] = {}
+        unfit: dict[tuple[int, str], list[str]] = {}
         secrets = {}
         for owner in group.shares:
             kind = 0 if owner in there else 1
@@ -235,15 +276,17 @@ class SecureRound:
                 )
             for place, share in shares.items():
                 if masking.digest(share) != known[place]:
-                    unfit.setdefault(place, []).append(names[owner])
+                    wrong = "are not what was announced" if any(share) else "could not be read"
+                    unfit.setdefault((place, wrong), []).append(names[owner])
             try:
                 secrets[owner] = combine_shares(fit[: group.threshold])
                 _check_secret(secrets[owner], None if kind == 0 else group.keys[owner, 0])
             except ValueError:
                 raise ValueError(f"{names[owner]} shared something else than its secret") from None
-        for place, owners in unfit.items():
+        for (place, wrong), owners in unfit.items():
             reason = (
-                f"its shares of {', '.join(owners)} are not what was announced, and are left out"
+                f"its shares of {', '.join(owners)} {wrong} and are left out; either side may be "
+                "at fault"
             )
             self._conversation.warn(group.members[place], protocol.UNMASK, reason)
         return secrets
@@ -259,7 +302,9 @@ class SecureRound:
         found: dict[int, Reading] = {}
         if not clients:
             return found
-        answers = self._conversation.ask(action, content_of, clients=clients, for_training=True)
+        answers = self._conversation.ask(
+            action, content_of, clients=clients, for_training=True, timeout=self._timeout
+        )
         for client, content in answers.items():
             try:
                 found[client] = read(client, content)
@@ -312,9 +357,8 @@ def unmasked(
             continue
         private = masking.private_key(secret)
         for other, public in publics.items():
-            common = masking.mask(masking.common_key(private, public), len(summed))
-            # What `other` did with it, undone.
-            summed = summed - common if other < place else summed + common
+            # What who is gone would have added: with what `other` added, it cancels.
+            masking.add_common_mask(summed, masking.common_key(private, public), place, other)
     return summed
 
 
@@ -331,21 +375,22 @@ def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
     """Return a client's two public keys."""
     keys = _read_array(content, protocol.KEYS, (2, masking.PUBLIC_KEY_BYTES), np.uint8)
     for key in keys:
-        if public_key_to_bytes(bytes_to_public_key(key.tobytes())) != key.tobytes():
+        if not masking.is_public_key(key.tobytes()):
             raise ValueError("its keys are none of ours")
+    if np.array_equal(*keys):
+        raise ValueError("its two keys are the same")
     return keys
 
 
 def _read_array(
     content: RecordDict, name: str, shape: tuple[int, ...], kind: type[Kind]
 ) -> NDArray[Kind]:
-    array: NDArray[Kind] = content.array_records[protocol.ARRAYS][name].numpy()
+    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
+    if name not in record:
+        raise ValueError(f"its answer has no {name}")
+    array: NDArray[Kind] = record[name].numpy()
     if array.shape != shape or array.dtype != kind:
         raise ValueError(
             f"its {name} are {array.dtype} of shape {array.shape}, not {np.dtype(kind)} of {shape}"
         )
     return array
-
-
-def _arrays(arrays: Mapping[str, NDArray[np.generic]]) -> RecordDict:
-    return RecordDict({protocol.ARRAYS: protocol.to_record(arrays)})

@@ -362,8 +362,36 @@ def test_a_wrong_word_is_refused_before_pytorch_is_loaded(wrong):
 def test_secure_sums_of_what_needs_single_models_are_refused(strategy, reason):
     with pytest.raises(ValueError, match=f"^secure-aggregation is true, but .*{reason}"):
         config(strategy=strategy, secure_aggregation=True)
-    both = "rcc-pfl,pca-km-hc,optimum,random,single"
-    assert config(strategy=both, secure_aggregation=True).secure_aggregation
+
+
+@pytest.mark.parametrize("strategy", ["rcc-pfl", "pca-km-hc", "optimum", "random", "single"])
+def test_secure_sums_of_one_strategy_on_several_seeds_are_allowed(strategy):
+    """Each seed has a first model of its own."""
+    assert config(strategy=strategy, secure_aggregation=True, repeats=3).secure_aggregation
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"strategy": "rcc-pfl,single"},
+            "strategy names rcc-pfl, single, whose .* single updates: name one, or",
+        ),
+        (
+            {"strategy": "single", "clustering": "spectral"},
+            r"strategy names single, spectral\+mean, whose",
+        ),
+        (
+            {"strategy": "single", "resume": "results/x"},
+            "resume is results/x, and a round .* again can show .*: leave it empty, or",
+        ),
+        ({"strategy": "single", "checkpoint_every": 2}, "checkpoint-every is 2, .* leave it at 0"),
+    ],
+)
+def test_sums_whose_difference_is_a_single_update_are_refused(options, message):
+    config(**options)
+    with pytest.raises(ValueError, match=f"^secure-aggregation is true, but {message}"):
+        config(**options, secure_aggregation=True)
 
 
 def test_weights_that_nobody_looks_at_are_refused():

@@ -19,7 +19,10 @@ from tests.toy_app import STRATEGIES, run, toy_app, weights
 
 LATE = "no answer when 3 of 4 had answered"
 BUSY = "it is still busy with an earlier message"
-EARLY = [protocol.TRAIN, protocol.EVALUATE, protocol.query(protocol.LOSSES)]
+STEPS = [
+    protocol.query(step) for step in (protocol.PUBLIC_KEYS, protocol.SHARE_KEYS, protocol.UNMASK)
+]
+EARLY = [protocol.TRAIN, protocol.EVALUATE, protocol.query(protocol.LOSSES), *STEPS]
 
 
 @pytest.fixture(autouse=True)
@@ -178,26 +181,26 @@ def test_an_answer_that_was_half_fetched_when_the_round_ended_is_thrown_away(slo
 
 
 class ToyPost(Post):
-    """Devices that answer as the toy app does; client 1 is late in its first training.
+    """Devices that answer as the toy app does; client 1 is late once, by default as it trains.
 
     It has its answer once so many messages have been sent, or after so many looks for it.
     """
 
     _insecure = True  # no keys
 
-    def __init__(self, messages, looks):
+    def __init__(self, messages, looks, late_at=protocol.TRAIN):
         super().__init__({})
         self.app = toy_app()
         self.local = LocalGrid(self.app, 4)
         self.answers = dict.fromkeys(self.local.contexts, self.reply)
-        self.messages, self.looks = messages, looks
+        self.messages, self.looks, self.late_at = messages, looks, late_at
 
     def get_nodes(self):
         return [NodeInfo(node_id=node) for node in self.local.contexts]
 
     def reply(self, message):
         about = message.metadata
-        first = (about.message_type, about.group_id) == (protocol.TRAIN, "1")
+        first = (about.message_type, about.group_id) == (self.late_at, "1")
         if first and about.dst_node_id == LocalGrid.node_of(1):
             self.looks -= 1
             if self.looks > 0 and len(self.pushed) < self.messages:
@@ -225,3 +228,15 @@ def test_a_training_without_who_is_late_goes_on_with_it_later(caplog):
         [0, 1, 2, 3],
     ]
     assert weights(result) == pytest.approx([8 / 3 + 2.5 + 2.5], rel=1e-6)
+
+
+@pytest.mark.parametrize(("stage", "mean"), [*zip(STEPS, (8 / 3, 8 / 3, 2.5), strict=True)])
+def test_a_secure_sum_goes_on_without_who_hangs_at_one_of_its_steps(stage, mean, caplog):
+    """Whose update came before it hung is in the sum; nobody asks it again in round 2."""
+    strategy = STRATEGIES["single"](secure_aggregation=True)
+    post = ToyPost(messages=10**6, looks=10**6, late_at=stage)
+    result = run(strategy, DeviceGrid(post, 0.75), 2)
+    step = stage.removeprefix("query.")
+    assert f"client 1 failed at {step} in round 1: {LATE}" in caplog.text
+    assert f"client 1 failed at {protocol.PUBLIC_KEYS} in round 2: {BUSY}" in caplog.text
+    assert weights(result) == pytest.approx([mean + 8 / 3], rel=1e-6)

@@ -135,6 +135,15 @@ def test_masks_are_chacha20():
     assert mask(bytes(31) + b"\1", 1000)[0] != first
 
 
+def test_masks_in_common_cancel_and_are_added_in_place():
+    words = np.arange(4, dtype=np.uint64)
+    key = bytes(range(32))
+    masking.add_common_mask(words, key, 2, 5)
+    assert (words - mask(key, 4)).tolist() == [0, 1, 2, 3]
+    masking.add_common_mask(words, key, 5, 2)
+    assert words.tolist() == [0, 1, 2, 3]
+
+
 def test_flowers_masks_have_a_seed_of_32_bits():
     """Why they are not used: if this fails, they might be."""
     keys = [bytes(32), b"\1\2\3\4\1\2\3\4" + bytes(24)]

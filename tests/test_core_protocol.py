@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from fl_core import protocol
 from fl_core.files import replacing
 from fl_core.protocol import pack_models, payload_bytes, to_arrays, to_record, unpack_models
 
@@ -46,3 +47,11 @@ def test_a_file_is_whole_or_not_there(tmp_path):
         raise RuntimeError("half-way")
     assert target.read_text() == "first"
     assert [p.name for p in target.parent.iterdir()] == ["file.txt"]
+
+
+def test_a_content_that_is_arrays_and_nothing_else():
+    content = protocol.with_arrays({"b": np.arange(6).reshape(2, 3).T, "a": np.array(1)})
+    assert list(content) == [protocol.ARRAYS]
+    found = protocol.to_arrays(content.array_records[protocol.ARRAYS])
+    assert list(found) == ["b", "a"]
+    assert found["b"].tolist() == [[0, 3], [1, 4], [2, 5]]

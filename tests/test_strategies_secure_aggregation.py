@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 from flwr.app import Array, ConfigRecord
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt
@@ -16,7 +17,17 @@ from fl_core import masking, protocol
 from strategies import ClusterMean, GivenClusters, LpsGps, Optimum, Random, Single
 from strategies.base import ClusteredStrategy
 from tests.local_grid import LocalGrid
-from tests.toy_app import STRATEGIES, fail, in_rounds, run, toy_app, weights, with_arrays
+from tests.toy_app import (
+    MODEL,
+    STRATEGIES,
+    fail,
+    in_rounds,
+    reply,
+    run,
+    toy_app,
+    weights,
+    with_arrays,
+)
 
 TWO_TASKS = [0, 0, 0, 0, 0, 1, 1, 1]  # clusters of five and three clients
 KEYS, SHARES, UNMASK = (
@@ -142,8 +153,43 @@ def test_two_clients_do_not_train_and_none_ends_the_run(caplog):
     tasks = [0, 0, 0, 1, 1]
     assert weights(run(optimum(tasks), grid_of(tasks=tasks))) == [2, 0]
     assert any("2 of its clients take part, and it takes 3" in line for line in logged(caplog))
-    with pytest.raises(RuntimeError, match="no cluster has 3 clients"):
-        run(optimum([0, 0, 1, 1]), grid_of(tasks=[0, 0, 1, 1]))
+    for few in ([0, 0, 1, 1], [0, 0]):
+        with pytest.raises(RuntimeError, match="no cluster has 3 clients"):
+            run(optimum(few), grid_of(tasks=few))
+
+
+def test_a_share_that_is_too_small_for_any_sum_ends_the_run():
+    grid = grid_of(tasks=[0] * 8)
+    with pytest.raises(RuntimeError, match=r"fraction-train is 0\.25, which of 8 clients is fewer"):
+        run(optimum([0] * 8, fraction_train=0.25), grid)
+    assert {m.metadata.message_type for m in grid.sent} == {protocol.query(protocol.DESCRIBE)}
+
+
+def test_a_round_in_which_nobody_sends_an_update_ends_the_run():
+    spoil = {(protocol.TRAIN, client): in_rounds(2) for client in range(8)}
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 2"):
+        run(optimum(), grid_of(spoil), 3)
+
+
+def test_a_round_without_keys_is_lost_and_a_run_of_such_rounds_fails(caplog):
+    spoil = {(KEYS, client): in_rounds(1, 2) for client in range(8)}
+    assert weights(run(optimum(), grid_of(spoil), 3)) == [3, 7]
+    assert "round 2 is lost: no participant sent a usable model" in logged(caplog)
+    with pytest.raises(RuntimeError, match="no round had a sum, so nothing was learnt"):
+        run(optimum(), grid_of(spoil), 2)
+
+
+def test_an_app_without_the_mod_is_told_so(caplog):
+    def without(message, context, answer):
+        return reply(message, arrays=message.content[protocol.ARRAYS])
+
+    spoil = {(protocol.TRAIN, client): without for client in range(8)}
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
+        run(optimum(), grid_of(spoil))
+    assert any(
+        line.startswith("client 0 failed") and "its ClientApp needs the mod" in line
+        for line in logged(caplog)
+    )
 
 
 def test_a_share_of_the_clients_takes_part():
@@ -270,7 +316,10 @@ def sensible(words):
 
 
 class Asking(LocalGrid):
-    """A server that changes what it asks: `change` is from message type to what is done to one."""
+    """A server that changes what it asks the first cluster.
+
+    `change` is from message type to what is done to a message.
+    """
 
     def __init__(self, app, num_clients, change):
         super().__init__(app, num_clients)
@@ -279,7 +328,8 @@ class Asking(LocalGrid):
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
         for message in messages:
-            if message.metadata.message_type in self.change:
+            client = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+            if message.metadata.message_type in self.change and TWO_TASKS[client] == 0:
                 self.change[message.metadata.message_type](message)
         return super().send_and_receive(messages, timeout=timeout)
 
@@ -319,7 +369,15 @@ def two_keys(message):
         (UNMASK, set_places(survivors=[0, 1, 2, 3, 4], dropped=[2]), "shares for a sum of 5 of"),
         (UNMASK, set_places(survivors=[0, 1], dropped=[2]), "shares for a sum of 2 of"),
         (UNMASK, set_places(survivors=[7, 8, 9], dropped=[]), "shares for a sum of 3 of"),
+        (UNMASK, set_places(survivors=[0, 1, -1], dropped=[]), "shares for a sum of 3 of"),
+        (UNMASK, set_places(survivors=[0, 1, 5], dropped=[]), "shares for a sum of 3 of"),
+        (UNMASK, set_places(survivors=[0, 1, 1], dropped=[]), "shares for a sum of 3 of"),
+        (UNMASK, set_places(survivors=[0, 1, 2], dropped=[-1]), "shares for a sum of 3 of"),
         (protocol.TRAIN, tell(peers=[0, 1]), "2 of 5 clients are to be summed"),
+        # -1 is the last one, too: the masks in common with it would cancel.
+        (protocol.TRAIN, tell(peers=[0, 4, -1]), "3 of 5 clients are to be summed"),
+        (protocol.TRAIN, tell(peers=[0, 1, 5]), "3 of 5 clients are to be summed"),
+        (protocol.TRAIN, tell(peers=[0, 1, 1]), "3 of 5 clients are to be summed"),
         (protocol.TRAIN, tell(peers=[1, 2, 3]), "3 of 5 clients are to be summed"),
         (SHARES, repeat_key, "5 clients' keys came"),
         (SHARES, two_keys, "2 clients' keys came"),
@@ -379,19 +437,28 @@ def shortened(name):
     return with_arrays(change)
 
 
+# Client 1 sent client 0 what is no share, or client 0 says so: the server cannot tell.
+UNREAD = (
+    "client 0 failed at unmask in round 1: its shares of client 1 could not be read and are left "
+    "out; either side may be at fault"
+)
+
+
 @pytest.mark.parametrize(
     ("stage", "spoil", "mean", "named"),
     [
         (KEYS, garbage("keys"), 13 / 4, "client 1 failed at public_keys"),
         (KEYS, shortened("keys"), 13 / 4, "its keys are uint8 of shape (1, 215)"),
         (SHARES, shortened("shares"), 13 / 4, "client 1 failed at share_keys"),
-        (SHARES, garbage("shares", 0), 3, "its shares of client 1 are not what was announced"),
+        (SHARES, garbage("shares", 0), 3, UNREAD),
         (protocol.TRAIN, shortened("masked"), 13 / 4, "client 1 failed in round 1"),
         (
             UNMASK,
             garbage("shares"),
             3,
-            "client 1 failed at unmask in round 1: its shares of client 0, client 1",
+            "client 1 failed at unmask in round 1: its shares of client 0, client 1, client 2, "
+            "client 3, client 4 are not what was announced and are left out; either side may be "
+            "at fault",
         ),
         (UNMASK, shortened("shares"), 3, "client 1 failed at unmask"),
     ],
@@ -399,6 +466,43 @@ def shortened(name):
 def test_garbage_of_one_client_is_named_and_survived(stage, spoil, mean, named, caplog):
     assert weights(run(optimum(), grid_of({(stage, 1): spoil}))) == pytest.approx([mean, 7])
     assert any(named in line for line in logged(caplog))
+
+
+def same_twice(arrays):
+    arrays["keys"][1] = arrays["keys"][0]
+
+
+def of_another_kind(arrays):
+    """An RSA key that is as long as one of ours."""
+    key = rsa.RSAPublicNumbers(65537, 2**703 + 1).public_key()
+    arrays["keys"][0] = np.frombuffer(public_key_to_bytes(key), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(same_twice, "its two keys are the same"), (of_another_kind, "its keys are none of ours")],
+)
+def test_keys_that_all_others_would_refuse_cost_their_client_alone(change, reason, caplog):
+    grid = grid_of({(KEYS, 1): with_arrays(change)})
+    assert weights(run(optimum(), grid)) == pytest.approx([13 / 4, 7])
+    assert logged(caplog) == [f"client 1 failed at public_keys in round 1: {reason}"]
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_two_clients_with_one_key_are_left_out_and_named(row, caplog):
+    sent = []
+
+    def note(arrays):
+        sent.append(arrays["keys"][0].copy())
+
+    def copy(arrays):
+        arrays["keys"][row] = sent[-1]
+
+    tasks = [0] * 5
+    grid = grid_of({(KEYS, 1): with_arrays(note), (KEYS, 3): with_arrays(copy)}, tasks)
+    assert weights(run(optimum(tasks), grid)) == pytest.approx([(1 + 3 + 5) / 3])
+    reason = "failed at public_keys in round 1: another client sent one of its keys, too"
+    assert logged(caplog) == [f"client {client} {reason}" for client in (1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -430,6 +534,15 @@ def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplo
     grid = grid_of({(KEYS, 1): note, (protocol.TRAIN, 1): fail})
     assert weights(run(optimum(), grid)) == pytest.approx([0, 7])
     assert any("client 1 shared something else" in line for line in logged(caplog))
+
+
+def test_the_steps_of_a_round_have_its_deadline_and_not_that_of_the_pre_round():
+    grid = grid_of()
+    strategy = optimum(pre_round_timeout=7)
+    strategy.start(grid, MODEL, 1, timeout=50, train_config=ConfigRecord({protocol.SEED: 0}))
+    seconds = {m.metadata.message_type: m.metadata.ttl for m in grid.sent}
+    assert seconds.pop(protocol.query(protocol.DESCRIBE)) == 7
+    assert seconds == dict.fromkeys((KEYS, SHARES, protocol.TRAIN, UNMASK, protocol.EVALUATE), 50)
 
 
 def test_the_same_to_the_last_bit_whatever_the_keys():

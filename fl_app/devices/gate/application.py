@@ -110,7 +110,7 @@ class Gate:
                 reason = "without the signature of a key, or its timestamp is wrong"
                 raise RefusedError(reason, 401)
             device = self._callers.device(key)
-            if device is None and length > MOST_BYTES_OF_STRANGER:
+            if (device is None or not device.is_known) and length > MOST_BYTES_OF_STRANGER:
                 raise RefusedError("its key is not known yet: try again later", 503)
             # Until the answer has gone, too: the SuperLink holds what its receiver does not read.
             with self._callers.request(key, address) as held:
@@ -142,7 +142,7 @@ class Gate:
         path = scope["raw_path"]
         device = self._callers.device(key)
         connection: Connection | None = scope.get("state", {}).get("connection")
-        if device is not None and connection is not None:
+        if device is not None and device.is_known and connection is not None:
             connection.is_devices()
         pushing = device if path == _PUSH_MESSAGES else None
         async with pushing.one_push() if pushing is not None else nullcontext():

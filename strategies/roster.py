@@ -56,7 +56,8 @@ class Roster:
     failures : dict of str
         From client index to why it is out.
     refused : callable
-        Says, from node to the name that it gives, which nodes may not use theirs.
+        Says, from node to the name that it gives, which nodes may not use theirs, nor, any more,
+        the name that they gave before.
     """
 
     nodes: dict[int, int] = field(default_factory=dict)
@@ -185,8 +186,10 @@ class Roster:
         refused = self.refused({node: name for node, name in given.items() if name is not None})
         allowed = {node: name for node, name in given.items() if node not in refused}
         index_of = self._known(filter(None, allowed.values()))
+        here = {*given, *self.nodes.values()}
         for node, refusal in sorted(refused.items()):
-            self._refuse(node, refusal)
+            if node in here:
+                self._refuse(node, refusal)
         return {node: None if name is None else index_of[name] for node, name in allowed.items()}
 
     def _known(self, names: Iterable[str]) -> dict[str, int]:

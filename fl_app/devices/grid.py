@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -82,6 +82,7 @@ class DeviceGrid(QuorumGrid):
         self._node = Node(node_id=SUPERLINK_NODE_ID)
         self._largest = 0
         self._keys: dict[int, Key] = {}
+        self._connected: list[int] = []
         self._fetched: dict[str, _Fetch] = {}
 
     def get_node_ids(self) -> Iterable[int]:
@@ -91,11 +92,16 @@ class DeviceGrid(QuorumGrid):
             # Without TLS nobody registers keys, and each SuperNode makes one up at each start.
             if node.node_id not in self._keys and not self._http._insecure:
                 self._keys[node.node_id] = Key(fingerprint(node.public_key), node.name)
-        return [node.node_id for node in nodes]
+        self._connected = [node.node_id for node in nodes]
+        return list(self._connected)
 
     def key_of(self, node: int) -> Key | None:
         """Return the key with which a node that has been connected proves who it is."""
         return self._keys.get(node)
+
+    def keys_connected(self) -> Collection[Key]:
+        """Return the keys of all nodes that were connected when one looked last."""
+        return [self._keys[node] for node in self._connected if node in self._keys]
 
     def _exchange(
         self, messages: list[Message], patience: Patience

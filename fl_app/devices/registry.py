@@ -17,7 +17,7 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
 
 from fl_app.devices.gate.command import superlink_tls
-from fl_app.devices.names import NAMES_FILE, changed_names, fingerprint, read_names, short
+from fl_app.devices.names import NAMES_FILE, changed_names, fingerprint, key_in, read_names, short
 
 
 class Device(NamedTuple):
@@ -153,7 +153,7 @@ def revoke(client: ControlHttpClient, folder: Path, called: str) -> Device:
         # First: whatever happens to the file, the device is shut out.
         client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
     with changed_names(folder / NAMES_FILE) as names:
-        for name in [name for name, key in names.items() if key == device.key]:
+        for name in [name for name, entry in names.items() if key_in(entry) == device.key]:
             del names[name]
     return device
 

@@ -1,0 +1,29 @@
+"""Who is in, by name: nodes that use a name which is not theirs, and whose it is."""
+
+from flwr.app import ConfigRecord, RecordDict
+
+from fl_core import protocol
+from strategies.roster import Refusal, Roster
+
+
+def called(name):
+    return RecordDict({protocol.CONFIG: ConfigRecord({protocol.NAME: name})})
+
+
+def join(roster, names, refused=None):
+    """Let nodes in, by the names that they give; `refused` is what is said of them."""
+    roster.refused = lambda given: refused or {}
+    roster.look([*roster.nodes.values(), *names])
+    answers = {node: called(name) for node, name in names.items()}
+    return roster.admit(roster.recognise(answers, {}, twice_is_an_error=False))
+
+
+def test_who_took_a_name_makes_room_for_its_owner():
+    roster = Roster(by_name=True)
+    join(roster, {7: "berlin"})
+    refusal = {7: Refusal("key SHA256:x…", "that name is another's")}
+    join(roster, {8: "berlin"}, refusal)
+    assert {roster.name_of(client): node for client, node in roster.nodes.items()} == {"berlin": 8}
+    # What is said again of one that has left is no news.
+    join(roster, {9: "lyon"}, refusal)
+    assert roster._attempts[7] == 1

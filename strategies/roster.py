@@ -202,9 +202,9 @@ class Roster:
         """Go on without a node that gives a name which is not its own."""
         logger.warning("%s (node %d) is left out: %s", refusal.called, node, refusal.reason)
         client = self._known([refusal.called])[refusal.called]
-        self._remove(node, refusal.reason, but=client)
-        self.nodes.pop(client, None)
-        self.failures[client] = refusal.reason
+        self._remove(node, refusal.reason)
+        if client not in self.nodes:  # the name may be that of one that is in, at another node
+            self.failures[client] = refusal.reason
         self._ask_again_later(node)
 
     def _remove(self, node: int, reason: str, but: int | None = None) -> None:

@@ -128,6 +128,7 @@ def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
 def test_who_is_revoked_loses_its_key_and_its_name(certificates, nodes, tmp_path):
     path = tmp_path / "device-names.json"
     names = {name: key(certificates, name) for name in ("berlin", "lyon")}
+    names["lyon"] += " registered"
     path.write_text(json.dumps(names), encoding="utf-8")
     superlink = SuperLink(nodes)
     assert revoke(superlink, tmp_path, "lyon").node == 3

@@ -27,3 +27,20 @@ def test_who_took_a_name_makes_room_for_its_owner():
     # What is said again of one that has left is no news.
     join(roster, {9: "lyon"}, refusal)
     assert roster._attempts[7] == 1
+
+
+def test_a_refusal_leaves_the_owner_of_the_name_in():
+    """Another key may be registered with its name, too: Flower does not mind."""
+    roster = Roster(by_name=True)
+    join(roster, {7: "berlin"})
+    join(roster, {8: "berlin"}, {8: Refusal("berlin", "that name belongs to another key")})
+    assert roster.nodes == {0: 7}
+    assert roster.failures == {}
+
+
+def test_who_uses_anothers_name_is_out():
+    roster = Roster(by_name=True)
+    join(roster, {7: "berlin"})
+    join(roster, {7: "lyon"}, {7: Refusal("berlin", "its key is that of berlin")})
+    assert roster.nodes == {}
+    assert roster.failures == {0: "its key is that of berlin"}

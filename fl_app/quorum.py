@@ -125,7 +125,7 @@ class QuorumGrid(GridAround):
 
     @abstractmethod
     def _throw_away(self, late: Mapping[str, Message]) -> list[str]:
-        """Return which of these messages have an answer by now, which nobody wants any more."""
+        """Return which of these messages have an answer by now, or will never have one."""
 
 
 def failure(message: Message, reason: str) -> Message:

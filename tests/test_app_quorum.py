@@ -1,6 +1,7 @@
 """A round that goes on once a share of the clients has answered."""
 
 import threading
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -140,6 +141,19 @@ def test_who_is_late_is_asked_again_once_the_time_of_its_message_is_over(slow):
     grid.send_and_receive(told(ttl=1e-6), timeout=60)
     assert outcome(grid.send_and_receive(told(), timeout=60))[5] == LATE
     assert len(slow.asked) == 2
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(1, None), (-60, BUSY)])
+def test_who_is_late_is_asked_again_once_it_has_restarted(slow, seconds, said):
+    grid = grid_with(slow)
+    assert outcome(grid.send_and_receive(told(), timeout=60))[5] == LATE
+    began = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+    info = NodeInfo(node_id=5, last_activated_at=began)
+    grid._grid._insecure, grid._grid.get_nodes = True, lambda: [info]
+    assert grid.get_node_ids() == [5]
+    first = slow.asked[0]
+    grid._grid.answers[5] = lambda message: [] if message.object_id == first else good(message)
+    assert outcome(grid.send_and_receive(told("evaluate"), timeout=60))[5] == said
 
 
 def test_who_is_late_is_told_at_once_what_all_must_hear(slow):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +19,11 @@ logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
 _LONGEST_NAME = 100
+# What Python takes for printable, but nothing is seen of: fillers, joiners and variation selectors.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
 
 
 class Refusal(NamedTuple):
@@ -227,8 +234,12 @@ def _given_index(content: RecordDict) -> int | None:
 
 
 def _given_name(content: RecordDict) -> str | None:
-    """Return the name by which a node wants to be called, if it gives one that can be printed."""
+    """Return the name by which a node wants to be called, if it gives one that people can read."""
     name = content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
-    if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME:
-        return name
-    return None
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        return None
+    name = unicodedata.normalize("NFC", name)
+    # Nobody shall look like another: by blanks, or by letters that cannot be seen.
+    if name != " ".join(name.split()) or not name.isprintable() or _INVISIBLE.search(name):
+        return None
+    return name

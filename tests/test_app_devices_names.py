@@ -130,6 +130,11 @@ def test_a_name_is_written_as_people_write_it(path):
     ]
 
 
+def test_a_name_in_the_file_is_the_same_however_its_letters_are_put_together(path):
+    path.write_text(json.dumps({"Zu\u0308rich": key_of(1).fingerprint}), encoding="utf-8")
+    assert list(owners(path, key_of(2)).refused({1: "Z\u00fcrich"})) == [1]
+
+
 def test_a_failure_changes_nothing(path):
     owners(path, key_of(1)).refused({1: "berlin"})
     with pytest.raises(KeyError), changed_names(path) as names:

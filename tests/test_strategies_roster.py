@@ -1,5 +1,6 @@
 """Who is in, by name: nodes that use a name which is not theirs, and whose it is."""
 
+import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from fl_core import protocol
@@ -16,6 +17,24 @@ def join(roster, names, refused=None):
     roster.look([*roster.nodes.values(), *names])
     answers = {node: called(name) for node, name in names.items()}
     return roster.admit(roster.recognise(answers, {}, twice_is_an_error=False))
+
+
+LOOK_ALIKES = [" berlin", "berlin ", "ber  lin", "ber\u3164lin", "berlin\ufe0f", "ber\u2060lin", ""]
+
+
+@pytest.mark.parametrize("name", [*LOOK_ALIKES, "x" * 101])
+def test_a_name_that_looks_like_another_is_none(name, caplog):
+    roster = Roster(by_name=True)
+    join(roster, {7: name})
+    assert roster.nodes == {}
+    assert "node 7 is left out, it gave no name that can be used" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["Sankt Gallen", "Z\u00fcrich", "Zu\u0308rich", "\u6771\u4eac"])
+def test_a_name_is_what_people_read(name):
+    roster = Roster(by_name=True)
+    join(roster, {7: name})
+    assert roster.names == {0: name.replace("u\u0308", "\u00fc")}
 
 
 def test_who_took_a_name_makes_room_for_its_owner():

@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar, cast
+from unicodedata import normalize
 
 import httpx
 from flwr.app import Array, ArrayRecord, Message
@@ -93,7 +94,8 @@ class DeviceGrid(QuorumGrid):
         for node in nodes:
             # Without TLS nobody registers keys, and each SuperNode makes one up at each start.
             if node.node_id not in self._keys and not self._http._insecure:
-                self._keys[node.node_id] = Key(fingerprint(node.public_key), node.name)
+                name = normalize("NFC", node.name)
+                self._keys[node.node_id] = Key(fingerprint(node.public_key), name)
             if node.last_activated_at:
                 began = datetime.fromisoformat(node.last_activated_at)
                 self._began[node.node_id] = began.timestamp()

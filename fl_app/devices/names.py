@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
+from unicodedata import normalize
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, ssh_key_fingerprint
@@ -35,7 +36,7 @@ class Key(NamedTuple):
     ----------
     fingerprint : str
     name : str
-        With which it was registered; empty: without one.
+        With which it was registered, in Unicode's form NFC; empty: without one.
     """
 
     fingerprint: str
@@ -123,7 +124,7 @@ def _read_entries(path: Path) -> dict[str, str]:
             '"SHA256:…"}: restore it from a backup, or remove it, and each name belongs to the '
             "next key that says it."
         )
-    return names
+    return {normalize("NFC", name): entry for name, entry in names.items()}
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """A name belongs to the key that says it first, in this process: no SuperLink."""
 
+import errno
 import json
+import os
 
 import pytest
 
@@ -133,6 +135,17 @@ def test_a_name_is_written_as_people_write_it(path):
 def test_a_name_in_the_file_is_the_same_however_its_letters_are_put_together(path):
     path.write_text(json.dumps({"Zu\u0308rich": key_of(1).fingerprint}), encoding="utf-8")
     assert list(owners(path, key_of(2)).refused({1: "Z\u00fcrich"})) == [1]
+
+
+def test_a_lock_of_another_account_is_named_with_what_to_do(path, monkeypatch):
+    def denied(file, *_arguments, **_options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(file))
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(PermissionError) as raised:
+        owners(path, key_of(1)).refused({1: "berlin"})
+    lock = path.with_name(".device-names.lock")
+    assert str(raised.value).startswith(f"{lock} cannot be opened by this account: `fedkin devices")
 
 
 def test_a_failure_changes_nothing(path):

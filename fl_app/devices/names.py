@@ -138,7 +138,16 @@ def changed_names(path: Path) -> Iterator[dict[str, str]]:
     ValueError, OSError
         If the file is damaged, or cannot be read or written.
     """
-    with FileLock(path.with_name(f".{path.stem}.lock")):
+    lock = path.with_name(f".{path.stem}.lock")
+    try:
+        held = FileLock(lock).acquire()
+    except PermissionError as error:
+        raise PermissionError(
+            f"{lock.absolute()} cannot be opened by this account: `fedkin devices revoke` must run "
+            "as the account of the SuperLink, not as root; give the file to that account (chown), "
+            "or remove it while nobody uses it."
+        ) from error
+    with held:
         names = _read_entries(path)
         before = dict(names)
         yield names

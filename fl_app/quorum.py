@@ -15,7 +15,8 @@ from fl_app.grids import GridAround
 from fl_core import protocol
 
 # Without these answers a client stays what it is: in its cluster, with its cluster's model. Whoever
-# does not answer a query that finds clusters is left out, so those wait for everybody.
+# does not answer a query that finds clusters is left out, so those wait for everybody, and so does
+# whatever is asked before the first round.
 _MAY_END_EARLY = {
     protocol.TRAIN,
     protocol.EVALUATE,
@@ -25,6 +26,11 @@ _MAY_END_EARLY = {
     protocol.query(protocol.UNMASK),
 }
 _FAILURE = 1  # Flower's code of an error without a code of its own
+
+
+def _may_end_early(message: Message) -> bool:
+    about = message.metadata
+    return about.message_type in _MAY_END_EARLY and about.group_id != protocol.PRE_ROUND
 
 
 @dataclass
@@ -90,7 +96,7 @@ class QuorumGrid(GridAround):
         """Send messages; return the answers and failures that come within `timeout` seconds."""
         asked, busy = list(messages), list[Message]()
         quorum = len(asked)
-        if self._min_answers < 1 and all(m.metadata.message_type in _MAY_END_EARLY for m in asked):
+        if self._min_answers < 1 and all(map(_may_end_early, asked)):
             # 0.55 of 20 is 11, and no rounding error more.
             quorum = math.ceil(round(self._min_answers * len(asked), 9))
             asked, busy = self._without_late(asked)
@@ -133,7 +139,7 @@ class QuorumGrid(GridAround):
 
     @abstractmethod
     def _throw_away(self, late: Mapping[str, Message]) -> list[str]:
-        """Return which of these messages have an answer by now, which nobody wants any more."""
+        """Return which of these messages have an answer by now, or will never have one."""
 
 
 def failure(message: Message, reason: str) -> Message:

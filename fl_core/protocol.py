@@ -18,6 +18,7 @@ SPECTRUM = "spectrum"
 RELEVANCE = "relevance"
 SIGNATURE = "signature"
 KEEP_MODEL = "keep_model"
+PRE_ROUND = "pre-round"  # the group of messages before the first round
 LOSSES = "losses"
 PUBLIC_KEYS = "public_keys"
 SHARE_KEYS = "share_keys"

@@ -207,7 +207,7 @@ class Conversation:
                 RecordDict({**content_of(client), protocol.CONFIG: ConfigRecord(dict(config))}),
                 dst_node_id=node,
                 message_type=protocol.query(action),
-                group_id=str(self.server_round) if self.server_round else "pre-round",
+                group_id=str(self.server_round) if self.server_round else protocol.PRE_ROUND,
                 ttl=timeout,
             )
             for node, client in asked.items()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +19,11 @@ logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
 _LONGEST_NAME = 100
+# What Python takes for printable, but nothing is seen of: fillers, joiners and variation selectors.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
 
 
 class Refusal(NamedTuple):
@@ -56,7 +63,8 @@ class Roster:
     failures : dict of str
         From client index to why it is out.
     refused : callable
-        Says, from node to the name that it gives, which nodes may not use theirs.
+        Says, from node to the name that it gives, which nodes may not use theirs, nor, any more,
+        the name that they gave before.
     """
 
     nodes: dict[int, int] = field(default_factory=dict)
@@ -185,8 +193,10 @@ class Roster:
         refused = self.refused({node: name for node, name in given.items() if name is not None})
         allowed = {node: name for node, name in given.items() if node not in refused}
         index_of = self._known(filter(None, allowed.values()))
+        here = {*given, *self.nodes.values()}
         for node, refusal in sorted(refused.items()):
-            self._refuse(node, refusal)
+            if node in here:
+                self._refuse(node, refusal)
         return {node: None if name is None else index_of[name] for node, name in allowed.items()}
 
     def _known(self, names: Iterable[str]) -> dict[str, int]:
@@ -199,9 +209,9 @@ class Roster:
         """Go on without a node that gives a name which is not its own."""
         logger.warning("%s (node %d) is left out: %s", refusal.called, node, refusal.reason)
         client = self._known([refusal.called])[refusal.called]
-        self._remove(node, refusal.reason, but=client)
-        self.nodes.pop(client, None)
-        self.failures[client] = refusal.reason
+        self._remove(node, refusal.reason)
+        if client not in self.nodes:  # the name may be that of one that is in, at another node
+            self.failures[client] = refusal.reason
         self._ask_again_later(node)
 
     def _remove(self, node: int, reason: str, but: int | None = None) -> None:
@@ -224,8 +234,12 @@ def _given_index(content: RecordDict) -> int | None:
 
 
 def _given_name(content: RecordDict) -> str | None:
-    """Return the name by which a node wants to be called, if it gives one that can be printed."""
+    """Return the name by which a node wants to be called, if it gives one that people can read."""
     name = content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
-    if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME:
-        return name
-    return None
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        return None
+    name = unicodedata.normalize("NFC", name)
+    # Nobody shall look like another: by blanks, or by letters that cannot be seen.
+    if name != " ".join(name.split()) or not name.isprintable() or _INVISIBLE.search(name):
+        return None
+    return name

@@ -1,6 +1,7 @@
 """`fedkin devices` without processes: what is listed, who is revoked, what a site is told."""
 
 import json
+import os
 import socket
 import threading
 from contextlib import contextmanager
@@ -112,6 +113,26 @@ def test_the_clusters_are_those_of_the_last_run_on_devices(tmp_path):
     assert found.summary == tmp_path / "results/a/summary.json"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"runs"', "[]", "7", "{}", '{"runs": 7}', '{"runs": {"a": 1}}', '{"runs": [7]}'),
+        *('{"runs": [{"names": ["lyon"]}]}', '{"runs": [{"names": ["lyon"], "clusters": []}]}'),
+        '{"runs": [{"names": ["lyon"], "clusters": ["x"]}]}',
+        '{"runs": [{"names": [[]], "clusters": [1]}]}',
+        "\xff",
+    ],
+)
+def test_a_summary_that_is_none_is_passed_over(tmp_path, caplog, text):
+    write_summary(tmp_path, "good", [{"names": ["berlin"], "clusters": [0]}])
+    write_summary(tmp_path, "bad", [])
+    bad = tmp_path / "results/bad/summary.json"
+    bad.write_bytes(text.encode("latin-1"))
+    os.utime(bad, (2**32, 2**32))  # it is the last
+    assert last_clusters(tmp_path).of_name == {"berlin": 0}
+    assert caplog.messages == [f"{bad} is passed over: it is no summary of a run"]
+
+
 def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
     found = known_devices(nodes, {"berlin": key(certificates, "berlin")})
     lyon = key(certificates, "lyon")
@@ -128,6 +149,7 @@ def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
 def test_who_is_revoked_loses_its_key_and_its_name(certificates, nodes, tmp_path):
     path = tmp_path / "device-names.json"
     names = {name: key(certificates, name) for name in ("berlin", "lyon")}
+    names["lyon"] += " registered"
     path.write_text(json.dumps(names), encoding="utf-8")
     superlink = SuperLink(nodes)
     assert revoke(superlink, tmp_path, "lyon").node == 3

@@ -329,11 +329,19 @@ def test_a_node_has_the_key_with_which_it_is_registered():
     grid = DeviceGrid(post_with(lambda: infos))
     assert grid.key_of(5) is None
     grid.get_node_ids()
+    assert [key.name for key in grid.keys_connected()] == ["berlin", ""]
     infos.pop(0)
     grid.get_node_ids()
+    assert [key.name for key in grid.keys_connected()] == [""]
     assert (grid.key_of(5).name, grid.key_of(6).name) == ("berlin", "")
     assert grid.key_of(5).fingerprint == grid.key_of(6).fingerprint == PUBLIC_KEY[1]
     assert grid.key_of(7) is None
+
+
+def test_the_name_of_a_key_is_the_same_however_its_letters_are_put_together():
+    grid = DeviceGrid(post_with(lambda: [node_info(5, name="Zu\u0308rich")]))
+    grid.get_node_ids()
+    assert grid.key_of(5).name == "Z\u00fcrich"
 
 
 def test_without_tls_a_node_has_no_key():

@@ -1,6 +1,8 @@
 """A name belongs to the key that says it first, in this process: no SuperLink."""
 
+import errno
 import json
+import os
 
 import pytest
 
@@ -21,9 +23,21 @@ def path(tmp_path):
     return tmp_path / "device-names.json"
 
 
-def owners(path, *keys):
-    """Node 1 has the first key, and so on."""
-    return NameOwners(path, dict(enumerate(keys, start=1)).get)
+class Keys:
+    """Node 1 has the first key, and so on; all are connected but those away."""
+
+    def __init__(self, *keys, away=()):
+        self.keys, self.away = dict(enumerate(keys, start=1)), set(away)
+
+    def key_of(self, node):
+        return self.keys.get(node)
+
+    def keys_connected(self):
+        return [key for node, key in self.keys.items() if key and node not in self.away]
+
+
+def owners(path, *keys, away=()):
+    return NameOwners(path, Keys(*keys, away=away))
 
 
 def reasons(refusals):
@@ -54,7 +68,49 @@ def test_the_name_with_which_a_key_is_registered_is_its_name(path):
     known = owners(path, key_of(1, "eve"), key_of(2, "lyon"))
     refused = known.refused({1: "lyon", 2: "lyon"})
     assert reasons(refused) == {1: "it says that it is lyon, but its key is that of eve"}
-    assert read_names(path) == {"lyon": key_of(2).fingerprint}
+    assert read_names(path) == {"eve": key_of(1).fingerprint, "lyon": key_of(2).fingerprint}
+
+
+SQUATTER, OWNER = key_of(1), key_of(2, "berlin")
+IS_THE_OWNERS = "it says that it is berlin, but that name belongs to key SHA256:222222222222…"
+
+
+def test_a_name_is_reserved_by_registering_a_key_with_it(path):
+    """Also before that key's device has said anything, and ever after."""
+    assert reasons(owners(path, SQUATTER, OWNER).refused({1: "berlin"})) == {1: IS_THE_OWNERS}
+    assert reasons(owners(path, SQUATTER).refused({1: "berlin"})) == {1: IS_THE_OWNERS}
+    assert json.loads(path.read_text(encoding="utf-8")) == {
+        "berlin": OWNER.fingerprint + " registered"
+    }
+
+
+def test_of_two_at_once_the_one_registered_with_the_name_has_it(path):
+    known = owners(path, SQUATTER, OWNER, away={1, 2})
+    assert reasons(known.refused({1: "berlin", 2: "berlin"})) == {1: IS_THE_OWNERS}
+
+
+def test_who_took_a_registered_name_loses_it_when_its_owner_comes(path):
+    owners(path, SQUATTER).refused({1: "berlin"})  # an earlier run
+    known = owners(path, SQUATTER, OWNER, away={2})
+    assert known.refused({1: "berlin"}) == {}
+    assert reasons(known.refused({2: "berlin"})) == {1: IS_THE_OWNERS}
+    assert read_names(path) == {"berlin": OWNER.fingerprint}
+    assert known.refused({1: "lyon"}) == {}  # it has no name, and may have another
+
+
+def test_of_two_registered_with_one_name_the_first_keeps_it(path):
+    owners(path, OWNER).refused({1: "berlin"})
+    refused = owners(path, key_of(3, "berlin")).refused({1: "berlin"})
+    assert reasons(refused) == {1: IS_THE_OWNERS}
+
+
+def test_a_name_that_was_freed_is_not_taken_again_by_who_said_it_before(path):
+    known = owners(path, key_of(1), key_of(2))
+    known.refused({1: "berlin"})
+    with changed_names(path) as names:
+        del names["berlin"]
+    assert known.refused({2: "lyon"}) == {}
+    assert list(read_names(path)) == ["lyon"]
 
 
 def test_of_two_at_once_the_first_node_has_the_name(path):
@@ -74,6 +130,22 @@ def test_a_name_is_written_as_people_write_it(path):
         f'  "Aarhus": "{key_of(2).fingerprint}",',
         f'  "Zürich": "{key_of(1).fingerprint}"',
     ]
+
+
+def test_a_name_in_the_file_is_the_same_however_its_letters_are_put_together(path):
+    path.write_text(json.dumps({"Zu\u0308rich": key_of(1).fingerprint}), encoding="utf-8")
+    assert list(owners(path, key_of(2)).refused({1: "Z\u00fcrich"})) == [1]
+
+
+def test_a_lock_of_another_account_is_named_with_what_to_do(path, monkeypatch):
+    def denied(file, *_arguments, **_options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(file))
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(PermissionError) as raised:
+        owners(path, key_of(1)).refused({1: "berlin"})
+    lock = path.with_name(".device-names.lock")
+    assert str(raised.value).startswith(f"{lock} cannot be opened by this account: `fedkin devices")
 
 
 def test_a_failure_changes_nothing(path):
@@ -102,6 +174,9 @@ class KeyedDevices(Devices):
     def key_of(self, node):
         name = self.names[[*self.contexts].index(node)]
         return key_of(self.keys.get(name, name[0]))
+
+    def keys_connected(self):
+        return [self.key_of(node) for node in self.contexts]
 
 
 def run(folder, folders, *, says=None, keys=None, away=None, **options):

@@ -11,6 +11,7 @@ from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
 from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
+from fl_app.devices.gate import application, callers
 from fl_app.devices.gate.application import Gate
 from fl_app.devices.sizes import most_bytes_of_answer
 from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, known, post, said
@@ -87,6 +88,18 @@ def fetching(superlink, *more, key=DEVICE):
     ]
 
 
+def turned_away(superlink):
+    """Return a request to which the SuperLink says that it does not know its sender."""
+
+    async def step(gate):
+        superlink.status = 401
+        status = await asking()(gate)
+        superlink.status = 200
+        return status
+
+    return step
+
+
 def test_eigenvectors_pass_before_a_model_was_seen():
     superlink = SuperLink()
     assert at_gate(superlink, *[pushing(PIECE - 99)] * 3) == [200, 200, 403]
@@ -109,6 +122,21 @@ def test_what_is_too_large_is_read_and_thrown_away():
     assert at_gate(superlink, *[pushing(PIECE - 99)] * 2, announced) == [200, 200, 403]
     assert sum(came) == PIECE
     assert superlink.taken < 2 * PIECE
+
+
+def test_what_is_thrown_away_counts_for_who_sends_it(monkeypatch):
+    monkeypatch.setattr(application, "_THROW_AWAY_SECONDS", 0.2)
+
+    async def never():
+        await asyncio.Event().wait()
+
+    async def too_many(gate):
+        headers = [(b"content-length", b"%d" % PIECE)]
+        many = [ask(gate, never, target=PUSH, headers=headers) for _ in range(40)]
+        return sorted(answered[0]["status"] for answered in await asyncio.gather(*many))
+
+    statuses = at_gate(SuperLink(), *[pushing(PIECE - 99)] * 2, too_many)
+    assert statuses[-1] == [403] * 32 + [503] * 8
 
 
 def test_a_model_passes_as_often_as_it_is_asked_for():
@@ -157,6 +185,36 @@ def test_what_the_superlink_fails_at_does_not_count():
 
     steps = [fail, fail, fail, *[pushing(PIECE - 99)] * 3]
     assert at_gate(superlink, *steps) == [503, 503, 503, 200, 200, 403]
+
+
+def test_being_turned_away_gives_no_room():
+    """A device can have that at any time: the SuperLink answers so to a wrong node id."""
+    superlink = SuperLink()
+    away = turned_away(superlink)
+    again = [away, asking(), pushing(PIECE - 99)]
+    assert at_gate(superlink, *[pushing(PIECE - 99)] * 2, *again) == [200, 200, 401, 200, 403]
+    # Nor while it counts as a stranger: then longer ones are refused in any case.
+    short = pushing(2**13)
+    assert at_gate(superlink, *[pushing(PIECE - 99)] * 2, away, short) == [200, 200, 401, 403]
+
+
+def test_who_was_turned_away_is_a_stranger_until_the_superlink_answers_it():
+    superlink = SuperLink()
+    away = turned_away(superlink)
+    steps = [away, pushing(2**15), asking(), pushing(2**15)]
+    assert at_gate(superlink, *steps) == [401, 503, 200, 200]
+
+
+def test_who_was_turned_away_long_ago_is_forgotten(monkeypatch):
+    superlink = SuperLink()
+
+    async def kept(gate):
+        return len(gate._callers._devices)
+
+    away = turned_away(superlink)
+    assert at_gate(superlink, away, kept)[-1] == 2
+    monkeypatch.setattr(callers, "_FORGOTTEN_SECONDS", -1.0)
+    assert at_gate(superlink, away, away, kept, asking(), kept)[2::2] == [1, 2]
 
 
 def test_what_is_pushed_at_a_time_counts_together():

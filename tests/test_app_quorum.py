@@ -1,6 +1,7 @@
 """A round that goes on once a share of the clients has answered."""
 
 import threading
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -31,9 +32,11 @@ def _no_pauses(monkeypatch):
     monkeypatch.setattr(device_grid, "_STUCK", 0.2)
 
 
-def told(kind="train", content=None, ttl=60.0, nodes=(2, 3, 4, 5)):
+def told(kind="train", content=None, ttl=60.0, nodes=(2, 3, 4, 5), group="1"):
     return [
-        Message(content or RecordDict(), dst_node_id=node, message_type=kind, ttl=ttl)
+        Message(
+            content or RecordDict(), dst_node_id=node, message_type=kind, ttl=ttl, group_id=group
+        )
         for node in nodes
     ]
 
@@ -116,6 +119,15 @@ def test_who_is_late_at_what_finds_clusters_is_waited_for(kind, slow):
     assert outcome(replies) == dict.fromkeys((2, 3, 4, 5))
 
 
+def test_before_the_first_round_all_are_waited_for_whatever_is_asked(slow):
+    """IFCA asks for losses then, too, and who does not answer is left out."""
+    threading.Timer(0.5, slow.free.set).start()
+    losses = told(protocol.query(protocol.LOSSES), group=protocol.PRE_ROUND)
+    assert outcome(grid_with(slow).send_and_receive(losses, timeout=60)) == dict.fromkeys(
+        (2, 3, 4, 5)
+    )
+
+
 def test_a_share_that_is_not_reached_is_waited_for_until_the_deadline(slow):
     replies = grid_with(slow, 0.76).send_and_receive(told(), timeout=0.5)
     assert outcome(replies) == dict.fromkeys((2, 3, 4))
@@ -143,6 +155,19 @@ def test_who_is_late_is_asked_again_once_the_time_of_its_message_is_over(slow):
     grid.send_and_receive(told(ttl=1e-6), timeout=60)
     assert outcome(grid.send_and_receive(told(), timeout=60))[5] == LATE
     assert len(slow.asked) == 2
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(1, None), (-60, BUSY)])
+def test_who_is_late_is_asked_again_once_it_has_restarted(slow, seconds, said):
+    grid = grid_with(slow)
+    assert outcome(grid.send_and_receive(told(), timeout=60))[5] == LATE
+    began = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+    info = NodeInfo(node_id=5, last_activated_at=began)
+    grid._grid._insecure, grid._grid.get_nodes = True, lambda: [info]
+    assert grid.get_node_ids() == [5]
+    first = slow.asked[0]
+    grid._grid.answers[5] = lambda message: [] if message.object_id == first else good(message)
+    assert outcome(grid.send_and_receive(told("evaluate"), timeout=60))[5] == said
 
 
 def test_who_is_late_is_told_at_once_what_all_must_hear(slow):

@@ -6,10 +6,12 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar, cast
+from unicodedata import normalize
 
 import httpx
 from flwr.app import Array, ArrayRecord, Message
@@ -82,6 +84,8 @@ class DeviceGrid(QuorumGrid):
         self._node = Node(node_id=SUPERLINK_NODE_ID)
         self._largest = 0
         self._keys: dict[int, Key] = {}
+        self._connected: list[int] = []
+        self._began: dict[int, float] = {}
         self._fetched: dict[str, _Fetch] = {}
 
     def get_node_ids(self) -> Iterable[int]:
@@ -90,12 +94,21 @@ class DeviceGrid(QuorumGrid):
         for node in nodes:
             # Without TLS nobody registers keys, and each SuperNode makes one up at each start.
             if node.node_id not in self._keys and not self._http._insecure:
-                self._keys[node.node_id] = Key(fingerprint(node.public_key), node.name)
-        return [node.node_id for node in nodes]
+                name = normalize("NFC", node.name)
+                self._keys[node.node_id] = Key(fingerprint(node.public_key), name)
+            if node.last_activated_at:
+                began = datetime.fromisoformat(node.last_activated_at)
+                self._began[node.node_id] = began.timestamp()
+        self._connected = [node.node_id for node in nodes]
+        return list(self._connected)
 
     def key_of(self, node: int) -> Key | None:
         """Return the key with which a node that has been connected proves who it is."""
         return self._keys.get(node)
+
+    def keys_connected(self) -> Collection[Key]:
+        """Return the keys of all nodes that were connected when one looked last."""
+        return [self._keys[node] for node in self._connected if node in self._keys]
 
     def _exchange(
         self, messages: list[Message], patience: Patience
@@ -138,7 +151,11 @@ class DeviceGrid(QuorumGrid):
         over = threading.Event()
         over.set()
         known, self._fetched = self._fetched, {}
+        # A SuperNode that has started since knows nothing of what its last self was busy with.
+        lost = [number for number, message in late.items() if self._has_restarted(message)]
         for number, message in late.items():
+            if number in lost:
+                continue
             # One that was being fetched when its time was over may be there and gone by now.
             look = known.get(number)
             if look is None or (look.answer.done() and look.answer.result() is None):
@@ -147,7 +164,12 @@ class DeviceGrid(QuorumGrid):
             self._fetched[number] = look
         wait([look.answer for look in self._fetched.values()], _STUCK)
         done = {number: look.answer for number, look in self._fetched.items() if look.answer.done()}
-        return [number for number, answer in done.items() if answer.result() is not None]
+        return lost + [number for number, answer in done.items() if answer.result() is not None]
+
+    def _has_restarted(self, message: Message) -> bool:
+        """Return whether the node to which a message was sent has started after that."""
+        about = message.metadata
+        return about.created_at < self._began.get(about.dst_node_id, 0.0)
 
     def _push(self, asked: Sequence[Message]) -> tuple[dict[str, Message], list[Message]]:
         """Return what the SuperLink took, by its number for it, and the failures of the rest."""

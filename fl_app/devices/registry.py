@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 from flwr.proto.control_pb2 import ListNodesRequest, UnregisterNodeRequest
@@ -17,7 +18,9 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
 
 from fl_app.devices.gate.command import superlink_tls
-from fl_app.devices.names import NAMES_FILE, changed_names, fingerprint, read_names, short
+from fl_app.devices.names import NAMES_FILE, changed_names, fingerprint, key_in, read_names, short
+
+_log = logging.getLogger(__name__)
 
 
 class Device(NamedTuple):
@@ -153,7 +156,7 @@ def revoke(client: ControlHttpClient, folder: Path, called: str) -> Device:
         # First: whatever happens to the file, the device is shut out.
         client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
     with changed_names(folder / NAMES_FILE) as names:
-        for name in [name for name, key in names.items() if key == device.key]:
+        for name in [name for name, entry in names.items() if key_in(entry) == device.key]:
             del names[name]
     return device
 
@@ -186,13 +189,20 @@ def last_clusters(folder: Path) -> Clusters | None:
     """
     summaries = sorted((folder / "results").glob("*/summary.json"), key=_written, reverse=True)
     for path in summaries:
-        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-        if runs and "names" in runs[0]:  # a simulation has no names
-            first = runs[0]
-            pairs = zip(first["names"], first["clusters"], strict=True)
-            of_name = {name: cluster for name, cluster in pairs if cluster >= 0}
-            return Clusters(path, first["strategy"], first["seed"], of_name)
+        try:
+            runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+            if runs and "names" in runs[0]:  # a simulation has no names
+                return _clusters_of(path, runs[0])
+        except (ValueError, TypeError, KeyError):
+            # Devices must be listed, and can be revoked, whatever lies there.
+            _log.warning("%s is passed over: it is no summary of a run", path)
     return None
+
+
+def _clusters_of(summary: Path, run: Mapping[str, Any]) -> Clusters:
+    pairs = zip(run["names"], run["clusters"], strict=True)
+    of_name = {name: cluster for name, cluster in pairs if cluster >= 0}
+    return Clusters(summary, run["strategy"], run["seed"], of_name)
 
 
 def _written(path: Path) -> int:

@@ -51,7 +51,7 @@ class Devices:
         wait_for_devices(grid, config.num_clients or known, config.pre_round_deadline)
         self.met = Roster(by_name=True, names=dict(checkpoints.names))
         if isinstance(grid, KnowsKeys):
-            self.met.refused = NameOwners(Path(NAMES_FILE), grid.key_of).refused
+            self.met.refused = NameOwners(Path(NAMES_FILE), grid).refused
         self._roll = Conversation(
             grid, {protocol.SEED: config.seed}, config.pre_round_deadline, self.met
         )

@@ -72,6 +72,7 @@ _THIS_MACHINE = ("127.0.0.1", "::1")
 
 # For the whole of a body, in either direction: SuperNodes have much less patience with a piece.
 _BODY_SECONDS = 120.0
+_THROW_AWAY_SECONDS = 30.0  # as long as SuperNodes wait for an answer
 _SLICE_BYTES = 2**16
 # So many requests the SuperLink has at a time, and beside them so many heartbeats, which must not
 # wait in line: it writes to its database for every request, one after the other, and fails at what
@@ -110,13 +111,19 @@ class Gate:
                 reason = "without the signature of a key, or its timestamp is wrong"
                 raise RefusedError(reason, 401)
             device = self._callers.device(key)
-            if device is None and length > MOST_BYTES_OF_STRANGER:
+            if (device is None or not device.is_known) and length > MOST_BYTES_OF_STRANGER:
                 raise RefusedError("its key is not known yet: try again later", 503)
             # Until the answer has gone, too: the SuperLink holds what its receiver does not read.
             with self._callers.request(key, address) as held:
                 post = device.post if device and scope["raw_path"] == _PUSH_OBJECT else None
-                with self._sizes.room_for(post, length) if post else nullcontext():
-                    response = await self._ask(scope, receive, key, held)
+                try:
+                    with self._sizes.room_for(post, length) if post else nullcontext():
+                        response = await self._ask(scope, receive, key, held)
+                except TooLargeError:
+                    # Closed in the middle of its body, a connection may lose the answer, and a
+                    # proxy says 502 for it: the device would try again for ever.
+                    await _throw_away(receive)
+                    raise
                 try:
                     size = int(response.headers.get("content-length", 0))
                     # Only objects and apps are longer, and can be asked for again: a short answer
@@ -131,10 +138,6 @@ class Gate:
         except FullError:
             await _refuse(scope, send, 503, "too many requests: try again later")
         except RefusedError as refused:
-            if isinstance(refused, TooLargeError):
-                # Closed in the middle of its body, a connection may lose this answer, and a proxy
-                # says 502 for it: the device would try again for ever.
-                await _throw_away(receive)
             await _refuse(scope, send, refused.status, str(refused))
 
     async def _ask(self, scope: Event, receive: Receive, key: bytes, held: Held) -> httpx.Response:
@@ -142,7 +145,7 @@ class Gate:
         path = scope["raw_path"]
         device = self._callers.device(key)
         connection: Connection | None = scope.get("state", {}).get("connection")
-        if device is not None and connection is not None:
+        if device is not None and device.is_known and connection is not None:
             connection.is_devices()
         pushing = device if path == _PUSH_MESSAGES else None
         async with pushing.one_push() if pushing is not None else nullcontext():
@@ -300,7 +303,7 @@ async def _body(receive: Receive, held: Held) -> bytearray:
 async def _throw_away(receive: Receive) -> None:
     """Read a body to its end, or as far as it comes in time, and keep nothing of it."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_BODY_SECONDS):
+        async with asyncio.timeout(_THROW_AWAY_SECONDS):
             while (message := await receive())["type"] == "http.request" and message["more_body"]:
                 pass
 

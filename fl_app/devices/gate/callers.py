@@ -41,6 +41,8 @@ _MOST_TURNS = 4
 _MOST_REQUESTS_OF_STRANGERS = 64
 _MOST_REQUESTS_OF_ADDRESS = 16
 _NO_LIMIT = 2**63
+# So long after the SuperLink turned a device away, what is known of it is dropped.
+_FORGOTTEN_SECONDS = 3600.0
 # A device's push waits for this many times as long as its last one took: so no device keeps the
 # SuperLink's database, which one request at a time can write to, for more than a fifth of the time.
 _REST = 4.0
@@ -76,10 +78,13 @@ class Share:
 
 @dataclass(eq=False)
 class Device:
-    """A device that the SuperLink knows.
+    """A device that the SuperLink knows, or has known.
 
     Attributes
     ----------
+    is_known : bool
+        Whether the SuperLink knew it when it was asked last; otherwise it is a stranger, but what
+        it did as a device still counts.
     share : Share
         Its own.
     turns : Semaphore
@@ -90,6 +95,7 @@ class Device:
         The message that it was handed out last, and how much it has sent since.
     """
 
+    is_known: bool = True
     share: Share = field(
         default_factory=lambda: Share(_MOST_REQUESTS_OF_DEVICE, MOST_BYTES_OF_DEVICE)
     )
@@ -98,6 +104,7 @@ class Device:
     post: Post = field(default_factory=Post)
     _pushing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _rests_until: float = 0.0
+    _forgotten_at: float = 0.0
 
     @asynccontextmanager
     async def one_push(self) -> AsyncIterator[None]:
@@ -109,6 +116,17 @@ class Device:
     def rest_after(self, seconds: float) -> None:
         """Note how long the SuperLink took for a push."""
         self._rests_until = time.monotonic() + min(_REST * seconds, _LONGEST_REST)
+
+    def forget(self) -> None:
+        """Note that the SuperLink does not know it any more."""
+        if self.is_known:
+            self.is_known, self._forgotten_at = False, time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the SuperLink turned it away long ago, and nothing of it is left here."""
+        long_ago = time.monotonic() > self._forgotten_at + _FORGOTTEN_SECONDS
+        return not self.is_known and long_ago and not self.share.requests
 
 
 class Held:
@@ -149,16 +167,23 @@ class Callers:
         self._addresses: dict[str, Share] = {}
 
     def device(self, key: bytes) -> Device | None:
-        """Return the device with this public key; None: it is a stranger's."""
+        """Return the device with this public key; None: the SuperLink has never answered it."""
         return self._devices.get(key)
 
     def know(self, key: bytes) -> None:
         """Take whoever has this key for a device from now on: the SuperLink has answered it."""
-        self._devices.setdefault(key, Device())
+        self._devices.setdefault(key, Device()).is_known = True
 
     def forget(self, key: bytes) -> None:
-        """Take whoever has this key for a stranger: the SuperLink does not know it any more."""
-        self._devices.pop(key, None)
+        """Take whoever has this key for a stranger: the SuperLink turned it away.
+
+        It does so with any device that gives a wrong node id, which then is known again at once:
+        so what the device has done is kept for a while.
+        """
+        if key in self._devices:
+            self._devices[key].forget()
+        for old in [old for old, device in self._devices.items() if device.is_over]:
+            del self._devices[old]
 
     @contextmanager
     def request(self, key: bytes, address: str) -> Iterator[Held]:
@@ -171,7 +196,7 @@ class Callers:
         """
         network = network_of(address)
         device = self._devices.get(key)
-        if device is not None:
+        if device is not None and device.is_known:
             shares = [self._all, device.share]
         else:
             of_address = self._addresses.setdefault(

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.privacy import markdown_table, measured_before, write
 from fl_app.superlink import simulate
 
-EPSILONS = (0, 1)
+EPSILONS = (0, 0.1, 0.5, 1, 2, 8)
 CLIENTS = 25
 OPTIONS: dict[str, Any] = {
     "strategy": "rcc-pfl",

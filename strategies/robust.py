@@ -145,8 +145,7 @@ class Krum(_Tolerant):
         count = len(updates)
         malicious = self._malicious(count, (count - 3) // 2)
         products = inner_products(updates)
-        lengths = products.diagonal()
-        distances = lengths[:, None] + lengths - 2 * products
+        distances = _distances_between(products) ** 2
         nearest = np.sort(distances, axis=1)[:, 1 : count - malicious - 1]  # the first is itself
         best = np.argsort(nearest.sum(axis=1), kind="stable")[: self._selected(count, malicious)]
         return mean_model([updates[i].arrays for i in sorted(best)], [1] * len(best))
@@ -213,9 +212,7 @@ def geometric_median_weights(products: Float64) -> Float64:
     count = len(products)
     weights = np.full(count, 1 / count)
     for _ in range(_STEPS):
-        along = products @ weights
-        squares = products.diagonal() - 2 * along + weights @ along
-        distances = np.sqrt(np.maximum(squares, 0))
+        distances = _distances_from(weights, products)
         apart = distances > _NO_DISTANCE * np.median(distances)
         if not apart.any():
             break
@@ -227,7 +224,28 @@ def geometric_median_weights(products: Float64) -> Float64:
         weights += step
         if np.abs(step).max() < _SETTLED:
             break
+    # It comes near a point that is the median only slowly.
+    sums = _distances_between(products).sum(axis=1)
+    best = int(sums.argmin())
+    if sums[best] <= _distances_from(weights, products).sum():
+        weights = np.zeros(count)
+        weights[best] = 1
     return weights
+
+
+def _distances_between(products: Float64) -> Float64:
+    """Return the distances between points, shape (n, n), of which these are the inner products."""
+    lengths = products.diagonal()
+    distances: Float64 = np.sqrt(np.maximum(lengths[:, None] + lengths - 2 * products, 0))
+    return distances
+
+
+def _distances_from(weights: Float64, products: Float64) -> Float64:
+    """Return how far each point is from the points' mean with these weights, shape (n,)."""
+    along = products @ weights
+    squares = products.diagonal() - 2 * along + weights @ along
+    distances: Float64 = np.sqrt(np.maximum(squares, 0))
+    return distances
 
 
 def inner_products(updates: Sequence[Update]) -> Float64:

@@ -105,7 +105,8 @@ class Probe:
         """
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            lines = self.said.read_text("utf-8").splitlines() if self.said.exists() else []
+            text = self.said.read_text("utf-8") if self.said.exists() else ""
+            lines = text.split("\n")[:-1]  # the last one may still be written
             if len(lines) >= number:
                 answer: dict[str, Any] = json.loads(lines[number - 1])
                 return answer

@@ -145,8 +145,8 @@ class Krum(_Tolerant):
         count = len(updates)
         malicious = self._malicious(count, (count - 3) // 2)
         products = inner_products(updates)
-        distances = _distances_between(products) ** 2
-        nearest = np.sort(distances, axis=1)[:, 1 : count - malicious - 1]  # the first is itself
+        squares = _squared_distances_between(products)
+        nearest = np.sort(squares, axis=1)[:, 1 : count - malicious - 1]  # the first is itself
         best = np.argsort(nearest.sum(axis=1), kind="stable")[: self._selected(count, malicious)]
         return mean_model([updates[i].arrays for i in sorted(best)], [1] * len(best))
 
@@ -225,7 +225,7 @@ def geometric_median_weights(products: Float64) -> Float64:
         if np.abs(step).max() < _SETTLED:
             break
     # It comes near a point that is the median only slowly.
-    sums = _distances_between(products).sum(axis=1)
+    sums = np.sqrt(_squared_distances_between(products)).sum(axis=1)
     best = int(sums.argmin())
     if sums[best] <= _distances_from(weights, products).sum():
         weights = np.zeros(count)
@@ -233,11 +233,11 @@ def geometric_median_weights(products: Float64) -> Float64:
     return weights
 
 
-def _distances_between(products: Float64) -> Float64:
-    """Return the distances between points, shape (n, n), of which these are the inner products."""
+def _squared_distances_between(products: Float64) -> Float64:
+    """Return the points' squared distances, shape (n, n), from their inner products."""
     lengths = products.diagonal()
-    distances: Float64 = np.sqrt(np.maximum(lengths[:, None] + lengths - 2 * products, 0))
-    return distances
+    squares: Float64 = np.maximum(lengths[:, None] + lengths - 2 * products, 0)
+    return squares
 
 
 def _distances_from(weights: Float64, products: Float64) -> Float64:

@@ -1,4 +1,4 @@
-"""The other apps of `examples/`, command by command; README's own is in test_readme_app.py."""
+"""The other apps of `examples/`, command by command; own_app is in test_own_app.py."""
 
 import json
 import re

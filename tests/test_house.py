@@ -1,4 +1,4 @@
-"""The house's arrows: imports go down only, and files are where the README says."""
+"""The house's arrows: imports go down only, and files are where docs/papers.md says."""
 
 import ast
 import re
@@ -55,9 +55,9 @@ def test_no_module_imports_tests_of_another():
     assert imported_names("from tests import test_x") == {"tests.test_x"}
 
 
-def test_the_files_that_the_readme_names_are_there():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:fl_core|clients|strategies|fl_app|docs)/[\w/.-]+)`", readme)
+def test_the_files_that_the_page_of_papers_names_are_there():
+    page = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:fl_core|clients|strategies|fl_app|docs)/[\w/.-]+)`", page)
     assert len(named) > 10
     assert all((ROOT / name).exists() for name in named)
 

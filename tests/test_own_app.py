@@ -1,4 +1,4 @@
-"""README's complete app: the files of `examples/own_app`, run by the command that it prints."""
+"""The complete app of docs/own-app.md: `examples/own_app`, run by the command that it prints."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 
 from tests.example_runs import EXAMPLES, ROOT, commands_of, run_example
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README[README.index("## A strategy in your own Flower app") :].partition("\n## From")[0]
+PAGE = (ROOT / "docs/own-app.md").read_text(encoding="utf-8")
 APP = EXAMPLES / "own_app"
 
 
@@ -18,10 +17,10 @@ def files_of(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in paths}
 
 
-def test_the_readme_shows_the_files_and_the_command():
-    blocks = re.findall(r"```(?:toml|python)\n(# (\S+)\n.*?)```", SECTION, re.DOTALL)
+def test_the_page_shows_the_files_and_the_command():
+    blocks = re.findall(r"```(?:toml|python)\n(# (\S+)\n.*?)```", PAGE, re.DOTALL)
     assert {name: text for text, name in blocks} == files_of(APP)
-    (command,) = re.findall(r"```sh\n(.*?)\n```", SECTION, re.DOTALL)
+    (command,) = re.findall(r"```sh\n(.*?)\n```", PAGE, re.DOTALL)
     assert command == commands_of(APP / "README.md")
 
 

@@ -1,15 +1,16 @@
 """Flower's grid of a simulation, without its searches: with 10,000 clients they would take hours.
 
 Flower 1.41 looks for each node's message among all nodes' messages, for every node ten times a
-second, and for replies among all that are awaited. Here each node has a list of its messages, and
-whoever waits is woken by a reply. What is delivered, to whom, and how often stays Flower's.
+second, and for replies among all that are awaited. Here messages wait in one line, in the order in
+which they were sent, and whoever waits is woken by a reply. What is delivered, to whom, and how
+often stays Flower's.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from threading import Condition
 from typing import Any
@@ -36,6 +37,11 @@ class SimulatedGrid(QuorumGrid):
         super().__init__(grid, min_answers)
         self._post = _Post(grid.state)
 
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages; the first is not handed out before the last is there."""
+        with self._post.arrived:
+            return list(super().push_messages(messages))
+
     def _exchange(
         self, messages: list[Message], patience: Patience
     ) -> tuple[list[Message], dict[str, Message]]:
@@ -60,21 +66,26 @@ class SimulatedGrid(QuorumGrid):
 
 
 class _Post:
-    """The store of a simulation's messages, taught to keep them by node and to wake who waits.
+    """The store of a simulation's messages, taught to keep them in line and to wake who waits.
 
     Its own methods still decide which message is valid; what they are given is known beforehand
     instead of searched for.
+
+    Attributes
+    ----------
+    arrived : Condition
+        Messages have come that are to be delivered. While it is held, none is.
     """
 
     def __init__(self, state: Any) -> None:
         self._state = state
-        self._waiting: defaultdict[int, deque[str]] = defaultdict(deque)
-        self._arrived, self._news = Condition(), Condition()
-        self._undelivered, self._first = 0, 0
+        self._waiting = deque[str]()
+        self.arrived, self._news = Condition(), Condition()
+        self._first = 0
         self._store, self._reply = state.store_message_ins, state.store_message_res
         state.store_message_ins = self._store_message
         state.store_message_res = self._store_reply
-        state.get_message_ins = self._messages_of
+        state.get_message_ins = self._next_messages
 
     def wait_for_some(self, awaited: AbstractSet[str], seconds: float) -> set[str]:
         """Return those that have a reply; if none has, wait for so long at most."""
@@ -88,10 +99,9 @@ class _Post:
     def _store_message(self, message: Message) -> str | None:
         found: str | None = self._store(message)
         if found is not None:
-            with self._arrived:
-                self._waiting[message.metadata.dst_node_id].append(found)
-                self._undelivered += 1
-                self._arrived.notify_all()
+            with self.arrived:
+                self._waiting.append(found)
+                self.arrived.notify_all()
         return found
 
     def _store_reply(self, message: Message) -> str | None:
@@ -100,26 +110,25 @@ class _Post:
             self._news.notify_all()
         return found
 
-    def _messages_of(
+    def _next_messages(
         self, node_id: int, limit: int | None, *, run_id: int | None = None
     ) -> list[Message]:
-        """Return up to `limit` messages that a node has not been given yet, oldest first."""
-        with self._arrived:
+        """Return up to `limit` messages that have not been handed out yet, oldest first.
+
+        Flower asks for each node's in turn and then gives each message to the node that it is for,
+        so all that its turns would decide is the order.
+        """
+        with self.arrived:
             self._first = self._first or node_id
-            if not self._undelivered and node_id == self._first:  # once a turn
-                self._arrived.wait(_PATIENCE)
-        waiting = self._waiting.get(node_id)
-        if not waiting:
-            return []
-        found: list[Message] = []
-        with self._state.lock:
-            while waiting and (limit is None or len(found) < limit):
-                message_id = waiting.popleft()
-                with self._arrived:
-                    self._undelivered -= 1
-                self._state._check_stored_messages({message_id})  # drops what has expired
-                message = self._state.message_ins_store.get(message_id)
-                if message is not None and message.metadata.delivered_at == "":
-                    message.metadata.delivered_at = flower_now().isoformat()
-                    found.append(message)
+            if not self._waiting and node_id == self._first:  # once a turn
+                self.arrived.wait(_PATIENCE)
+            found: list[Message] = []
+            with self._state.lock:
+                while self._waiting and (limit is None or len(found) < limit):
+                    message_id = self._waiting.popleft()
+                    self._state._check_stored_messages({message_id})  # drops what has expired
+                    message = self._state.message_ins_store.get(message_id)
+                    if message is not None and message.metadata.delivered_at == "":
+                        message.metadata.delivered_at = flower_now().isoformat()
+                        found.append(message)
         return found

@@ -50,10 +50,12 @@ def to(node, word="hello", ttl=100.0, kind="query"):
     return Message(content, dst_node_id=node, message_type=kind, ttl=ttl)
 
 
-def given(state, node):
-    """Return the words that a node is given next, as Flower's simulation asks for them."""
+def given(state, nodes):
+    """Return what is handed out next, (node, word), in one turn of Flower's simulation."""
     return [
-        message.content["said"]["word"] for message in state.get_message_ins(node_id=node, limit=1)
+        (message.metadata.dst_node_id, message.content["said"]["word"])
+        for node in nodes
+        for message in state.get_message_ins(node_id=node, limit=1)
     ]
 
 
@@ -66,8 +68,8 @@ def answering(state, nodes, silent=()):
         while not done.wait(0.005):
             for node in nodes:
                 for message in state.get_message_ins(node_id=node, limit=1):
-                    got[node] += 1
-                    if node in silent:
+                    got[message.metadata.dst_node_id] += 1
+                    if message.metadata.dst_node_id in silent:
                         continue
                     reply = Message(message.content, reply_to=message)
                     reply.metadata.__dict__["_message_id"] = str(uuid4())
@@ -94,14 +96,46 @@ def test_every_node_gets_each_message_once_and_every_reply_comes(world):
     assert not state.message_res_store
 
 
-def test_a_node_gets_several_messages_one_by_one_in_their_order(world):
+def test_a_node_gets_several_messages_in_their_order(world):
     grid, state, nodes = world
     grid.push_messages([to(nodes[0], word) for word in "abc"] + [to(nodes[1], "x")])
-    assert [given(state, nodes[0]) for _ in range(4)] == [["a"], ["b"], ["c"], []]
-    assert [given(state, nodes[1]) for _ in range(2)] == [["x"], []]
+    handed_out = [one for _ in range(5) for one in given(state, nodes)]
+    assert len(handed_out) == 4
+    assert [word for node, word in handed_out if node == nodes[0]] == ["a", "b", "c"]
+    assert (nodes[1], "x") in handed_out
     assert state.get_message_ins(node_id=nodes[2], limit=None) == []
     grid.push_messages([to(nodes[0], word) for word in "de"])
     assert len(state.get_message_ins(node_id=nodes[0], limit=None)) == 2
+
+
+@pytest.mark.parametrize("world", [SimulatedGrid], indirect=True)
+def test_messages_are_handed_out_in_the_order_in_which_they_were_sent(world):
+    grid, state, nodes = world
+    order = [*reversed(nodes[:7]), *nodes[7:]]
+    grid.push_messages([to(node) for node in order])
+    assert [node for node, _ in given(state, nodes)] == order
+
+
+@pytest.mark.parametrize("world", [SimulatedGrid], indirect=True)
+def test_no_message_is_handed_out_before_all_are_there(world):
+    grid, state, nodes = world
+    taken, pushing = [], threading.Event()
+
+    def ask():
+        pushing.wait()
+        taken.extend(given(state, nodes))
+
+    def slowly():
+        for node in nodes:
+            yield to(node)
+            pushing.set()
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    grid.push_messages(slowly())
+    thread.join()
+    assert [node for node, _ in taken] == nodes
 
 
 def test_who_is_silent_is_not_waited_for_longer_than_said(world):
@@ -117,8 +151,7 @@ def test_an_expired_message_reaches_nobody(world):
     grid, state, nodes = world
     grid.push_messages([to(nodes[0], "late", ttl=0.05), to(nodes[0], "here")])
     time.sleep(0.1)
-    assert [given(state, nodes[0]) for _ in range(3)].count(["here"]) == 1
-    assert given(state, nodes[0]) == []
+    assert [one for _ in range(3) for one in given(state, nodes)] == [(nodes[0], "here")]
 
 
 def test_nothing_is_asked_of_nobody(world):

@@ -71,6 +71,16 @@ def test_by_hand_two_clusters_two_rounds():
     assert result.evaluate_metrics_clientapp[2]["accuracy-per-client"] == [0.005, 0.004, 0.005]
 
 
+def test_who_has_the_most_images_is_asked_first_once_that_is_known():
+    grid = LocalGrid(toy_app(), 3)  # with 10, 20 and 30 images
+    run(Single(), grid, rounds=2)
+    asked = [(m.metadata.message_type, m.metadata.dst_node_id) for m in grid.sent]
+    upwards = [grid.node_of(client) for client in range(3)]
+    trained = [node for kind, node in asked if kind == protocol.TRAIN]
+    assert trained == upwards + upwards[::-1]
+    assert [node for kind, node in asked if kind == protocol.EVALUATE] == 2 * upwards[::-1]
+
+
 def test_by_hand_clusters_that_are_given_anew_in_a_later_round():
     # {0, 1} and {2} are at 1.5 and 3; then client 0 goes over: 1.5 + 2, and 3 + (1 + 3)/2.
     clustering = GivenClusters({0: 0, 1: 0, 2: 1}, {2: {0: 1, 1: 0, 2: 1}})

@@ -127,7 +127,7 @@ class Results:
             None if run.tasks is None else [run.tasks[c] for c in clients],
             task_names=None if federation is None else task_names(federation),
             measure=found.measure,
-            client_names=None if run.names is None else [run.names[c] for c in clients],
+            client_names=[str(c) if run.names is None else run.names[c] for c in clients],
         )
         self.pictures.append(pictures.save(figure, self._picture(similarity.stem)))
 

@@ -172,7 +172,7 @@ def _clients_caption(rows: Mapping[str, Sequence[Run]]) -> str:
     if count > MOST_DOTS:
         said = f"Bars: how many clients{whose}; dots: those with the lowest accuracy. "
     else:
-        said = f"A dot is a client{whose}; the three lowest of each strategy are ringed. "
+        said = f"A dot is a client{whose}; the three lowest of each strategy are hollow. "
     said += "Line: from quartile to quartile, with the median, of ten clients or more."
     return said + _more(len(rows), MOST_ROWS)
 

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.report.html.reading import Curve, Run
+from fl_app.report.piles import piled
 
 Spec = dict[str, Any]
 
 MOST_DOTS = 6_000  # on a page: more become bars
 MOST_ROWS = 40  # strategies of a picture of clients
 NAMED = 3  # of each strategy: the clients with the lowest accuracy
-_STACKS = 90  # columns of dots beside each other
+_STACKS = 90  # dots that fit beside each other
 _BARS = 60
 _ROOM = 24  # pixels of a row for its name and, below the dots, for the quartiles
 _DOT = 6.5  # pixels, at most
@@ -46,9 +47,7 @@ _CONFIG: Spec = {
         "title": None,
         "labelColor": _INK,
         "labelFontSize": 12,
-        "labelLimit": 320,
         "symbolSize": 120,
-        "columns": 3,
     },
     "text": {"fontSize": 12, "color": _INK},
 }
@@ -72,6 +71,7 @@ def figure(description: str, height: int, layers: Sequence[Spec], **others: Any)
 def curves_chart(curves: Mapping[str, Curve]) -> Spec | None:
     """Return the accuracy by round: the mean over seeds, and a band from lowest to highest."""
     rows: list[Spec] = []
+    looks = _looks(curves)
     for series, (rounds, accuracy) in curves.items():
         for place, number in enumerate(rounds.tolist()):
             known = accuracy[np.isfinite(accuracy[:, place]), place]
@@ -86,18 +86,19 @@ def curves_chart(curves: Mapping[str, Curve]) -> Spec | None:
                         "low": low,
                         "high": high,
                         "seeds": seeds if known.size > 1 else "one seed",
+                        "width": looks[series][2],
+                        "size": 60 if looks[series][2] > 2.5 else 26,
                     }
                 )
     if not rows:
         return None
-    looks = _looks(curves)
     low, high = _range([row["low"] for row in rows] + [row["high"] for row in rows])
     across: Spec = {
         "field": "round",
         "type": "quantitative",
         "title": "round",
         "axis": {"grid": False, "tickMinStep": 1, "format": "d"},
-        "scale": {"nice": False, "zero": False},
+        "scale": {"nice": False, "zero": False, "padding": 8},
     }
     up: Spec = {
         "field": "mean",
@@ -112,6 +113,7 @@ def curves_chart(curves: Mapping[str, Curve]) -> Spec | None:
         "field": "series",
         "type": "nominal",
         "scale": {"domain": domain, "range": [looks[name][0] for name in domain]},
+        "legend": {"symbolOpacity": 1, "symbolType": "stroke"},
     }
     layers: list[Spec] = []
     if any(row["high"] > row["low"] for row in rows):
@@ -149,21 +151,17 @@ def curves_chart(curves: Mapping[str, Curve]) -> Spec | None:
                     "type": "nominal",
                     "scale": {"domain": domain, "range": [looks[name][1] for name in domain]},
                 },
-                "strokeWidth": {
-                    "field": "series",
-                    "type": "nominal",
-                    "legend": None,
-                    "scale": {"domain": domain, "range": [looks[name][2] for name in domain]},
-                },
+                "strokeWidth": {"field": "width", "type": "quantitative", "scale": None},
             },
         },
         {
-            "mark": {"type": "point", "filled": True, "size": 44, "aria": False},
+            "mark": {"type": "point", "filled": True, "aria": False},
             "encoding": {
                 "x": across,
                 "y": up,
                 "color": colour,
                 "opacity": shown,
+                "size": {"field": "size", "type": "quantitative", "scale": None},
                 "tooltip": [
                     {"field": "series", "title": "strategy"},
                     {"field": "round", "title": "round"},
@@ -279,6 +277,7 @@ def _rows_of_clients(
                 "align": "left",
                 "fontWeight": 600,
                 "baseline": "middle",
+                "limit": {"expr": "width"},
                 "aria": False,
             },
             "encoding": {"x": {"value": 0}, "y": up, "text": {"field": "row"}},
@@ -312,12 +311,9 @@ def _rows_of_clients(
             "encoding": {
                 "x": across,
                 "y": up,
-                "color": colour,
-                "stroke": {
-                    "condition": {"test": "datum.low", "value": _INK},
-                    "value": "transparent",
-                },
-                "strokeWidth": {"value": 1.5},
+                "fill": {"condition": {"test": "datum.low", "value": "white"}, **colour},
+                "stroke": colour,
+                "strokeWidth": {"condition": {"test": "datum.low", "value": 2}, "value": 0},
                 "tooltip": tooltip,
             },
         }
@@ -334,19 +330,14 @@ def _stacks(
     dots: Sequence[Dot], low: float, high: float, several: bool
 ) -> tuple[list[Spec], float]:
     """Return a dot for each client, no two at the same place, and how high they stand."""
-    places = np.clip(
-        ((np.array([one[0] for one in dots]) - low) / (high - low) * _STACKS).astype(int),
-        0,
-        _STACKS - 1,
-    )
-    tallest = int(np.bincount(places).max())
+    levels = piled((np.array([one[0] for one in dots]) - low) / (high - low), 0.6 / _STACKS)
+    tallest = int(levels.max()) + 1
     step = min(_DOT + 0.5, _TALLEST / tallest)
     height = max(step * tallest, 10.0)
-    found, taken = [], np.zeros(_STACKS, int)
-    for rank, ((accuracy, run, client), place) in enumerate(zip(dots, places, strict=True)):
+    found = []
+    for rank, ((accuracy, run, client), level) in enumerate(zip(dots, levels, strict=True)):
         # From the bottom up, so that a row stands on its line.
-        up = height - step * (taken[place] + 0.5)
-        taken[place] += 1
+        up = height - step * (level + 0.5)
         found.append(
             {
                 "accuracy": _rounded(accuracy),
@@ -425,6 +416,7 @@ def costs_chart(points: Mapping[str, tuple[float, float, float, float]]) -> Spec
         "field": "series",
         "type": "nominal",
         "scale": {"domain": domain, "range": [looks[name][0] for name in domain]},
+        "legend": {"symbolOpacity": 1},
     }
     across: Spec = {
         "field": "megabytes",
@@ -477,7 +469,7 @@ def _looks(names: Mapping[str, Any]) -> dict[str, tuple[str, list[float], float]
     return {
         name: (
             look.colour,
-            [1, 0] if isinstance(look.dashes, str) else [look.width * d for d in look.dashes[1]],
+            [1, 0] if isinstance(look.dashes, str) else [2.5 * d for d in look.dashes[1]],
             look.width,
         )
         for name, look in styles.items()

@@ -15,9 +15,9 @@ from fl_app.report.html.reading import Matrix
 MOST_CELLS = 120  # on a side: of more clients, neighbours in the tree share one
 MOST_LABELS = 40  # clients whose names are written beside the rows
 _TREE, _STRIP, _GAP = 0.2, 0.03, 0.012  # of the side of the matrix
-_LEFT = 0.2  # of that side, for names
+_LEFT = 0.2  # of that side, at most, for names
 _COLOURS = ("#ffffd9", "#c7e9b4", "#7fcdbb", "#41b6c4", "#1d91c0", "#225ea8", "#0c2c84")
-_INK, _FAINT = "#222222", "#b0b0b0"
+_INK, _FAINT, _UNKNOWN = "#222222", "#b0b0b0", "#ececec"
 
 
 def matrix_chart(matrix: Matrix) -> Spec:
@@ -33,7 +33,7 @@ def matrix_chart(matrix: Matrix) -> Spec:
     low, high = _range(cells if len(blocks) < count else matrix.values)
     labels = [_called([matrix.names[client] for client in block]) for block in blocks]
     written = count <= MOST_LABELS
-    left = _LEFT if written else 0.0
+    left = min(_LEFT, 0.03 + 0.012 * max(map(len, labels))) if written else 0.0
     above = _GAP + (_STRIP + _GAP if matrix.tasks is not None else 0.0)
     top = above + (_TREE if links else 0.0)
     scale = len(blocks) / count  # the tree counts clients, the matrix cells
@@ -50,7 +50,17 @@ def matrix_chart(matrix: Matrix) -> Spec:
         "axis": None,
         "scale": {"domain": [-top * side, side], "nice": False, "zero": False, "reverse": True},
     }
-    layers = [_cells(cells, labels, matrix.measure, across, up, (low, high))]
+    ground: Spec = {
+        "data": {"values": [{"start": 0, "end": side}]},
+        "mark": {"type": "rect", "color": _UNKNOWN, "tooltip": None, "aria": False},
+        "encoding": {
+            "x": {**across, "field": "start"},
+            "x2": {"field": "end"},
+            "y": {**up, "field": "start"},
+            "y2": {"field": "end"},
+        },
+    }
+    layers = [ground, _cells(cells, labels, matrix.measure, across, up, (low, high))]
     layers.append(_frames(_blocks_of(matrix, blocks), across, up))
     if matrix.tasks is not None:
         layers.append(_strip(matrix.tasks, order, side, scale, across, up))
@@ -65,7 +75,7 @@ def matrix_chart(matrix: Matrix) -> Spec:
                     "type": "text",
                     "align": "right",
                     "baseline": "middle",
-                    "limit": 110,
+                    "limit": {"expr": f"width * {0.95 * left / (1 + left):.4f}"},
                     "fontSize": 11,
                     "aria": False,
                 },
@@ -94,8 +104,9 @@ def _cells(
 ) -> Spec:
     """Return the matrix as a layer: numbers only, to which names are looked up by their place."""
     side = len(cells)
-    values: list[float | None] = [
-        None if math.isnan(value) else round(value, 3) for value in cells.ravel().tolist()
+    # A number is short for {"data": number}; Vega knows no such short form of null.
+    values: list[float | Spec] = [
+        {"data": None} if math.isnan(value) else round(value, 3) for value in cells.ravel().tolist()
     ]
     names = {"values": [{"place": place, "name": name} for place, name in enumerate(labels)]}
 
@@ -112,8 +123,9 @@ def _cells(
             {"window": [{"op": "row_number", "as": "number"}]},
             {"calculate": f"(datum.number - 1) % {side}", "as": "x"},
             {"calculate": f"floor((datum.number - 1) / {side})", "as": "y"},
-            {"calculate": "datum.x + 1", "as": "right"},
-            {"calculate": "datum.y + 1", "as": "bottom"},
+            # A little more than a cell, or the ground would shine through between them.
+            {"calculate": "datum.x + 1.04", "as": "right"},
+            {"calculate": "datum.y + 1.04", "as": "bottom"},
             look_up("y", "row"),
             look_up("x", "column"),
         ],
@@ -149,7 +161,7 @@ def _frames(runs: Sequence[tuple[int, int]], across: Spec, up: Spec) -> Spec:
     rows = [{"x": start, "y": start, "end": stop} for start, stop in runs]
     return {
         "data": {"values": rows},
-        "mark": {"type": "rect", "fillOpacity": 0, "stroke": _INK, "strokeWidth": 1.5}
+        "mark": {"type": "rect", "filled": False, "stroke": _INK, "strokeWidth": 1.5}
         | {"tooltip": None, "aria": False},
         "encoding": {"x": across, "x2": {"field": "end"}, "y": up, "y2": {"field": "end"}},
     }

@@ -81,7 +81,8 @@ def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
         if run.strategy == first[0]
         for client in np.flatnonzero(np.isfinite(run.accuracies))
     )
-    whose = f"{worst[1]}, seed {worst[2]}" if seeds > 1 else worst[1]
+    whose = f"client {worst[1]}" if worst[1].isdecimal() else worst[1]
+    whose += f", seed {worst[2]}" if seeds > 1 else ""
     return f"{text}. Its client with the lowest accuracy ({whose}) reached {100 * worst[0]:.1f} %."
 
 

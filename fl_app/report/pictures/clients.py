@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,14 +31,15 @@ from fl_app.report.pictures.style import (
     WIDTH,
     strategy_styles,
 )
+from fl_app.report.piles import piled
 
 NAMED = 3  # of each strategy, those with the lowest accuracy
 _ACROSS = 72 * (WIDTH - 0.3)  # points of the axes
-# Points: of a dot, the largest that fits is taken; of a row's dots; of the lines of text above and
-# below them; and between rows.
+# Points: of a dot, the largest that fits is taken; of all rows, so that they fit on a page; of a
+# row's dots, and of what is above and below them; and between rows.
 _DOTS = (4.6, 3.6, 2.8, 2.0, 1.4)
-_MOST_HEIGHTS = (86, 50)  # of up to six strategies, and of more
-_HEAD, _QUARTILES, _FOOT, _BETWEEN = 13, 7, 12, 11
+_ROWS, _LEAST, _MOST = 565, 12, 86
+_HEAD, _QUARTILES, _FOOT, _BETWEEN = 12.5, 6, 10.5, 5
 _FEW = 10  # dots need no summary
 _BARS = 100
 _LONGEST_NAME = 22
@@ -69,12 +71,12 @@ def clients_figure(
     figure = new_figure("Accuracy of each client", 1.0)
     axes = figure.add_subplot()
     percent_axis(axes.xaxis, accuracies.values())
-    most = _MOST_HEIGHTS[len(accuracies) > 6]
+    most = _ROWS / len(accuracies) - _HEAD - _QUARTILES - _FOOT - _BETWEEN
+    most = min(max(most, _LEAST), _MOST)
     rows = {name: _Row.of(values, axes.get_xlim()) for name, values in accuracies.items()}
     # The same for all, or a row of smaller dots would look like one of fewer clients.
-    size = next(
-        (one for one in _DOTS if all(row.height(one) <= most for row in rows.values())), None
-    )
+    fits = (one for one in _DOTS if all(row.height(one, most) <= most for row in rows.values()))
+    size = next(fits, None)
     top = 0.0
     for name, row in rows.items():
         top = _write_head(axes, top, name, row)
@@ -93,8 +95,8 @@ def clients_figure(
     figure.set_figheight(figure.get_figheight() + top / 72)
     seeds = max(len(values) for values in accuracies.values())
     one = "one client" if seeds == 1 else "one client in one seed"
-    note = f"dot: {one}" if size else "bars: how many clients; dots: the lowest"
-    note += "; line below: from quartile to quartile, with the median"
+    note = f"dot: {one}" if size else "bars: how many clients"
+    note += "; hollow: the lowest; line: from quartile to quartile, with the median"
     axes.set_title(note, loc="left", fontsize=SMALL_SIZE, color=MUTED)
     label_axes(axes, "test accuracy", "")
     axes.set_yticks([])
@@ -116,16 +118,18 @@ class _Row:
         order = np.argsort(values, axis=None, kind="stable")  # NaN come last
         return cls(values, order, np.ravel(values)[order[: np.isfinite(values).sum()]], limits)
 
-    def piled(self, size: float) -> NDArray[np.float64]:
-        """Return how high the middle of each dot lies if those of a column are piled up."""
+    def levels(self, size: float, most: float = math.inf) -> NDArray[np.int64]:
+        """Return the level of each dot; neighbours may cover half of each other."""
         low, high = self.limits
-        columns = ((self.known - low) / (high - low) * _ACROSS / size).astype(int)  # ascending
-        ranks = np.arange(len(columns)) - np.searchsorted(columns, columns)
-        return np.asarray(size * (ranks + 0.5), np.float64)
+        places = (self.known - low) / (high - low) * _ACROSS
+        return piled(places, 0.55 * size, most // size)
 
-    def height(self, size: float) -> float:
-        """Return how high all dots are."""
-        return float(self.piled(size).max() + size / 2) if self.known.size else 0.0
+    def height(self, size: float, most: float) -> float:
+        """Return how high all dots are; infinity if that is more than `most`."""
+        if not self.known.size:
+            return 0.0
+        levels = self.levels(size, most)
+        return math.inf if levels.min() < 0 else size * float(levels.max() + 1)
 
 
 def _write_head(axes: Axes, top: float, name: str, row: _Row) -> float:
@@ -140,13 +144,19 @@ def _write_head(axes: Axes, top: float, name: str, row: _Row) -> float:
 
 
 def _draw_dots(axes: Axes, top: float, row: _Row, colour: str, size: float) -> float:
-    """Draw a dot for each client, those with the lowest accuracy ringed; return where they end."""
-    height = row.height(size)
-    rims = [INK if rank < NAMED else "white" for rank in range(row.known.size)]
-    widths = [1.0 if rank < NAMED else 0.3 for rank in range(row.known.size)]
-    up = top + height - row.piled(size)
-    axes.scatter(row.known, up, s=size**2, color=colour, edgecolors=rims, linewidths=widths)
-    return top + height
+    """Draw a dot for each client, those with the lowest accuracy hollow; return where they end."""
+    levels = row.levels(size)
+    bottom = top + size * float(levels.max() + 1)
+    named = np.arange(row.known.size) < NAMED
+    axes.scatter(
+        row.known,
+        bottom - size * (levels + 0.5),
+        s=np.where(named, (size - 1) ** 2, size**2),
+        c=np.where(named, "white", colour),
+        edgecolors=np.where(named, colour, "white").tolist(),
+        linewidths=np.where(named, 1.3, 0.3).tolist(),
+    )
+    return bottom
 
 
 def _draw_bars(axes: Axes, top: float, row: _Row, colour: str, height: float) -> float:
@@ -156,7 +166,7 @@ def _draw_bars(axes: Axes, top: float, row: _Row, colour: str, height: float) ->
     bottom = top + height
     axes.bar(edges[:-1], tall, np.diff(edges), bottom=bottom, align="edge", color=colour, lw=0)
     up = np.full(min(NAMED, row.known.size), bottom - _DOTS[2] / 2)
-    axes.scatter(row.known[:NAMED], up, s=_DOTS[2] ** 2, color=colour, edgecolors=INK, zorder=3)
+    axes.scatter(row.known[:NAMED], up, s=_DOTS[2] ** 2, c="white", edgecolors=colour, zorder=3)
     return bottom
 
 

@@ -1,8 +1,13 @@
-"""A headless Chromium, where this machine has one."""
+"""A headless Chromium, where this machine has one.
+
+`python -m tests.browser REPORT.html PICTURE.png` takes the picture of docs/reports.md, of what
+`make run` wrote.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,3 +50,9 @@ def opened(path: Path, width: int, said: list[str]) -> Iterator[Any]:
 def _note_other(said: list[str], address: str, path: Path) -> None:
     if address != path.as_uri() and not address.startswith("data:"):
         said.append(f"request: {address}")
+
+
+if __name__ == "__main__":
+    with opened(Path(sys.argv[1]).absolute(), 1000, []) as shown:
+        part = {"x": 0, "y": 0, "width": 1000, "height": 1240}
+        shown.screenshot(path=sys.argv[2], clip=part, full_page=True)

@@ -75,15 +75,15 @@ def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
         if len(rest) > 1:
             lowest = min(rest, key=lambda name: rest[name])
             text += f" and {100 * (best - rest[lowest]):.1f} more than {lowest}"
-    worst = min(
-        (float(run.accuracies[client]), run.names[client], run.seed)
+    lowest, seed, _, name = min(
+        (float(run.accuracies[client]), run.seed, client, run.names[client])
         for run in runs
         if run.strategy == first[0]
-        for client in np.flatnonzero(np.isfinite(run.accuracies))
+        for client in np.flatnonzero(np.isfinite(run.accuracies)).tolist()
     )
-    whose = f"client {worst[1]}" if worst[1].isdecimal() else worst[1]
-    whose += f", seed {worst[2]}" if seeds > 1 else ""
-    return f"{text}. Its client with the lowest accuracy ({whose}) reached {100 * worst[0]:.1f} %."
+    whose = f"client {name}" if name.isdecimal() else name
+    whose += f", seed {seed}" if seeds > 1 else ""
+    return f"{text}. Its client with the lowest accuracy ({whose}) reached {100 * lowest:.1f} %."
 
 
 def _groups(grouping: Grouping) -> list[str]:

@@ -1,5 +1,7 @@
 """The report: what it says of results, that nothing in them becomes code, and what is refused."""
 
+import csv
+import io
 import json
 import re
 import shlex
@@ -17,8 +19,9 @@ from fl_app.report.html.charts import MOST_DOTS, clients_chart, costs_chart, cur
 from fl_app.report.html.matrix import MOST_CELLS, matrix_chart
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.sections import section_of
+from fl_app.report.html.tables import as_csv, as_latex, as_markdown, strategy_table
 from fl_app.report.html.words import answer, changed_options, command, question
-from tests.app_runs import DEFAULTS
+from tests.app_runs import DEFAULTS, run
 from tests.report_data import EVIL, write_grouping, write_results
 
 
@@ -344,6 +347,43 @@ def test_the_report_command_writes_page_and_tables(tmp_path, capsys):
     assert all(path.stat().st_size > 100 for path in tables)
 
 
+def test_tables_are_exact_for_programs_and_escaped_for_people(tmp_path):
+    def change(summary):
+        for one in summary["runs"]:
+            one["strategy"] = {"rcc-pfl": "=a_b|c&$", "single": "x\\y"}[one["strategy"]]
+
+    result = read_result(write_results(tmp_path, change=change))
+    table = strategy_table([result])
+    rows = list(csv.DictReader(io.StringIO(as_csv(table))))
+    assert [row["strategy"] for row in rows] == ["'=a_b|c&$", "x\\y"]  # no formula
+    mean = np.mean([one.accuracy for one in result.runs[::2]])
+    assert float(rows[0]["accuracy"]) == pytest.approx(mean, rel=1e-11)
+    assert as_markdown(table).splitlines()[2].startswith(r"| =a\_b\|c&$ | ")
+    lines = as_latex(table).splitlines()
+    assert lines[4].startswith(r"=a\_b|c\&\$ & ")
+    assert lines[5].startswith(r"x\textbackslash{}y & ")
+    assert r"$\pm$" in lines[4]
+    assert {line.count(" & ") for line in lines[4:6]} == {len(table.columns) - 1}
+
+
+def test_a_late_client_is_kept_with_what_it_said_of_the_others(tmp_path):
+    options = {"newcomers": 1, "newcomer_round": 2, "figure_format": "svg"}
+    summary = run(tmp_path, clients=9, strategy="rcc-pfl", **options)
+    (late,) = summary["runs"][0]["newcomers"]
+    with np.load(tmp_path / "similarity-rcc-pfl-seed-0.npz") as saved:
+        clients, values = saved["clients"].tolist(), saved["similarity"]
+        assert saved["merges"].shape == (7, 4)
+    assert clients[-1] == late
+    assert sorted(clients) == list(range(9))
+    clusters = summary["runs"][0]["clusters"]
+    same = [clusters[client] == clusters[late] for client in clients[:-1]]
+    assert values[-1, :-1][same].min() > values[-1, :-1][np.logical_not(same)].max()
+    np.testing.assert_array_equal(values[-1], values[:, -1])
+    assert (tmp_path / "similarity-rcc-pfl-seed-0.svg").exists()
+    assert not list(tmp_path.glob("*.png"))
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -389,7 +429,7 @@ def test_nothing_is_unpickled(tmp_path):
         similarity=np.eye(2),
         merges=np.zeros((0, 4)),
     )
-    with pytest.raises(ValueError, match="similarity-rcc-pfl-seed-0.npz is not as a run writes it"):
+    with pytest.raises(ValueError, match=r"seed-0\.npz is not as a run writes it"):
         read_result(folder)
     assert not trace.exists()
 

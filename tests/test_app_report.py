@@ -15,7 +15,8 @@ from fl_app.cli import main
 from fl_app.config import parse_config
 from fl_app.report.html import build
 from fl_app.report.html.build import MOST_BYTES, build_report, write_report
-from fl_app.report.html.charts import MOST_DOTS, clients_chart, costs_chart, curves_chart
+from fl_app.report.html.charts import costs_chart, curves_chart
+from fl_app.report.html.clients import MOST_DOTS, clients_chart
 from fl_app.report.html.matrix import MOST_CELLS, matrix_chart
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.sections import section_of

@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fl_app.report.html.charts import (
-    MOST_DOTS,
-    MOST_ROWS,
-    Spec,
-    clients_chart,
-    costs_chart,
-    curves_chart,
-)
+from fl_app.report.html.charts import Spec, costs_chart, curves_chart
+from fl_app.report.html.clients import MOST_DOTS, MOST_ROWS, clients_chart
 from fl_app.report.html.reading import Result, Run, read_result
 from fl_app.report.html.sections import differing_options, first_runs, section_of
 from fl_app.report.html.tables import PRE_ROUND, TRAINING, strategy_table

@@ -48,6 +48,7 @@ class Section:
     options: Grid
     command: str
     versions: Grid
+    privacy: Grid
 
 
 def section_of(result: Result, most_matrices: int = MOST_MATRICES) -> Section:
@@ -88,6 +89,12 @@ def section_of(result: Result, most_matrices: int = MOST_MATRICES) -> Section:
             ["software", "version"],
             [[name, version] for name, version in result.versions.items()],
             open=False,
+        ),
+        privacy=Grid(
+            "Differential privacy spent, for one image of one client",
+            ["what", "value"],
+            [[name, f"{value:g}"] for name, value in result.privacy.items()],
+            frozenset({1}),
         ),
     )
 

@@ -75,7 +75,7 @@ def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
         if len(rest) > 1:
             lowest = min(rest, key=lambda name: rest[name])
             text += f" and {100 * (best - rest[lowest]):.1f} more than {lowest}"
-    lowest, seed, _, name = min(
+    least, seed, _, name = min(
         (float(run.accuracies[client]), run.seed, client, run.names[client])
         for run in runs
         if run.strategy == first[0]
@@ -83,7 +83,7 @@ def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
     )
     whose = f"client {name}" if name.isdecimal() else name
     whose += f", seed {seed}" if seeds > 1 else ""
-    return f"{text}. Its client with the lowest accuracy ({whose}) reached {100 * lowest:.1f} %."
+    return f"{text}. Its client with the lowest accuracy ({whose}) reached {100 * least:.1f} %."
 
 
 def _groups(grouping: Grouping) -> list[str]:

@@ -320,6 +320,23 @@ def test_a_grouping_alone_is_a_report(tmp_path):
     assert [len(spec["layer"][1]["data"]["values"]) for spec in matrices] == [36, 36]
 
 
+def test_a_run_without_rounds_is_a_report_of_its_clusters(tmp_path):
+    def change(summary):
+        for one in summary["runs"]:
+            one["accuracy"] = one["accuracy-variance"] = None
+            one["accuracy-per-client"] = [None] * 6
+
+    folder = write_results(tmp_path, change=change)
+    (folder / "metrics.csv").write_text("strategy,seed,round,accuracy\n", encoding="utf-8")
+    text = build_report([read_result(folder)])
+    page = Page(text)
+    assert "Who is in which cluster" in page.words
+    assert "Accuracy by round" not in page.words
+    assert "nan" not in page.text
+    assert "not tested" not in page.text
+    assert len(specs_of(text)) == 2  # the matrices
+
+
 def test_several_runs_stand_side_by_side(tmp_path):
     first = write_results(tmp_path / "a/same", options={"noise-rate": 0.1})
     second = write_results(tmp_path / "b/same", strategies=("rcc-pfl",))

@@ -321,7 +321,8 @@ def _troubles(result: Result) -> Grid | None:
                 why = attack if run.isolated is None else _isolated(attack, run.isolated)
             for client in sorted(clients):
                 say(kind, why, run, client)
-        for client in np.flatnonzero(~np.isfinite(run.accuracies)).tolist():
+        tested = np.isfinite(run.accuracies)
+        for client in np.flatnonzero(~tested).tolist() if tested.any() else ():
             if client not in run.malicious and client not in run.failures:
                 say("not tested", "gave no accuracy in the last round", run, client)
     if result.grouping:

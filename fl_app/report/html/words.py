@@ -33,7 +33,7 @@ def question(result: Result) -> str:
             f"of {_and(grouped or others)} serve each of them?"
         )
     where = f"{count:,} clients of {_tasks(result)} on {config.get('dataset', 'images')}"
-    if config.get("noise", "none") != "none" and config.get("noise_rate", 1):
+    if config.get("noise", "none") != "none" and config.get("noise-rate", 1):
         where += f" with {_percent(config.get('noise-rate'))} wrong labels"
     if config.get("attack", "none") != "none":
         where += f", {_percent(config.get('malicious'))} of them malicious ({config['attack']}),"

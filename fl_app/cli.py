@@ -16,8 +16,9 @@ from fl_app.devices import certificates
 from fl_app.devices.command import add_command as add_devices
 from fl_app.devices.gate.command import add_command as add_gate
 from fl_app.flower_app import installed_app, read_defaults
+from fl_app.report.html.command import add_command as add_report
 from fl_app.reproduce.command import add_command as add_reproduce
-from fl_core.extras import MissingExtraError, need_extra
+from fl_core.extras import DRAWING, MissingExtraError, need_extra
 from fl_core.image_files import ENDINGS
 
 
@@ -65,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     overrides = {"num-clients": PAPER_CLIENTS, **given}
     # Before anything is started: a wrong value costs no waiting.
     config = parse_config({**defaults, **overrides})
-    for package in ("ray", "matplotlib"):
+    for package in ("ray", *DRAWING):
         need_extra(package, "fedkin run")
     folder = output_folder(config.output_dir, config.resume)
     check_run(config, folder)
@@ -178,6 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(call=_run)
     add_reproduce(commands)
+    add_report(commands)
     certificates.add_command(commands)
     add_gate(commands)
     add_devices(commands)

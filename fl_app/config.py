@@ -202,6 +202,9 @@ class Config(
         TEXT,
         "folder for the results; empty: `results/DATE-TIME` where the SuperLink was started",
     )
+    figure_format: str = option(
+        "png", one_of(("png", "pdf", "svg")), "of the pictures: `pdf` and `svg` for papers"
+    )
     of_strategies: Mapping[str, Any] = field(default_factory=dict)
 
     def federation_settings(self, num_clients: int, seed: int) -> FederationSettings:

@@ -28,7 +28,7 @@ from fl_app.systems import (
     wanted_clusters,
 )
 from fl_core import protocol
-from fl_core.extras import need_extra
+from fl_core.extras import DRAWING, need_extra
 from fl_core.models import ImageShape
 from strategies import ClusteredStrategy, RoundReport
 from strategies.catalogue import system_of
@@ -50,7 +50,8 @@ def run_experiment(config: Config, grid: Grid) -> None:
         One sentence that says what is wrong and what to do.
     """
     checkpoints = Checkpoints(config, output_folder(config.output_dir, config.resume))
-    need_extra("matplotlib", "a server, which draws pictures,")
+    for package in DRAWING:
+        need_extra(package, "a server, which draws pictures,")
     meet = Devices if config.dataset == OWN_IMAGES else Simulation
     world: World = meet(config, grid, checkpoints)
     seeds = range(config.seed, config.seed + config.repeats)

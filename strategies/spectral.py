@@ -179,8 +179,13 @@ class SpectralClustering(Clustering):
             return clusters
         members = [clusters.of_client[client] for client in known]
         joined = closest_clusters(scores, members)
+        places = {client: place for place, client in enumerate(known)}
+        late = scores[:, [places[client] for client in clusters.compared]].astype(np.float64)
         self._spectra = {**known, **{client: fresh[client] for client in answered}}
-        return clusters.with_clients(dict(zip(answered, joined.tolist(), strict=True)))
+        return clusters.with_clients(
+            dict(zip(answered, joined.tolist(), strict=True)),
+            dict(zip(answered, late, strict=True)),
+        )
 
     @property
     def _sees_labels(self) -> bool:

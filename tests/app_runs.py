@@ -20,6 +20,7 @@ from clients.pretraining import save_autoencoder
 from fl_app.client_app import app
 from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
+from fl_app.report.html import build
 from tests.local_grid import LocalGrid, Order
 from tests.toy_app import SpoiledApp
 
@@ -62,8 +63,12 @@ def run(
 
 @contextmanager
 def undrawn_pictures() -> Iterator[None]:
-    """Leave the files of pictures empty: drawing five takes longer than a short run itself."""
+    """Leave the files of pictures empty: drawing five takes longer than a short run itself.
+
+    The report is there, but for the library that draws its pictures, which takes seconds to make.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_library", str)
         patch.setattr(Figure, "savefig", lambda _, path, **options: Path(path).touch())
         yield
 

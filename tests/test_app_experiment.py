@@ -228,6 +228,7 @@ def test_pictures_and_partitions_are_there(finished):
         "accuracy-per-client.png",
         "accuracy-against-bytes.png",
         "accuracy-per-cluster.png",
+        "report.html",
         *(f"partition-seed-{s}.npz" for s in (0, 1)),
         *(f"similarity-rcc-pfl-seed-{s}.{kind}" for s in (0, 1) for kind in ("png", "npz")),
     }

@@ -71,6 +71,7 @@ CALLS = {
     "clients": lambda: clients_figure(accuracies(TWELVE[:5], 3, 25)),
     "clients of one": lambda: clients_figure(accuracies(("flt",), 1, 1)),
     "clients of many": lambda: clients_figure(accuracies(TWELVE, 1, 100)),
+    "clients by the thousand": lambda: clients_figure(accuracies(TWELVE[:2], 1, 10_000)),
     "clusters": lambda: cluster_rounds_figure(cluster_curves(TWELVE[:5], 3, 40), 0),
     "clusters of one": lambda: cluster_rounds_figure(cluster_curves(("flt",), 1, 1), 0),
     "clusters of many": lambda: cluster_rounds_figure(cluster_curves(MANY, 100, 9), 0),
@@ -112,10 +113,13 @@ def test_png_is_whole_and_alone_and_fits_a_page(call, tmp_path):
     assert pixels[0].min() == pixels[-1].min() == pixels[:, 0].min() == pixels[:, -1].min() == 255
 
 
+@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 @pytest.mark.parametrize("name", ["similarity", "rounds", "clients", "clusters", "labels"])
-def test_same_input_gives_same_bytes(name, tmp_path):
-    first, second = (save(CALLS[name](), tmp_path / f"{letter}.png") for letter in "ab")
+def test_same_input_gives_same_bytes(name, kind, tmp_path):
+    first, second = (save(CALLS[name](), tmp_path / f"{letter}.{kind}") for letter in "ab")
     assert first.read_bytes() == second.read_bytes()
+    start = {"png": b"\x89PNG", "pdf": b"%PDF-", "svg": b"<?xml"}[kind]
+    assert first.read_bytes().startswith(start)
 
 
 def test_failed_write_leaves_the_old_picture_and_nothing_else(tmp_path, monkeypatch):

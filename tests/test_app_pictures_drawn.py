@@ -148,21 +148,78 @@ def test_published_and_measured_stand_beside_each_other():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["two"]
 
 
+def dots_of(axes):
+    return [np.asarray(c.get_offsets()) for c in axes.collections if isinstance(c, PathCollection)]
+
+
 def test_clients_have_a_dot_each_unless_they_failed():
     given = accuracies(TWELVE[:3], 3, 25)
     given["random"][1, :4] = np.nan
     given["optimum"][:] = np.nan
     axes = clients_figure(given).axes[0]
-    dots = [np.asarray(c.get_offsets()) for c in axes.collections if isinstance(c, PathCollection)]
+    dots = dots_of(axes)
     assert [len(offsets) for offsets in dots] == [75, 71]
-    for row, name, offsets in zip((0, 2), ("rcc-pfl", "random"), dots, strict=True):
-        across, up = offsets.T
-        np.testing.assert_array_equal(across, given[name][np.isfinite(given[name])])
-        assert np.abs(up - row).max() < 0.5
+    for name, offsets in zip(("rcc-pfl", "random"), dots, strict=True):
+        known = given[name][np.isfinite(given[name])]
+        np.testing.assert_array_equal(offsets[:, 0], np.sort(known))
+        assert len(np.unique(offsets, axis=0)) == known.size
+    below, above = dots[1][:, 1].min(), dots[0][:, 1].max()
+    assert above < below  # rows do not reach into each other
     texts = [text.get_text() for text in axes.texts]
-    assert "–\n75 not tested" in texts
-    assert f"{100 * np.nanmean(given['random']):.1f} %\n4 not tested" in texts
-    assert [label.get_text() for label in axes.get_yticklabels()] == list(given)
+    assert "–, 75 not tested" in texts
+    assert f"mean {100 * np.nanmean(given['random']):.1f} %, 4 not tested" in texts
+    assert [text for text in texts if text in given] == list(given)
+
+
+def test_clients_with_the_lowest_accuracy_are_named_and_hollow():
+    given = {"flt": np.array([[0.9, 0.5, 0.7, 0.95], [0.6, 0.99, 0.98, 0.97]])}
+    names = {"flt": [["a", "b" * 40, "c$", "d"], ["e", "f", "g", "h"]]}
+    axes = clients_figure(given, names).axes[0]
+    cut = "b" * 10 + "…" + "b" * 11
+    assert f"lowest: {cut}: 50.0 %; e: 60.0 %; c\\$: 70.0 %" in [t.get_text() for t in axes.texts]
+    (dots,) = (c for c in axes.collections if isinstance(c, PathCollection))
+    white = (dots.get_facecolors()[:, :3] == 1).all(axis=1)
+    np.testing.assert_array_equal(np.asarray(dots.get_offsets())[white, 0], [0.5, 0.6, 0.7])
+
+
+def test_few_clients_have_no_quartiles():
+    few, many = (clients_figure(accuracies(("flt",), 1, n)).axes[0] for n in (9, 10))
+    assert [len(axes.collections) for axes in (few, many)] == [1, 3]
+
+
+def test_of_too_many_clients_bars_count_all_and_the_lowest_are_dots():
+    given = {name: 0.9 + a / 20 for name, a in accuracies(("flt", "single"), 1, 10_000).items()}
+    axes = clients_figure(given).axes[0]
+    known = np.sort(given["flt"].ravel())
+    np.testing.assert_array_equal(dots_of(axes)[0][:, 0], known[:3])
+    bars = [patch for patch in axes.patches if patch.get_height()]
+    tall = np.array([-bar.get_height() for bar in bars[: len(bars) // 2]])
+    counts = np.histogram(known, 100, axes.get_xlim())[0]
+    np.testing.assert_allclose(tall / tall.max(), counts[counts > 0] / counts.max())
+
+
+def test_a_long_name_of_a_strategy_is_wrapped_not_cut():
+    name = "a pair with a name that is far longer than a line of the picture is wide"
+    texts = [t.get_text() for t in clients_figure({name: np.ones((1, 2))}).axes[0].texts]
+    assert name in [text.replace("\n", " ") for text in texts]
+
+
+def test_late_clients_stand_behind_the_tree():
+    relevance, merges, clusters, tasks = similar(9, 3)
+    whole = np.full((11, 11), np.nan)
+    whole[:9, :9] = relevance
+    whole[9, :9] = whole[:9, 9] = relevance[4]
+    figure = similarity_figure(whole, merges, [*clusters, 2, 1], [*tasks, 0, 1])
+    axes = figure.axes[0]
+    order = [int(label.get_text()) for label in axes.get_yticklabels()]
+    assert order[9:] == [10, 9]  # by cluster
+    drawn = axes.images[0].get_array()
+    np.testing.assert_array_equal(drawn[10, :9], relevance[4][order[:9]])
+    assert np.ma.is_masked(drawn[9, 0])  # of whom nothing is known
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "beyond: joined later, not in the tree" in texts
+    feet = {x for s in axes.child_axes[1].collections[0].get_segments() for x, y in s if y == 0}
+    assert feet == set(range(9))
 
 
 def test_labels_are_grouped_by_task_and_gains_outlined():

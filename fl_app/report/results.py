@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import math
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.config import Config
+from fl_app.report.html.build import REPORT, write_report
 from fl_app.report.run import RunResult, ari_and_nmi, table_rows
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
@@ -25,6 +29,7 @@ from fl_core.model_file import ModelCard, save_model
 from fl_core.own_images import Agreement
 from fl_core.text import csv_cell
 from strategies import ClusteredStrategy, SpectralClustering
+from strategies.rounds import Clusters
 
 VERSION = 1
 _SCORES = (protocol.ACCURACY, protocol.LOSS, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
@@ -32,6 +37,7 @@ _CLIENT_COLUMNS = (
     *("strategy", "seed", "round", "client", "name", "cluster", "task", "samples"),
     *_SCORES,
 )
+_SOFTWARE = ("fedkin", "flwr", "torch", "torchvision", "numpy", "scipy", "scikit-learn")
 _MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megabytes
 _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
 
@@ -67,7 +73,7 @@ class Results:
                 federation.dataset.class_names,
                 true_counts=None if (noisy == true).all() else true,
             )
-            self.pictures.append(pictures.save(figure, self.folder / "labels-per-client.png"))
+            self.pictures.append(pictures.save(figure, self._picture("labels-per-client")))
 
     def add_run(
         self,
@@ -99,11 +105,15 @@ class Results:
         found = strategy.clusters
         if found.similarity is None or found.merges is None:
             return
-        clients = list(found.compared)
+        clients = [*found.compared, *found.late]
         similarity = self.folder / f"similarity-{run.strategy}-seed-{run.seed}.npz"
-        kept = {"clients": np.array(clients), "merges": found.merges}
+        kept = {
+            "clients": np.array(clients),
+            "merges": found.merges,
+            "measure": np.array(found.measure),
+        }
         if len(clients) <= _MOST_KEPT:
-            kept["similarity"] = found.similarity
+            kept["similarity"] = with_late(found)
         with replacing(similarity) as path:
             np.savez_compressed(path, allow_pickle=False, **kept)
         if len(clients) > _MOST_DRAWN:
@@ -111,19 +121,19 @@ class Results:
         from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
 
         figure = pictures.similarity_figure(
-            found.similarity,
+            with_late(found),
             found.merges,
             [found.of_client[c] for c in clients],
             None if run.tasks is None else [run.tasks[c] for c in clients],
             task_names=None if federation is None else task_names(federation),
             measure=found.measure,
-            client_names=None if run.names is None else [run.names[c] for c in clients],
+            client_names=[str(c) if run.names is None else run.names[c] for c in clients],
         )
-        self.pictures.append(pictures.save(figure, similarity.with_suffix(".png")))
+        self.pictures.append(pictures.save(figure, self._picture(similarity.stem)))
 
     def _draw_clusters(self, run: RunResult, federation: Federation) -> None:
         """Draw typical images of the first clusters that were found by HoG, with their HoG."""
-        path = self.folder / "clusters.png"
+        path = self._picture("clusters")
         if self.config.features != "hog" or run.tasks is None or path in self.pictures:
             return
         from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
@@ -147,22 +157,27 @@ class Results:
             from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
 
             for name, figure in (
-                ("accuracy-per-round.png", pictures.rounds_figure(curves)),
-                ("accuracy-per-client.png", pictures.clients_figure(self._final())),
+                ("accuracy-per-round", pictures.rounds_figure(curves)),
+                ("accuracy-per-client", pictures.clients_figure(*self._final())),
                 (
-                    "accuracy-per-cluster.png",
+                    "accuracy-per-cluster",
                     pictures.cluster_rounds_figure(
                         {r.strategy: _cluster_curves(r) for r in self.runs if r.seed == first},
                         first,
                     ),
                 ),
-                ("accuracy-against-bytes.png", pictures.traffic_figure(self._costs())),
+                ("accuracy-against-bytes", pictures.traffic_figure(self._costs())),
             ):
-                self.pictures.append(pictures.save(figure, self.folder / name))
-        print(f"\nresults   {self.folder / 'summary.json'}")
+                self.pictures.append(pictures.save(figure, self._picture(name)))
+        report = write_report([self.folder], self.folder / REPORT)
+        print(f"\nreport    {report}")
+        print(f"results   {self.folder / 'summary.json'}")
         for picture in self.pictures:
             print(f"picture   {picture}")
         print(f"models    {self.folder / 'models'}", flush=True)
+
+    def _picture(self, name: str) -> Path:
+        return self.folder / f"{name}.{self.config.figure_format}"
 
     def _curves(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
         curves = {}
@@ -184,18 +199,34 @@ class Results:
             if (runs := [run for run in self.runs if run.strategy == name])
         }
 
-    def _final(self) -> dict[str, NDArray[np.float64]]:
-        """Return each strategy's final accuracies, a row per seed, with NaN for late devices."""
-        return {
-            name: np.array(list(zip_longest(*columns, fillvalue=math.nan))).T
-            for name in self.config.strategy
-            if (columns := [run.accuracies for run in self.runs if run.strategy == name])
-        }
+    def _final(
+        self,
+    ) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[list[str]]]]:
+        """Return each strategy's final accuracies, a row per seed, with NaN for late devices.
+
+        And what to call the clients, in the same shape.
+        """
+        accuracies, names = {}, {}
+        for name in self.config.strategy:
+            if runs := [run for run in self.runs if run.strategy == name]:
+                columns = zip_longest(*(run.accuracies for run in runs), fillvalue=math.nan)
+                accuracies[name] = np.array(list(columns)).T
+                names[name] = [
+                    [self._called(run, client) for client in range(accuracies[name].shape[1])]
+                    for run in runs
+                ]
+        return accuracies, names
+
+    def _called(self, run: RunResult, client: int) -> str:
+        if run.names is not None and client < len(run.names):
+            return run.names[client]
+        return f"client {client}" + (f", seed {run.seed}" if self.config.repeats > 1 else "")
 
     def _write_tables(self) -> None:
         summary = {
             "version": VERSION,
             "config": self.config.as_run_config(),
+            "versions": versions(),
             **({"privacy": spent} if (spent := self.config.spent()) else {}),
             "runs": [run.as_json() for run in self.runs],
             "table": table_rows(self.runs),
@@ -221,6 +252,28 @@ class Results:
             writer = csv.writer(file)
             writer.writerow(columns)
             writer.writerows(row for run in self.runs for row in rows_of(run))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the software that decides what a run finds."""
+    found = {"python": platform.python_version()}
+    for name in _SOFTWARE:
+        with suppress(PackageNotFoundError):  # Flower may have brought the app itself
+            found[name] = version(name)
+    return found
+
+
+def with_late(found: Clusters) -> NDArray[np.float64]:
+    """Return the similarity of the clients compared, then of those that came later.
+
+    As far as it is known: clients that came later were not compared with each other; NaN.
+    """
+    count, late = len(found.compared), list(found.late.values())
+    whole = np.full((count + len(late),) * 2, np.nan)
+    whole[:count, :count] = found.similarity
+    for place, row in enumerate(late, count):
+        whole[place, :count] = whole[:count, place] = row
+    return whole
 
 
 def task_names(federation: Federation) -> list[str]:

@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 _AROUND = {"cli.py", "superlink.py", "flower_app.py", "options.py", "processes.py", "__init__.py"}
 # What turns a run into the numbers that are kept.
 _NUMBERS = ("report/run.py", "report/results.py", "reproduce/kept.py", "reproduce/formula.py")
-# Where a run's files are does not change what it finds.
-_PLACES = ("output-dir", "data-dir")
+# Where a run's files are, and how it draws, does not change what it finds.
+_PLACES = ("output-dir", "data-dir", "figure-format")
 
 
 def state_of(config: Config) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """The pictures of a comparison: who is like whom, and which strategy serves the clients best.
 
-Every `..._figure` function takes arrays and returns a figure, which `save` writes as a PNG
-or a PDF. Nothing here keeps state: figures are made without pyplot, so pictures may be drawn from
-threads and on machines without a screen, and the same input always gives the same bytes.
+Every `..._figure` function takes arrays and returns a figure, which `save` writes as a PNG,
+a PDF or an SVG. Nothing here keeps state: figures are made without pyplot, so pictures may be drawn
+from threads and on machines without a screen, and the same input always gives the same bytes.
 """
 
 from fl_app.report.pictures.clients import clients_figure

@@ -16,8 +16,8 @@ from fl_app.report.pictures.figure import (
     keep_spines,
     new_figure,
     percent_axis,
-    short_name,
     spread,
+    wrapped,
 )
 from fl_app.report.pictures.style import LABEL_SIZE, LINE_HEIGHT, SMALL_SIZE, darker, task_colour
 
@@ -58,7 +58,7 @@ def cluster_rounds_figure(curves: Mapping[str, ClusterCurves], seed: int) -> Fig
     ).ravel()
     values = [line for _, of_cluster in shown.values() for line in of_cluster.values()]
     for axes, (name, (rounds, of_cluster)) in zip(panels, shown.items(), strict=False):
-        axes.set_title(short_name(name, 24), loc="left", fontsize=LABEL_SIZE)
+        axes.set_title(wrapped(name, 26), loc="left", fontsize=LABEL_SIZE)
         axes.tick_params(labelsize=SMALL_SIZE)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
         percent_axis(axes.yaxis, [np.empty(0), *values])

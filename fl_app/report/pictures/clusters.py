@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clients.hog import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
 from fl_app.report.pictures import style
-from fl_app.report.pictures.figure import new_figure, short_name
+from fl_app.report.pictures.figure import new_figure, short_name, wrapped
 from fl_app.report.typical import TypicalImages
 from fl_core.extras import load_extra
 
@@ -56,7 +56,9 @@ def clusters_figure(
     pitch = (style.WIDTH - _LEFT - _MARGIN) / max(len(one.images) for one in clusters)
     pixel = min(_LARGEST, (pitch - 1.5 * _GAP) / 2) / max(height, width)
     row = _HEADER + pixel * height + _CAPTION
-    top = _TITLE + style.LINE_HEIGHT * (note.count("\n") + 1) + _GAP
+    title = wrapped(f"What HoG sees in the clusters of {found_by}", 58)
+    below = _TITLE + title.count("\n") * 1.2 * style.TITLE_SIZE / 72
+    top = below + style.LINE_HEIGHT * (note.count("\n") + 1) + _GAP
     total = top + (row + _GAP) * len(clusters)
 
     figure = new_figure("", total)
@@ -64,9 +66,8 @@ def clusters_figure(
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, style.WIDTH), ylim=(total, 0))
     axes.set_axis_off()
     figure.set_layout_engine("none")  # or the title would push the axes down
-    title = f"What HoG sees in the clusters of {found_by}"
     _write(axes, 0.06, _MARGIN, title, fontsize=style.TITLE_SIZE, fontweight="bold")
-    _write(axes, 0.06, _TITLE, note, color=style.MUTED, linespacing=1.2)
+    _write(axes, 0.06, below, note, color=style.MUTED, linespacing=1.2)
     for place, one in enumerate(clusters):
         y = top + (row + _GAP) * place
         _draw_strip(axes, y, row, one)
@@ -80,8 +81,8 @@ def clusters_figure(
             _show_image(axes, (x, y + _HEADER), pixel, image)
             _show_hog(axes, (beside, y + _HEADER), pixel, image)
             name = short_name(caption, int(_LETTERS * (pitch - _GAP)))
-            below = y + _HEADER + pixel * height + 0.03
-            _write(axes, beside - _BETWEEN / 2, below, name, ha="center")
+            under = y + _HEADER + pixel * height + 0.03
+            _write(axes, beside - _BETWEEN / 2, under, name, ha="center")
     return figure
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
@@ -24,6 +25,12 @@ from fl_core.files import replacing
 from fl_core.text import printable
 
 _TITLE_LETTERS = 60  # that are as wide as a figure
+# What would differ from day to day, or with the version of matplotlib.
+_UNSAID = {
+    "png": ("Software",),
+    "pdf": ("Creator", "Producer", "CreationDate"),
+    "svg": ("Creator", "Date"),
+}
 
 
 def new_figure(title: str, height: float) -> Figure:
@@ -47,11 +54,10 @@ def new_figure(title: str, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a PNG or, by the path's ending, a PDF, the same bytes each time; return its path."""
+    """Write what the path's ending says, PNG, PDF or SVG, the same bytes each time; return it."""
     kind = path.suffix.removeprefix(".")
-    unsaid = ("Software",) if kind == "png" else ("Creator", "Producer", "CreationDate")
-    with replacing(path) as partial:
-        figure.savefig(partial, format=kind, metadata=dict.fromkeys(unsaid))
+    with replacing(path) as partial, rc_context({"svg.hashsalt": "fedkin"}):
+        figure.savefig(partial, format=kind, metadata=dict.fromkeys(_UNSAID[kind]))
     return path
 
 
@@ -108,6 +114,12 @@ def percent_axis(axis: Axis, groups: Iterable[NDArray[Any]]) -> None:
     axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
     axis.grid(color=style.GRID, lw=0.8)
     axis.axes.set_axisbelow(True)
+
+
+def wrapped(text: str, letters: int) -> str:
+    """Return a title in lines of at most so many letters, as matplotlib shows it."""
+    lines = textwrap.wrap(printable(text), letters)
+    return "\n".join(lines).replace("$", r"\$")
 
 
 def label_axes(axes: Axes, across: str, up: str) -> None:

@@ -17,6 +17,7 @@ from fl_app.report.pictures.figure import (
     label_axes,
     legend_below,
     new_figure,
+    wrapped,
 )
 from fl_app.report.pictures.style import GRID, LABEL_SIZE, strategy_styles
 
@@ -77,7 +78,7 @@ def lines_figure(
             )
             low, high = (part.filled(np.nan) for part in (known.min(axis=0), known.max(axis=0)))
             axes.fill_between(places, low, high, color=look.colour, alpha=0.15, linewidth=0)
-        axes.set_title(name, loc="left", fontsize=LABEL_SIZE)
+        axes.set_title(wrapped(name, 60 // columns), loc="left", fontsize=LABEL_SIZE)
         label_axes(axes, across, up)
         if all(np.all(places == np.round(places)) for places, _ in lines.values()):
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))

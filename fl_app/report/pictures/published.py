@@ -15,6 +15,7 @@ from fl_app.report.pictures.figure import (
     label_axes,
     legend_below,
     new_figure,
+    wrapped,
 )
 from fl_app.report.pictures.style import GRID, LABEL_SIZE, MUTED, SMALL_SIZE, Style, strategy_styles
 
@@ -52,7 +53,7 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str)
     for axes, (panel, groups) in zip(rows, panels.items(), strict=True):
         for place, (_, stated, measured) in enumerate(groups):
             _draw_group(axes, place, list(names), styles, stated, measured)
-        axes.set_title(panel, loc="left", fontsize=LABEL_SIZE)
+        axes.set_title(wrapped(panel, 70), loc="left", fontsize=LABEL_SIZE)
         label_axes(axes, "", up)
         axes.set_xticks(range(len(groups)), [name for name, _, _ in groups], fontsize=SMALL_SIZE)
         axes.set_xlim(-0.5, len(groups) - 0.5)

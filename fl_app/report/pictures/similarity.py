@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -29,7 +30,15 @@ from fl_app.report.pictures.figure import (
     runs_of_equals,
     short_name,
 )
-from fl_app.report.pictures.style import FAINT, INK, LABEL_SIZE, MUTED, SMALL_SIZE, task_colour
+from fl_app.report.pictures.style import (
+    FAINT,
+    GRID,
+    INK,
+    LABEL_SIZE,
+    MUTED,
+    SMALL_SIZE,
+    task_colour,
+)
 
 _LONGEST_NAME = 16  # characters of a client's name
 
@@ -51,9 +60,9 @@ def similarity_figure(
     Parameters
     ----------
     similarity : NDArray[np.float64], shape (K, K)
-        Of each pair of clients.
-    merges : NDArray[np.float64], shape (K − 1, 4)
-        SciPy linkage matrix of the clients.
+        Of each pair of clients; NaN where it is not known.
+    merges : NDArray[np.float64], shape (n − 1, 4)
+        SciPy linkage matrix of the first n ≤ K clients. The others came later.
     clusters : sequence of K int
         The cluster that each client was put into.
     tasks : sequence of K int, optional
@@ -67,7 +76,7 @@ def similarity_figure(
     """
     clients = len(similarity)
     check_shape("similarity", similarity, (clients, clients))
-    check_shape("merges", merges, (clients - 1, 4))
+    check_shape("merges", merges, (min(clients, len(merges) + 1) - 1, 4))
     check_shape("clusters", clusters, (clients,))
     order, tree = _leaf_order(merges, clusters)
 
@@ -76,7 +85,8 @@ def similarity_figure(
     figure = new_figure(title, height)
     axes = figure.add_subplot()
     low, high = colour_range(similarity)
-    image = axes.imshow(similarity[np.ix_(order, order)], cmap="YlGnBu", vmin=low, vmax=high)
+    colours = colormaps["YlGnBu"].with_extremes(bad=GRID)
+    image = axes.imshow(similarity[np.ix_(order, order)], cmap=colours, vmin=low, vmax=high)
     shown = (
         order
         if client_names is None
@@ -93,6 +103,8 @@ def similarity_figure(
         strip = axes.inset_axes((0, 1.015, 1, 0.035), sharex=axes)
         handles += _fill_task_strip(strip, [tasks[client] for client in order], task_names)
     handles.append(_frame_blocks(axes, [clusters[client] for client in order]))
+    if len(merges) + 1 < clients:
+        handles.append(_part_late(axes, len(merges) + 1, clients))
     if tree is not None:
         bottom = 1.03 if tasks is None else 1.065
         _draw_tree(axes.inset_axes((0, bottom, 1, 0.2), sharex=axes), tree)
@@ -107,9 +119,11 @@ def _leaf_order(
     merges: NDArray[np.float64], clusters: Sequence[int]
 ) -> tuple[list[int], dict[str, Any] | None]:
     """Return the clients in the order of the tree's leaves, and the tree as scipy lays it out."""
-    if len(merges) == 0:
-        return [0], None
-    members = [{cluster} for cluster in clusters]
+    count = len(merges) + 1
+    late = sorted(range(count, len(clusters)), key=lambda client: clusters[client])
+    if count == 1:
+        return [0, *late], None
+    members = [{cluster} for cluster in clusters[:count]]
     for left, right in merges[:, :2].astype(int):
         members.append(members[left] | members[right])
     # A branch that joins clusters is one that the cut has removed: it fades.
@@ -118,7 +132,7 @@ def _leaf_order(
         no_plot=True,
         link_color_func=lambda node: INK if len(members[node]) == 1 else FAINT,
     )
-    return tree["leaves"], tree
+    return [*tree["leaves"], *late], tree
 
 
 def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
@@ -127,7 +141,7 @@ def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
     The diagonal tells nothing and the lowest hundredth is left out, since one odd pair would take
     the contrast from all others. High pairs all count: of many small clusters they are few.
     """
-    pairs = similarity[~np.eye(len(similarity), dtype=bool)]
+    pairs = similarity[~np.eye(len(similarity), dtype=bool) & np.isfinite(similarity)]
     if pairs.size == 0:
         return 0.0, 1.0
     # 1e-9 keeps 0.45, which is not exactly 9 steps of 0.05, from costing a step more.
@@ -176,6 +190,14 @@ def _frame_blocks(axes: Axes, values: Sequence[int]) -> Artist:
     found = len(set(values))
     label = "cluster found" if found == 1 else f"{found} clusters found"
     return Patch(facecolor="white", edgecolor=INK, linewidth=1.6, label=label)
+
+
+def _part_late(axes: Axes, count: int, clients: int) -> Artist:
+    """Draw a line before clients that came later, and return what the legend says of it."""
+    line: dict[str, Any] = {"color": INK, "lw": 1.2, "linestyle": (0, (3, 2))}
+    axes.hlines(count - 0.5, -0.5, clients - 0.5, **line)
+    axes.vlines(count - 0.5, -0.5, clients - 0.5, **line)
+    return Line2D([], [], label="beyond: joined later, not in the tree", **line)
 
 
 def _fill_task_strip(axes: Axes, values: Sequence[int], names: Sequence[str] | None) -> list[Patch]:

@@ -1,0 +1,388 @@
+"""What a report shows of one run beside its pictures: clusters, clients, what went wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fl_app.report.html.charts import Spec
+from fl_app.report.html.matrix import matrix_chart
+from fl_app.report.html.reading import Grouping, Matrix, Result, Run
+from fl_app.report.html.words import changed_options, command, named
+from strategies.catalogue import BASELINES
+
+MOST_NAMES = 60  # of a cluster; summary.json has all
+MOST_CLIENTS = 300  # rows of the table of clients; clients.csv has all
+MOST_CLUSTERS = 40  # rows of a table of clusters
+MOST_MATRICES = 8  # of a page
+
+
+@dataclass
+class Grid:
+    """A table on the page: the first column is a name, numbers stand to the right."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    numbers: frozenset[int] = field(default_factory=frozenset)
+    open: bool = True
+
+
+@dataclass
+class Section:
+    """What a page shows of one result."""
+
+    name: str
+    clusters: list[Grid]
+    clients: Grid | None
+    matrices: list[tuple[str, Spec]]
+    doubts: list[Grid]
+    notes: list[str]
+    troubles: Grid | None
+    costs: list[Grid]
+    changed: Grid
+    options: Grid
+    command: str
+    versions: Grid
+    privacy: Grid
+
+
+def section_of(result: Result, most_matrices: int = MOST_MATRICES) -> Section:
+    """Return what the page shows of a result."""
+    first = first_runs(result)
+    grouped = [run for run in first if run.strategy not in BASELINES]
+    grouping = result.grouping
+    changed = changed_options(result.config)
+    matrices = _matrices(result)
+    left_out = len(matrices) - most_matrices
+    notes = [f"{left_out} more matrices are in the folder."] if left_out > 0 else []
+    return Section(
+        name=result.name,
+        clusters=[
+            *([_grouped(grouping)] if grouping else []),
+            *(_clusters(run, run in grouped[:1]) for run in _shown_clusterings(result)),
+        ],
+        clients=_clients(first, grouping),
+        matrices=[(_title(one), matrix_chart(one)) for one in matrices[:most_matrices]],
+        doubts=_doubts(grouping) if grouping else [],
+        notes=notes,
+        troubles=_troubles(result),
+        costs=[*_seconds(result), *_bytes(grouping)],
+        changed=Grid(
+            "Options with another value than their default",
+            ["option", "value", "default"],
+            [[key, _value(value), _value(default)] for key, (value, default) in changed.items()],
+        ),
+        options=Grid(
+            f"All {len(result.config)} options",
+            ["option", "value"],
+            [[key, _value(value)] for key, value in result.config.items()],
+            open=False,
+        ),
+        command=command(result.config) if result.config else grouping.command if grouping else "",
+        versions=Grid(
+            "Software that made these results",
+            ["software", "version"],
+            [[name, version] for name, version in result.versions.items()],
+            open=False,
+        ),
+        privacy=Grid(
+            "Differential privacy spent, for one image of one client",
+            ["what", "value"],
+            [[name, f"{value:g}"] for name, value in result.privacy.items()],
+            frozenset({1}),
+        ),
+    )
+
+
+def first_runs(result: Result) -> list[Run]:
+    """Return the run of each strategy on its first seed."""
+    return [result.of(name)[0] for name in result.strategies]
+
+
+def differing_options(results: Sequence[Result]) -> Grid | None:
+    """Return the options in which results differ, a column for each result."""
+    keys = dict.fromkeys(key for result in results for key in result.config)
+    rows = [
+        [key, *(_value(result.config.get(key, "")) for result in results)]
+        for key in keys
+        if key != "output-dir" and len({_value(one.config.get(key, "")) for one in results}) > 1
+    ]
+    if not rows:
+        return None
+    names = [result.name for result in results]
+    return Grid("Options in which the runs differ", ["option", *names], rows)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "(empty)" if value == "" else str(value)
+
+
+def _shown_clusterings(result: Result) -> list[Run]:
+    """Return the runs whose clusters were found: of all seeds, as long as they are few."""
+    found = [run for run in result.runs if run.strategy not in BASELINES]
+    return found[:12]
+
+
+def _clusters(run: Run, is_first: bool) -> Grid:
+    known = run.tasks is not None
+    match = "" if run.ari is None else f", ARI {run.ari:.2f} against the true tasks"
+    rows = []
+    numbers = sorted(set(run.clusters))
+    for cluster in numbers[:MOST_CLUSTERS]:
+        members = [client for client, own in enumerate(run.clusters) if own == cluster]
+        of_members = run.accuracies[members]
+        of_members = of_members[np.isfinite(of_members)]
+        tasks = Counter(run.tasks[client] for client in members) if run.tasks else Counter()
+        rows.append(
+            [
+                "left out" if cluster < 0 else str(cluster),
+                f"{len(members):,}",
+                f"{100 * of_members.mean():.1f}" if of_members.size else "–",
+                f"{100 * of_members.min():.1f}" if of_members.size else "–",
+                *([", ".join(f"{t} ({n:,})" for t, n in sorted(tasks.items()))] if known else []),
+                named([_marked(run, client) for client in members], MOST_NAMES),
+            ]
+        )
+    more = len(numbers) - MOST_CLUSTERS
+    if more > 0:
+        rows.append([f"{more:,} more", *[""] * (4 + known)])
+    columns = ["cluster", "clients", "accuracy %", "lowest %"]
+    columns += [*(["true tasks (clients)"] if known else []), "who"]
+    return Grid(
+        f"{run.strategy}, seed {run.seed}{match}",
+        columns,
+        rows,
+        frozenset({1, 2, 3}),
+        open=is_first,
+    )
+
+
+def _marked(run: Run, client: int) -> str:
+    marks = [
+        word
+        for word, clients in (
+            ("malicious", run.malicious),
+            ("joined later", run.newcomers),
+            ("changed task", run.drifters),
+        )
+        if client in clients
+    ]
+    return f"{run.names[client]} ({', '.join(marks)})" if marks else run.names[client]
+
+
+def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
+    """Return each client's cluster and accuracy, with the lowest of the first strategy above."""
+    if not first:
+        return None
+    count = first[0].num_clients
+    shown = [run for run in first if run.num_clients == count][:6]
+    sure = {}
+    if grouping:
+        sure = dict(zip(grouping.names, grouping.certainty, strict=True))
+    order = np.argsort(np.nan_to_num(shown[0].accuracies, nan=-1.0), kind="stable")
+    rows = [
+        [
+            shown[0].names[client],
+            *([_percent(sure.get(shown[0].names[client]))] if sure else []),
+            *(
+                text
+                for run in shown
+                for text in (
+                    "–" if run.clusters[client] < 0 else str(run.clusters[client]),
+                    _percent(run.accuracies[client]),
+                )
+            ),
+        ]
+        for client in order[:MOST_CLIENTS].tolist()
+    ]
+    columns = ["client", *(["certainty %"] if sure else [])]
+    for run in shown:
+        columns += [f"{run.strategy}: cluster", f"{run.strategy}: %"]
+    which = f"{MOST_CLIENTS} of {count:,} clients" if count > MOST_CLIENTS else "All clients"
+    caption = f"{which}, the lowest accuracy first (seed {shown[0].seed})"
+    return Grid(caption, columns, rows, frozenset(range(1, len(columns))), open=False)
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None or not np.isfinite(share) else f"{100 * share:.1f}"
+
+
+def _grouped(grouping: Grouping) -> Grid:
+    rows = []
+    for cluster in sorted(set(grouping.clusters))[:MOST_CLUSTERS]:
+        members = [place for place, own in enumerate(grouping.clusters) if own == cluster]
+        sure = [grouping.certainty[place] for place in members]
+        known = [value for value in sure if np.isfinite(value)]
+        rows.append(
+            [
+                "left out" if cluster < 0 else str(cluster),
+                f"{len(members):,}",
+                _percent(float(np.mean(known))) if known else "–",
+                _percent(min(known)) if known else "–",
+                named([grouping.names[place] for place in members], MOST_NAMES),
+            ]
+        )
+    columns = ["cluster", "clients", "certainty %", "least %", "who"]
+    return Grid("Who belongs together", columns, rows, frozenset({1, 2, 3}))
+
+
+def _doubts(grouping: Grouping) -> list[Grid]:
+    grids = []
+    if grouping.in_doubt:
+        rows = [
+            [one["client"], str(one["cluster"]), str(one["other"]), _percent(one["share"])]
+            for one in grouping.in_doubt[:MOST_CLIENTS]
+        ]
+        columns = ["client", "its cluster", "could also be in", "share %"]
+        grids.append(Grid("Clients in doubt", columns, rows, frozenset({1, 2, 3})))
+    if grouping.candidates:
+        rows = [
+            [
+                f"{one['num_clusters']:.0f}" + (" ✓" * (one["num_clusters"] == grouping.chosen)),
+                f"{one['score']:.3f}" if np.isfinite(one["score"]) else "–",
+                f"{one['resamples']:,.0f}" if np.isfinite(one["resamples"]) else "–",
+            ]
+            for one in grouping.candidates
+        ]
+        caption = f"How many clusters the evidence supports: {grouping.why}"
+        columns = ["clusters", "score", "resamples that chose it"]
+        grids.append(Grid(caption, columns, rows, frozenset({1, 2})))
+    return grids
+
+
+def _matrices(result: Result) -> list[Matrix]:
+    """Return the matrices, those of each strategy's first seed before the others."""
+    seen: set[str] = set()
+    first: list[Matrix] = []
+    others: list[Matrix] = []
+    for one in result.matrices:
+        strategy = one.title.partition(",")[0]
+        (others if strategy in seen else first).append(one)
+        seen.add(strategy)
+    return [*_of_grouping(result.grouping, bool(first)), *first, *others]
+
+
+def _of_grouping(grouping: Grouping | None, has_others: bool) -> list[Matrix]:
+    from scipy.cluster.hierarchy import linkage  # noqa: PLC0415 - slow to load
+    from scipy.spatial.distance import squareform  # noqa: PLC0415
+
+    if grouping is None:
+        return []
+    found = []
+    for title, measure, values in (
+        ("", "relevance", None if has_others else grouping.relevance),
+        ("", f"share of {grouping.resamples:,} resamples together", grouping.together),
+    ):
+        if values is None or len(values) < 2 or not np.isfinite(values).all():
+            continue
+        near = (values + values.T) / 2
+        distances = np.clip(1 - near, 0, None)
+        np.fill_diagonal(distances, 0)
+        merges = linkage(squareform(distances, checks=False), "average")
+        found.append(Matrix(title, measure, grouping.names, grouping.clusters, None, near, merges))
+    return found
+
+
+def _title(matrix: Matrix) -> str:
+    measure = f"{matrix.measure[0].upper()}{matrix.measure[1:]}" if matrix.measure else "Relevance"
+    return f"{measure} between clients{f' · {matrix.title}' if matrix.title else ''}"
+
+
+def _troubles(result: Result) -> Grid | None:
+    """Return who failed, was odd, attacked, came late or changed: a row for each kind."""
+    said: dict[tuple[str, str], list[tuple[str, str]]] = {}
+
+    def say(kind: str, why: str, run: Run, client: int) -> None:
+        said.setdefault((kind, why), []).append((run.names[client], _where(run)))
+
+    for run in result.runs:
+        for kind, found in (
+            ("failed", run.failures),
+            ("odd", run.odd),
+            ("model not kept", run.not_kept),
+        ):
+            for client, why in found.items():
+                say(kind, why, run, client)
+        for kind, clients in (
+            ("malicious", run.malicious),
+            ("joined later", run.newcomers),
+            ("changed task", run.drifters),
+        ):
+            why = "as configured"
+            if kind == "malicious":
+                attack = str(result.config.get("attack", "attack"))
+                why = attack if run.isolated is None else _isolated(attack, run.isolated)
+            for client in sorted(clients):
+                say(kind, why, run, client)
+        tested = np.isfinite(run.accuracies)
+        for client in np.flatnonzero(~tested).tolist() if tested.any() else ():
+            if client not in run.malicious and client not in run.failures:
+                say("not tested", "gave no accuracy in the last round", run, client)
+    if result.grouping:
+        for name in result.grouping.odd:
+            said.setdefault(("odd", "its data are like nobody's"), []).append((name, "grouping"))
+    if not said:
+        return None
+    rows = []
+    for (kind, why), pairs in said.items():
+        names = list(dict.fromkeys(name for name, _ in pairs))
+        where = list(dict.fromkeys(place for _, place in pairs))
+        rows.append([kind, named(names, MOST_NAMES), why, named(where, 6)])
+    return Grid("What happened to clients", ["what", "who", "why", "where"], rows)
+
+
+def _where(run: Run) -> str:
+    return f"{run.strategy}/{run.seed}"
+
+
+def _isolated(attack: str, share: float) -> str:
+    alone = "" if np.isnan(share) else f"; {100 * share:.0f} % in clusters of their own"
+    return f"{attack}{alone}"
+
+
+def _seconds(result: Result) -> list[Grid]:
+    """Return what each strategy took: bytes of a client, and seconds, means over seeds."""
+    if not result.runs:
+        return []
+    rows = []
+    for name in result.strategies:
+        runs = result.of(name)
+        sent = [
+            " / ".join(
+                f"{np.mean([run.kilobytes(f'{part}-{way}') for run in runs]):,.0f}"
+                for way in ("up", "down")
+            )
+            for part in ("pre-round", "train", "evaluate")
+        ]
+        took = [
+            float(np.mean([run.seconds.get(part, np.nan) for run in runs]))
+            for part in ("pre-round", "train", "evaluate", "total")
+        ]
+        rows.append(
+            [
+                name,
+                *sent,
+                *("–" if np.isnan(value) else f"{value:,.1f}" for value in took),
+            ]
+        )
+    columns = [
+        "strategy",
+        *("pre-round kB", "training kB", "testing kB"),
+        *("pre-round s", "training s", "testing s", "total s"),
+    ]
+    caption = "kB that a client sent / received, and seconds of the run, means over seeds"
+    return [Grid(caption, columns, rows, frozenset(range(1, len(columns))))]
+
+
+def _bytes(grouping: Grouping | None) -> list[Grid]:
+    if grouping is None or not grouping.bytes:
+        return []
+    rows = [[name, f"{value:,.0f}"] for name, value in grouping.bytes.items()]
+    return [Grid("Bytes of the grouping", ["what", "bytes"], rows, frozenset({1}))]

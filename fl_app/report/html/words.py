@@ -1,0 +1,177 @@
+"""What a report says in sentences: the question, the answer, the command that repeats it."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fl_app.report.html.reading import Grouping, Result, Run
+from strategies.catalogue import BASELINES
+
+OWN_IMAGES = "own"
+# Where a run's files are, and what is only another word for other options.
+_NOT_REPEATED = ("output-dir", "resume")
+_MOST_NAMES = 5
+
+
+def question(result: Result) -> str:
+    """Return what the run answers, in a sentence."""
+    if not result.runs:
+        count = len(result.grouping.names) if result.grouping else 0
+        return f"Which of these {count:,} clients should train together?"
+    config, count = result.config, result.runs[0].num_clients
+    grouped = [name for name in result.strategies if name not in BASELINES]
+    others = [name for name in result.strategies if name in BASELINES]
+    if config.get("dataset") == OWN_IMAGES:
+        return (
+            f"Which of these {count:,} devices should train together, and how well do the models "
+            f"of {_and(grouped or others)} serve each of them?"
+        )
+    where = f"{count:,} clients of {_tasks(result)} on {config.get('dataset', 'images')}"
+    if config.get("noise", "none") != "none" and config.get("noise-rate", 1):
+        where += f" with {_percent(config.get('noise-rate'))} wrong labels"
+    if config.get("attack", "none") != "none":
+        where += f", {_percent(config.get('malicious'))} of them malicious ({config['attack']}),"
+    if not grouped:
+        return f"How well do models of {_and(others)} serve {where}?"
+    if not others:
+        return f"How well does grouping by {_and(grouped)} serve {where}?"
+    return f"Does grouping {where} by {_and(grouped)} serve them better than {_or(others)}?"
+
+
+def answer(result: Result) -> list[str]:
+    """Return what the run found, in a few sentences."""
+    said = []
+    tested = [run for run in result.runs if np.isfinite(run.accuracies).any()]
+    means = {
+        name: float(np.mean([run.accuracy for run in tested if run.strategy == name]))
+        for name in dict.fromkeys(run.strategy for run in tested)
+    }
+    means = {name: mean for name, mean in means.items() if math.isfinite(mean)}
+    if means:
+        said.append(_best(means, tested))
+    if result.grouping is not None:
+        said += _groups(result.grouping)
+    failed = sorted({run.names[client] for run in result.runs for client in run.failures})
+    if failed:
+        said.append(f"{_count(len(failed), 'client')} failed: {named(failed, _MOST_NAMES)}.")
+    return said
+
+
+def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
+    best = max(means.values())
+    first = [name for name, mean in means.items() if round(1e3 * (best - mean)) == 0]
+    seeds = len({run.seed for run in runs})
+    over = f"mean over clients{f' and {seeds} seeds' if seeds > 1 else ''}"
+    text = f"{_and(first)} reached {100 * best:.1f} % ({over})"
+    if rest := {name: mean for name, mean in means.items() if name not in first}:
+        second = max(rest, key=lambda name: rest[name])
+        text += f", {100 * (best - rest[second]):.1f} points more than {second}"
+        if len(rest) > 1:
+            lowest = min(rest, key=lambda name: rest[name])
+            text += f" and {100 * (best - rest[lowest]):.1f} more than {lowest}"
+    least, seed, _, name = min(
+        (float(run.accuracies[client]), run.seed, client, run.names[client])
+        for run in runs
+        if run.strategy == first[0]
+        for client in np.flatnonzero(np.isfinite(run.accuracies)).tolist()
+    )
+    whose = f"client {name}" if name.isdecimal() else name
+    whose += f", seed {seed}" if seeds > 1 else ""
+    return f"{text}. Its client with the lowest accuracy ({whose}) reached {100 * least:.1f} %."
+
+
+def _groups(grouping: Grouping) -> list[str]:
+    found = len({cluster for cluster in grouping.clusters if cluster >= 0})
+    said = [f"The clients form {_count(found, 'cluster')}: {grouping.why.rstrip('.')}."]
+    if grouping.in_doubt:
+        names = [one["client"] for one in grouping.in_doubt]
+        said.append(f"{_count(len(names), 'client')} in doubt: {named(names, _MOST_NAMES)}.")
+    elif grouping.resamples:
+        said.append("No client is in doubt.")
+    return said
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """Return the names with commas between, or the first ones and how many more there are.
+
+    Examples
+    --------
+    >>> named(["a", "b", "c"], 3), named(["a", "b", "c"], 1)
+    ('a, b, c', 'a and 2 more')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _tasks(result: Result) -> str:
+    config = result.config
+    tasks = result.runs[0].tasks
+    if tasks is None:
+        return "unknown tasks"
+    if config.get("partition") == "writer":
+        return "a writer each"
+    count = len(set(tasks))
+    unlike = " that disagree about labels" if config.get("shift") == "concept" else ""
+    return f"{_count(count, 'task')}{unlike}"
+
+
+def changed_options(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the value and the default of each option that has another value than its default."""
+    from fl_app.config import OPTIONS  # noqa: PLC0415 - it imports torch
+
+    return {
+        key: (value, OPTIONS[key].default if key in OPTIONS else "")
+        for key, value in config.items()
+        if key not in OPTIONS or value != OPTIONS[key].default
+    }
+
+
+def command(config: Mapping[str, Any]) -> str:
+    """Return the command that repeats a run: on devices Flower's own.
+
+    Results go to another folder then: `output-dir` is left out.
+    """
+    given = {
+        key: value
+        for key, (value, _) in changed_options(config).items()
+        if key not in _NOT_REPEATED and value != ""
+    }
+    if config.get("dataset") == OWN_IMAGES:
+        words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
+        profile = "--run-config pyproject-flwr.toml"
+        return f"flwr run . devices {profile} --run-config {shlex.quote(words)} --stream"
+    return " ".join(
+        ["fedkin run", *(shlex.quote(f"{key}={_plain(value)}") for key, value in given.items())]
+    )
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _percent(share: Any) -> str:
+    return f"{100 * share:g} %" if isinstance(share, int | float) else str(share)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{'one' if number == 1 else f'{number:,}'} {thing}{'' if number == 1 else 's'}"
+
+
+def _and(names: Sequence[str]) -> str:
+    return _joined(names, "and")
+
+
+def _or(names: Sequence[str]) -> str:
+    return _joined(names, "or")
+
+
+def _joined(names: Sequence[str], word: str) -> str:
+    if len(names) > _MOST_NAMES:
+        return f"{', '.join(names[:_MOST_NAMES])} {word} {len(names) - _MOST_NAMES} more"
+    return f" {word} ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

@@ -1,0 +1,495 @@
+"""The report: what it says of results, that nothing in them becomes code, and what is refused."""
+
+import csv
+import io
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import vl_convert
+
+from fl_app.cli import main
+from fl_app.config import parse_config
+from fl_app.report.html import build
+from fl_app.report.html.build import MOST_BYTES, build_report, write_report
+from fl_app.report.html.charts import costs_chart, curves_chart
+from fl_app.report.html.clients import MOST_DOTS, clients_chart
+from fl_app.report.html.matrix import MOST_CELLS, matrix_chart
+from fl_app.report.html.reading import read_result
+from fl_app.report.html.sections import section_of
+from fl_app.report.html.tables import as_csv, as_latex, as_markdown, strategy_table
+from fl_app.report.html.words import answer, changed_options, command, question
+from tests.app_runs import DEFAULTS, run
+from tests.report_data import EVIL, write_grouping, write_results
+
+
+@pytest.fixture(autouse=True)
+def short_library(monkeypatch, request):
+    """Making the script takes seconds; few tests look at it."""
+    if "whole_library" not in request.fixturenames:
+        monkeypatch.setattr(build, "_library", lambda: "library")
+
+
+@pytest.fixture
+def whole_library():
+    return None
+
+
+class Page(HTMLParser):
+    """What a browser would see of a page: elements, and text outside of scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.words, self._inside = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self._inside.append(tag)
+
+    def handle_endtag(self, tag):
+        while self._inside and self._inside.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if not {"script", "style"} & set(self._inside):
+            self.words.append(data.strip())
+
+    @property
+    def text(self):
+        return " ".join(word for word in self.words if word).replace("\u2011", "-")
+
+    def count(self, tag):
+        return sum(one == tag for one, _ in self.elements)
+
+
+def page_of(*folders, **options):
+    return Page(build_report([read_result(folder) for folder in folders], **options))
+
+
+def specs_of(text):
+    (found,) = re.findall(r'<script type="application/json" id="specs">(.*?)</script>', text, re.S)
+    return json.loads(found)
+
+
+def test_a_report_says_what_was_asked_and_found(tmp_path):
+    folder = write_results(tmp_path / "mine")
+    text = build_report([read_result(folder)])
+    page = Page(text)
+    result = read_result(folder)
+    best = np.mean([run.accuracy for run in result.of("rcc-pfl")])
+    least = min(float(run.accuracies.min()) for run in result.of("rcc-pfl"))
+    assert f"rcc-pfl reached {100 * best:.1f} % (mean over clients and 2 seeds)" in page.text
+    assert f"reached {100 * least:.1f} %." in page.text
+    assert "Does grouping 6 clients of 2 tasks on mnist-5k by rcc-pfl serve them" in page.text
+    for heading in (
+        *("Strategies", "Accuracy by round", "Accuracy of each client", "Accuracy against bytes"),
+        *("Who is in which cluster", "Who is like whom", "Failures, odd clients and attacks"),
+        *("Bytes and seconds", "Configuration", "Once more"),
+    ):
+        assert heading in page.words
+    assert "rcc-pfl, seed 0, ARI 1.00 against the true tasks" in page.text
+    assert "0, 2, 4" in page.words  # the members of a cluster
+    assert "None: every client answered, none was found odd, none attacked." in page.text
+    assert "3.11.2" in page.words
+    assert len(specs_of(text)) == 5  # curves, clients, costs and two matrices
+
+
+def test_nothing_that_a_client_is_called_becomes_code(tmp_path):
+    names = [EVIL, "'\"><script>alert(1)</script>", "{{ 7 * 7 }}", "a\u2028b\x1b[2J", "oslo", "e"]
+
+    def change(summary):
+        summary["runs"][0]["failures"] = {"0": EVIL}
+        summary["runs"][1]["odd-clients"] = {"1": "<b>odd</b>"}
+        summary["config"]["data-dir"] = "</style><script>alert(2)</script>"
+
+    folder = write_results(tmp_path / "<img>", names=names, change=change)
+    write_grouping(folder, names)
+    text = build_report([read_result(folder)], title=EVIL, command=EVIL)
+    page = Page(text)
+    assert page.count("img") == 0
+    assert page.count("b") == 0
+    # The data, the library and our own script; no fourth.
+    assert [attributes for tag, attributes in page.elements if tag == "script"] == [
+        {"type": "application/json", "id": "specs"},
+        {},
+        {},
+    ]
+    assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
+    assert EVIL in page.text  # and yet it is there to be read
+    assert "{{ 7 * 7 }}" in page.text
+    assert "49" not in page.words
+    assert "\x1b" not in text
+    assert "\u2028" not in text
+    shown = json.dumps(specs_of(text), ensure_ascii=False)
+    assert json.dumps(EVIL)[1:-1] in shown
+
+
+def test_the_page_may_run_its_two_scripts_and_load_nothing(tmp_path, whole_library):
+    build._library.cache_clear()
+    path = write_report([write_results(tmp_path)], tmp_path / "report.html")
+    text = path.read_text(encoding="utf-8")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    policy = policy.replace("&#39;", "'")
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe-eval" not in policy
+    assert "script-src 'sha256-" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2]
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert [build._hash(one) for one in scripts] == policy.partition("script-src ")[2].split()
+    assert "vegaEmbed" in scripts[0]
+    links = [v for _, a in Page(text).elements for k, v in a.items() if k in ("src", "href")]
+    assert links == ["data:,"]
+    assert path.stat().st_size < 1_500_000
+
+
+def test_the_same_folders_give_the_same_bytes(tmp_path):
+    folder = write_results(tmp_path / "a", clients=30)
+    results = [read_result(folder)]
+    assert build_report(results) == build_report([read_result(folder)])
+
+
+@pytest.mark.parametrize("clients", [2, 3, 25, 60, 300])
+def test_every_specification_is_one_that_vega_lite_understands(tmp_path, clients, capfd):
+    result = read_result(write_results(tmp_path, clients=clients, late=1 if clients > 3 else 0))
+    specs = [spec for _, _, spec in build._charts([result])]
+    specs += [spec for _, spec in section_of(result).matrices]
+    assert len(specs) == 5
+    for spec in specs:
+        drawn = vl_convert.vegalite_to_svg({**spec, "width": 400})
+        assert "rcc-pfl" in drawn or spec in specs[3:]
+        assert "WARN" not in capfd.readouterr().err
+
+
+def test_each_client_has_a_dot_of_its_own_and_the_lowest_are_hollow(tmp_path):
+    result = read_result(write_results(tmp_path, clients=25, seeds=1))
+    runs = {"rcc-pfl": result.of("rcc-pfl")}
+    spec = clients_chart(runs)
+    dots = spec["layer"][-1]["data"]["values"]
+    accuracies = result.runs[0].accuracies
+    assert sorted(dot["accuracy"] for dot in dots) == sorted(accuracies.tolist())
+    assert {dot["client"] for dot in dots} == {str(client) for client in range(25)}
+    assert len({(dot["accuracy"], dot["up"]) for dot in dots}) == 25
+    hollow = {dot["client"] for dot in dots if dot["low"]}
+    assert hollow == {str(client) for client in np.argsort(accuracies)[:3]}
+    assert all(0 < dot["up"] < spec["height"] for dot in dots)
+
+
+def test_equal_accuracies_lie_over_each_other(tmp_path):
+    def change(summary):
+        summary["runs"][0]["accuracy-per-client"] = [0.9] * 300
+
+    result = read_result(write_results(tmp_path, clients=300, seeds=1, change=change))
+    dots = clients_chart({"a": result.runs[:1]})["layer"][-1]["data"]["values"]
+    assert len({dot["up"] for dot in dots}) == 300
+
+
+def test_of_ten_thousand_clients_bars_count_all_and_the_page_stays_small(tmp_path, whole_library):
+    folder = write_results(tmp_path, clients=10_000, seeds=3)
+    result = read_result(folder)
+    spec = clients_chart({name: result.of(name) for name in result.strategies})
+    bars = spec["layer"][0]["data"]["values"]
+    assert sum(bar["count"] for bar in bars) == 60_000 > MOST_DOTS
+    dots = spec["layer"][-1]["data"]["values"]
+    lowest = min(float(run.accuracies.min()) for run in result.runs)
+    assert min(dot["accuracy"] for dot in dots) == round(lowest, 4)
+    path = write_report([folder], tmp_path / "report.html")
+    assert path.stat().st_size < 2_000_000 < MOST_BYTES
+    page = Page(path.read_text(encoding="utf-8"))
+    assert "300 of 10,000 clients, the lowest accuracy first (seed 0)" in page.text
+    assert "and 4,940 more" in page.text
+
+
+def test_curves_are_means_with_bands_from_lowest_to_highest():
+    curve = (np.array([1, 2]), np.array([[0.2, 0.5], [0.4, np.nan]]))
+    spec = curves_chart({"single": curve})
+    rows = spec["data"]["values"]
+    assert [(r["round"], r["mean"], r["low"], r["high"]) for r in rows] == [
+        (1, 0.3, 0.2, 0.4),
+        (2, 0.5, 0.5, 0.5),
+    ]
+    assert rows[1]["seeds"] == "one seed"
+    assert curves_chart({"single": (np.array([1]), np.full((1, 1), np.nan))}) is None
+
+
+def test_costs_need_two_strategies_to_compare():
+    assert costs_chart({"a": (1.0, 0.5, 0.4, 0.6)}) is None
+    spec = costs_chart({"a": (1.0, 0.5, 0.4, 0.6), "b": (2.0, 0.7, 0.7, 0.7), "c": (np.nan,) * 4})
+    assert [row["series"] for row in spec["data"]["values"]] == ["a", "b"]
+
+
+def test_the_matrix_has_every_pair_where_the_tree_puts_it(tmp_path):
+    result = read_result(write_results(tmp_path, clients=7, seeds=1, late=2))
+    (matrix,) = result.matrices
+    layers = matrix_chart(matrix)["layer"]
+    cells = layers[1]["data"]["values"]
+    names = [row["name"] for row in layers[-1]["data"]["values"]]
+    assert len(cells) == 49
+    assert sorted(names) == [str(client) for client in range(7)]
+    assert set(names[5:]) == {"5", "6"}  # joined later: behind those of the tree
+    order = [int(name) for name in names]
+    wanted = matrix.values[np.ix_(order, order)]
+    plain = [cell["data"] if isinstance(cell, dict) else cell for cell in cells]
+    given = np.array(plain, float).reshape(7, 7)  # None becomes NaN
+    np.testing.assert_allclose(given, wanted, atol=5e-4)
+    assert np.isnan(given[5:, 5:]).all()
+    links = [layer for layer in layers if layer["mark"].get("type") == "line"]
+    assert max(row["x"] for row in links[0]["data"]["values"]) == 4.5
+
+
+def test_of_many_clients_neighbours_share_a_cell(tmp_path):
+    result = read_result(write_results(tmp_path, clients=300, seeds=1))
+    layers = matrix_chart(result.matrices[0])["layer"]
+    cells = layers[1]["data"]["values"]
+    side = round(len(cells) ** 0.5)
+    assert side <= MOST_CELLS
+    assert {round(cell, 1) for cell in cells} == {0.9, 0.4}  # blocks are of one task
+    frames = layers[2]["data"]["values"]
+    assert [(row["x"], row["end"]) for row in frames] == [(0, side / 2), (side / 2, side)]
+
+
+def test_what_happened_to_clients_is_told_by_name(tmp_path):
+    def change(summary):
+        first = summary["runs"][0]
+        first["failures"] = {"0": "did not answer the roll call"}
+        first["clusters"][0] = -1
+        first["accuracy-per-client"][0] = None
+        first["accuracy-per-client"][1] = None
+        first["accuracy-per-client"][2] = None
+        first["malicious"], first["malicious-isolated"] = [2], 1.0
+        first["newcomers"] = [3]
+        first["odd-clients"] = {"4": "like nobody"}
+        first["models-not-kept"] = {"5": "disk full"}
+        summary["config"]["attack"] = "sign-flip"
+
+    names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
+    folder = write_results(tmp_path, names=names, change=change)
+    rows = section_of(read_result(folder)).troubles.rows
+    assert rows == [
+        ["failed", "berlin", "did not answer the roll call", "rcc-pfl/0"],
+        ["odd", "bonn", "like nobody", "rcc-pfl/0"],
+        ["model not kept", "ghent", "disk full", "rcc-pfl/0"],
+        ["malicious", "rome", "sign-flip; 100 % in clusters of their own", "rcc-pfl/0"],
+        ["joined later", "paris", "as configured", "rcc-pfl/0"],
+        ["not tested", "oslo", "gave no accuracy in the last round", "rcc-pfl/0"],
+    ]
+    page = page_of(folder)
+    assert "one client failed: berlin." in page.text
+    assert "paris (joined later)" in page.text
+    assert "left out" in page.words
+
+
+def test_the_command_repeats_the_run(tmp_path):
+    options = {"num-tasks": 3, "tasks": "0,1|2,3", "weighted-mean": True, "output-dir": "x"}
+    config = read_result(write_results(tmp_path, options=options)).config
+    words = shlex.split(command(config))
+    assert words[:2] == ["fedkin", "run"]
+    given = dict(word.split("=", 1) for word in words[2:])
+    assert parse_config({**DEFAULTS, **given}) == parse_config(
+        {**DEFAULTS, **config, "output-dir": ""}
+    )
+    assert changed_options(config)["num-tasks"] == (3, 2)
+
+
+def test_devices_repeat_it_by_flowers_command(tmp_path):
+    names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
+    folder = write_results(tmp_path, names=names, options={"dataset": "own", "model": "cnn"})
+    result = read_result(folder)
+    assert question(result).startswith("Which of these 6 devices should train together")
+    text = command(result.config)
+    assert text.startswith("flwr run . devices --run-config pyproject-flwr.toml --run-config '")
+    assert 'dataset="own"' in text
+
+
+def test_a_grouping_alone_is_a_report(tmp_path):
+    names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
+    result = read_result(write_grouping(tmp_path, names))
+    assert question(result) == "Which of these 6 clients should train together?"
+    assert answer(result)[1] == "one client in doubt: ghent."
+    text = build_report([result])
+    page = Page(text)
+    assert "Clients in doubt" in page.words
+    assert "61.0" in page.words
+    assert "2 ✓" in page.words
+    assert "fedkin group num-clients=6" in page.words
+    assert "Strategies" not in page.words
+    matrices = specs_of(text)
+    assert [len(spec["layer"][1]["data"]["values"]) for spec in matrices] == [36, 36]
+
+
+def test_a_run_without_rounds_is_a_report_of_its_clusters(tmp_path):
+    def change(summary):
+        for one in summary["runs"]:
+            one["accuracy"] = one["accuracy-variance"] = None
+            one["accuracy-per-client"] = [None] * 6
+
+    folder = write_results(tmp_path, change=change)
+    (folder / "metrics.csv").write_text("strategy,seed,round,accuracy\n", encoding="utf-8")
+    text = build_report([read_result(folder)])
+    page = Page(text)
+    assert "Who is in which cluster" in page.words
+    assert "Accuracy by round" not in page.words
+    assert "nan" not in page.text
+    assert "not tested" not in page.text
+    assert len(specs_of(text)) == 2  # the matrices
+
+
+def test_several_runs_stand_side_by_side(tmp_path):
+    first = write_results(tmp_path / "a/same", options={"noise-rate": 0.1})
+    second = write_results(tmp_path / "b/same", strategies=("rcc-pfl",))
+    output = write_report([first, second], tmp_path / "both.html", "Noise?", "fedkin sweep x")
+    text = output.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.words.count("Noise?") == 1
+    assert "same (2)" in page.words
+    assert "noise-rate" in page.words
+    assert "fedkin sweep x" in page.words
+    assert [row["series"] for row in specs_of(text)[0]["data"]["values"]][::2] == [
+        *("rcc-pfl · same", "single · same", "rcc-pfl · same (2)"),
+    ]
+
+
+def test_the_report_command_writes_page_and_tables(tmp_path, capsys):
+    folder = write_results(tmp_path / "mine")
+    tables = [tmp_path / f"table{ending}" for ending in (".csv", ".md", ".tex")]
+    words = [word for path in tables for word in ("--table", str(path))]
+    assert main(["report", str(folder), *words]) == 0
+    assert (folder / "report.html").is_file()
+    assert capsys.readouterr().out.splitlines() == [
+        f"report    {folder / 'report.html'}",
+        *(f"table     {path}" for path in tables),
+    ]
+    assert all(path.stat().st_size > 100 for path in tables)
+
+
+def test_tables_are_exact_for_programs_and_escaped_for_people(tmp_path):
+    def change(summary):
+        for one in summary["runs"]:
+            one["strategy"] = {"rcc-pfl": "=a_b|c&$", "single": "x\\y"}[one["strategy"]]
+
+    result = read_result(write_results(tmp_path, change=change))
+    table = strategy_table([result])
+    rows = list(csv.DictReader(io.StringIO(as_csv(table))))
+    assert [row["strategy"] for row in rows] == ["'=a_b|c&$", "x\\y"]  # no formula
+    mean = np.mean([one.accuracy for one in result.runs[::2]])
+    assert float(rows[0]["accuracy"]) == pytest.approx(mean, rel=1e-11)
+    assert as_markdown(table).splitlines()[2].startswith(r"| =a\_b\|c&$ | ")
+    lines = as_latex(table).splitlines()
+    assert lines[4].startswith(r"=a\_b|c\&\$ & ")
+    assert lines[5].startswith(r"x\textbackslash{}y & ")
+    assert r"$\pm$" in lines[4]
+    assert {line.count(" & ") for line in lines[4:6]} == {len(table.columns) - 1}
+
+
+def test_a_late_client_is_kept_with_what_it_said_of_the_others(tmp_path):
+    options = {"newcomers": 1, "newcomer_round": 2, "figure_format": "svg"}
+    summary = run(tmp_path, clients=9, strategy="rcc-pfl", **options)
+    (late,) = summary["runs"][0]["newcomers"]
+    with np.load(tmp_path / "similarity-rcc-pfl-seed-0.npz") as saved:
+        clients, values = saved["clients"].tolist(), saved["similarity"]
+        assert saved["merges"].shape == (7, 4)
+    assert clients[-1] == late
+    assert sorted(clients) == list(range(9))
+    clusters = summary["runs"][0]["clusters"]
+    same = [clusters[client] == clusters[late] for client in clients[:-1]]
+    assert values[-1, :-1][same].min() > values[-1, :-1][np.logical_not(same)].max()
+    np.testing.assert_array_equal(values[-1], values[:, -1])
+    assert (tmp_path / "similarity-rcc-pfl-seed-0.svg").exists()
+    assert not list(tmp_path.glob("*.png"))
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "summary.json").unlink(), "holds neither summary.json nor"),
+        (lambda folder: (folder / "summary.json").write_text("{"), "summary.json is not as a run"),
+        (lambda folder: (folder / "summary.json").write_text("[]"), "summary.json is not as a run"),
+        (lambda folder: (folder / "summary.json").write_text("[" * 100_000), "is not as a run"),
+        (lambda folder: (folder / "summary.json").write_bytes(b"\xff\xfe"), "is not as a run"),
+        (lambda folder: (folder / "metrics.csv").write_text("a,b\n1,2\n"), "metrics.csv is not"),
+        (lambda folder: (folder / "grouping.json").write_text("{}"), "grouping.json is not as a"),
+        (
+            lambda folder: (folder / "similarity-rcc-pfl-seed-0.npz").write_text("PK"),
+            "similarity-rcc-pfl-seed-0.npz is not as a run writes it",
+        ),
+    ],
+)
+def test_broken_files_are_one_sentence(tmp_path, capsys, spoil, message):
+    folder = write_results(tmp_path / "mine")
+    spoil(folder)
+    assert main(["report", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (folder / "report.html").exists()
+
+
+class Trap:
+    """Leaves a trace where it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return type(self.path).touch, (self.path,)
+
+
+def test_nothing_is_unpickled(tmp_path):
+    folder = write_results(tmp_path / "mine", clients=2)
+    trace = tmp_path / "trace"
+    np.savez(
+        folder / "similarity-rcc-pfl-seed-0.npz",
+        clients=np.array([Trap(trace), 1], object),
+        similarity=np.eye(2),
+        merges=np.zeros((0, 4)),
+    )
+    with pytest.raises(ValueError, match=r"seed-0\.npz is not as a run writes it"):
+        read_result(folder)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one.update(version=2),
+        lambda one: one.update(runs=[]),
+        lambda one: one["config"].update(strategy=["x"]),
+        lambda one: one["runs"][0].update(clusters=[0]),
+        lambda one: one["runs"][0].update({"accuracy-per-client": [2] * 6}),
+        lambda one: one["runs"][0].update({"accuracy-per-client": [0.5] * 5}),
+        lambda one: one["runs"][0].update({"accuracy-per-client": "x"}),
+        lambda one: one["runs"][0].update(failures={"6": "there is no such client"}),
+        lambda one: one["runs"][0].update(failures=[1]),
+        lambda one: one["runs"][0].update(malicious=[-1]),
+        lambda one: one["runs"][0].update(names="abc"),
+        lambda one: one["runs"][0].pop("bytes"),
+        lambda one: one["runs"][0].update(seconds={"total": "soon"}),
+    ],
+)
+def test_hostile_values_are_one_sentence(tmp_path, change):
+    folder = write_results(tmp_path, change=change)
+    with pytest.raises(
+        ValueError, match=r"summary.json is not as a run writes it \(.*\): "
+    ) as info:
+        read_result(folder)
+    assert "\n" not in str(info.value)
+
+
+def test_a_wrong_ending_or_folder_is_refused_before_anything_is_written(tmp_path, capsys):
+    folder = write_results(tmp_path / "mine")
+    assert main(["report", str(folder), "--table", "table.doc"]) == 2
+    assert "table.doc: name a file that ends with .csv, .md or .tex." in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "absent")]) == 2
+    assert "is no folder: name the results folder of a run." in capsys.readouterr().err
+    assert not (folder / "report.html").exists()
+
+
+def test_a_report_over_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "MOST_BYTES", 5_000)
+    with pytest.raises(ValueError, match="more than 0: name fewer of them"):
+        write_report([write_results(tmp_path)], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()

@@ -1,0 +1,186 @@
+"""The report in a real browser, on a phone and on a desk."""
+
+import pytest
+
+from fl_app.report.html.build import write_report
+from tests.browser import need_chromium, opened
+from tests.report_data import EVIL, write_grouping, write_results
+
+pytestmark = [
+    pytest.mark.slow,
+    need_chromium,
+    # Playwright leaves the loop that it ran its driver in to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+NAMES = ["berlin", "oslo", EVIL, "a hospital with an exceedingly long name in the north", "x", "ü"]
+# What stands on the page beside or below each other, and the boxes of a table's cells.
+OVERLAPPING = """
+() => {
+  const boxes = [...document.querySelectorAll("h1,h2,h3,p,pre,summary,table,figcaption,.chart")]
+    .filter((one) => one.getClientRects().length && !one.closest(".vega-embed,.said"))
+    .map((one) => [one, one.getBoundingClientRect()]);
+  const wrong = [];
+  for (const [a, p] of boxes) for (const [b, q] of boxes) {
+    if (a === b || a.contains(b) || b.contains(a)) continue;
+    const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+    const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+    if (wide > 1 && high > 1) wrong.push(a.tagName + " over " + b.tagName + ": " + b.textContent);
+  }
+  return wrong;
+}
+"""
+TEXTS_OVERLAPPING = """
+() => {
+  const wrong = [];
+  for (const chart of document.querySelectorAll(".chart svg")) {
+    const texts = [...chart.querySelectorAll("text")].filter((one) => one.textContent.trim())
+      .map((one) => [one.textContent, one.getBoundingClientRect()]);
+    const box = chart.getBoundingClientRect();
+    texts.forEach(([a, p], i) => {
+      if (p.left < box.left - 1 || p.right > box.right + 1) wrong.push("cut: " + a);
+      texts.slice(i + 1).forEach(([b, q]) => {
+        const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+        const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+        if (wide > 1 && high > 3) wrong.push(a + " over " + b);
+      });
+    });
+  }
+  return wrong;
+}
+"""
+WIDER = """
+() => [...document.querySelectorAll("body *")]
+  .filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
+  .filter((one) => !one.closest(".wide, .said, #vg-tooltip-element, svg"))
+  .map((one) => one.outerHTML.slice(0, 80))
+"""
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Return reports by name: of devices with names of all kinds, of 300 clients, of two runs."""
+
+    def change(summary):
+        summary["runs"][0]["failures"] = {"3": "did not answer the roll call"}
+        summary["runs"][0]["accuracy-per-client"][3] = None
+        summary["runs"][0]["odd-clients"] = {"2": "its data are like nobody's"}
+
+    root = tmp_path_factory.mktemp("reports")
+    devices = write_results(
+        root / "devices", names=NAMES, change=change, options={"dataset": "own"}
+    )
+    write_grouping(devices, NAMES)
+    many = write_results(root / "many", clients=300, seeds=1)
+    alone = write_grouping(root / "alone", NAMES)
+    return {
+        "devices": write_report([devices], root / "devices.html"),
+        "many": write_report([many], root / "many.html"),
+        "alone": write_report([alone], root / "alone.html"),
+        "both": write_report([devices, many], root / "both.html", "Which is better?"),
+    }
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["devices", "many", "alone", "both"])
+def test_nothing_is_said_loaded_cut_or_hidden(reports, name, width):
+    said = []
+    with opened(reports[name], width, said) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
+        page.wait_for_timeout(1_500)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert page.evaluate(WIDER) == []
+        assert page.evaluate(OVERLAPPING) == []
+        assert page.evaluate(TEXTS_OVERLAPPING) == []
+        charts, drawn = (
+            page.locator(what).count() for what in (".chart", ".chart :is(svg, canvas)")
+        )
+        assert charts == drawn > 0
+        assert page.locator("img").count() == 0
+    assert said == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pointing_at_a_client_shows_its_name(reports, width):
+    said = []
+    with opened(reports["devices"], width, said) as page:
+        chart = page.locator(".chart[aria-label*='each client']")
+        chart.scroll_into_view_if_needed()
+        dots = chart.locator("g.mark-symbol path")
+        assert dots.count() == 23  # of 24, one was not tested
+        seen = set()
+        for place in range(dots.count()):
+            dots.nth(place).hover()
+            tip = page.locator("#vg-tooltip-element.visible")
+            tip.wait_for()
+            seen.add(tip.locator("tr", has_text="client").locator("td.value").inner_text())
+            box = tip.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width
+        assert {f"{name} (seed 1)" for name in NAMES} <= seen
+        matrix = page.locator(".chart.square").first
+        matrix.scroll_into_view_if_needed()
+        box = matrix.bounding_box()
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
+        page.locator("#vg-tooltip-element.visible tr", has_text="and").wait_for()
+    assert said == []
+
+
+def test_ten_thousand_clients_open_and_name_the_lowest(tmp_path):
+    said = []
+    folder = write_results(tmp_path, clients=10_000, seeds=1)
+    with opened(write_report([folder], tmp_path / "report.html"), 1280, said) as page:
+        chart = page.locator(".chart[aria-label*='each client']")
+        chart.scroll_into_view_if_needed()
+        chart.locator("g.mark-rect path").nth(30).hover()
+        page.locator("#vg-tooltip-element.visible tr", has_text="such as").wait_for()
+        lowest = chart.locator("g.mark-symbol path")
+        assert lowest.count() == 40
+        lowest.first.hover()
+        page.locator("#vg-tooltip-element.visible tr", has_text="client").wait_for()
+    assert said == []
+
+
+def test_a_click_in_the_legend_fades_the_others(reports):
+    with opened(reports["devices"], 1280, []) as page:
+        chart = page.locator(".chart[aria-label*='over the rounds']")
+        chart.scroll_into_view_if_needed()
+        lines = chart.locator("g.mark-line path")
+        before = [lines.nth(place).get_attribute("opacity") for place in range(lines.count())]
+        chart.locator("g.role-legend-label text").first.click()
+        page.wait_for_timeout(300)
+        after = [lines.nth(place).get_attribute("opacity") for place in range(lines.count())]
+    assert set(before) == {"1"}
+    assert sorted(after) == ["0.12", "1"]
+
+
+def test_a_turned_phone_gets_pictures_of_its_new_width(reports):
+    with opened(reports["devices"], 390, []) as page:
+        page.set_viewport_size({"width": 844, "height": 390})
+        page.wait_for_selector("html[data-drawn='844']")
+        widths = page.eval_on_selector_all(
+            ".chart", "all => all.map((one) => [one.clientWidth, Number(one.dataset.drawn)])"
+        )
+    assert all(drawn == box for box, drawn in widths if box)
+
+
+def test_it_prints(reports, tmp_path):
+    with opened(reports["devices"], 1280, []) as page:
+        page.pdf(path=tmp_path / "report.pdf", format="A4")
+    assert (tmp_path / "report.pdf").read_bytes()[:5] == b"%PDF-"
+    assert (tmp_path / "report.pdf").stat().st_size > 20_000
+
+
+def test_the_policy_stops_a_script_that_got_in(reports, tmp_path):
+    """What an injection would do: the browser refuses to run it, and to load anything."""
+    text = reports["devices"].read_text(encoding="utf-8")
+    wrong = (
+        "<script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\">"
+        "<img src='https://example.org/x.png'>"
+    )
+    path = tmp_path / "wrong.html"
+    path.write_text(text.replace("</main>", f"{wrong}</main>"), encoding="utf-8")
+    said = []
+    with opened(path, 1280, said) as page:
+        assert "fedkin" in page.title()
+    assert sum("Content Security Policy" in one for one in said) >= 3

@@ -17,6 +17,7 @@ from fl_app.devices.command import add_command as add_devices
 from fl_app.devices.gate.command import add_command as add_gate
 from fl_app.flower_app import installed_app, read_defaults
 from fl_app.group.command import add_command as add_group
+from fl_app.group.place import add_command as add_place
 from fl_app.reproduce.command import add_command as add_reproduce
 from fl_core.extras import MissingExtraError, need_extra
 from fl_core.image_files import ENDINGS
@@ -179,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(call=_run)
     add_group(commands)
+    add_place(commands)
     add_reproduce(commands)
     certificates.add_command(commands)
     add_gate(commands)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,34 +145,55 @@ def misplaced(labels: Int64, tasks: Int64) -> NDArray[np.bool_]:
     return np.asarray(table.argmax(axis=1)[labels] != tasks, np.bool_)
 
 
-def measure(seeds: int, resamples: int) -> Iterator[dict[str, Any]]:
-    """Yield a row for each federation, formula, way to know the number and way to resample."""
-    for options, images in product((*FEDERATIONS, ALIKE), IMAGES):
-        for formula, known in product((PAPER, MISSED_ENERGY), ("given", "chosen")):
-            if options is ALIKE and known == "given":
-                continue  # one cluster is sure
-            sure: dict[str, list[Float64]] = {}
-            wrong: list[NDArray[np.bool_]] = []
-            for seed in range(seeds):
-                own = sites(images, seed, **options)
-                number: NumClusters = options["num_tasks"] if known == "given" else "elbow"
-                labels, draws = ways(own.features, formula, number)
-                wrong.append(misplaced(labels, own.tasks))
-                for way, draw in draws.items():
-                    rng = np.random.default_rng([seed, images])
-                    drawn = [draw(rng) for _ in range(resamples)]
-                    sure.setdefault(way, []).append(certainty(labels, drawn).of_client)
-            is_wrong = np.concatenate(wrong)
-            for way, found in sure.items():
-                yield {
-                    **options,
-                    "images": images,
-                    "relevance": formula,
-                    "number": known,
-                    "way": way,
-                    "wrong": is_wrong.tolist(),
-                    "certainty": np.round(np.concatenate(found), 3).tolist(),
-                }
+class Cell(NamedTuple):
+    """Federations of one kind, and how they are grouped."""
+
+    options: dict[str, Any]
+    images: int
+    formula: str
+    known: str
+    seeds: int
+    resamples: int
+
+
+def cells(seeds: int, resamples: int) -> list[Cell]:
+    """Return all; alike clients are one cluster, which is sure if their number is given."""
+    return [
+        Cell(options, images, formula, known, seeds, resamples)
+        for options, images, formula, known in product(
+            (*FEDERATIONS, ALIKE), IMAGES, (PAPER, MISSED_ENERGY), ("given", "chosen")
+        )
+        if options is not ALIKE or known == "chosen"
+    ]
+
+
+def measure(cell: Cell) -> list[dict[str, Any]]:
+    """Return a row for each way to draw resamples."""
+    options, images, formula, known, seeds, resamples = cell
+    sure: dict[str, list[Float64]] = {}
+    wrong: list[NDArray[np.bool_]] = []
+    for seed in range(seeds):
+        own = sites(images, seed, **options)
+        number: NumClusters = options["num_tasks"] if known == "given" else "elbow"
+        labels, draws = ways(own.features, formula, number)
+        wrong.append(misplaced(labels, own.tasks))
+        for way, draw in draws.items():
+            rng = np.random.default_rng([seed, images])
+            drawn = [draw(rng) for _ in range(resamples)]
+            sure.setdefault(way, []).append(certainty(labels, drawn).of_client)
+    is_wrong = np.concatenate(wrong)
+    return [
+        {
+            **options,
+            "images": images,
+            "relevance": formula,
+            "number": known,
+            "way": way,
+            "wrong": is_wrong.tolist(),
+            "certainty": np.round(np.concatenate(found), 3).tolist(),
+        }
+        for way, found in sure.items()
+    ]
 
 
 def summarised(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -217,14 +240,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--resamples", type=int, default=RESAMPLES)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--output", type=Path, metavar="FILE.json")
     options = parser.parse_args()
-    rows = list(measure(options.seeds, options.resamples))
+    with ProcessPoolExecutor(options.workers) as pool:
+        found = pool.map(measure, cells(options.seeds, options.resamples))
+        rows = [row for own in found for row in own]
     summary = summarised(rows)
     for one in summary:
         print(json.dumps(one))
     if options.output is not None:
-        cells = [
+        by_cell = [
             {
                 **{key: row[key] for key in row if key not in ("wrong", "certainty")},
                 "wrong": int(np.sum(row["wrong"])),
@@ -238,7 +264,7 @@ def main() -> None:
                     "resamples": options.resamples,
                     "seeds": options.seeds,
                     "summary": summary,
-                    "cells": cells,
+                    "cells": by_cell,
                 },
                 indent=1,
             )

@@ -100,7 +100,7 @@ def _group(options: argparse.Namespace) -> int:
     def redraw(strategy: ClusteredStrategy, config: Config, seed: int) -> Clusters:
         return redrawn(grid, strategy, config, options.resamples, seed)
 
-    command = _command(options.folders, given, options.resamples) if folders else ""
+    command = _command(folders, given, options.resamples) if folders else ""
     run_experiment(parse_config(run_config), grid, redraw=redraw, command=command)
     return 0
 

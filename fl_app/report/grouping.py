@@ -267,11 +267,11 @@ def write_grouping(report: Mapping[str, Any], path: Path) -> Path:
 
 def print_grouping(report: Mapping[str, Any]) -> None:
     """Print who should train with whom, who is in doubt, and what speaks for which number."""
-    print(f"\n{render(_cluster_table(report))}", end="")
+    print(f"\n{render(_cluster_table(report))}{_drawn(report)}")
     if report["in_doubt"]:
         print(f"\n{render(_doubt_table(report))}", end="")
     if report["num_clusters"]["candidates"]:
-        print(f"\n{render(_candidate_table(report))}", end="")
+        print(f"\n{render(_candidate_table(report))}{report['num_clusters']['why']}")
     for line in _remarks(report):
         print(f"\n{line}")
     print(flush=True)
@@ -295,15 +295,16 @@ def _cluster_table(report: Mapping[str, Any]) -> Table:
             f"{100 * np.mean(sure):.0f}" if sure else "",
             f"{100 * min(sure):.0f}" if sure else "",
         )
-    if report["resamples"]:
-        table.caption = (
-            f"certainty: in how many of {report['resamples']} resamples a client lands with its "
-            f"cluster\ndrawn again: {report['drawn']}"
-        )
-    else:
-        table.caption = "nothing could be drawn again, so nothing is known of how sure this is"
-    table.caption_justify = "left"
     return table
+
+
+def _drawn(report: Mapping[str, Any]) -> str:
+    if not report["resamples"]:
+        return "nothing was drawn again, so nothing is known of how sure this is"
+    return (
+        f"certainty: in how many of {report['resamples']} resamples a client lands with its "
+        f"cluster\ndrawn again: {report['drawn']}"
+    )
 
 
 def _doubt_table(report: Mapping[str, Any]) -> Table:
@@ -337,7 +338,6 @@ def _candidate_table(report: Mapping[str, Any]) -> Table:
     for one in shown:
         share = f"{100 * one['resamples']:.0f}" if report["resamples"] else ""
         table.add_row(str(one["num_clusters"]), f"{one['score']:.3f}", share)
-    table.caption, table.caption_justify = number["why"], "left"
     return table
 
 

@@ -19,7 +19,7 @@ from fl_app.report.pictures.figure import (
     runs_of_equals,
     short_name,
 )
-from fl_app.report.pictures.style import INK, LABEL_SIZE, MUTED, SMALL_SIZE
+from fl_app.report.pictures.style import INK, MUTED, SMALL_SIZE
 
 MOST_SINGLE = 60
 """More clients than this are drawn as means over clusters."""
@@ -52,8 +52,9 @@ def certainty_figure(
     check_shape("together", together, (count, count))
     check_shape("certainty", np.asarray(certainty), (count,))
     order = sorted(range(count), key=lambda c: (clusters[c], -certainty[c], c))
-    figure = new_figure("How often each pair of clients lands together", 4.8)
-    axes = figure.add_subplot()
+    figure = new_figure("Share of resamples in which each pair is together", 5.2)
+    # Not square: names may be long, and all three must fit.
+    axes, beside, scale = figure.subplots(1, 3, width_ratios=(10, 1.6, 0.4))
     if count > MOST_SINGLE:
         numbers, members = np.unique(clusters, return_inverse=True)
         table = _means(together, members)
@@ -65,19 +66,18 @@ def certainty_figure(
         labels = [short_name(names[client], _LONGEST_NAME) for client in order]
         sure = [certainty[client] for client in order]
         what = "client, by cluster"
-    image = axes.imshow(table, cmap="YlGnBu", vmin=0, vmax=1)
+    image = axes.imshow(table, cmap="YlGnBu", vmin=0, vmax=1, aspect="auto")
     index_ticks(axes.xaxis, labels, inches=4.0)
     index_ticks(axes.yaxis, labels, inches=4.0)
-    label_axes(axes, what, what)
+    label_axes(axes, what, "")
     if count > MOST_SINGLE:
         if len(table) <= _MOST_WRITTEN:
             _write(axes, table)
     else:
         _frame(axes, [clusters[client] for client in order])
-    _draw_certainty(axes, sure)
-    bar = figure.colorbar(image, cax=axes.inset_axes((1.25, 0, 0.04, 1)))
+    _draw_certainty(beside, sure, axes.get_ylim())
+    bar = figure.colorbar(image, cax=scale)
     bar.ax.tick_params(labelsize=SMALL_SIZE)
-    bar.ax.set_ylabel("share of resamples in which both are together", fontsize=LABEL_SIZE)
     return figure
 
 
@@ -113,11 +113,11 @@ def _frame(axes: Axes, values: Sequence[int]) -> None:
             )
 
 
-def _draw_certainty(axes: Axes, sure: Sequence[float]) -> None:
+def _draw_certainty(beside: Axes, sure: Sequence[float], limits: tuple[float, float]) -> None:
     """Draw how sure each row is, as bars beside the squares."""
-    beside = axes.inset_axes((1.03, 0, 0.17, 1), sharey=axes)
     beside.barh(range(len(sure)), sure, height=0.8, color=MUTED)
     beside.set_xlim(0, 1)
+    beside.set_ylim(limits)
     beside.set_xticks([0, 1], ["0", "1"], fontsize=SMALL_SIZE)
     beside.set_xlabel("certainty", fontsize=SMALL_SIZE)
     beside.tick_params(axis="y", left=False, labelleft=False)

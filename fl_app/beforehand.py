@@ -81,10 +81,11 @@ def planned(config: Config, given: Mapping[str, Any], folder: Path) -> str:
     last = config.seed + config.repeats - 1
     seeds = f"seeds {config.seed} to {last}" if config.repeats > 1 else f"seed {config.seed}"
     count = len(config.strategy) * config.repeats
+    rounds = config.num_server_rounds
+    work = f"{count} {'training' if count == 1 else 'trainings'} of {rounds} rounds"
     lines = [
         f"strategies: {', '.join(config.strategy)}",
-        f"{seeds}: {count} {'training' if count == 1 else 'trainings'} of "
-        f"{config.num_server_rounds} rounds",
+        f"{seeds}: {work if rounds else 'clients are grouped, nothing is trained'}",
         f"{config.num_clients or PAPER_CLIENTS} clients, data set {config.dataset}, model "
         f"{config.model}",
         f"results would go to {folder}",

@@ -16,6 +16,8 @@ from fl_app.devices import certificates
 from fl_app.devices.command import add_command as add_devices
 from fl_app.devices.gate.command import add_command as add_gate
 from fl_app.flower_app import installed_app, read_defaults
+from fl_app.group.command import add_command as add_group
+from fl_app.group.place import add_command as add_place
 from fl_app.report.html.command import add_command as add_report
 from fl_app.reproduce.command import add_command as add_reproduce
 from fl_core.extras import DRAWING, MissingExtraError, need_extra
@@ -178,6 +180,8 @@ def _parser() -> argparse.ArgumentParser:
         help="check what can be checked beforehand, say what would run, and start nothing",
     )
     run.set_defaults(call=_run)
+    add_group(commands)
+    add_place(commands)
     add_reproduce(commands)
     add_report(commands)
     certificates.add_command(commands)

@@ -168,7 +168,9 @@ class Config(
         one_of((AS_PAPER, *MODELS)),
         "`paper`: the paper's for the data set; `mlp` has 200 hidden units",
     )
-    num_server_rounds: int = option(10, COUNT, "rounds of training")
+    num_server_rounds: int = option(
+        10, NATURAL, "rounds of training; 0: only group the clients, docs/grouping.md"
+    )
     fraction_train: float = option(
         1.0, number(float, 0, 1, low_open=True), "share of the clients that train in a round"
     )
@@ -195,6 +197,12 @@ class Config(
     )
     checkpoint_every: int = option(
         0, NATURAL, "rounds between checkpoints in the results folder; 0: none"
+    )
+    keep_spectra: bool = option(
+        True,
+        BOOLEAN,
+        "`spectral`: keep the eigenvectors that clients shared in the results folder, for `fedkin "
+        "place`: docs/privacy.md",
     )
     resume: str = option("", TEXT, "the results folder of an interrupted run that is to go on")
     output_dir: str = option(
@@ -334,12 +342,44 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
 def _check_rounds(values: Mapping[str, Any], warm_up: int) -> None:
     """Check that what happens in a round does so before the last one."""
     rounds = values["num_server_rounds"]
+    if not rounds:
+        _check_for_grouping_alone(values)
     for what, count in (("newcomer", values["newcomers"]), ("drift", values["drift_clients"])):
         if count and values[f"{what}_round"] > rounds:
             allowed = f"at most num-server-rounds, which is {rounds}"
             raise refusal(f"{what}-round", values[f"{what}_round"], allowed)
-    if warm_up >= rounds:
+    if warm_up >= rounds > 0:
         raise refusal("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
+
+
+_ONE_SHOT = {"eigenvectors", "centroids"}  # what is shared to be grouped before any training
+
+
+def one_shot(strategies: Sequence[str]) -> list[str]:
+    """Return those strategies that ask clients before any training, and never need it."""
+    return [name for name in strategies if system_of(name).clustering.shares in _ONE_SHOT]
+
+
+def _check_for_grouping_alone(values: Mapping[str, Any]) -> None:
+    """Refuse what cannot be without any training."""
+    for name in values["strategy"]:
+        if system_of(name).clustering.shares not in {*_ONE_SHOT, "nothing"}:
+            raise ValueError(
+                f"num-server-rounds is 0, which only groups clients, but {name} groups them while "
+                "they train: choose a strategy that asks them once before, such as rcc-pfl, or at "
+                "least 1 round."
+            )
+    if not one_shot(values["strategy"]):
+        raise ValueError(
+            "num-server-rounds is 0, which only groups clients, but "
+            f"{', '.join(values['strategy'])} asks them nothing: choose rcc-pfl, mt-hfl, flt or "
+            "pca-km-hc, or at least 1 round."
+        )
+    for key, usual in (("repeats", 1), ("training_epsilon", 0.0)):
+        if values[key] != usual:
+            raise refusal(
+                key.replace("_", "-"), values[key], f"{usual:g} with num-server-rounds at 0"
+            )
 
 
 def _check_for_weights(strategies: Sequence[str]) -> None:
@@ -466,7 +506,8 @@ def output_folder(output_dir: str, resume: str = "") -> Path:
         return folder
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")
     folder = Path(output_dir or f"results/{stamp}").expanduser().absolute()
-    if (folder / "summary.json").exists() or (folder / CHECKPOINTS).exists():
+    there = ("summary.json", "grouping.json", CHECKPOINTS)
+    if any((folder / name).exists() for name in there):
         raise ValueError(
             f"output-dir is {folder}, which holds results already: name another folder, move them "
             "away, or go on with an interrupted run by resume."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from clients.features import feature_map
 from fl_app.checkpoints import Checkpoints
-from fl_app.config import OWN_IMAGES, Config, output_folder
+from fl_app.config import OWN_IMAGES, Config, one_shot, output_folder
 from fl_app.devices.run import Devices
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results
@@ -30,7 +30,7 @@ from fl_app.systems import (
 from fl_core import protocol
 from fl_core.extras import DRAWING, need_extra
 from fl_core.models import ImageShape
-from strategies import ClusteredStrategy, RoundReport
+from strategies import ClusteredStrategy, Clusters, RoundReport
 from strategies.catalogue import system_of
 from strategies.flt import SignatureClustering
 
@@ -38,11 +38,26 @@ World = Simulation | Devices
 """Where the clients are: what differs is said there, in the order in which a run comes to it."""
 
 
-def run_experiment(config: Config, grid: Grid) -> None:
-    """Run `config.strategy` for `config.repeats` seeds and write the results.
+Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
+"""From a strategy that has grouped its clients, the configuration and the seed to its clusters, and
+how they would be on data drawn again."""
+
+
+def run_experiment(
+    config: Config, grid: Grid, *, redraw: Redraw | None = None, command: str = ""
+) -> Path:
+    """Run `config.strategy` for `config.repeats` seeds, write the results and return their folder.
 
     What can be checked is checked before the first training; each run's results are written as soon
-    as it ends, so a later failure loses none of them.
+    as it ends, so a later failure loses none of them. Without any round, clients are only grouped.
+
+    Parameters
+    ----------
+    redraw : callable, optional
+        Says how sure clusters are, where clients are only grouped and their images are at hand;
+        otherwise the server does, by what it was told.
+    command : str
+        That does the same again; by default, made from the configuration.
 
     Raises
     ------
@@ -60,8 +75,16 @@ def run_experiment(config: Config, grid: Grid) -> None:
     check(setting, world.num_at_start)
     progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
     with checkpoints.only_run():
-        results = Results(resolved(setting, world, checkpoints.folder))
+        results = Results(resolved(setting, world, checkpoints.folder), command)
         world.begin(results, progress)
+        if not config.num_server_rounds:
+            for name in one_shot(config.strategy):
+                grouped = group_only(name, setting, world, redraw)
+                results.add_grouping_alone(
+                    name, setting.seed, grouped, setting.images, setting.federation
+                )
+            results.finish_grouping()
+            return checkpoints.folder
         for seed in seeds:
             setting = world.setting(seed)
             for name in config.strategy:
@@ -69,6 +92,27 @@ def run_experiment(config: Config, grid: Grid) -> None:
                 world.end_run(run, strategy)
                 results.add_run(run, strategy, setting.images, setting.federation)
         results.finish()
+    return checkpoints.folder
+
+
+def group_only(
+    name: str, setting: Setting, world: World, redraw: Redraw | None
+) -> ClusteredStrategy:
+    """Run a strategy's pre-round, and nothing else."""
+    config, seed = setting.config, setting.seed
+    grid = world.begin_run(setting, 0)
+    options = {
+        "seed": seed,
+        "pre_round_timeout": config.pre_round_deadline,
+        "met": world.met,
+    }
+    strategy = build_strategy(name, setting, options)
+    told = ConfigRecord({**world.told, protocol.SEED: seed})
+    with _quiet_flower():
+        strategy.group(grid, config.round_deadline, told)
+    if redraw is not None:
+        strategy.training.clusters = redraw(strategy, config, seed)
+    return strategy
 
 
 def resolved(setting: Setting, world: World, folder: Path) -> Config:

@@ -189,6 +189,25 @@ class ClusteredStrategy(Strategy):
         result.arrays = protocol.pack_models(training.records)  # of the last clusters
         return result
 
+    def group(
+        self, grid: Grid, timeout: float = 3600, config: ConfigRecord | None = None
+    ) -> Clusters:
+        """Find the clusters, and train nothing: only the pre-round of `start`.
+
+        Parameters
+        ----------
+        grid, timeout
+            As in `start`.
+        config : ConfigRecord, optional
+            What queries carry: the `train_config` of `start`.
+        """
+        started = time.perf_counter()
+        self._timeout = timeout
+        self._begin(grid, config or ConfigRecord(), None)
+        self.training.clusters = self.clustering.find(self._conversation)
+        self.training.seconds.pre_round = time.perf_counter() - started
+        return self.clusters
+
     def checkpoint(self) -> dict[str, Any]:
         """Return all that a round leaves for the next one, for `fl_core.checkpoint`.
 

@@ -110,10 +110,8 @@ def agglomerate_distances(
     distances = distances.copy()
     np.fill_diagonal(distances, 0)
     merges = linkage(squareform(distances, checks=False), method)
-    if num_clusters == "elbow":
-        num_clusters = choose_num_clusters(merges)
-    elif num_clusters == "silhouette":
-        num_clusters = best_silhouette(distances, merges)
+    if isinstance(num_clusters, str):
+        num_clusters = _number_by_rule(num_clusters, distances, merges)
     return Grouping(cut_dendrogram(merges, num_clusters), merges)
 
 
@@ -163,6 +161,30 @@ def merge_heights(merges: Float64) -> Float64:
     return heights
 
 
+def gaps(merges: Float64) -> Float64:
+    """Return how wide the gap between merges is that leaves 2, 3, …, K − 1 clusters.
+
+    Of two clients, the height of their one merge; of one, nothing.
+    """
+    heights = merge_heights(merges)
+    return heights if len(heights) < 2 else np.diff(heights)[::-1]
+
+
+def number_by_rule(rule: str, similarity: Float64, merges: Float64) -> int:
+    """Return the number of clusters that "elbow" or "silhouette" chooses; 1 for one client."""
+    distances = np.clip(1 - similarity, 0, None)
+    np.fill_diagonal(distances, 0)
+    return _number_by_rule(rule, distances, merges)
+
+
+def _number_by_rule(rule: str, distances: Float64, merges: Float64) -> int:
+    if not len(merges):
+        return 1
+    if rule == "silhouette":
+        return best_silhouette(distances, merges)
+    return choose_num_clusters(merges)
+
+
 def best_silhouette(distances: Float64, merges: Float64) -> int:
     """Return the number of clusters, 2 to K − 1, with the highest mean silhouette.
 
@@ -175,14 +197,19 @@ def best_silhouette(distances: Float64, merges: Float64) -> int:
     merges : NDArray[np.float64], shape (K − 1, 4)
         A dendrogram of K >= 2 clients.
     """
+    scores = silhouettes(distances, merges)
+    return 2 + int(scores.argmax()) if len(scores) else 2
+
+
+def silhouettes(distances: Float64, merges: Float64) -> Float64:
+    """Return the mean silhouette of 2, 3, …, K − 1 clusters, as in `best_silhouette`."""
     # On a device, each message starts a process, which imports this file but never needs sklearn.
     from sklearn.metrics import silhouette_score  # noqa: PLC0415 - it takes a second
 
-    numbers = range(2, len(distances))
-    if not numbers:
-        return 2
-    scores = [
-        silhouette_score(distances, cut_dendrogram(merges, number), metric="precomputed")
-        for number in numbers
-    ]
-    return numbers[int(np.argmax(scores))]
+    return np.array(
+        [
+            silhouette_score(distances, cut_dendrogram(merges, number), metric="precomputed")
+            for number in range(2, len(distances))
+        ],
+        np.float64,
+    )

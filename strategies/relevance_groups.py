@@ -46,6 +46,7 @@ _SAME_STRANGENESS = 0.5
 _COMPARED_WITH = 200  # clients, that each may be found to be a stranger to
 _MOST_STRANGERS = 2_000
 _SHARE_OF_A_TASK = 0.25
+_SAID_ALIKE = 1e-5  # principal angles in float32 differ by up to 1e-6
 
 DISBELIEVED = "what it says of the others disagrees with what they say of it, and does not count"
 SHARES_NOTHING = "its eigenvectors have next to nothing to do with the others', and it stays apart"
@@ -68,6 +69,8 @@ class RelevanceGroups:
         Their dendrogram, as scipy writes it.
     odd : dict of str
         From client to what is odd about it.
+    resampled : tuple of RelevanceGroups
+        How the same clients were grouped when something was drawn again.
     """
 
     labels: Int64
@@ -75,6 +78,7 @@ class RelevanceGroups:
     similarity: Float64
     merges: Float64
     odd: dict[int, str]
+    resampled: tuple[RelevanceGroups, ...] = ()
 
 
 def group_by_relevance(
@@ -83,6 +87,8 @@ def group_by_relevance(
     linkage: str = "average",
     *,
     own_words: bool = True,
+    resamples: int = 0,
+    rng: np.random.Generator | None = None,
 ) -> RelevanceGroups:
     """Group clients by their relevance to each other (RCC-PFL, Procedure 1), whatever a few send.
 
@@ -101,12 +107,57 @@ def group_by_relevance(
         it is not believed may be one of the tasks (`_number_with_tasks_of_one`).
     own_words : bool
         Whether row i is what client i says, which is then compared with what the others say of it.
+    resamples : int
+        How often opinions are drawn anew (`heard_anew`) and grouped, by `rng`.
     """
-    everybody = np.arange(len(scores))
-    relevant = everybody[~_irrelevant(scores)]
+    relevant = np.flatnonzero(~_irrelevant(scores))
     believed = relevant
     if own_words:
         believed = relevant[believed_clients(scores[np.ix_(relevant, relevant)])]
+    groups = _grouped(scores, relevant, believed, num_clusters, linkage)
+    rng = rng or np.random.default_rng(0)
+    drawn = [heard_anew(scores, groups, num_clusters, linkage, rng) for _ in range(resamples)]
+    return replace(groups, resampled=tuple(one for one in drawn if one is not None))
+
+
+def heard_anew(
+    scores: NDArray[np.floating],
+    groups: RelevanceGroups,
+    num_clusters: NumClusters,
+    linkage: str,
+    rng: np.random.Generator,
+) -> RelevanceGroups | None:
+    """Group clients once more, by opinions drawn from those that there are: one resample.
+
+    What i says of j and j of i are two measurements of one thing, so of each pair two of them are
+    drawn, with replacement. Who was believed, and who was not, stays as it was. None if the two
+    are always the same, as with principal angles: then nothing can be drawn.
+
+    Parameters
+    ----------
+    scores, num_clusters, linkage
+        As in `group_by_relevance`.
+    groups : RelevanceGroups
+        What it returned.
+    """
+    believed = groups.compared
+    said = scores[np.ix_(believed, believed)]
+    if np.abs(said - said.T).max() < _SAID_ALIKE:
+        return None
+    heard = scores.copy()
+    heard[np.ix_(believed, believed)] = np.where(rng.random(said.shape) < 0.5, said, said.T)
+    relevant = np.flatnonzero(~_irrelevant(scores))
+    return _grouped(heard, relevant, believed, num_clusters, linkage)
+
+
+def _grouped(
+    scores: NDArray[np.floating],
+    relevant: Int64,
+    believed: Int64,
+    num_clusters: NumClusters,
+    linkage: str,
+) -> RelevanceGroups:
+    everybody = np.arange(len(scores))
     doubted = np.setdiff1d(relevant, believed)
     similarity = average_relevance(scores[np.ix_(believed, believed)])
     plain = agglomerate(similarity, _possible(num_clusters, len(believed), len(everybody)), linkage)
@@ -114,13 +165,13 @@ def group_by_relevance(
     number = _number_beside_few(merges, int(plain.labels.max()) + 1, chosen=chosen)
     cut = cut_dendrogram(merges, number)
     opinions = scores[np.ix_(believed, doubted)]
-    joined = _near_clusters(opinions, similarity, cut)
+    joined = near_clusters(opinions, similarity, cut)
     if (alone := joined < 0).any() and not chosen:
         fewest = max(1, number - int(alone.sum()))
         apart = 1 - float(opinions[:, alone].mean(axis=0).max())
         fewer = _number_with_tasks_of_one(merge_heights(merges), fewest, number, apart)
         cut = cut_dendrogram(merges, fewer)
-        joined = np.where(alone, -1, _near_clusters(opinions, similarity, cut))
+        joined = np.where(alone, -1, near_clusters(opinions, similarity, cut))
     labels = np.full(len(everybody), -1)
     labels[believed], labels[doubted] = cut, joined
     odd = dict.fromkeys(doubted.tolist(), DISBELIEVED)
@@ -137,7 +188,7 @@ def _possible(num_clusters: NumClusters, left: int, count: int) -> NumClusters:
     return min(num_clusters, left)
 
 
-def _near_clusters(
+def near_clusters(
     opinions: NDArray[np.floating], similarity: Float64, cut: Int64
 ) -> NDArray[np.int64]:
     """Return the cluster that each of some clients is near to, shape (n,); −1: to none.
@@ -287,6 +338,7 @@ def group_by_eigenpairs(
     *,
     num_compared: int | None = None,
     rng: np.random.Generator | None = None,
+    resamples: int = 0,
 ) -> RelevanceGroups:
     """Group clients by the relevance that the server works out, as `group_by_relevance` does.
 
@@ -308,6 +360,8 @@ def group_by_eigenpairs(
         one joins the cluster that is most relevant to it; by default all are compared.
     rng : numpy.random.Generator, optional
         Draws with whom each of many clients is compared; by default from a stream of its own.
+    resamples : int
+        As in `group_by_relevance`, if all are compared.
     """
     rng = rng or np.random.default_rng(0)
     strange = strangers(everybody, num_eigenvectors, rng)
@@ -320,17 +374,29 @@ def group_by_eigenpairs(
     possible = num_clusters
     if len(usual) < len(strange):
         possible = _possible(num_clusters, len(compared), len(strange))
-    groups = group_by_relevance(scores, possible, linkage, own_words=False)
-    labels = strange + int(groups.labels.max()) + 1
-    labels[compared] = groups.labels
-    if len(others := np.setdiff1d(usual, compared)):
-        near = relevances(formula, everybody[others], chosen, num_eigenvectors)
-        labels[others] = closest_clusters(near, groups.labels)
-    odd = {int(compared[place]): why for place, why in groups.odd.items()}
-    odd |= dict.fromkeys(np.flatnonzero(strange >= 0).tolist(), SHARES_NOTHING)
-    return replace(
-        groups, labels=canonical_labels(labels), compared=compared[groups.compared], odd=odd
+    others = np.setdiff1d(usual, compared)
+    groups = group_by_relevance(
+        scores,
+        possible,
+        linkage,
+        own_words=False,
+        resamples=0 if len(others) else resamples,
+        rng=rng,
     )
+
+    def among_all(found: RelevanceGroups) -> RelevanceGroups:
+        labels = strange + int(found.labels.max()) + 1
+        labels[compared] = found.labels
+        if len(others):
+            near = relevances(formula, everybody[others], chosen, num_eigenvectors)
+            labels[others] = closest_clusters(near, found.labels)
+        odd = {int(compared[place]): why for place, why in found.odd.items()}
+        odd |= dict.fromkeys(np.flatnonzero(strange >= 0).tolist(), SHARES_NOTHING)
+        among = compared[found.compared]
+        return replace(found, labels=canonical_labels(labels), compared=among, odd=odd)
+
+    resampled = tuple(among_all(one) for one in groups.resampled)
+    return replace(among_all(groups), resampled=resampled)
 
 
 def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generator) -> Int64:

@@ -41,6 +41,14 @@ class Clusters:
         One for each cluster, with which they go on, where the clustering makes models of its own.
     odd : mapping of str
         From client to what was found odd about it, where the clustering looks for that.
+    resamples : NDArray[np.int64], shape (B, n), optional
+        The clusters of the clients `resampled` in each of B groupings on data drawn again, where
+        there were any.
+    resampled : tuple of n int
+    drawn : str
+        What was drawn again, in words.
+    resampled_numbers : tuple of B int
+        The number of clusters that the data would have chosen in each.
     """
 
     of_client: dict[int, int]
@@ -53,6 +61,10 @@ class Clusters:
     measure: str = "relevance"
     models: Sequence[NDArrays] = ()
     odd: Mapping[int, str] = field(default_factory=dict)
+    resamples: NDArray[np.int64] | None = None
+    resampled: tuple[int, ...] = ()
+    drawn: str = "nothing"
+    resampled_numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.compared:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.text import listed
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
-from strategies.grouping import LINKAGES, NumClusters, closest_clusters
+from strategies.grouping import LINKAGES, NumClusters, closest_clusters, number_by_rule
 from strategies.relevance import Spectra, relevances
 from strategies.relevance_groups import (
     RelevanceGroups,
@@ -39,7 +39,10 @@ AUTO = "auto"
 RANK = 10
 """How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
-_LANDMARKS_STREAM = 0x1A9D
+OPINIONS = "of what two clients say of each other, either counts twice, or both once"
+RESAMPLES, MOST_RESAMPLED = 100, 1_000
+"""How often opinions are drawn again, of how many clients at most: it then takes seconds."""
+_LANDMARKS_STREAM, _OPINIONS_STREAM = 0x1A9D, 0x0911
 _MOST_LISTED = 20  # clients in a line of the log
 
 logger = logging.getLogger(__name__)
@@ -124,8 +127,14 @@ class SpectralClustering(Clustering):
         # A client that fails now leaves its column behind.
         columns = [i for i, client in enumerate(spectra) if client in answers]
         scores = np.array(list(answers.values()), np.float64)[:, columns]
-        groups = group_by_relevance(scores, self.num_clusters, self.linkage)
-        return _clusters(list(answers), groups)
+        groups = group_by_relevance(
+            scores,
+            self.num_clusters,
+            self.linkage,
+            resamples=_resamples(len(answers)),
+            rng=_rng(conversation, _OPINIONS_STREAM),
+        )
+        return self._clusters(list(answers), groups)
 
     def _compare(self, conversation: Conversation) -> Clusters:
         """Group clients, or landmarks among them, by what the server works out."""
@@ -141,7 +150,6 @@ class SpectralClustering(Clustering):
                 "and each other client joins the cluster that is most relevant to it",
                 *(count, exact, drawn),
             )
-        entropy = [int(str(conversation.config.get(protocol.SEED, 0))), _LANDMARKS_STREAM]
         groups = group_by_eigenpairs(
             self._eigenpairs(self._spectra),
             self.relevance,
@@ -149,9 +157,41 @@ class SpectralClustering(Clustering):
             self.num_clusters,
             self.linkage,
             num_compared=drawn,
-            rng=np.random.default_rng(entropy),
+            rng=_rng(conversation, _LANDMARKS_STREAM),
+            resamples=_resamples(count),
         )
-        return _clusters(list(self._spectra), groups)
+        return self._clusters(list(self._spectra), groups)
+
+    def _clusters(self, clients: Sequence[int], groups: RelevanceGroups) -> Clusters:
+        odd = {clients[place]: why for place, why in sorted(groups.odd.items())}
+        for why in sorted(set(odd.values())):
+            own = [str(client) for client, reason in odd.items() if reason == why]
+            logger.warning("odd: %s: %s", why, listed(own, _MOST_LISTED))
+        found = Clusters(
+            dict(zip(clients, groups.labels.tolist(), strict=True)),
+            similarity=groups.similarity,
+            merges=groups.merges,
+            compared=tuple(clients[place] for place in groups.compared.tolist()),
+            odd=odd,
+        )
+        return self.with_resamples(found, groups.resampled, OPINIONS)
+
+    def with_resamples(
+        self, clusters: Clusters, drawn: Sequence[RelevanceGroups], what: str
+    ) -> Clusters:
+        """Return clusters that know how their clients were grouped when `what` was drawn again."""
+        if not drawn:
+            return clusters
+        rule = self.num_clusters if isinstance(self.num_clusters, str) else "elbow"
+        return replace(
+            clusters,
+            resamples=np.stack([one.labels for one in drawn]),
+            resampled=tuple(clusters.of_client),
+            drawn=what,
+            resampled_numbers=tuple(
+                number_by_rule(rule, one.similarity, one.merges) for one in drawn
+            ),
+        )
 
     def _eigenpairs(self, spectra: Mapping[int, Eigenvectors]) -> Spectra:
         return Spectra.of(list(spectra.values()), [self._values[client] for client in spectra])
@@ -186,6 +226,11 @@ class SpectralClustering(Clustering):
             dict(zip(answered, joined.tolist(), strict=True)),
             dict(zip(answered, late, strict=True)),
         )
+
+    @property
+    def spectra(self) -> Mapping[int, Eigenvectors]:
+        """Return each client's eigenvectors, shape (d, k_j), as it shared them."""
+        return self._spectra
 
     @property
     def _sees_labels(self) -> bool:
@@ -253,18 +298,12 @@ class SpectralClustering(Clustering):
         return {client: _relevances(content) for client, content in answers.items()}
 
 
-def _clusters(clients: Sequence[int], groups: RelevanceGroups) -> Clusters:
-    odd = {clients[place]: why for place, why in sorted(groups.odd.items())}
-    for why in sorted(set(odd.values())):
-        own = [str(client) for client, reason in odd.items() if reason == why]
-        logger.warning("odd: %s: %s", why, listed(own, _MOST_LISTED))
-    return Clusters(
-        dict(zip(clients, groups.labels.tolist(), strict=True)),
-        similarity=groups.similarity,
-        merges=groups.merges,
-        compared=tuple(clients[place] for place in groups.compared.tolist()),
-        odd=odd,
-    )
+def _resamples(count: int) -> int:
+    return RESAMPLES if count <= MOST_RESAMPLED else 0
+
+
+def _rng(conversation: Conversation, stream: int) -> np.random.Generator:
+    return np.random.default_rng([int(str(conversation.config.get(protocol.SEED, 0))), stream])
 
 
 def _wrong_eigenvectors(

@@ -229,6 +229,10 @@ def test_pictures_and_partitions_are_there(finished):
         "accuracy-against-bytes.png",
         "accuracy-per-cluster.png",
         "report.html",
+        "grouping.json",
+        "grouping.png",
+        *(f"grouping-rcc-pfl-seed-1.{kind}" for kind in ("json", "png")),
+        *(f"spectra-rcc-pfl-seed-{s}.safetensors" for s in (0, 1)),
         *(f"partition-seed-{s}.npz" for s in (0, 1)),
         *(f"similarity-rcc-pfl-seed-{s}.{kind}" for s in (0, 1) for kind in ("png", "npz")),
     }

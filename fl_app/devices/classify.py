@@ -181,7 +181,7 @@ def _classify_batch(
         images[index] = pixels_of(image, (height, width), grey)
         return is_recoloured
 
-    outcomes = attempt_each([partial(_opened_image, path) for path in paths], read)
+    outcomes = attempt_each([partial(opened_image, path) for path in paths], read)
     whole = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
     labels, probabilities = _predict(model, torch.from_numpy(images[whole]))
     said = iter(zip(labels, probabilities, strict=True))
@@ -193,7 +193,8 @@ def _classify_batch(
     ]
 
 
-def _opened_image(path: Path) -> BinaryIO:
+def opened_image(path: Path) -> BinaryIO:
+    """Open an image; anything but a file is a ValueError."""
     if not path.is_file():  # a pipe would be waited for
         raise ValueError("it is not a file")
     return path.open("rb")

@@ -124,9 +124,10 @@ class Progress:
 
 
 def _plan(config: Config, folder: Path) -> str:
+    rounds = config.num_server_rounds
+    how_long = f"for {rounds} rounds" if rounds else "without training"
     return (
-        f"{', '.join(config.strategy)} for {config.num_server_rounds} rounds, "
-        f"{config.repeats} seed(s)\nresults go to {folder}"
+        f"{', '.join(config.strategy)} {how_long}, {config.repeats} seed(s)\nresults go to {folder}"
     )
 
 

@@ -17,6 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.config import Config
+from fl_app.kept_spectra import keep_spectra
+from fl_app.report.grouping import (
+    GROUPING,
+    Grouped,
+    command_of,
+    cost_of,
+    grouping_report,
+    print_grouping,
+    write_grouping,
+)
 from fl_app.report.html.build import REPORT, write_report
 from fl_app.report.run import RunResult, ari_and_nmi, table_rows
 from fl_app.report.tables import print_results
@@ -29,6 +39,7 @@ from fl_core.model_file import ModelCard, save_model
 from fl_core.own_images import Agreement
 from fl_core.text import csv_cell
 from strategies import ClusteredStrategy, SpectralClustering
+from strategies.certainty import pair_shares
 from strategies.rounds import Clusters
 
 VERSION = 1
@@ -43,10 +54,15 @@ _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told ap
 
 
 class Results:
-    """Collects runs and writes everything, the resolved `config` too, to its folder, after each."""
+    """Collects runs and writes everything, the resolved `config` too, to its folder, after each.
 
-    def __init__(self, config: Config) -> None:
+    `command` does the same again; by default, it is made from the configuration.
+    """
+
+    def __init__(self, config: Config, command: str = "") -> None:
         self.config = config
+        self.command = command
+        self._num_groupings = 0
         self.folder = Path(config.output_dir)
         self.runs: list[RunResult] = []
         self.pictures: list[Path] = []
@@ -102,18 +118,95 @@ class Results:
         self._write_tables()
         if federation is not None and isinstance(strategy.clustering, SpectralClustering):
             self._draw_clusters(run, federation)
-        found = strategy.clusters
-        if found.similarity is None or found.merges is None:
+        found = Grouped(
+            run.strategy,
+            run.seed,
+            strategy.clusters,
+            run.names or [str(client) for client in range(run.num_clients)],
+            tasks=run.tasks,
+            task_names=None if federation is None else task_names(federation),
+        )
+        self._add_similarity(found)
+        if isinstance(strategy.clustering, SpectralClustering):
+            self.add_grouping(found, strategy, images)
+
+    def add_grouping_alone(
+        self,
+        name: str,
+        seed: int,
+        strategy: ClusteredStrategy,
+        images: Dataset | Agreement,
+        federation: Federation | None = None,
+    ) -> None:
+        """Write what a pre-round found after which nobody trains, and print it."""
+        known = strategy.training.roster.names
+        count = self.config.num_clients if federation is not None else len(known)
+        found = Grouped(
+            name,
+            seed,
+            strategy.clusters,
+            [str(c) if federation is not None else known[c] for c in range(count)],
+            tasks=None if federation is None else federation.tasks_at(0).tolist(),
+            task_names=None if federation is None else task_names(federation),
+        )
+        self._add_similarity(found)
+        report = self.add_grouping(found, strategy, images)
+        print(f"\n{name}", end="")
+        print_grouping(report)
+
+    def finish_grouping(self) -> None:
+        """Say where everything is, after a run that trained nothing."""
+        self._write_report(GROUPING)
+
+    def add_grouping(
+        self, found: Grouped, strategy: ClusteredStrategy, images: Dataset | Agreement
+    ) -> dict[str, Any]:
+        """Write how sure a grouping is, and what places others later; return the report.
+
+        The first one has no strategy and seed in the files' names.
+        """
+        clusters = found.clusters
+        report = grouping_report(
+            clusters,
+            found.names,
+            cost_of(strategy, self.config, images),
+            getattr(strategy.clustering, "num_clusters", self.config.num_clusters),
+            self.command or command_of(self.config),
+        )
+        path = self.folder / GROUPING
+        if self._num_groupings:
+            path = path.with_stem(f"{path.stem}-{found.strategy}-seed-{found.seed}")
+        self._num_groupings += 1
+        write_grouping(report, path)
+        keep_spectra(self.folder, strategy, self.config, images, found)
+        if clusters.resamples is None:
+            return report
+        from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
+
+        clients = clusters.resampled
+        figure = pictures.certainty_figure(
+            pair_shares(list(clusters.resamples)),
+            [clusters.of_client[client] for client in clients],
+            [report["certainty"][client] for client in clients],
+            [found.names[client] for client in clients],
+        )
+        self.pictures.append(pictures.save(figure, self._picture(path.stem)))
+        return report
+
+    def _add_similarity(self, found: Grouped) -> None:
+        """Write and draw the similarity of clients, where the clustering has one."""
+        clusters = found.clusters
+        if clusters.similarity is None or clusters.merges is None:
             return
-        clients = [*found.compared, *found.late]
-        similarity = self.folder / f"similarity-{run.strategy}-seed-{run.seed}.npz"
+        clients = [*clusters.compared, *clusters.late]
+        similarity = self.folder / f"similarity-{found.strategy}-seed-{found.seed}.npz"
         kept = {
             "clients": np.array(clients),
-            "merges": found.merges,
-            "measure": np.array(found.measure),
+            "merges": clusters.merges,
+            "measure": np.array(clusters.measure),
         }
         if len(clients) <= _MOST_KEPT:
-            kept["similarity"] = with_late(found)
+            kept["similarity"] = with_late(clusters)
         with replacing(similarity) as path:
             np.savez_compressed(path, allow_pickle=False, **kept)
         if len(clients) > _MOST_DRAWN:
@@ -121,13 +214,13 @@ class Results:
         from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
 
         figure = pictures.similarity_figure(
-            with_late(found),
-            found.merges,
-            [found.of_client[c] for c in clients],
-            None if run.tasks is None else [run.tasks[c] for c in clients],
-            task_names=None if federation is None else task_names(federation),
-            measure=found.measure,
-            client_names=[str(c) if run.names is None else run.names[c] for c in clients],
+            with_late(clusters),
+            clusters.merges,
+            [clusters.of_client[c] for c in clients],
+            None if found.tasks is None else [found.tasks[c] for c in clients],
+            task_names=found.task_names,
+            measure=clusters.measure,
+            client_names=[found.names[c] for c in clients],
         )
         self.pictures.append(pictures.save(figure, self._picture(similarity.stem)))
 
@@ -169,12 +262,16 @@ class Results:
                 ("accuracy-against-bytes", pictures.traffic_figure(self._costs())),
             ):
                 self.pictures.append(pictures.save(figure, self._picture(name)))
+        self._write_report("summary.json")
+        print(f"models    {self.folder / 'models'}", flush=True)
+
+    def _write_report(self, numbers: str) -> None:
+        """Write the page that shows everything, and say where all is; numbers are in that file."""
         report = write_report([self.folder], self.folder / REPORT)
         print(f"\nreport    {report}")
-        print(f"results   {self.folder / 'summary.json'}")
+        print(f"results   {self.folder / numbers}")
         for picture in self.pictures:
-            print(f"picture   {picture}")
-        print(f"models    {self.folder / 'models'}", flush=True)
+            print(f"picture   {picture}", flush=True)
 
     def _picture(self, name: str) -> Path:
         return self.folder / f"{name}.{self.config.figure_format}"

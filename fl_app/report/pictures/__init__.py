@@ -5,6 +5,7 @@ a PDF or an SVG. Nothing here keeps state: figures are made without pyplot, so p
 from threads and on machines without a screen, and the same input always gives the same bytes.
 """
 
+from fl_app.report.pictures.certainty import certainty_figure
 from fl_app.report.pictures.clients import clients_figure
 from fl_app.report.pictures.cluster_rounds import cluster_rounds_figure
 from fl_app.report.pictures.clusters import MOST_CLUSTERS, clusters_figure
@@ -19,6 +20,7 @@ from fl_app.report.pictures.traffic import traffic_figure
 __all__ = [
     "MOST_CLUSTERS",
     "Group",
+    "certainty_figure",
     "clients_figure",
     "cluster_rounds_figure",
     "clusters_figure",

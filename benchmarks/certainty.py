@@ -1,0 +1,275 @@
+"""Are the clients that are grouped wrongly those in doubt? `python -m benchmarks.certainty`.
+
+docs/grouping.md has what this prints. Federations of 25 clients with few images, whose clusters are
+partly wrong; each way to draw resamples says how sure it is of each client. No model is trained and
+no message is sent: the clients' and the server's functions are called directly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.clustering_grid import CLIENTS, all_features
+from clients.settings import USUAL_EIGENVECTORS
+from clients.spectrum import RELEVANCES, Spectrum, leading_spectrum
+from fl_app.group.images import Own, part
+from fl_core.federation import simulate_federation
+from fl_core.files import replacing
+from fl_core.relevance import MISSED_ENERGY, PAPER
+from fl_core.settings import FederationSettings
+from strategies.certainty import DOUBTFUL, certainty
+from strategies.grouping import NumClusters
+from strategies.relevance import Spectra
+from strategies.relevance_groups import group_by_eigenpairs, group_by_relevance, heard_anew
+from strategies.spectral import RANK
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+Rng = np.random.Generator
+Draw = Callable[[Rng], Int64]
+
+RESAMPLES = 30
+IMAGES = (6, 20, 40)
+FEDERATIONS: tuple[dict[str, Any], ...] = (
+    {"dataset": "mnist-5k", "num_tasks": 3},
+    {"dataset": "mnist-5k", "num_tasks": 5},
+    {"dataset": "mnist-5k", "num_tasks": 3, "minority": 0.3},
+    {"dataset": "fashion-mnist", "num_tasks": 3, "minority": 0.2},
+)
+ALIKE: dict[str, Any] = {"dataset": "mnist-5k", "num_tasks": 1, "minority": 0.0}
+BINS = (0.0, 0.5, 0.7, 0.9, 0.99)
+
+
+class Sites(NamedTuple):
+    """The features of each client's images, (n, d), and the clients' true tasks."""
+
+    features: list[Float32]
+    tasks: Int64
+
+
+def sites(images: int, seed: int, **options: Any) -> Sites:
+    """Return clients that have so many images each."""
+    made = simulate_federation(FederationSettings(num_clients=CLIENTS, seed=seed, **options))
+    rows = all_features(made.dataset, "hog")
+    rng = np.random.default_rng([seed, images])
+    drawn = [rng.choice(own, min(images, len(own)), replace=False) for own in made.partition.train]
+    return Sites([rows[own] for own in drawn], np.array(made.partition.client_tasks))
+
+
+def scores_of(spectra: Sequence[Spectrum], formula: str) -> Float64:
+    """Return what each client says of each other, shape (K, K)."""
+    vectors = [one.eigenvectors for one in spectra]
+    relevance = RELEVANCES[formula]
+    return np.array([relevance(one.gram, one.eigenvalues, vectors) for one in spectra])
+
+
+def ways(
+    features: Sequence[Float32], formula: str, number: NumClusters
+) -> tuple[Int64, dict[str, Draw]]:
+    """Return the clusters, and from each way to draw a resample to a function that draws one."""
+    k = USUAL_EIGENVECTORS[formula]
+    spectra = [leading_spectrum(own, k) for own in features]
+    scores = scores_of(spectra, formula)
+    groups = group_by_relevance(scores, number)
+    labels = groups.labels
+    full = [leading_spectrum(own, max(k, RANK)) for own in features]
+
+    def of_images(drawn: Sequence[Float32]) -> Int64:
+        return group_by_relevance(
+            scores_of([leading_spectrum(own, k) for own in drawn], formula), number
+        ).labels
+
+    def images(rng: Rng) -> Int64:
+        """Draw them with replacement, as Efron does."""
+        return of_images([own[rng.integers(len(own), size=len(own))] for own in features])
+
+    def four_fifths(rng: Rng) -> Int64:
+        """Leave a fifth of the images out, as `fedkin group` does."""
+        return of_images(
+            [part(Own(own, np.zeros(len(own), np.int64)), rng).features for own in features]
+        )
+
+    def opinions(rng: Rng) -> Int64:
+        """Draw from what is said of each pair, as the server does."""
+        found = heard_anew(scores, groups, number, "average", rng)
+        return labels if found is None else found.labels
+
+    def companions(rng: Rng) -> Int64:
+        """Clients drawn again, with replacement; who is not drawn joins those who find it near."""
+        drawn = np.unique(rng.integers(len(scores), size=len(scores)))
+        fewer = min(number, len(drawn)) if isinstance(number, int) else number
+        found = group_by_relevance(scores[np.ix_(drawn, drawn)], fewer).labels
+        both = (scores + scores.T) / 2
+        means = np.eye(int(found.max()) + 1)[found] / np.bincount(found)
+        joined: Int64 = (both[:, drawn] @ means).argmax(axis=1)
+        joined[drawn] = found
+        return joined
+
+    def eigenvectors(rng: Rng) -> Int64:
+        """Half of each client's eigenpairs, at the server."""
+        kept = [
+            np.sort(rng.permutation(len(o.eigenvalues))[: (len(o.eigenvalues) + 1) // 2])
+            for o in full
+        ]
+        pairs = Spectra.of(
+            [one.eigenvectors[:, own] for one, own in zip(full, kept, strict=True)],
+            [one.eigenvalues[own] for one, own in zip(full, kept, strict=True)],
+        )
+        return group_by_eigenpairs(pairs, formula, k, number).labels
+
+    return labels, {
+        "images, a fifth left out": four_fifths,
+        "images, with replacement": images,
+        "opinions": opinions,
+        "companions": companions,
+        "eigenvectors": eigenvectors,
+    }
+
+
+def misplaced(labels: Int64, tasks: Int64) -> NDArray[np.bool_]:
+    """Return who is in a cluster in which most have another task, shape (K,)."""
+    table = np.zeros((int(labels.max()) + 1, int(tasks.max()) + 1))
+    np.add.at(table, (labels, tasks), 1)
+    return np.asarray(table.argmax(axis=1)[labels] != tasks, np.bool_)
+
+
+class Cell(NamedTuple):
+    """Federations of one kind, and how they are grouped."""
+
+    options: dict[str, Any]
+    images: int
+    formula: str
+    known: str
+    seeds: int
+    resamples: int
+
+
+def cells(seeds: int, resamples: int) -> list[Cell]:
+    """Return all; alike clients are one cluster, which is sure if their number is given."""
+    return [
+        Cell(options, images, formula, known, seeds, resamples)
+        for options, images, formula, known in product(
+            (*FEDERATIONS, ALIKE), IMAGES, (PAPER, MISSED_ENERGY), ("given", "chosen")
+        )
+        if options is not ALIKE or known == "chosen"
+    ]
+
+
+def measure(cell: Cell) -> list[dict[str, Any]]:
+    """Return a row for each way to draw resamples."""
+    options, images, formula, known, seeds, resamples = cell
+    sure: dict[str, list[Float64]] = {}
+    wrong: list[NDArray[np.bool_]] = []
+    for seed in range(seeds):
+        own = sites(images, seed, **options)
+        number: NumClusters = options["num_tasks"] if known == "given" else "elbow"
+        labels, draws = ways(own.features, formula, number)
+        wrong.append(misplaced(labels, own.tasks))
+        for way, draw in draws.items():
+            rng = np.random.default_rng([seed, images])
+            drawn = [draw(rng) for _ in range(resamples)]
+            sure.setdefault(way, []).append(certainty(labels, drawn).of_client)
+    is_wrong = np.concatenate(wrong)
+    return [
+        {
+            **options,
+            "images": images,
+            "relevance": formula,
+            "number": known,
+            "way": way,
+            "wrong": is_wrong.tolist(),
+            "certainty": np.round(np.concatenate(found), 3).tolist(),
+        }
+        for way, found in sure.items()
+    ]
+
+
+def summarised(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one row for each way and relevance, over all federations that have tasks."""
+    found = []
+    mixed = [row for row in rows if row["num_tasks"] > 1]
+    for way, formula in product(dict.fromkeys(r["way"] for r in rows), (PAPER, MISSED_ENERGY)):
+        own = [row for row in mixed if (row["way"], row["relevance"]) == (way, formula)]
+        alike = [
+            value
+            for row in rows
+            if (row["way"], row["relevance"]) == (way, formula) and row["num_tasks"] == 1
+            for value in row["certainty"]
+        ]
+        wrong = np.concatenate([row["wrong"] for row in own]).astype(bool)
+        sure = np.concatenate([row["certainty"] for row in own])
+        edges = (*BINS, 1.01)
+        bins = {}
+        for low, high in pairwise(edges):
+            inside = (sure >= low) & (sure < high)
+            if inside.any():
+                bins[f"{low:g}"] = {
+                    "clients": int(inside.sum()),
+                    "right": round(float(1 - wrong[inside].mean()), 3),
+                }
+        found.append(
+            {
+                "way": way,
+                "relevance": formula,
+                "clients": len(wrong),
+                "wrong": int(wrong.sum()),
+                "auc": round(float(roc_auc_score(wrong, 1 - sure)), 3),
+                "wrong-in-doubt": round(float((sure[wrong] < DOUBTFUL).mean()), 3),
+                "right-in-doubt": round(float((sure[~wrong] < DOUBTFUL).mean()), 3),
+                "alike-in-doubt": round(float((np.array(alike) < DOUBTFUL).mean()), 3),
+                "right-by-certainty": bins,
+            }
+        )
+    return found
+
+
+def main() -> None:
+    """Measure, print the summary, and write it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--resamples", type=int, default=RESAMPLES)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--output", type=Path, metavar="FILE.json")
+    options = parser.parse_args()
+    with ProcessPoolExecutor(options.workers) as pool:
+        found = pool.map(measure, cells(options.seeds, options.resamples))
+        rows = [row for own in found for row in own]
+    summary = summarised(rows)
+    for one in summary:
+        print(json.dumps(one))
+    if options.output is not None:
+        by_cell = [
+            {
+                **{key: row[key] for key in row if key not in ("wrong", "certainty")},
+                "wrong": int(np.sum(row["wrong"])),
+                "in-doubt": int(np.sum(np.array(row["certainty"]) < DOUBTFUL)),
+            }
+            for row in rows
+        ]
+        with replacing(options.output) as path:
+            text = json.dumps(
+                {
+                    "resamples": options.resamples,
+                    "seeds": options.seeds,
+                    "summary": summary,
+                    "cells": by_cell,
+                },
+                indent=1,
+            )
+            path.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

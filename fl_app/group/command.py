@@ -1,0 +1,186 @@
+"""The command that groups clients without training: simulated ones, or folders of images."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # torch is imported where it is needed
+    from fl_app.config import Config
+    from fl_app.group.in_process import InProcessGrid
+    from strategies import ClusteredStrategy, Clusters
+
+RESAMPLES = 50
+
+_USUAL = {"strategy": "rcc-pfl"}
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `group` to the command line."""
+    group = commands.add_parser(
+        "group",
+        help="say who should train with whom, how sure that is and what it costs, without training",
+        description="Run only the pre-round, in this process: simulated clients, as options say, "
+        "or folders of images, one for each client. Prints who should train with whom and who is "
+        "in doubt, and writes grouping.json and pictures (docs/grouping.md).",
+    )
+    group.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in docs/options.md"
+    )
+    group.add_argument(
+        "--folders",
+        nargs="+",
+        type=Path,
+        metavar="FOLDER",
+        help="the images of each client, in class folders; or one folder that holds such folders",
+    )
+    group.add_argument(
+        "--resamples",
+        type=_natural,
+        default=RESAMPLES,
+        metavar="N",
+        help=f"how often a fifth of the images is left out to see what changes (default: "
+        f"{RESAMPLES}; 0: not at all)",
+    )
+    group.set_defaults(call=_group)
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
+    return int(text)
+
+
+def _group(options: argparse.Namespace) -> int:
+    from fl_app.beforehand import PAPER_CLIENTS, check_run  # noqa: PLC0415
+    from fl_app.cli import parse_override  # noqa: PLC0415
+    from fl_app.config import OWN_IMAGES, output_folder, parse_config  # noqa: PLC0415
+    from fl_app.experiment import run_experiment  # noqa: PLC0415
+    from fl_app.flower_app import installed_app, read_defaults  # noqa: PLC0415
+    from fl_app.group.in_process import InProcessGrid  # noqa: PLC0415
+    from fl_core.extras import need_extra  # noqa: PLC0415
+
+    defaults = read_defaults(installed_app())
+    # Words after the folders may be options: argparse gives them all to --folders.
+    words = [str(path) for path in options.folders or () if _is_override(path, defaults)]
+    folders = [path for path in options.folders or () if str(path) not in words]
+    given = dict(parse_override(text, defaults) for text in [*options.overrides, *words])
+    if given.get("num-server-rounds", 0):
+        raise ValueError(
+            f"num-server-rounds is {given['num-server-rounds']}, but fedkin group trains nothing: "
+            "leave it out, or use fedkin run."
+        )
+    need_extra("matplotlib", "fedkin group, which draws pictures,")
+    nodes: list[dict[str, Any]]
+    if options.folders:
+        named = named_folders(folders)
+        if given.get("dataset", OWN_IMAGES) != OWN_IMAGES:
+            raise ValueError(
+                f"dataset is {given['dataset']}, but --folders names the images of each client: "
+                "leave one of the two out."
+            )
+        usual: dict[str, Any] = {**_USUAL, "dataset": OWN_IMAGES, "num-clients": len(named)}
+        nodes = [{"name": name, "data-path": str(path)} for name, path in named.items()]
+    else:
+        usual = {**_USUAL, "num-clients": PAPER_CLIENTS}
+        nodes = []
+    overrides = {**usual, **given, "num-server-rounds": 0}
+    config = parse_config({**defaults, **overrides})
+    folder = output_folder(config.output_dir)
+    if not options.folders:
+        check_run(config, folder)
+        count = config.num_clients or PAPER_CLIENTS
+        nodes = [{"partition-id": i, "num-partitions": count} for i in range(count)]
+    run_config = {**config.as_run_config(), "output-dir": str(folder)}
+    grid = InProcessGrid(nodes, run_config)
+
+    def redraw(strategy: ClusteredStrategy, config: Config, seed: int) -> Clusters:
+        return redrawn(grid, strategy, config, options.resamples, seed)
+
+    command = _command(folders, given, options.resamples) if folders else ""
+    run_experiment(parse_config(run_config), grid, redraw=redraw, command=command)
+    return 0
+
+
+def _is_override(path: Path, defaults: Mapping[str, Any]) -> bool:
+    key, equals, _ = str(path).partition("=")
+    return bool(equals) and key in defaults and not path.exists()
+
+
+def _command(folders: Sequence[Path], given: Mapping[str, Any], resamples: int) -> str:
+    words = [f"{key}={value}" for key, value in given.items() if key != "output-dir"]
+    own = [str(path.absolute()) for path in folders]
+    if resamples != RESAMPLES:
+        words += ["--resamples", str(resamples)]
+    return " ".join(map(shlex.quote, ["fedkin", "group", *words, "--folders", *own]))
+
+
+def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return each client's folder by its name; of one folder, those that it holds.
+
+    Raises
+    ------
+    ValueError
+        If a folder is not there, two have one name, or there are fewer than two.
+    """
+    for path in folders:
+        if not path.exists():
+            raise ValueError(f"--folders names {path}, but there is no such folder.")
+    if len(folders) == 1 and folders[0].is_dir():
+        held = sorted(
+            path for path in folders[0].iterdir() if path.is_dir() and not path.name.startswith(".")
+        )
+        if not any(_holds_folders(path) for path in held):
+            raise ValueError(
+                f"--folders names {folders[0]} alone, whose folders hold no class folders: name "
+                "a folder for each client, or one that holds the clients' folders."
+            )
+        folders = held
+    named: dict[str, Path] = {}
+    for path in folders:
+        own = path.absolute()
+        if own.name in named:
+            raise ValueError(
+                f"--folders names {named[own.name]} and {own}, which have one name, and clients "
+                "go by theirs: rename one."
+            )
+        named[own.name] = own
+    if len(named) < 2:
+        raise ValueError(
+            f"--folders names {len(named)} client, but to group some, at least 2 are needed."
+        )
+    return named
+
+
+def _holds_folders(path: Path) -> bool:
+    return any(inner.is_dir() and not inner.name.startswith(".") for inner in path.iterdir())
+
+
+def redrawn(
+    grid: InProcessGrid, strategy: ClusteredStrategy, config: Config, resamples: int, seed: int
+) -> Clusters:
+    """Return a strategy's clusters with how they would be if images had been left out.
+
+    Where attackers answer, they answer nothing of their images, and what the server drew stays; so
+    does what another clustering found, which has nothing to draw.
+    """
+    from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
+    from strategies import SpectralClustering  # noqa: PLC0415
+
+    clusters, clustering = strategy.clusters, strategy.clustering
+    if (
+        not isinstance(clustering, SpectralClustering)
+        or config.attack != "none"
+        or len(clusters.of_client) < 2
+    ):
+        return clusters
+    nodes = strategy.training.roster.nodes
+    own = []
+    for client in clusters.of_client:
+        node = grid.node(nodes[client])
+        own.append(Own(node.features(), node.training_data()[1].cpu().numpy()))
+    drawn = regrouped(own, clustering, config.promise(), resamples, seed)
+    return clustering.with_resamples(clusters, drawn, DRAWN)

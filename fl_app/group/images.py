@@ -1,0 +1,130 @@
+"""How clients would be grouped with a fifth of their images left out: where images are at hand.
+
+What a client would compute and send is computed here, by the same functions and without messages.
+docs/grouping.md has how honest the certainty is that comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
+from clients.privacy import Promise, bounded_features, private_gram
+from clients.spectrum import (
+    RELEVANCES,
+    Spectrum,
+    leading_spectrum,
+    principal_angle_relevance,
+    spectrum_of_gram,
+)
+from fl_core.protocol import CLASS_ENERGY
+from fl_core.relevance import PRINCIPAL_ANGLE
+from strategies import SpectralClustering
+from strategies.relevance import Spectra
+from strategies.relevance_groups import (
+    RelevanceGroups,
+    group_by_eigenpairs,
+    group_by_relevance,
+)
+from strategies.spectral import AT_SERVER, RANK
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+LEFT_OUT = 0.2
+DRAWN = "each client's images, a fifth of them left out"
+
+_STREAM = 0x1EF7
+
+
+class Own(NamedTuple):
+    """A client's images: their features, float32 (n, d), and labels, int64 (n,)."""
+
+    features: Float32
+    labels: Int64
+
+
+def regrouped(
+    clients: Sequence[Own],
+    clustering: SpectralClustering,
+    promise: Promise,
+    resamples: int,
+    seed: int,
+) -> list[RelevanceGroups]:
+    """Group clients so many times, each time with a fifth of everybody's images left out.
+
+    Drawing images with replacement, as a bootstrap does, leaves two fifths of the different ones
+    out, and finds doubts where there are none: docs/grouping.md.
+    """
+    drawn = []
+    for number in range(resamples):
+        rng = np.random.default_rng([seed, number, _STREAM])
+        drawn.append(grouped([part(own, rng) for own in clients], clustering, promise, rng))
+    return drawn
+
+
+def part(own: Own, rng: np.random.Generator) -> Own:
+    """Return a client's images without a fifth of them, and one image at least."""
+    count = len(own.features)
+    kept = np.sort(rng.permutation(count)[: max(1, count - round(LEFT_OUT * count))])
+    return Own(own.features[kept], own.labels[kept])
+
+
+def grouped(
+    clients: Sequence[Own],
+    clustering: SpectralClustering,
+    promise: Promise,
+    rng: np.random.Generator,
+) -> RelevanceGroups:
+    """Group clients by what they would answer, noise of their own included."""
+    number, linkage, k = clustering.num_clusters, clustering.linkage, clustering.num_eigenvectors
+    formula = clustering.relevance
+    if formula == CLASS_ENERGY:
+        scores = _labelled_scores(clients, k, clustering.label_weight)
+        return group_by_relevance(scores, number, linkage)
+    if clustering.relevance_at == AT_SERVER:
+        most = k if formula == PRINCIPAL_ANGLE else max(k, RANK)
+        spectra = [spectrum(own.features, most, promise, rng) for own in clients]
+        pairs = Spectra.of(
+            [one.eigenvectors for one in spectra], [one.eigenvalues for one in spectra]
+        )
+        return group_by_eigenpairs(pairs, formula, k, number, linkage)
+    spectra = [spectrum(own.features, k, promise, rng) for own in clients]
+    vectors = [one.eigenvectors for one in spectra]
+    scores = np.array([scores_of(formula, one, vectors) for one in spectra])
+    return group_by_relevance(scores, number, linkage)
+
+
+def spectrum(features: Float32, count: int, promise: Promise, rng: np.random.Generator) -> Spectrum:
+    """Return a client's spectrum; of a Gram matrix with noise, if that is promised."""
+    if not promise.pre_round_epsilon:
+        return leading_spectrum(features, min(count, features.shape[1]))
+    bounded = bounded_features(features)
+    gram = private_gram(bounded, promise.pre_round_epsilon, promise.privacy_delta, rng)
+    return spectrum_of_gram(gram, min(count, len(gram)))
+
+
+def scores_of(formula: str, own: Spectrum, everybodys: Sequence[Float32]) -> list[float]:
+    """Return how relevant everybody's eigenvectors are to a client, by any formula but labels'."""
+    if formula == PRINCIPAL_ANGLE:
+        return principal_angle_relevance(own.eigenvectors, everybodys)
+    return RELEVANCES[formula](own.gram, own.eigenvalues, everybodys)
+
+
+def _labelled_scores(clients: Sequence[Own], count: int, label_weight: float) -> Float64:
+    spectra = [labelled_spectrum(*own, count) for own in clients]
+    vectors = [one.eigenvectors for one in spectra]
+    classes = [one.classes for one in spectra]
+    return np.array(
+        [
+            class_energy_relevance(
+                *own, one.image_energy, one.class_energy, vectors, classes, label_weight
+            )
+            for own, one in zip(clients, spectra, strict=True)
+        ]
+    )

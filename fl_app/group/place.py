@@ -1,0 +1,208 @@
+"""The command that places a new client into the clusters of a run, without asking anybody."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # torch is imported where it is needed
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from fl_app.group.placing import Place
+    from fl_app.kept_spectra import KeptSpectra, SpectraCard
+
+_KEPT = re.compile(r"spectra-(?P<strategy>.+)-seed-(?P<seed>\d+)\.safetensors")
+_MOST_NAMES = 20
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `place` to the command line."""
+    command = commands.add_parser(
+        "place",
+        help="say to which cluster of a run a new client belongs, without a new run",
+        description="Compare a folder of images with the clusters of a run, by what the run kept "
+        "in its results folder: nobody is asked and nothing leaves this machine. Says which "
+        "cluster, how sure that is, or that the images fit nobody: the exit status is then 1 "
+        "(docs/grouping.md).",
+    )
+    command.add_argument(
+        "results", type=Path, metavar="RESULTS", help="the results folder of a run"
+    )
+    command.add_argument(
+        "--data-path",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the new client's images, searched at any depth; their labels are not looked at",
+    )
+    command.add_argument("--strategy", help="whose clusters, if the run kept those of several")
+    command.add_argument("--seed", type=int, help="of which seed (default: the first)")
+    command.add_argument(
+        "--classify",
+        action="store_true",
+        help="then classify these images with the cluster's model, and write CSV",
+    )
+    command.add_argument(
+        "--output", type=Path, metavar="FILE.csv", help="with --classify: write the CSV here"
+    )
+    command.set_defaults(call=_place)
+
+
+def _place(options: argparse.Namespace) -> int:
+    from fl_app.group.placing import place  # noqa: PLC0415
+    from fl_app.kept_spectra import load_spectra  # noqa: PLC0415
+
+    if options.output is not None and not options.classify:
+        raise ValueError(
+            f"--output is {options.output}, but only --classify writes a file: add it."
+        )
+    kept = load_spectra(kept_file(options.results, options.strategy, options.seed))
+    features = _features(kept.card, options.data_path)
+    found = place(features, kept, seed=kept.card.seed)
+    said = describe(found, kept, len(features))
+    # The CSV is alone on the standard output.
+    print(said, file=sys.stderr if options.classify and options.output is None else sys.stdout)
+    if not found.fits:
+        return 1
+    if not options.classify:
+        return 0
+    from fl_app.devices.classify import classify_folder  # noqa: PLC0415
+
+    model = _model(options.results, kept.card, found.cluster)
+    return classify_folder(model, options.data_path, options.output)
+
+
+def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
+    """Return the file in which a run kept its clients' eigenvectors.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder, it holds none, or those of several strategies.
+    """
+    if not results.is_dir():
+        raise ValueError(f"RESULTS is {results}, but there is no such folder.")
+    kept = {
+        (match["strategy"], int(match["seed"])): path
+        for path in sorted(results.iterdir())
+        if (match := _KEPT.fullmatch(path.name))
+    }
+    if not kept:
+        raise ValueError(
+            f"{results} holds no eigenvectors of a run: they are kept by a strategy that groups by "
+            "them, such as rcc-pfl, with keep-spectra at true, of at most 2,000 clients, and not "
+            "with relevance=class-energy."
+        )
+    names = sorted({name for name, _ in kept})
+    if strategy is None and len(names) > 1:
+        raise ValueError(
+            f"{results} holds the clusters of {', '.join(names)}: choose one by --strategy."
+        )
+    wanted = names[0] if strategy is None else strategy
+    seeds = sorted(number for name, number in kept if name == wanted)
+    if not seeds or (seed is not None and seed not in seeds):
+        there = ", ".join(f"{name} on seed {number}" for name, number in sorted(kept))
+        raise ValueError(
+            f"{results} holds no clusters of {wanted}"
+            f"{'' if seed is None else f' on seed {seed}'}: it has {there}."
+        )
+    return kept[wanted, seeds[0] if seed is None else seed]
+
+
+def _features(card: SpectraCard, folder: Path) -> NDArray[np.float32]:
+    from clients.features import feature_map  # noqa: PLC0415
+    from fl_core.folders import cache_dir  # noqa: PLC0415
+
+    images = read_images(folder, card.image_shape)
+    weights = Path(card.feature_weights).expanduser() if card.feature_weights else None
+    return feature_map(card.features, weights=weights, cache_dir=cache_dir())(images).numpy()
+
+
+def read_images(folder: Path, image_shape: tuple[int, int, int]) -> Tensor:
+    """Return all images below a folder, resized as in the run: uint8, shape (n, C, H, W).
+
+    Raises
+    ------
+    ValueError
+        If there are none, one cannot be decoded, or they are grey where the run's had colours, or
+        the other way round.
+    OSError
+        If the folder cannot be read.
+    """
+    import numpy as np  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+    from PIL import Image  # noqa: PLC0415
+
+    from fl_app.devices.classify import find_images, opened_image  # noqa: PLC0415
+    from fl_core.image_folder import attempt_each, header_of, in_words, pixels_of  # noqa: PLC0415
+
+    channels, height, width = image_shape
+    grey = channels == 1
+    paths = find_images(folder)
+    images = np.empty((len(paths), *image_shape), np.uint8)
+
+    def read(image: Image.Image, index: int) -> bool:
+        images[index] = pixels_of(image, (height, width), grey)
+        return header_of(image).grey != grey
+
+    outcomes = attempt_each([partial(opened_image, path) for path in paths], read)
+    for path, outcome in zip(paths, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            raise ValueError(f"{path} cannot be decoded: {in_words(outcome)}. Repair or remove it.")
+        if outcome:
+            kinds = ("colour", "grey") if grey else ("grey", "colour")
+            raise ValueError(
+                f"{path} is {kinds[0]}, but the run's images were {kinds[1]} ones of "
+                f"{height}×{width} pixels: convert it first."
+            )
+    return torch.from_numpy(images)
+
+
+def describe(found: Place, kept: KeptSpectra, num_images: int) -> str:
+    """Return what is known of a new client, in lines of text."""
+    from fl_core.text import listed, printable  # noqa: PLC0415
+
+    card = kept.card
+    names = [
+        printable(name)
+        for name, own in zip(card.names, kept.clusters.tolist(), strict=True)
+        if own == found.cluster
+    ]
+    overlap = f"overlap {found.overlap:.2f}, needed {found.needed:.2f}"
+    lines = [f"{num_images} images, the clusters of {card.strategy} on seed {card.seed}"]
+    if not found.fits:
+        lines.append(
+            f"They fit nobody; the nearest cluster is {found.cluster} ({overlap}). Train these "
+            "images alone, or run again with this client."
+        )
+        return "\n".join(lines)
+    lines += [
+        f"cluster {found.cluster}, with {listed(names, _MOST_NAMES)}",
+        f"relevance {found.relevance:.3f}"
+        + (
+            ", the only cluster"
+            if found.second is None
+            else f", {found.margin:.3f} more than to cluster {found.second}"
+        ),
+        f"sure in {100 * found.share:.0f} % of the resamples, a fifth of the images left out; "
+        f"{overlap}",
+    ]
+    return "\n".join(lines)
+
+
+def _model(results: Path, card: SpectraCard, cluster: int) -> Path:
+    models = results / "models" / card.strategy / f"seed-{card.seed}"
+    path = models / f"cluster-{cluster}.safetensors"
+    if not path.is_file():
+        own = any(models.glob("client-*.safetensors"))
+        why = "each client has its own" if own else "the run only grouped its clients"
+        raise ValueError(
+            f"there is no {path}, a model of this cluster ({why}): leave out --classify."
+        )
+    return path

@@ -1,0 +1,169 @@
+"""Where a new client belongs among clusters that are there: pure functions over arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.privacy import bounded_features
+from clients.spectrum import Spectrum, leading_spectrum
+from fl_app.group.images import LEFT_OUT, scores_of
+from fl_app.kept_spectra import KeptSpectra
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+RESAMPLES = 50
+FEWEST_IMAGES = 5  # of which a fifth can be left out
+
+_STREAM = 0x91ACE
+
+
+class Place(NamedTuple):
+    """Where a new client belongs.
+
+    Attributes
+    ----------
+    cluster : int
+        The one whose clients are most relevant to it on average.
+    relevance : float
+        This average.
+    second : int, optional
+        The next cluster, if there is one.
+    margin : float
+        By how much more relevant the first is.
+    share : float
+        In how many resamples of its images it lands there.
+    overlap : float
+        How much of its leading directions that cluster's clients share, in [0, 1].
+    needed : float
+        How much they must share for it to fit.
+    """
+
+    cluster: int
+    relevance: float
+    second: int | None
+    margin: float
+    share: float
+    overlap: float
+    needed: float
+
+    @property
+    def fits(self) -> bool:
+        """Return whether it belongs to this cluster at all; otherwise to none."""
+        return self.overlap >= self.needed
+
+
+def place(features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed: int = 0) -> Place:
+    """Return where the owner of images with these features belongs.
+
+    As a newcomer is placed in a run: into the cluster whose clients' eigenvectors are most relevant
+    to it on average. It fits if its own overlap with theirs at least as much as half-way between
+    how these clients overlap with each other and how they do with the next cluster's.
+
+    Parameters
+    ----------
+    features : NDArray[np.float32], shape (n, d)
+    kept : KeptSpectra
+    resamples : int
+        How often a fifth of its images is left out.
+    seed : int
+        Draws which.
+
+    Raises
+    ------
+    ValueError
+        If there are too few images, or features have other dimensions than the run's.
+    """
+    if len(features) < FEWEST_IMAGES:
+        raise ValueError(
+            f"there are {len(features)} images, but at least {FEWEST_IMAGES} are needed to tell "
+            "where they belong: add some."
+        )
+    rows = bounded_features(features).astype(np.float32) if kept.card.is_private else features
+    dimension = len(kept.eigenvectors[0])
+    if rows.shape[1] != dimension:
+        raise ValueError(
+            f"these images have features of {rows.shape[1]} dimensions, but the run's had "
+            f"{dimension}: place them with the version and the weights that the run had."
+        )
+    numbers, members = np.unique(kept.clusters, return_inverse=True)
+    own = _spectrum(rows, kept)
+    means = _means(own, kept, members)
+    order = np.argsort(-means, kind="stable")
+    best = int(order[0])
+    rng = np.random.default_rng([seed, _STREAM])
+    count = len(rows) - max(1, round(LEFT_OUT * len(rows)))
+    landed = [
+        int(
+            _means(
+                _spectrum(rows[rng.permutation(len(rows))[:count]], kept), kept, members
+            ).argmax()
+        )
+        for _ in range(resamples)
+    ]
+    overlap, needed = fit(own.eigenvectors, kept.eigenvectors, members, best)
+    several = len(order) > 1
+    return Place(
+        cluster=int(numbers[best]),
+        relevance=float(means[best]),
+        second=int(numbers[order[1]]) if several else None,
+        margin=float(means[best] - means[order[1]]) if several else float(means[best]),
+        share=float(np.mean(np.array(landed) == best)) if landed else 1.0,
+        overlap=overlap,
+        needed=needed,
+    )
+
+
+def fit(
+    own: Float32, everybodys: Sequence[Float32], members: Int64, cluster: int
+) -> tuple[float, float]:
+    """Return how far a client's directions overlap with a cluster's, and how far they must.
+
+    Parameters
+    ----------
+    own : NDArray[np.float32], shape (d, k)
+    everybodys : sequence of K NDArray[np.float32], shapes (d, k_j)
+    members : NDArray[np.int64], shape (K,)
+        Their clusters, each of 0 to C − 1 at least once.
+    cluster : int
+    """
+    overlaps = np.array([[_overlap(one, other) for other in everybodys] for one in everybodys])
+    sizes = np.bincount(members)
+    shares = np.eye(len(sizes))[members] / sizes
+    between = shares.T @ overlaps @ shares
+    others = sizes * (sizes - 1)
+    # Without what clients share with themselves. Who is alone in its cluster has nobody else: then
+    # as in the other clusters.
+    inside = between.diagonal() * sizes**2 - np.bincount(members, overlaps.diagonal())
+    known = inside[others > 0] / others[others > 0]
+    next_best = float(np.delete(between[cluster], cluster).max(initial=0.0))
+    if others[cluster]:
+        usual = float(inside[cluster] / others[cluster])
+    else:
+        usual = float(known.mean()) if len(known) else next_best
+    theirs = [
+        one for one, number in zip(everybodys, members.tolist(), strict=True) if number == cluster
+    ]
+    found = float(np.mean([_overlap(own, other) for other in theirs]))
+    return found, (usual + next_best) / 2
+
+
+def _overlap(one: Float32, other: Float32) -> float:
+    """Return ‖VᵀW‖²/k, the mean squared cosine of two spans' principal angles."""
+    return float(np.sum((one.T @ other) ** 2) / min(one.shape[1], other.shape[1]))
+
+
+def _spectrum(rows: Float32, kept: KeptSpectra) -> Spectrum:
+    return leading_spectrum(rows, min(kept.card.num_eigenvectors, rows.shape[1]))
+
+
+def _means(own: Spectrum, kept: KeptSpectra, members: Int64) -> Float64:
+    """Return how relevant each cluster's clients are to a client on average, shape (C,)."""
+    scores = scores_of(kept.card.relevance, own, kept.eigenvectors)
+    means: Float64 = np.bincount(members, scores) / np.bincount(members)
+    return means

@@ -37,6 +37,11 @@ def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
     process.wait()
 
 
+def end_all(home: Path) -> None:
+    """End all processes with this `FLWR_HOME`; whoever started them sees them end."""
+    _end(_with_home(home))
+
+
 @contextmanager
 def guarded(home: Path) -> Iterator[None]:
     """Have all processes with this `FLWR_HOME` ended, and it removed, should this one be killed."""

@@ -9,6 +9,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,9 +126,21 @@ def _read_list(key: str, text: str, defaults: Mapping[str, Any]) -> Scalar | lis
                 f"'{key}=[1, 2]' or '{key}=[\"a\", \"b\"]', in quotes for the shell."
             )
         return values
-    if "," not in text or key == _STRATEGY or _takes(key, text):
+    if key == _STRATEGY:
         return text
-    return [parse_override(f"{key}={part.strip()}", defaults)[1] for part in text.split(",")]
+    if "," not in text or _takes(key, text):
+        return _number_or(text, key)
+    parts = (part.strip() for part in text.split(","))
+    return [_number_or(parse_override(f"{key}={part}", defaults)[1], key) for part in parts]
+
+
+def _number_or(value: Scalar, key: str) -> Scalar:
+    """Return the number that a text means to a key whose default is a word, such as `auto`."""
+    with suppress(ValueError):
+        read = OPTIONS[key].rule.read(key, value)
+        if isinstance(value, str) and isinstance(read, int | float):
+            return read
+    return value
 
 
 def _takes(key: str, text: str) -> bool:

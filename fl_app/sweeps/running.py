@@ -25,6 +25,7 @@ NUMBERS = "sweep.json"
 CELLS = "cells"
 LOG = "log.txt"
 KEYS = ("cell", "values", "runs")
+_FAILURES = (RuntimeError, ValueError, OSError)
 _QUIET_SECONDS = 10.0  # between two lines of one simulation's progress
 
 Missing = keeping.Missing[Point]
@@ -143,7 +144,7 @@ class _Crew:
             if isinstance(news, str):
                 left = (time.monotonic() - started) / ended * (self._count - ended)
                 self._say(f"{name}: {news}; {self._count - ended} left, {_clock(left)} or so")
-            elif isinstance(news, RuntimeError | ValueError | OSError):
+            elif isinstance(news, _FAILURES):
                 failures[one.wanted.cell] = str(news)
                 self._say(f"{name}: failed, {news}")
             else:
@@ -160,6 +161,8 @@ class _Crew:
                     cell = self._run(name, one, processes)
                 except BaseException as error:
                     self._news.put((name, error, one))
+                    if not isinstance(error, _FAILURES):
+                        return
                 else:
                     seconds = time.monotonic() - started
                     found = f"{_accuracies(cell)}, after {_clock(seconds)}"

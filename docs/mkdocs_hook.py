@@ -29,6 +29,7 @@ LINKED = (
     "deploy/*",
     "deploy/cluster/*",
     "examples/*/**/*.py",
+    "examples/notebooks/*.ipynb",
     "pyproject-flwr.toml",
     "LICENSE",
     "CITATION.cff",
@@ -40,6 +41,8 @@ ROOMS = (
     "fl_app",
     "fl_app/report",
     "fl_app/reproduce",
+    "fl_app/sweeps",
+    "fl_app/api",
     "fl_app/devices",
 )
 

@@ -209,7 +209,8 @@ def _flwr(env: Mapping[str, str], *arguments: str) -> dict[str, Any]:
         [program_path("flwr"), *arguments], env=env, capture_output=True, text=True, check=False
     )
     try:
-        answer: dict[str, Any] = json.loads(done.stdout)
+        # Where FORCE_COLOR is set, as in a notebook, even JSON has colours.
+        answer: dict[str, Any] = json.loads(_COLOUR.sub("", done.stdout))
     except json.JSONDecodeError:
         answer = {}
     if done.returncode or not answer.get("success"):

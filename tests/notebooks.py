@@ -21,8 +21,9 @@ def executed(path: Path, folder: Path) -> Any:
     The folder is left out of it. A cell that raises does so here, as CellExecutionError.
     """
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}})
     os.environ["IPYTHONDIR"] = str(folder / ".ipython")  # nobody's own settings
+    resources = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(notebook, timeout=300, startup_timeout=180, resources=resources)
     client.execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it was run

@@ -1,4 +1,5 @@
-"""The other apps of `examples/`, command by command; README's own is in test_readme_app.py."""
+"""The other apps of `examples/`, command by command; README's own is in test_readme_app.py,
+the notebooks in test_notebooks.py."""
 
 import json
 import re
@@ -7,7 +8,7 @@ import pytest
 
 from tests.example_runs import EXAMPLES, ROOT, run_example
 
-TESTED = {"own_app", "own_strategy", "own_images"}
+TESTED = {"own_app", "own_strategy", "own_images", "notebooks"}
 
 
 def test_every_example_says_what_to_type_and_is_run_here():

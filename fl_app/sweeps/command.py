@@ -11,7 +11,7 @@ from fl_core.files import replacing
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
     from fl_app.sweeps.plan import Sweep
-    from fl_app.sweeps.running import Missing
+    from fl_app.sweeps.running import Missing, Say
 
 _EXAMPLE = """\
 examples:
@@ -77,7 +77,12 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def run_sweep(
-    sweep: Sweep, folder: Path, processes: int | None, *, dry_run: bool = False, say: Any = None
+    sweep: Sweep,
+    folder: Path,
+    processes: int | None,
+    *,
+    dry_run: bool = False,
+    say: Say | None = None,
 ) -> dict[str, str]:
     """Run what is missing of a sweep and write its tables; return why some failed, by name.
 
@@ -118,15 +123,15 @@ def _say(line: str) -> None:
 
 
 def _tell_plan(
-    sweep: Sweep, folder: Path, missing: list[Missing], processes: int, say: Any
+    sweep: Sweep, folder: Path, missing: list[Missing], processes: int, say: Say
 ) -> None:
     """Say what is there, what will be run and where."""
-    config = sweep.cells[0][2]
+    trainings = sum(len(config.strategy) * config.repeats for _, _, config in sweep.cells)
     waiting = {one.wanted.cell: one for one in missing}
     say(
-        f"{len(sweep.cells)} simulations, {len(sweep.cells) - len(missing)} of them finished, each "
-        f"of {', '.join(config.strategy)} on {config.repeats} seed(s) for "
-        f"{config.num_server_rounds} rounds; {processes} at a time\nresults go to {folder}"
+        f"{len(sweep.cells)} simulations with {trainings} trainings, "
+        f"{len(sweep.cells) - len(missing)} simulations finished; {processes} at a time\n"
+        f"results go to {folder}"
     )
     for point, _, _ in sweep.cells:
         one = waiting.get(point.cell)
@@ -136,7 +141,7 @@ def _tell_plan(
         say(f"  {point}" + (f"  ({state})" if state else ""))
 
 
-def _write(sweep: Sweep, folder: Path, say: Any) -> None:
+def _write(sweep: Sweep, folder: Path, say: Say) -> None:
     from fl_app.sweeps.drawing import draw  # noqa: PLC0415
     from fl_app.sweeps.running import finished_cells  # noqa: PLC0415
     from fl_app.sweeps.tables import printed_table, summary_page, write_csv  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """How a sweep shares the CPUs: `python -m benchmarks.sweep_processes`.
 
-The same four small simulations, one at a time with a Ray worker for each CPU, or one for each CPU
+The same two small simulations, one at a time with a Ray worker for each CPU, or one for each CPU
 with one worker; in turns, since the machine may have other work. docs/sweeps.md has the numbers.
 """
 
@@ -22,7 +22,7 @@ from fl_core.files import replacing
 SWEEP: dict[str, Any] = {
     "strategy": "rcc-pfl,single",
     "noise": "class-dependent",
-    "noise-rate": [0.1, 0.2, 0.3, 0.4],
+    "noise-rate": [0.2, 0.4],
     "num-clients": 12,
     "num-tasks": 3,
     "num-server-rounds": 3,
@@ -47,7 +47,7 @@ def seconds(processes: int) -> float:
 
 
 def main() -> int:
-    """Measure in turns; write and print the seconds."""
+    """Measure in turns; write the seconds by simulations at a time after each, and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--output", type=Path, default=Path("docs/runs/measured/sweep-processes.json")
@@ -60,9 +60,9 @@ def main() -> int:
         for processes, measured in found.items():
             load.append(round(os.getloadavg()[0], 1))
             measured.append(round(seconds(int(processes)), 1))
-    kept = {"cpus": cpus, "options": SWEEP, "load-before": load, "seconds-by-processes": found}
-    with replacing(options.output) as path:
-        path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            kept = {"cpus": cpus, "options": SWEEP, "load-before": load, "seconds": found}
+            with replacing(options.output) as path:
+                path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found))
     return 0
 

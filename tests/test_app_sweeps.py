@@ -205,6 +205,7 @@ def test_only_what_has_changed_is_run_again(tmp_path, played, undrawn, monkeypat
     run_sweep(other, folder, 1, dry_run=True)
     assert capsys.readouterr().out.count("(again: options or code changed)") == 3
     assert played == []
+    assert running.finished_cells(other, folder) == []  # those of other options are not shown
     run_sweep(other, folder, 1)
     assert len(played) == 3
     played.clear()

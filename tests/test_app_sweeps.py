@@ -185,7 +185,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, played, undrawn, capsys)
     played.clear()
     assert run_sweep(planned, folder, 2) == {}
     assert played == []
-    assert "3 simulations with 12 trainings, 3 simulations finished" in capsys.readouterr().out
+    assert "3 simulations (12 trainings), 3 finished" in capsys.readouterr().out
 
 
 def test_only_what_has_changed_is_run_again(tmp_path, played, undrawn, monkeypatch, capsys):
@@ -366,7 +366,7 @@ def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_pa
     begun = (folder / "cells/noise-rate=0/summary.json").read_bytes()
     done = subprocess.run(command, **how, check=False)
     assert done.returncode == 0, done.stdout
-    assert "2 simulations with 4 trainings, 1 simulations finished" in done.stdout
+    assert "2 simulations (4 trainings), 1 finished" in done.stdout
     assert "[1/1] noise-rate=0.4: begins" in done.stdout
     assert (folder / "cells/noise-rate=0/summary.json").read_bytes() == begun
 

@@ -129,8 +129,8 @@ def _tell_plan(
     trainings = sum(len(config.strategy) * config.repeats for _, _, config in sweep.cells)
     waiting = {one.wanted.cell: one for one in missing}
     say(
-        f"{len(sweep.cells)} simulations with {trainings} trainings, "
-        f"{len(sweep.cells) - len(missing)} simulations finished; {processes} at a time\n"
+        f"{len(sweep.cells)} simulations ({trainings} trainings), "
+        f"{len(sweep.cells) - len(missing)} finished; {processes} at a time\n"
         f"results go to {folder}"
     )
     for point, _, _ in sweep.cells:

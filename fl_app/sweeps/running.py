@@ -194,6 +194,8 @@ class _Crew:
                 except RuntimeError as error:
                     raise RuntimeError(log.error or f"{error} See {results / LOG}.") from error
         finally:
+            if self._stopped.is_set():
+                end_all(home)  # what Ray was starting meanwhile
             self._homes.discard(home)
             shutil.rmtree(home, ignore_errors=True)
 

@@ -96,8 +96,8 @@ def _api(room: str) -> str:
     lines = [f"# {_dotted(room)}", "", ast.get_docstring(init) or "", ""]
     exported = [
         f"[`{alias.name}`][{node.module}.{alias.name}]"
-        for node in init.body
-        if isinstance(node, ast.ImportFrom)
+        for node in ast.walk(init)  # what is imported where it is used stands within an `if`
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_dotted(room))
         for alias in node.names
     ]
     if exported:

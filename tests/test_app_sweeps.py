@@ -23,12 +23,13 @@ from fl_app.report.pictures import dots_figure, lines_figure
 from fl_app.reproduce import code_state
 from fl_app.sweeps import running
 from fl_app.sweeps.command import run_sweep
-from fl_app.sweeps.drawing import across_key
+from fl_app.sweeps.drawing import across_key, draw
 from fl_app.sweeps.plan import _name, plan_sweep, read_words
 from fl_app.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
-from fl_app.sweeps.tables import tidy_columns
+from fl_app.sweeps.tables import summary_page, tidy_columns
 from tests.app_runs import undrawn_pictures
 
+MEASURED = Path(__file__).parents[1] / "docs/runs/measured"
 SMALL = {"strategy": "optimum,single", "num-clients": 6, "num-tasks": 3, "model": "mlp-32"}
 NOISY = {**SMALL, "noise": "class-dependent", "noise-rate": [0, 0.2, 0.4], "repeats": 2}
 
@@ -334,6 +335,25 @@ def test_a_panel_for_each_value_of_the_other_keys(tmp_path, played, monkeypatch)
     run_sweep(plan_sweep(words), tmp_path / "words", 2)
     ticks = [tick.get_text() for tick in drawn[-1].axes[0].get_xticklabels()]
     assert ticks == ["raw", "hog"]
+
+
+def test_where_nothing_was_tested_there_is_no_picture(tmp_path):
+    planned = plan_sweep({**SMALL, "num-tasks": [2, 3]})
+    runs = [{"strategy": "single", "seed": 0, "rounds": {}, "clusters": [0]}]
+    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
+    draw(planned, cells, tmp_path / "sweep.png")
+    assert not list(tmp_path.iterdir())
+    assert "| 2 | – |" not in summary_page(planned, cells, "", "")
+
+
+def test_the_page_has_the_seconds_that_were_measured():
+    measured = json.loads((MEASURED / "sweep-processes.json").read_text(encoding="utf-8"))
+    one, two = (measured["seconds"][count] for count in ("1", "2"))
+    page = (MEASURED.parents[1] / "sweeps.md").read_text(encoding="utf-8")
+    assert f"took {one[0]:.0f} and {one[1]:.0f} seconds one after the other" in page
+    assert f"and {two[0]:.0f} and {two[1]:.0f} seconds at the same time" in page
+    load = measured["load-before"]
+    assert f"(a load of {min(load):.0f} to {max(load):.0f})" in page
 
 
 def test_cpus_are_shared(monkeypatch):

@@ -28,7 +28,7 @@ Places = Mapping[tuple[Any, ...], Mapping[str, NDArray[np.float64]]]
 def draw(sweep: Sweep, cells: Sequence[Cell], path: Path) -> None:
     """Draw the accuracy, and the ARI where it is known, as PNG and as PDF for a paper.
 
-    A sweep over nothing but seeds has nothing to be drawn against: then there is no picture.
+    There is none of a sweep over nothing but seeds, or where nothing was tested.
     """
     from fl_app.report import pictures  # noqa: PLC0415 - see above
 
@@ -74,10 +74,13 @@ def _figure(sweep: Sweep, cells: Sequence[Cell]) -> Figure | None:
         for others in dict.fromkeys(_without(keys, place, across) for place in places):
             title = ", ".join(f"{key}={shown(value)}" for key, value in others)
             panels[title, in_words(name)] = _of_panel(keys, places, across, values, others)
+    if not panels:
+        return None
     kept = dict(list(panels.items())[:_MOST_PANELS])
     left = len(panels) - len(kept)
     title = f"{', '.join(keys)}" + (f" (the first {len(kept)} of {len(panels)})" if left else "")
-    limits = {in_words(name): _limits(name, kept) for name in _MEASURES}
+    shown_up = {up for _, up in kept}
+    limits = {up: _limits(name, kept) for name in _MEASURES if (up := in_words(name)) in shown_up}
     if not is_numeric(values):
         return pictures.dots_figure(title, kept, across, [shown(v) for v in values], limits)
     numbers = np.array(values, np.float64)

@@ -67,13 +67,12 @@ def _figure(sweep: Sweep, cells: Sequence[Cell]) -> Figure | None:
     if is_numeric(values):
         values = tuple(sorted(values))
     panels: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
-    for name in _MEASURES:
-        places = by_values(sweep, cells, name)
-        if all(np.isnan(found).all() for here in places.values() for found in here.values()):
-            continue
-        for others in dict.fromkeys(_without(keys, place, across) for place in places):
-            title = ", ".join(f"{key}={shown(value)}" for key, value in others)
-            panels[title, in_words(name)] = _of_panel(keys, places, across, values, others)
+    measured = {name: by_values(sweep, cells, name) for name in _MEASURES}
+    for others in dict.fromkeys(_without(keys, place, across) for place in measured[_MEASURES[0]]):
+        title = ", ".join(f"{key}={shown(value)}" for key, value in others)
+        for name, places in measured.items():
+            if any(np.isfinite(one).any() for here in places.values() for one in here.values()):
+                panels[title, in_words(name)] = _of_panel(keys, places, across, values, others)
     if not panels:
         return None
     kept = dict(list(panels.items())[:_MOST_PANELS])

@@ -37,9 +37,18 @@ def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
     process.wait()
 
 
-def end_all(home: Path) -> None:
-    """End all processes with this `FLWR_HOME`; whoever started them sees them end."""
-    _end(_with_home(home))
+def end_commands(home: Path) -> None:
+    """End this process's `flwr` commands with this `FLWR_HOME`.
+
+    Who waits for them goes on, and ends the rest in order: some of Ray's processes are found by
+    descent only.
+    """
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error, IndexError):
+            if child in _with_home(home) and Path(child.cmdline()[1]).name == "flwr":
+                found.append(child)
+    _end(found)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import TextIO
 
-from fl_app.processes import end_all
+from fl_app.processes import end_commands
 from fl_app.reproduce import keeping
 from fl_app.reproduce.keeping import Cell, Keeper, missing_of, read_numbers, run_into
 from fl_app.reproduce.kept import kept_of
@@ -128,7 +128,7 @@ class _Crew:
             self._stopped.set()
             while alive := [thread for thread in threads if thread.is_alive()]:
                 for home in list(self._homes):
-                    end_all(home)
+                    end_commands(home)
                 alive[0].join(timeout=1)
 
     def _tell(self) -> dict[str, str]:
@@ -194,8 +194,6 @@ class _Crew:
                 except RuntimeError as error:
                     raise RuntimeError(log.error or f"{error} See {results / LOG}.") from error
         finally:
-            if self._stopped.is_set():
-                end_all(home)  # what Ray was starting meanwhile
             self._homes.discard(home)
             shutil.rmtree(home, ignore_errors=True)
 

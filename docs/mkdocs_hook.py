@@ -29,6 +29,7 @@ LINKED = (
     "deploy/*",
     "deploy/cluster/*",
     "examples/*/**/*.py",
+    "examples/notebooks/*.ipynb",
     "pyproject-flwr.toml",
     "LICENSE",
     "CITATION.cff",
@@ -40,6 +41,8 @@ ROOMS = (
     "fl_app",
     "fl_app/report",
     "fl_app/reproduce",
+    "fl_app/sweeps",
+    "fl_app/api",
     "fl_app/devices",
 )
 
@@ -93,8 +96,8 @@ def _api(room: str) -> str:
     lines = [f"# {_dotted(room)}", "", ast.get_docstring(init) or "", ""]
     exported = [
         f"[`{alias.name}`][{node.module}.{alias.name}]"
-        for node in init.body
-        if isinstance(node, ast.ImportFrom)
+        for node in ast.walk(init)  # what is imported where it is used stands within an `if`
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_dotted(room))
         for alias in node.names
     ]
     if exported:

@@ -1,1 +1,20 @@
 """The roof: the Flower app that joins clients and strategies, its configuration and its results."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fl_app.api.results import Results, SweepResults, load_results, load_sweep
+    from fl_app.api.simulate import simulate, sweep
+
+__all__ = ["Results", "SweepResults", "load_results", "load_sweep", "simulate", "sweep"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is for scripts and notebooks where it is used: a device has no pandas."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    where = "simulate" if name in ("simulate", "sweep") else "results"
+    return getattr(import_module(f"fl_app.api.{where}"), name)

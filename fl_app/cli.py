@@ -6,20 +6,19 @@ import argparse
 import os
 import signal
 import sys
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from fl_app.devices import certificates
 from fl_app.devices.command import add_command as add_devices
 from fl_app.devices.gate.command import add_command as add_gate
-from fl_app.flower_app import installed_app, read_defaults
+from fl_app.flower_app import installed_app, parse_override, read_defaults
 from fl_app.group.command import add_command as add_group
 from fl_app.group.place import add_command as add_place
 from fl_app.report.html.command import add_command as add_report
 from fl_app.reproduce.command import add_command as add_reproduce
+from fl_app.sweeps.command import add_command as add_sweep
 from fl_core.extras import DRAWING, MissingExtraError, need_extra
 from fl_core.image_files import ENDINGS
 
@@ -102,29 +101,6 @@ def _classify(options: argparse.Namespace) -> int:
     return classify_folder(options.model, options.folder, options.output)
 
 
-def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
-    """Read KEY=VALUE; it is text where the default is, or where it is not a TOML scalar.
-
-    Examples
-    --------
-    >>> parse_override("repeats=3", {"repeats": 1})
-    ('repeats', 3)
-    >>> parse_override("output-dir=2024.10", {"output-dir": ""})
-    ('output-dir', '2024.10')
-    """
-    key, separator, value = text.partition("=")
-    if not separator:
-        raise ValueError(f"{text} is not of the form KEY=VALUE, such as repeats=3.")
-    try:
-        read = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key, value
-    if isinstance(read, str):
-        return key, read
-    is_text = isinstance(defaults.get(key), str)
-    return key, value if is_text or not isinstance(read, int | float | bool) else read
-
-
 def _at_least_one(text: str) -> int:
     """Read a whole number of at least 1; argparse makes a sentence of the error."""
     if not text.isdecimal() or not int(text):
@@ -184,6 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     add_place(commands)
     add_reproduce(commands)
     add_report(commands)
+    add_sweep(commands)
     certificates.add_command(commands)
     add_gate(commands)
     add_devices(commands)

@@ -20,6 +20,7 @@ from clients.settings import (
     SpectrumSettings,
     TrainingSettings,
 )
+from fl_app.own_strategies import add_named_strategies
 from fl_core.options import (
     BOOLEAN,
     COUNT,
@@ -303,6 +304,7 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         For the first key that is unknown, missing or has a value that is not allowed: one sentence
         that names the key, the value and what is allowed.
     """
+    add_named_strategies()
     unknown = sorted(set(run_config) - set(OPTIONS))
     if unknown:
         meant = did_you_mean(unknown[0], OPTIONS) or f"The keys are {', '.join(sorted(OPTIONS))}."

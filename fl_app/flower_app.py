@@ -36,6 +36,29 @@ def read_defaults(app: Path) -> dict[str, Any]:
     return config
 
 
+def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
+    """Read KEY=VALUE; it is text where the default is, or where it is not a TOML scalar.
+
+    Examples
+    --------
+    >>> parse_override("repeats=3", {"repeats": 1})
+    ('repeats', 3)
+    >>> parse_override("output-dir=2024.10", {"output-dir": ""})
+    ('output-dir', '2024.10')
+    """
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise ValueError(f"{text} is not of the form KEY=VALUE, such as repeats=3.")
+    try:
+        read = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+    if isinstance(read, str):
+        return key, read
+    is_text = isinstance(defaults.get(key), str)
+    return key, value if is_text or not isinstance(read, int | float | bool) else read
+
+
 def write_app(folder: Path) -> Path:
     """Write an app folder without code, for `flwr run` in the environment that this code is in.
 

@@ -13,8 +13,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,11 @@ _CHATTER = ("INFO :", "DEBUG :", "Successfully installed ", "Using SuperLink", "
 _CHATTER_WITHIN = ("Manually terminating", "Since flwr 1.32")
 
 
+def print_line(line: str) -> None:
+    """Print a line of a log at once."""
+    print(line, end="", flush=True)
+
+
 def simulate(
     app: Path | None,
     run_config: Mapping[str, Any],
@@ -59,6 +64,9 @@ def simulate(
     workers: int,
     gpus_per_client: float = 0.0,
     ray_address: str = "",
+    home: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    show: Callable[[str], None] = print_line,
 ) -> bool:
     """Run the app on a private SuperLink, show its log, and say whether it succeeded.
 
@@ -74,6 +82,13 @@ def simulate(
         The share of a GPU that each worker has.
     ray_address : str
         Of a Ray cluster that is running, `HOST:PORT` or "auto"; empty: a Ray of its own.
+    home : Path, optional
+        An empty folder for Flower's files, by which all processes of the run are known; by default
+        one that is removed at the end.
+    settings : mapping of str, optional
+        More variables of the environment in which it runs.
+    show : callable
+        What is done with each line of the log.
 
     Raises
     ------
@@ -83,23 +98,26 @@ def simulate(
     federation = f"num-supernodes={num_clients} client-resources-num-cpus=1"
     if gpus_per_client:
         federation += f" client-resources-num-gpus={gpus_per_client}"
-    settings = {"CUDA_VISIBLE_DEVICES": ""} if not (gpus_per_client or ray_address) else {}
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if not (gpus_per_client or ray_address) else {}
     if not ray_address:  # a cluster refuses to be told
         federation += f" init-args-num-cpus={workers}"
-    with tempfile.TemporaryDirectory(prefix="fedkin-") as home:
-        overrides = Path(home) / "run-config.toml"
+    with nullcontext(home) if home else tempfile.TemporaryDirectory(prefix="fedkin-") as made:
+        folder = Path(made)
+        overrides = folder / "run-config.toml"
         overrides.write_text(toml_lines(run_config), encoding="utf-8")
-        app = app or write_app(Path(home) / "app")
-        with private_superlink(Path(home), ray_address, settings) as env:
-            return run_app(
-                env, app, "--run-config", str(overrides), "--federation-config", federation
-            )
+        app = app or write_app(folder / "app")
+        words = ("--run-config", str(overrides), "--federation-config", federation)
+        with private_superlink(folder, ray_address, {**hidden, **(settings or {})}) as env:
+            return run_app(env, app, *words, show=show)
 
 
-def run_app(env: Mapping[str, str], app: Path, *options: str) -> bool:
+def run_app(
+    env: Mapping[str, str], app: Path, *options: str, show: Callable[[str], None] = print_line
+) -> bool:
     """Run `flwr run` with the app in a folder, show its log, and say whether it succeeded.
 
-    `env` is from `private_superlink`; `options` are further words of the command.
+    `env` is from `private_superlink`; `options` are further words of the command; `show` is given
+    each line of the log.
     """
     run_id = str(_flwr(env, "run", str(app), *options, "--format", "json")["run-id"])
     with subprocess.Popen(
@@ -112,7 +130,11 @@ def run_app(env: Mapping[str, str], app: Path, *options: str) -> bool:
         explained = False
         for line in stream.stdout or ():
             if not explained and not _is_chatter(line):
-                print(line, end="", flush=True)
+                try:
+                    show(line)
+                except BaseException:
+                    stream.kill()  # or leaving would wait for the end of the run
+                    raise
             # What Flower prints after our own sentence is its traceback.
             explained = explained or line.startswith("error: ")
     listed = _flwr(env, "ls", "--run-id", run_id, "--format", "json")
@@ -187,7 +209,8 @@ def _flwr(env: Mapping[str, str], *arguments: str) -> dict[str, Any]:
         [program_path("flwr"), *arguments], env=env, capture_output=True, text=True, check=False
     )
     try:
-        answer: dict[str, Any] = json.loads(done.stdout)
+        # Where FORCE_COLOR is set, as in a notebook, even JSON has colours.
+        answer: dict[str, Any] = json.loads(_COLOUR.sub("", done.stdout))
     except json.JSONDecodeError:
         answer = {}
     if done.returncode or not answer.get("success"):

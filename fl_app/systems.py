@@ -82,7 +82,8 @@ def _number(setting: Setting, half: Half, default: Any) -> Any:
         return wanted
     word = setting.config.num_clusters
     if default is MISSING:
-        name = next(name for name, system in SYSTEMS.items() if half is system.clustering)
+        systems = (name for name, system in SYSTEMS.items() if half is system.clustering)
+        name = next(systems, half.name)
         raise ValueError(
             f'num-clusters is "{word}", but {name} cannot choose a number of clusters: give it '
             "one, or num-tasks."

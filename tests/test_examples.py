@@ -1,4 +1,7 @@
-"""The other apps of `examples/`, command by command; own_app is in test_own_app.py."""
+"""The other apps of `examples/`, command by command.
+
+own_app is in test_own_app.py, the notebooks are in test_notebooks.py.
+"""
 
 import json
 import re
@@ -7,7 +10,7 @@ import pytest
 
 from tests.example_runs import EXAMPLES, ROOT, run_example
 
-TESTED = {"own_app", "own_strategy", "own_images"}
+TESTED = {"own_app", "own_strategy", "own_images", "notebooks"}
 
 
 def test_every_example_says_what_to_type_and_is_run_here():

@@ -56,10 +56,9 @@ def _natural(text: str) -> int:
 
 def _group(options: argparse.Namespace) -> int:
     from fl_app.beforehand import PAPER_CLIENTS, check_run  # noqa: PLC0415
-    from fl_app.cli import parse_override  # noqa: PLC0415
     from fl_app.config import OWN_IMAGES, output_folder, parse_config  # noqa: PLC0415
     from fl_app.experiment import run_experiment  # noqa: PLC0415
-    from fl_app.flower_app import installed_app, read_defaults  # noqa: PLC0415
+    from fl_app.flower_app import installed_app, parse_override, read_defaults  # noqa: PLC0415
     from fl_app.group.in_process import InProcessGrid  # noqa: PLC0415
     from fl_core.extras import need_extra  # noqa: PLC0415
 

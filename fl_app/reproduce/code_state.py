@@ -36,9 +36,9 @@ def state_of(config: Config) -> tuple[str, str]:
         words = (name, one.clustering.__qualname__, one.aggregation.__qualname__, one.weighted)
         code.update(f"{words}\n".encode())
     for path in sorted(code_of(halves)):
-        code.update(
-            f"{path.relative_to(ROOT)} {code_hash(path, path.stat().st_mtime_ns)}\n".encode()
-        )
+        # A strategy of somebody's own may lie anywhere.
+        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
+        code.update(f"{shown} {code_hash(path, path.stat().st_mtime_ns)}\n".encode())
     used = {key for half in halves for key in options_of(half)} | set(options_of(Config))
     options = {
         key: value

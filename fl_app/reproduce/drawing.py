@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fl_app.reproduce.cells import Cell, current_cells
+from fl_app.reproduce.cells import current_cells
 from fl_app.reproduce.experiment import Experiment
+from fl_app.reproduce.keeping import Cell
 from fl_app.reproduce.measures import in_words, limits_of, tested_rounds
 from fl_app.reproduce.page import Place, measured_of
 

@@ -19,7 +19,7 @@ _DIGITS = 6  # of raw numbers: a test of 10,000 images has five
 
 
 def kept_of(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return what is kept of one strategy.
+    """Return what is kept of one strategy on one seed.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def kept_of(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         The run's results.
     """
     kept = {name: _short(run[name]) for name in _KEPT if run.get(name) not in (None, {})}
-    found = kept | {"rounds": _rounds(run["strategy"], folder)}
+    found = kept | {"rounds": _rounds(run, folder)}
     similarity = folder / f"similarity-{run['strategy']}-seed-{run['seed']}.npz"
     if similarity.is_file() and "tasks" in run:
         with np.load(similarity, allow_pickle=False) as arrays:
@@ -57,15 +57,15 @@ def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> lis
     return [[float(p.mean()) if p.size else None for p in line] for line in pairs]
 
 
-def _rounds(strategy: str, folder: Path) -> dict[str, Any]:
+def _rounds(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return, by round, accuracy, its variance over clients, ARI and bytes, and it by task."""
     rounds: dict[str, Any] = {}
     names = ("accuracy", "accuracy-variance", "ari", "bytes")
-    for line in _lines(folder / "metrics.csv", strategy):
+    for line in _lines(folder / "metrics.csv", run):
         known = {name: float(line[name]) for name in names if line.get(name)}
         rounds[line["round"]] = _short(known)
     of_task: dict[tuple[str, str], list[float]] = {}
-    for line in _lines(folder / "clients.csv", strategy):
+    for line in _lines(folder / "clients.csv", run):
         if line["accuracy"] and line["task"]:
             of_task.setdefault((line["round"], line["task"]), []).append(float(line["accuracy"]))
     for (number, task), values in of_task.items():
@@ -74,9 +74,12 @@ def _rounds(strategy: str, folder: Path) -> dict[str, Any]:
     return rounds
 
 
-def _lines(path: Path, strategy: str) -> Iterator[dict[str, str]]:
+def _lines(path: Path, run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    own = (run["strategy"], str(run["seed"]))
     with path.open(newline="", encoding="utf-8") as file:
-        yield from (line for line in csv.DictReader(file) if line["strategy"] == strategy)
+        yield from (
+            line for line in csv.DictReader(file) if (line["strategy"], line["seed"]) == own
+        )
 
 
 def _short(value: Any) -> Any:

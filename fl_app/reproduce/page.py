@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.reproduce.cells import Cell, current_cells, wanted_cells
+from fl_app.reproduce.cells import current_cells, wanted_cells
 from fl_app.reproduce.claims import Claim
 from fl_app.reproduce.experiment import Experiment
+from fl_app.reproduce.keeping import Cell
 from fl_app.reproduce.measures import in_words, measure, shown
 
 

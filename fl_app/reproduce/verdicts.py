@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fl_app.reproduce.cells import Cell, current_cells, wanted_cells
+from fl_app.reproduce.cells import current_cells, wanted_cells
 from fl_app.reproduce.experiment import Experiment
+from fl_app.reproduce.keeping import Cell
 from fl_app.reproduce.page import Measured, hours, judge, measured_of
 
 _OURS = "ours"

@@ -9,6 +9,7 @@ from fl_app.report.pictures.certainty import certainty_figure
 from fl_app.report.pictures.clients import clients_figure
 from fl_app.report.pictures.cluster_rounds import cluster_rounds_figure
 from fl_app.report.pictures.clusters import MOST_CLUSTERS, clusters_figure
+from fl_app.report.pictures.dots import dots_figure
 from fl_app.report.pictures.figure import save
 from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.lines import lines_figure
@@ -24,6 +25,7 @@ __all__ = [
     "clients_figure",
     "cluster_rounds_figure",
     "clusters_figure",
+    "dots_figure",
     "labels_figure",
     "lines_figure",
     "published_figure",

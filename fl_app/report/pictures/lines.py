@@ -32,6 +32,8 @@ def lines_figure(
     panels: Mapping[tuple[str, str], Mapping[str, Line]],
     across: str,
     limits: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    logarithmic: bool = False,
 ) -> Figure:
     """Draw each method's mean over the seeds, and a band from the lowest to the highest.
 
@@ -44,6 +46,8 @@ def lines_figure(
         What the places are; whole numbers only if all of them are.
     limits : mapping of (float, float), optional
         The range of some of what is shown upwards.
+    logarithmic : bool
+        Whether places are as far apart as their logarithms.
 
     Raises
     ------
@@ -80,7 +84,9 @@ def lines_figure(
             axes.fill_between(places, low, high, color=look.colour, alpha=0.15, linewidth=0)
         axes.set_title(wrapped(name, 60 // columns), loc="left", fontsize=LABEL_SIZE)
         label_axes(axes, across, up)
-        if all(np.all(places == np.round(places)) for places, _ in lines.values()):
+        if logarithmic:
+            axes.set_xscale("log")
+        elif all(np.all(places == np.round(places)) for places, _ in lines.values()):
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         if limits and up in limits:
             axes.set_ylim(limits[up])

@@ -1,0 +1,220 @@
+"""The results of runs as data frames and pictures."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fl_core.extras import load_extra
+
+if TYPE_CHECKING:  # it comes by the extra simulation
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that a run drew; a notebook shows it."""
+
+    path: Path
+
+    def _repr_png_(self) -> bytes:
+        return self.path.read_bytes()
+
+
+class Pictures(Mapping[str, Picture]):
+    """Pictures by name; a notebook shows all of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._found = {path.stem: Picture(path) for path in sorted(folder.glob("*.png"))}
+
+    def __getitem__(self, name: str) -> Picture:
+        """Return a picture."""
+        try:
+            return self._found[name]
+        except KeyError:
+            known = ", ".join(self._found) or "none"
+            raise KeyError(f'there is no picture "{name}": there are {known}') from None
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names, in order."""
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._found)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from base64 import b64encode  # noqa: PLC0415 - a notebook only
+
+        shown = "".join(
+            f'<img alt="{html.escape(name)}" '
+            f'src="data:image/png;base64,{b64encode(one._repr_png_()).decode()}">'
+            for name, one in self._found.items()
+        )
+        return {"text/html": shown, "text/plain": f"pictures: {', '.join(self._found)}"}
+
+
+class Results:
+    """What a run left in its folder: `simulate` and `load_results` return it.
+
+    Data frames are read where they are first asked for.
+
+    Attributes
+    ----------
+    folder : Path
+    summary : dict
+        summary.json: the configuration, every run, the table (docs/results.md).
+    """
+
+    def __init__(self, folder: Path, summary: dict[str, Any]) -> None:
+        self.folder, self.summary = folder, summary
+
+    def __repr__(self) -> str:
+        """Return what was run and where it is."""
+        names = ", ".join(row["strategy"] for row in self.summary["table"])
+        return f"Results({names} in {self.folder})"
+
+    @cached_property
+    def table(self) -> DataFrame:
+        """A row per strategy: means over seeds, as the run has printed them."""
+        return _pandas().DataFrame(self.summary["table"]).set_index("strategy")
+
+    @cached_property
+    def accuracy(self) -> DataFrame:
+        """metrics.csv: a row per strategy, seed and round; NaN where it was not tested."""
+        return _pandas().read_csv(self.folder / "metrics.csv")
+
+    @cached_property
+    def clients(self) -> DataFrame:
+        """clients.csv: a row per strategy, seed, tested round and client, with all its scores."""
+        return _pandas().read_csv(self.folder / "clients.csv")
+
+    @cached_property
+    def clusters(self) -> DataFrame:
+        """A row per strategy, seed and client: its cluster and task at the end.
+
+        Cluster −1: left out. Task and name are there where they are known.
+        """
+        rows = []
+        for run in self.summary["runs"]:
+            for client, cluster in enumerate(run["clusters"]):
+                known = {
+                    column: run[key][client]
+                    for column, key in (("name", "names"), ("task", "tasks"))
+                    if key in run
+                }
+                place = {"strategy": run["strategy"], "seed": run["seed"], "client": client}
+                rows.append({**place, "cluster": cluster, **known})
+        return _pandas().DataFrame(rows)
+
+    def relevance(self, strategy: str = "", seed: int | None = None) -> DataFrame:
+        """Return how relevant clients' data are to each other, a row and a column per client.
+
+        Parameters
+        ----------
+        strategy : str, optional
+            By default the first that compared its clients.
+        seed : int, optional
+            By default the first.
+
+        Raises
+        ------
+        ValueError
+            If there is no such matrix.
+        """
+        for run in self.summary["runs"]:
+            if strategy in ("", run["strategy"]) and seed in (None, run["seed"]):
+                path = self.folder / f"similarity-{run['strategy']}-seed-{run['seed']}.npz"
+                if not path.is_file():
+                    continue
+                with np.load(path, allow_pickle=False) as arrays:
+                    if "similarity" in arrays:
+                        names = _pandas().Index(arrays["clients"], name="client")
+                        found = arrays["similarity"]
+                        return _pandas().DataFrame(found, index=names, columns=names)
+        asked = f"{strategy or 'any strategy'}, {'any seed' if seed is None else f'seed {seed}'}"
+        raise ValueError(
+            f"{self.folder} has no relevance matrix of {asked}: strategies such as rcc-pfl make "
+            "one, and it is kept for up to 2,000 clients."
+        )
+
+    def figures(self) -> Pictures:
+        """Return the pictures that the run drew, by name: `accuracy-per-round`, …."""
+        return Pictures(self.folder)
+
+
+class SweepResults:
+    """What a sweep left in its folder: `sweep` and `load_sweep` return it.
+
+    Attributes
+    ----------
+    folder : Path
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        """Return where it is."""
+        return f"SweepResults({len(self.cells)} cells in {self.folder})"
+
+    @cached_property
+    def table(self) -> DataFrame:
+        """sweep.csv: a row per cell, strategy, seed and measure."""
+        return _pandas().read_csv(self.folder / "sweep.csv")
+
+    @cached_property
+    def cells(self) -> dict[str, Results]:
+        """The results of each simulation, by the name of the cell."""
+        names = dict.fromkeys(self.table["cell"])
+        return {str(name): load_results(self.folder / "cells" / str(name)) for name in names}
+
+    def figures(self) -> Pictures:
+        """Return the sweep's picture, `sweep`."""
+        return Pictures(self.folder)
+
+
+def load_results(folder: str | Path) -> Results:
+    """Read the results folder of a run, of this or another day, simulated or on devices.
+
+    Raises
+    ------
+    ValueError
+        If it holds none.
+    """
+    path = Path(folder).expanduser()
+    file = path / "summary.json"
+    if not file.is_file():
+        raise ValueError(f"{path} holds no summary.json: name the results folder of a run.")
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+        for key in ("config", "runs", "table"):
+            summary[key]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} is not the summary of a run ({error}).") from error
+    return Results(path, summary)
+
+
+def load_sweep(folder: str | Path) -> SweepResults:
+    """Read the folder of a sweep.
+
+    Raises
+    ------
+    ValueError
+        If it holds none.
+    """
+    path = Path(folder).expanduser()
+    if not (path / "sweep.csv").is_file():
+        raise ValueError(f"{path} holds no sweep.csv: name the folder of a sweep.")
+    return SweepResults(path)
+
+
+def _pandas() -> Any:
+    return load_extra("pandas", "a data frame of results")

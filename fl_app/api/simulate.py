@@ -1,0 +1,185 @@
+"""`simulate` and `sweep`: what `fedkin run` and `fedkin sweep` do, from a script or a notebook."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fl_app.api.results import Results, SweepResults, load_results, load_sweep
+from fl_app.beforehand import PAPER_CLIENTS, check_run
+from fl_app.config import output_folder, parse_config
+from fl_app.flower_app import installed_app, read_defaults
+from fl_app.own_strategies import VARIABLE, add_strategies
+from fl_app.resources import gpus_per_client
+from fl_app.superlink import print_line
+from fl_app.superlink import simulate as run_simulation
+from fl_app.sweeps.command import run_sweep
+from fl_app.sweeps.plan import plan_sweep
+from fl_core.extras import need_extra
+from fl_core.options import Scalar
+
+Show = Callable[[str], None]
+_LAST_LINES = 15  # of the log, where no sentence says what went wrong
+
+
+def simulate(
+    *,
+    workers: int | None = None,
+    progress: bool | Show = True,
+    strategies_from: str | Path | None = None,
+    **options: Any,
+) -> Results:
+    """Simulate the app, as `fedkin run` does, and return what it found.
+
+    It waits for the end, leaves no process behind, and may be called again and again, in a script,
+    in a notebook or in a thread. To stop it, interrupt it.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Ray workers, one CPU each; by default as many as CPUs.
+    progress : bool or callable
+        Whether the run's lines are printed, or what is done with each of them.
+    strategies_from : str or Path, optional
+        A Python file with clusterings or aggregations of your own, to be named in pairs:
+        `strategy="bias+mean"` (docs/python.md).
+    **options
+        The run-config keys of docs/options.md, `-` written as `_`; `strategy` may be a list.
+
+    Returns
+    -------
+    Results
+        Its data frames and pictures.
+
+    Raises
+    ------
+    ValueError
+        If an option is unknown or has a value that is not allowed, before anything starts.
+    RuntimeError
+        If the run fails, with the reason.
+    MissingExtraError
+        If the packages of the extra `simulation` are not installed.
+    """
+    _check_workers("workers", workers)
+    for package in ("ray", "matplotlib", "pandas"):
+        need_extra(package, "simulate")
+    settings = _own(strategies_from)
+    given = {_key(name): _scalar(name, value) for name, value in options.items()}
+    overrides: dict[str, Scalar] = {"num-clients": PAPER_CLIENTS, **given}
+    config = parse_config({**read_defaults(installed_app()), **overrides})
+    folder = output_folder(config.output_dir, config.resume)
+    check_run(config, folder)
+    overrides["output-dir"] = str(folder)
+    workers = workers or os.cpu_count() or 1
+    log: list[str] = []
+    show = progress if callable(progress) else print_line if progress else _nothing
+
+    def take(line: str) -> None:
+        log.append(line)
+        show(line)
+
+    done = run_simulation(
+        None,
+        overrides,
+        num_clients=config.num_clients or PAPER_CLIENTS,
+        workers=workers,
+        gpus_per_client=gpus_per_client(config.device, workers, None),
+        settings=settings,
+        show=take,
+    )
+    if not done:
+        said = [line.removeprefix("error: ") for line in log if line.startswith("error: ")]
+        raise RuntimeError(
+            said[0].strip() if said else f"the run failed:\n{''.join(log[-_LAST_LINES:])}"
+        )
+    return load_results(folder)
+
+
+def sweep(
+    *,
+    output: str | Path | None = None,
+    processes: int | None = None,
+    progress: bool | Show = True,
+    **options: Any,
+) -> SweepResults:
+    """Simulate every combination of the values of all options that are lists, as `fedkin sweep`.
+
+    What is finished is kept: call it again after an interruption, or with more values.
+
+    Parameters
+    ----------
+    output : str or Path, optional
+        The folder; by default results/sweep-… by what is swept and the other options.
+    processes : int, optional
+        How many simulations at a time; by default one for each CPU.
+    progress : bool or callable
+        As in `simulate`.
+    **options
+        Lists are swept, but for `strategy`: each simulation runs all strategies.
+
+    Raises
+    ------
+    ValueError
+        If an option is not allowed, nothing is swept, or a value changes nothing.
+    RuntimeError
+        If simulations fail, with the first reason: the others are kept.
+    """
+    _check_workers("processes", processes)
+    for package in ("ray", "matplotlib", "pandas"):
+        need_extra(package, "sweep")
+    given = {}
+    for name, value in options.items():
+        many = isinstance(value, Sequence) and not isinstance(value, str)
+        given[_key(name)] = [_scalar(name, one) for one in value] if many else _scalar(name, value)
+    planned = plan_sweep(given)
+    folder = Path(output).expanduser() if output else planned.folder()
+    show = progress if callable(progress) else print_line if progress else _nothing
+    failures = run_sweep(planned, folder, processes, say=lambda line: show(f"{line}\n"))
+    if failures:
+        name, reason = next(iter(failures.items()))
+        raise RuntimeError(f"{len(failures)} simulations failed, the first, {name}: {reason}")
+    return load_sweep(folder)
+
+
+def _own(path: str | Path | None) -> Mapping[str, str]:
+    """Read strategies of somebody's own, and return how the run's processes find them."""
+    if path is None:
+        return {}
+    absolute = Path(path).expanduser().absolute()
+    add_strategies(absolute)
+    return {VARIABLE: str(absolute)}
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _scalar(name: str, value: Any) -> Scalar:
+    """Return a value as a run configuration can hold it.
+
+    Raises
+    ------
+    ValueError
+        If it cannot.
+    """
+    if name == "strategy" and isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, Path):
+        return str(value)
+    value = value.item() if hasattr(value, "item") else value  # one of NumPy's numbers
+    if not isinstance(value, Scalar):
+        raise ValueError(
+            f"{name} is {value!r}, but it must be text, a number, True or False; sweep takes lists."
+        )
+    return value
+
+
+def _check_workers(name: str, value: int | None) -> None:
+    if value is not None and (isinstance(value, bool) or value != int(value) or value < 1):
+        raise ValueError(f"{name} is {value!r}, but it must be a whole number of at least 1.")
+
+
+def _nothing(line: str) -> None:
+    """Show nothing."""

@@ -1,0 +1,249 @@
+"""`simulate`, its results as data frames, and strategies in a file of one's own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fl_app.api.simulate as api
+from fl_app import load_results, load_sweep, simulate, sweep
+from fl_app.config import parse_config
+from fl_app.own_strategies import VARIABLE, add_named_strategies, add_strategies
+from fl_app.superlink import run_app
+from strategies import catalogue
+from tests.app_runs import DEFAULTS, ROOT, run
+
+BIAS = ROOT / "examples/own_strategy/bias_app/bias.py"
+
+
+def test_the_package_is_light():
+    """A device has no pandas, and a command's help needs no torch."""
+    heavy = "{'torch', 'pandas', 'ray', 'matplotlib', 'flwr'} & set(sys.modules)"
+    code = f"import sys, fl_app; fl_app.__all__; assert not {heavy}, {heavy}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(ImportError, match="cannot import name 'simulat'"):
+        from fl_app import simulat  # noqa: F401, PLC0415
+
+
+# ---------------------------------------------------------------------------------------- a run
+
+
+@pytest.fixture
+def played(monkeypatch, tmp_path):
+    """Let nothing be started: a run says its lines and leaves an empty summary."""
+    calls = []
+
+    def play(app, overrides, *, show, **how):
+        calls.append((overrides, how))
+        show("rcc-pfl  round 1\n")
+        folder = Path(overrides["output-dir"])
+        if folder.name == "fail":
+            show("error: the disk is full.\n")
+            return False
+        if folder.name == "silent":
+            return False
+        folder.mkdir(parents=True)
+        summary = {"config": {}, "runs": [], "table": []}
+        (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        return True
+
+    monkeypatch.setattr(api, "run_simulation", play)
+    monkeypatch.chdir(tmp_path)
+    return calls
+
+
+def test_options_are_keys_with_underscores(played, capsys):
+    results = simulate(
+        strategy=["rcc-pfl", "single"], noise_rate=np.float64(0.3), output_dir=Path("here")
+    )
+    overrides, how = played[0]
+    assert overrides["strategy"] == "rcc-pfl,single"
+    assert (overrides["noise-rate"], overrides["num-clients"]) == (0.3, 25)
+    assert how["num_clients"] == 25
+    assert results.folder == Path("here").absolute()
+    assert capsys.readouterr().out == "rcc-pfl  round 1\n"
+    lines = []
+    simulate(progress=lines.append, workers=1)
+    simulate(progress=False)
+    assert lines == ["rcc-pfl  round 1\n"]
+    assert capsys.readouterr().out == ""
+    assert played[1][1]["workers"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strateg": "single"}, r"strateg is not a run-config key\. Did you mean strategy"),
+        ({"strategy": "singel"}, "Did you mean single"),
+        ({"noise_rate": 2}, "noise-rate is 2, but it must be a number"),
+        ({"noise_rate": [0, 0.2]}, r"noise_rate is \[0, 0\.2\], but it must be text, a number"),
+        ({"num_tasks": 11}, "num-tasks is 11, but mnist-5k has 10 classes"),
+        ({"dataset": "own"}, "the images of real devices"),
+        ({"workers": 0}, "workers is 0, but it must be a whole number"),
+        ({"strategies_from": "nowhere.py"}, r"nowhere\.py, which is no Python file"),
+    ],
+)
+def test_a_wrong_word_is_refused_before_anything_starts(options, message, played):
+    with pytest.raises(ValueError, match=message):
+        simulate(**options)
+    assert played == []
+
+
+def test_a_wrong_word_of_a_sweep_is_refused(played):
+    with pytest.raises(ValueError, match="nothing is swept"):
+        sweep(strategy=["rcc-pfl", "single"], num_tasks=3)
+    with pytest.raises(ValueError, match="processes is 0"):
+        sweep(num_tasks=[2, 3], processes=0)
+
+
+def test_a_run_that_fails_says_why(played):
+    with pytest.raises(RuntimeError, match=r"^the disk is full\.$"):
+        simulate(output_dir="fail", progress=False)
+    with pytest.raises(RuntimeError, match="the run failed:\nrcc-pfl  round 1"):
+        simulate(output_dir="silent", progress=False)
+
+
+def test_an_exception_of_who_is_shown_the_log_does_not_wait_for_the_run(tmp_path, monkeypatch):
+    flwr = tmp_path / "flwr"
+    answer = '{"success": true, "run-id": 1}'
+    text = (
+        f"#!/bin/sh\nif [ $1 = run ]; then echo '{answer}'; else echo a line; exec sleep 60; fi\n"
+    )
+    flwr.write_text(text, encoding="utf-8")
+    flwr.chmod(0o755)
+    monkeypatch.setattr("fl_app.superlink.program_path", lambda name: str(flwr))
+
+    def show(line):
+        raise KeyError(line)
+
+    with pytest.raises(KeyError, match="a line"):
+        run_app({"PATH": "/bin:/usr/bin"}, tmp_path, show=show)
+
+
+# -------------------------------------------------------------------------------------- results
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    run(folder, strategy="single,rcc-pfl", repeats=2, evaluate_every=2, model="mlp-32")
+    return load_results(folder)
+
+
+def test_rounds_and_clients_are_frames(results):
+    assert len(results.accuracy) == 2 * 2 * 2  # strategies, seeds, rounds
+    tested = results.accuracy.dropna(subset="accuracy")
+    assert list(tested["round"]) == [2] * 4
+    of_clients = results.clients.groupby(["strategy", "seed", "round"])["accuracy"].mean()
+    for row in tested.itertuples():
+        assert of_clients[row.strategy, row.seed, row.round] == pytest.approx(row.accuracy)
+    assert len(results.clients) == 4 * 6
+    assert results.table.loc["rcc-pfl", "ari-mean"] == 1
+    assert repr(results).startswith("Results(single, rcc-pfl in ")
+
+
+def test_clusters_are_those_of_the_summary(results):
+    clusters = results.clusters
+    assert list(clusters.columns) == ["strategy", "seed", "client", "cluster", "task"]
+    for one in results.summary["runs"]:
+        mine = clusters.query(f"strategy == '{one['strategy']}' and seed == {one['seed']}")
+        assert list(mine["cluster"]) == one["clusters"]
+        assert list(mine["task"]) == one["tasks"]
+
+
+def test_relevance_is_a_square_of_clients(results):
+    found = results.relevance()
+    assert list(found.index) == list(found.columns) == list(range(6))
+    assert np.allclose(found, found.T)
+    with np.load(results.folder / "similarity-rcc-pfl-seed-1.npz") as kept:
+        np.testing.assert_array_equal(results.relevance("rcc-pfl", 1), kept["similarity"])
+    for asked in (("single",), ("rcc-pfl", 7)):
+        with pytest.raises(ValueError, match="has no relevance matrix of"):
+            results.relevance(*asked)
+
+
+def test_pictures_are_those_that_the_run_drew(results):
+    pictures = results.figures()
+    assert {"accuracy-per-round", "labels-per-client", "similarity-rcc-pfl-seed-0"} <= set(pictures)
+    pictures["accuracy-per-round"].path.write_bytes(b"a picture")
+    assert pictures["accuracy-per-round"]._repr_png_() == b"a picture"
+    assert "YSBwaWN0dXJl" in pictures._repr_mimebundle_()["text/html"]  # the same in base 64
+    with pytest.raises(KeyError, match='no picture "accuracy": there are accuracy-against'):
+        pictures["accuracy"]
+
+
+def test_folders_that_hold_no_results(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no summary\.json"):
+        load_results(tmp_path)
+    with pytest.raises(ValueError, match=r"holds no sweep\.csv"):
+        load_sweep(tmp_path)
+    (tmp_path / "summary.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(ValueError, match="is not the summary of a run"):
+        load_results(tmp_path)
+
+
+# ----------------------------------------------------------------------------- one's own strategy
+
+
+@pytest.fixture
+def own():
+    """Let what is added be gone afterwards."""
+    before = dict(catalogue.CLUSTERINGS), dict(catalogue.AGGREGATIONS)
+    yield
+    for names, kept in zip((catalogue.CLUSTERINGS, catalogue.AGGREGATIONS), before, strict=True):
+        names.clear()
+        names.update(kept)
+
+
+def test_a_clustering_in_a_file_runs_beside_others(own, tmp_path):
+    assert add_strategies(BIAS) == ["bias"]
+    summary = run(tmp_path, strategy="bias+mean,single", model="mlp-32", optimizer="sgd")
+    mine, single = summary["runs"]
+    assert (mine["strategy"], mine["ari"], single["ari"]) == ("bias+mean", 1, 0)
+
+
+def test_a_changed_file_is_read_again(own, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(BIAS.read_text(encoding="utf-8"), encoding="utf-8")
+    add_strategies(file)
+    first = catalogue.CLUSTERINGS["bias"]
+    file.write_text(file.read_text(encoding="utf-8").replace('"bias"', '"tilt"'), encoding="utf-8")
+    assert add_strategies(file) == ["tilt"]
+    assert "bias" not in catalogue.CLUSTERINGS
+    assert catalogue.CLUSTERINGS["tilt"] is not first
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 / 0", r"own\.py cannot be run: ZeroDivisionError: division by zero"),
+        ("x = 1", "declares neither a Clustering nor an Aggregation"),
+        ("from strategies.clustering import SingleCluster", "declares neither"),
+        (
+            "from strategies.clustering import SingleCluster\nclass Mine(SingleCluster): pass",
+            'declares Mine with the name "single", but it must be one that is none of',
+        ),
+    ],
+)
+def test_a_file_without_strategies_is_refused(text, message, own, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        add_strategies(file)
+
+
+def test_the_processes_of_a_run_find_them_by_their_environment(own, monkeypatch, played):
+    simulate(strategy="bias+mean", strategies_from=BIAS)
+    (_, how), *_ = played
+    assert how["settings"] == {VARIABLE: str(BIAS)}
+    catalogue.CLUSTERINGS.pop("bias")
+    add_named_strategies.cache_clear()
+    with pytest.raises(ValueError, match="bias"):
+        parse_config({**DEFAULTS, "strategy": "bias+mean"})
+    monkeypatch.setenv(VARIABLE, str(BIAS))
+    add_named_strategies.cache_clear()
+    assert parse_config({**DEFAULTS, "strategy": "bias+mean"}).strategy == ("bias+mean",)
+    add_named_strategies.cache_clear()

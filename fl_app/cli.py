@@ -17,6 +17,7 @@ from fl_app.devices.command import add_command as add_devices
 from fl_app.devices.gate.command import add_command as add_gate
 from fl_app.flower_app import installed_app, read_defaults
 from fl_app.reproduce.command import add_command as add_reproduce
+from fl_app.watch import add_command as add_watch
 from fl_core.extras import MissingExtraError, need_extra
 from fl_core.image_files import ENDINGS
 
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from fl_app.beforehand import PAPER_CLIENTS, check_run, planned  # noqa: PLC0415
     from fl_app.config import output_folder, parse_config  # noqa: PLC0415
+    from fl_app.report.trackers import check_tracker  # noqa: PLC0415
     from fl_app.resources import check_cluster, gpus_per_client  # noqa: PLC0415
     from fl_app.superlink import simulate  # noqa: PLC0415
     from fl_core.folders import resolve_data_dir  # noqa: PLC0415
@@ -67,10 +69,14 @@ def _run(options: argparse.Namespace) -> int:
     config = parse_config({**defaults, **overrides})
     for package in ("ray", "matplotlib"):
         need_extra(package, "fedkin run")
+    check_tracker(config.track)
     folder = output_folder(config.output_dir, config.resume)
     check_run(config, folder)
     if options.dry_run:
-        print(planned(config, given, folder))
+        from fl_app.estimate import estimated  # noqa: PLC0415 - PyTorch takes seconds
+
+        print(planned(config, given, folder), flush=True)
+        print(estimated(config, options.workers))
         return 0
     overrides["output-dir"] = str(folder)
     gpus, address = options.gpus_per_client, options.ray_address
@@ -181,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     certificates.add_command(commands)
     add_gate(commands)
     add_devices(commands)
+    add_watch(commands)
     classify = commands.add_parser(
         "classify",
         help="classify images with a model that a device saved",

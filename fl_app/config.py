@@ -54,6 +54,7 @@ from strategies.grouping import COUNT_RULES
 from strategies.secure_aggregation import why_not
 from strategies.spectral import AT_CLIENTS, AT_SERVER
 
+TRACKERS = ("tensorboard", "mlflow", "wandb")
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
 
@@ -195,6 +196,11 @@ class Config(
     )
     checkpoint_every: int = option(
         0, NATURAL, "rounds between checkpoints in the results folder; 0: none"
+    )
+    track: str = option(
+        "none",
+        one_of(("none", *TRACKERS)),
+        "show each round elsewhere, while the run goes on: docs/watching.md",
     )
     resume: str = option("", TEXT, "the results folder of an interrupted run that is to go on")
     output_dir: str = option(

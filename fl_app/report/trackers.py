@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from fl_core.extras import load_extra, need_extra
@@ -23,6 +24,7 @@ from fl_core.options import Scalar
 _PROJECT = "fedkin"
 _MLFLOW_LONGEST, _MLFLOW_MOST = 6000, 100  # characters of a parameter, parameters at a time
 """What MLflow allows."""
+_WANDB_PATIENCE = 60.0  # seconds for the rest to be sent
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,13 @@ class TensorBoard:
 
     def __init__(self, about: About) -> None:
         load_extra("tensorboard", "track=tensorboard")
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
-        from torch.utils.tensorboard.summary import hparams  # noqa: PLC0415
-
+        tensorboard: Any = import_module("torch.utils.tensorboard")  # which has no types
         # Rounds that are trained once more after an interruption take the place of the old ones.
         purge = about.done + 1 if about.done else None
-        self._writer = SummaryWriter(about.folder / "tensorboard" / about.name, purge_step=purge)
+        folder = about.folder / "tensorboard" / about.name
+        self._writer = tensorboard.SummaryWriter(folder, purge_step=purge)
         options = dict(about.options)
+        hparams = tensorboard.summary.hparams
         *begin, self._end = hparams(options, {"accuracy/mean": 0.0}) if options else [None]
         for summary in begin:
             self._writer.file_writer.add_summary(summary)
@@ -108,7 +110,7 @@ class TensorBoard:
     def add_clusters(self, clusters: Grouped) -> None:
         """Write it as text, as it is: names of devices are no markdown."""
         lines = clusters.as_csv().splitlines()
-        self._writer.add_text("clusters", "\n".join(f"    {line}" for line in lines))
+        self._writer.add_text("members", "\n".join(f"    {line}" for line in lines))
 
     def add_picture(self, path: Path) -> None:
         """Write it as an image."""
@@ -133,6 +135,7 @@ class Mlflow:
         # One round is the most that may wait for a server which is gone.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         mlflow = load_extra("mlflow", "track=mlflow")
         self._mlflow = mlflow
         uri = os.environ.get("MLFLOW_TRACKING_URI", "")
@@ -181,6 +184,7 @@ class WandB:
     """A run of the project WANDB_PROJECT; with WANDB_MODE=offline, in the results folder."""
 
     def __init__(self, about: About) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         self._wandb = load_extra("wandb", "track=wandb")
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT", _PROJECT),
@@ -191,13 +195,18 @@ class WandB:
             reinit="create_new",
             dir=about.folder,
             config=dict(about.options),
-            # Nothing of this machine, and of what the run prints: only what is logged here.
+            # Nothing of this machine, and nothing that the run prints: only what is logged here.
             settings=self._wandb.Settings(
                 silent=True,
                 console="off",
+                host=_PROJECT,
                 disable_git=True,
+                x_disable_machine_info=True,
                 x_disable_meta=True,
                 x_disable_stats=True,
+                x_save_requirements=False,
+                finish_timeout=_WANDB_PATIENCE,
+                finish_timeout_raises=True,
             ),
         )
         self._run.define_metric("*", step_metric="round")
@@ -209,7 +218,7 @@ class WandB:
     def add_clusters(self, clusters: Grouped) -> None:
         """Log it as a table."""
         columns, rows = list(clusters.columns), [list(row) for row in clusters.rows]
-        self._run.log({"clusters": self._wandb.Table(columns=columns, data=rows)})
+        self._run.log({"members": self._wandb.Table(columns=columns, data=rows)})
 
     def add_picture(self, path: Path) -> None:
         """Log it as an image."""

@@ -54,7 +54,7 @@ def check_run(config: Config, folder: Path) -> None:
         check_num_eigenvectors(config, known.image_shape)
     _check_data(config)
     _check_room("output-dir", folder)
-    _check_room("the variable TMPDIR", Path(tempfile.gettempdir()))
+    _check_temporary()
 
 
 def check_num_clusters(config: Config, wanted: int, num_clients: int) -> None:
@@ -96,6 +96,16 @@ def _check_data(config: Config) -> None:
             f"{key} is {named}, which is no folder: name the one that holds the data sets' files, "
             "or make it, and what can be downloaded will be."
         )
+
+
+def _check_temporary() -> None:
+    """Refuse a TMPDIR that cannot be used: Python passes it over in silence, others fail at it."""
+    named = os.environ.get("TMPDIR")
+    if named and not Path(named).is_dir():
+        raise ValueError(
+            f"the variable TMPDIR is {named}, which is no folder: make it, or unset the variable."
+        )
+    _check_room("the variable TMPDIR", Path(named or tempfile.gettempdir()).absolute())
 
 
 def _check_room(key: str, folder: Path) -> None:

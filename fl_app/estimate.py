@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -49,7 +50,7 @@ def estimated(config: Config, workers: int) -> str:
     return (
         f"about {about} with {workers} workers on CPUs: {_START:.0f} s to start, and what training "
         f"an image takes here, {1e3 * per_image.training:.3g} ms, measured just now"
-        f"{_not_counted(config)}"
+        f"{_not_counted(config)}{_busy()}"
     )
 
 
@@ -62,6 +63,14 @@ def _not_counted(config: Config) -> str:
     if config.training_epsilon:
         left_out.append("what privacy costs")
     return f"; without {' and '.join(left_out)}" if left_out else ""
+
+
+def _busy() -> str:
+    """Say that other programs compute here: they take their share of the time to come, too."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < cores / 2:
+        return ""
+    return f"; longer while other programs compute here (load {load:.0f} on {cores} cores)"
 
 
 class _Seconds:

@@ -95,6 +95,19 @@ def test_folders_for_results_that_may_not_be_written_to(monkeypatch, capsys):
     assert "but you may not write to" in capsys.readouterr().err
 
 
+def test_a_folder_for_temporary_files_that_cannot_be_used(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    assert main(["run", *BASE]) == 2
+    assert "none, which is no folder: make it, or unset the variable" in capsys.readouterr().err
+    (tmp_path / "none").mkdir()
+    total, usage = shutil.disk_usage("."), shutil.disk_usage
+    full = total._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda at: full if at.name == "none" else usage(at))
+    assert main(["run", *BASE, f"output-dir={tmp_path / 'out'}"]) == 2
+    assert "TMPDIR is " in (said := capsys.readouterr().err)
+    assert "where 0 MB are free" in said
+
+
 def test_a_full_disk(monkeypatch, capsys):
     total = shutil.disk_usage(".")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: total._replace(free=5_000_000))
@@ -147,6 +160,7 @@ def test_as_many_as_can_be_are_not_refused():
 def test_how_long_a_run_would_take_is_a_dry_runs_last_line(monkeypatch, capsys):
     ticks = iter(0.15 * number for number in range(100))
     monkeypatch.setattr(estimate.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(estimate, "_busy", lambda: "")
     words = ["strategy=single", "num-clients=10", "minority=0", "client-test=own"]
     assert main(["run", "--dry-run", "--workers", "2", *words, "num-server-rounds=3"]) == 0
     # 0.3 seconds for 20 batches of 32 images, trained on for 2 epochs, tested once.
@@ -156,6 +170,14 @@ def test_how_long_a_run_would_take_is_a_dry_runs_last_line(monkeypatch, capsys):
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(f"about {about} with 2 workers on CPUs: 20 s to start, and what")
     assert last.endswith("an image takes here, 0.234 ms, measured just now")
+
+
+def test_other_programs_are_part_of_the_estimate(monkeypatch):
+    monkeypatch.setattr(estimate.os, "cpu_count", lambda: 2)
+    busy = "; longer while other programs compute here (load 5 on 2 cores)"
+    for load, said in ((0.9, ""), (5.4, busy)):
+        monkeypatch.setattr(estimate.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert estimate._busy() == said
 
 
 def test_more_work_takes_longer():
@@ -175,6 +197,7 @@ def test_more_work_takes_longer():
 
 def test_what_the_estimate_leaves_out_is_said(monkeypatch):
     monkeypatch.setattr(estimate, "_timed", lambda act, images: 1e-4)
+    monkeypatch.setattr(estimate, "_busy", lambda: "")
     config = parse_config({**DEFAULTS, "strategy": "flt", "features": "resnet18"})
     said = estimate.estimated(config, 2)
     assert said.endswith("; without pre-training of an encoder and resnet18's features")

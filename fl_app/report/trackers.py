@@ -96,9 +96,10 @@ class TensorBoard:
         self._writer = tensorboard.SummaryWriter(folder, purge_step=purge)
         options = dict(about.options)
         hparams = tensorboard.summary.hparams
-        *begin, self._end = hparams(options, {"accuracy/mean": 0.0}) if options else [None]
-        for summary in begin:
+        told: list[Any] = [*hparams(options, {"accuracy/mean": 0.0})] if options else []
+        for summary in told[:-1]:
             self._writer.file_writer.add_summary(summary)
+        self._end = told[-1:]
         self._writer.flush()
 
     def log(self, values: Mapping[str, float], server_round: int) -> None:
@@ -123,8 +124,8 @@ class TensorBoard:
 
     def close(self, *, failed: bool = False) -> None:
         """Write the rest."""
-        if self._end is not None and not failed:
-            self._writer.file_writer.add_summary(self._end)
+        for summary in () if failed else self._end:
+            self._writer.file_writer.add_summary(summary)
         self._writer.close()
 
 

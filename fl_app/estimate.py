@@ -19,8 +19,9 @@ from strategies.catalogue import System, system_of
 from strategies.ifca import LossClustering
 
 # Seconds on two cores until the first client answers: SuperLink, Ray, imports; and those that each
-# message costs a worker beside its computation (docs/watching.md has how far off they were).
-_START, _MESSAGE = 20.0, 0.008
+# message costs a worker beside its computation, as in docs/example/summary.json. docs/watching.md
+# has how far off they were.
+_START, _MESSAGE = 20.0, 0.02
 _LEAST = 0.2  # seconds that each thing is measured for, at least
 _BATCHES = 20
 _FREE_FEATURES = ("hog", "raw")  # the others need weights, and are remembered

@@ -1,5 +1,6 @@
 """What `fedkin run` refuses before it starts anything."""
 
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from fl_core.settings import DATASETS, FederationSettings, known_of, num_labels
 from strategies.catalogue import system_of
 from tests.app_runs import DEFAULTS
 
+ROOT = Path(__file__).parents[1]
 BASE = ["num-clients=12", "strategy=single"]
 
 
@@ -164,8 +166,8 @@ def test_how_long_a_run_would_take_is_a_dry_runs_last_line(monkeypatch, capsys):
     words = ["strategy=single", "num-clients=10", "minority=0", "client-test=own"]
     assert main(["run", "--dry-run", "--workers", "2", *words, "num-server-rounds=3"]) == 0
     # 0.3 seconds for 20 batches of 32 images, trained on for 2 epochs, tested once.
-    training = 10 * 3 * (400 * 2 * 0.3 / (20 * 32 * 2) + 0.008)
-    testing = 10 * 3 * (100 * 0.3 / (20 * 32) + 0.008)
+    training = 10 * 3 * (400 * 2 * 0.3 / (20 * 32 * 2) + 0.02)
+    testing = 10 * 3 * (100 * 0.3 / (20 * 32) + 0.02)
     about = timedelta(seconds=round(20 + (training + testing) / 2))
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(f"about {about} with 2 workers on CPUs: 20 s to start, and what")
@@ -193,6 +195,18 @@ def test_more_work_takes_longer():
     assert seconds(strategy="single", evaluate_every=5) < single
     assert seconds(strategy="single", fraction_train=0.5) < single
     assert seconds(strategy="single", dataset="mnist") > 10 * single
+
+
+def test_the_estimate_of_the_committed_run_is_near_its_seconds():
+    """With what an image took on a machine like that one, two cores that did little else."""
+    summary = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    config = parse_config(summary["config"])
+    per_image = SimpleNamespace(training=2.37e-5, testing=3e-6, comparing=1.2e-4)
+    for name in config.strategy:
+        seconds = [one["seconds"]["total"] for one in summary["runs"] if one["strategy"] == name]
+        known, system = known_of(config.dataset), system_of(name)
+        estimated = estimate._of_training(config, known, system, per_image) / 2
+        assert 0.7 < estimated / (sum(seconds) / len(seconds)) < 1.3
 
 
 def test_what_the_estimate_leaves_out_is_said(monkeypatch):

@@ -64,8 +64,10 @@ def report(number, accuracies, num_rounds=4):
 def test_who_has_answered_and_who_is_waited_for(status, clock):
     status.watch(lambda: roster_of(3, away=[2], failures={7: "its survey failed"}))
     status.begin_run("single", 0, 0, 4)
+    assert status.content()["doing"] == "single, seed 0, pre-round"
     asked = messages([100, 101, 102])
     status.asked(asked, [], 60.0)
+    assert status.content()["doing"] == "single, seed 0, round 1"
     clock.now += 2
     status.heard([reply_of(asked[1])])
     said = status.content()

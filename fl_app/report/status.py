@@ -17,6 +17,7 @@ from flwr.app import Message
 
 from fl_app.quorum import Listener
 from fl_app.watch import FAILED, FINISHED, HEARTBEAT, RUNNING, STATUS_FILE, VERSION
+from fl_core import protocol
 from fl_core.files import replacing
 from fl_core.text import one_line
 from strategies import Roster, RoundReport
@@ -69,9 +70,9 @@ class Status(Listener):
         self._end(thread, FINISHED)
 
     def write_to(self, folder: Path) -> None:
-        """Write to this results folder from now on."""
-        with self._lock:
-            self._folder, self._changed = folder, True
+        """Write to this results folder from now on, and at once: before there are any results."""
+        self._folder = folder
+        self._write()
 
     def doing(self, what: str) -> None:
         """Say what the run does now; who waits for long is told in a line."""
@@ -102,10 +103,12 @@ class Status(Listener):
             self._runs[-1] |= found
             self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}
             self._clients = _clients(roster)
-            run = self._runs[-1]
-        name = f"{run['strategy']}, seed {run['seed']}"
-        last = report.round == report.num_rounds
-        self.doing(f"{name}, {'results' if last else f'round {report.round + 1}'}")
+        self._says_round(report.round + 1)
+
+    def _says_round(self, number: int) -> None:
+        run = self._runs[-1]
+        phase = f"round {number}" if number <= run["rounds"] else "results"
+        self.doing(f"{run['strategy']}, seed {run['seed']}, {phase}")
 
     # ------------------------------------------------------------ what QuorumGrid tells a listener
 
@@ -113,11 +116,14 @@ class Status(Listener):
         """Note who is asked something, who owes an earlier answer, and for how long one waits."""
         roster, now = self._roster(), self._clock()
         name_of = _names(roster)
-        what = messages[0].metadata.message_type.removeprefix("query.") if messages else ""
+        kind = messages[0].metadata.message_type if messages else ""
+        if kind == protocol.TRAIN and self._runs and not self._runs[-1]["round"]:
+            self._says_round(1)
         with self._lock:
             self._waiting = {
                 node: name_of(node) for node in (m.metadata.dst_node_id for m in messages)
             }
+            what = kind.removeprefix(protocol.query(""))
             self._asking = {"what": what, "since": now, "asked": len(messages)}
             if math.isfinite(timeout):
                 self._asking["until"] = now + timeout

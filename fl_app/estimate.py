@@ -28,31 +28,39 @@ _FREE_FEATURES = ("hog", "raw")  # the others need weights, and are remembered
 
 
 def estimated(config: Config, workers: int) -> str:
-    """Return a sentence that says how long a run will take, and what that is based on.
+    """Return a sentence that says how long a run will take, and what that is based on."""
+    if known_of(config.dataset) is None:
+        return "no estimate of the time: nobody knows how many images there are before reading them"
+    seconds, per_image = estimated_seconds(config, workers)
+    about = timedelta(seconds=round(seconds))
+    return (
+        f"about {about} with {workers} workers on CPUs: {_START:.0f} s to start, and what training "
+        f"an image takes here, {1e3 * per_image:.3g} ms, measured just now"
+        f"{_not_counted(config)}{_busy()}"
+    )
+
+
+def estimated_seconds(config: Config, workers: int) -> tuple[float, float]:
+    """Return the seconds that a run will take, and those in which an image is trained on.
 
     One batch after the other is trained, on random images, by one thread of this machine's CPU.
+
+    Raises
+    ------
+    ValueError
+        If nobody knows how many images the data set has before it is read.
     """
     known = known_of(config.dataset)
     if known is None:
-        return (
-            "no estimate of the time: how many images there are is not known before they are read"
-        )
+        raise ValueError(f"dataset is {config.dataset}, whose size is not known beforehand.")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         per_image = _Seconds(config, known)
     finally:
         torch.set_num_threads(threads)
-    seconds = _START + config.repeats * sum(
-        _of_training(config, known, system_of(name), per_image) / workers
-        for name in config.strategy
-    )
-    about = timedelta(seconds=round(seconds))
-    return (
-        f"about {about} with {workers} workers on CPUs: {_START:.0f} s to start, and what training "
-        f"an image takes here, {1e3 * per_image.training:.3g} ms, measured just now"
-        f"{_not_counted(config)}{_busy()}"
-    )
+    work = sum(_of_training(config, known, system_of(name), per_image) for name in config.strategy)
+    return _START + config.repeats * work / workers, per_image.training
 
 
 def _not_counted(config: Config) -> str:

@@ -16,7 +16,7 @@ from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid
 from fl_app.report import status as status_module
 from fl_app.report.status import Status
-from fl_app.watch import FAILED, FINISHED, lines_of, read_status
+from fl_app.watch import FAILED, FINISHED, RUNNING, lines_of, read_status
 from strategies import Roster, RoundReport
 from tests.app_runs import DEFAULTS, of_strategy, run
 from tests.device_post import Post, good, reply_of
@@ -199,6 +199,12 @@ def test_what_takes_long_is_said_in_lines_that_become_fewer(status, clock):
 
 
 # -------------------------------------------------------------------------------- a whole run
+
+
+def test_the_status_is_there_at_once(status, tmp_path):
+    """Otherwise a run that is over within a second has results and no status."""
+    status.write_to(tmp_path)
+    assert read_status(tmp_path)["state"] == RUNNING
 
 
 def test_a_run_says_how_it_ended(tmp_path):

@@ -23,7 +23,8 @@ $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "Python 3.11 to 3.13 is needed: make PYTHON=/path/to/python3.11 run"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[simulation,efficientnet,privacy,docs,dev]'
+	@echo "installing into $(VENV), about 7 GB once and for all: minutes, most of them for PyTorch"
+	$(BIN)/pip install --disable-pip-version-check --editable '.[simulation,efficientnet,privacy,docs,dev]'
 	@touch $@
 
 run: $(INSTALLED)

@@ -40,7 +40,8 @@ from benchmarks.privacy import EIGENVECTORS
 from benchmarks.scale_tables import most_devices_named, most_devices_within, tables
 from clients.attacks import random_basis
 from clients.client import Client
-from clients.features import feature_dimension, feature_map
+from clients.dimensions import feature_dimension
+from clients.features import feature_map
 from clients.handlers import answer_queries
 from fl_core import protocol
 from fl_core.datasets import load_dataset

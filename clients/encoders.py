@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from clients.dimensions import ENCODER_DIMENSIONS
 from clients.feature_cache import FeatureCache
 from clients.hog import check_images
 from fl_core.extras import load_extra
@@ -285,7 +286,7 @@ ENCODERS = {
     for kind in (
         EncoderKind(
             name="resnet18",
-            dimension=512,
+            dimension=ENCODER_DIMENSIONS["resnet18"],
             side=224,
             mean=(0.485 * 255, 0.456 * 255, 0.406 * 255),
             std=(0.229 * 255, 0.224 * 255, 0.225 * 255),
@@ -295,7 +296,7 @@ ENCODERS = {
         ),
         EncoderKind(
             name="efficientnet-lite0",
-            dimension=1280,
+            dimension=ENCODER_DIMENSIONS["efficientnet-lite0"],
             side=96,
             mean=(127.0, 127.0, 127.0),
             std=(128.0, 128.0, 128.0),

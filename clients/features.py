@@ -6,35 +6,19 @@ networks trained on ImageNet, read up to their global average pool.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from clients.dimensions import check_feature_name
 from clients.encoders import ENCODERS, load_encoder
-from clients.hog import check_images, hog, hog_dimension
-from clients.settings import FEATURES
+from clients.hog import check_images, hog
 
 FeatureMap = Callable[[Tensor], Tensor]
 """From images, uint8 (n, C, H, W), C 1 or 3, to features, float32 (n, d), both on the CPU: each row
 a function of its image alone."""
-
-
-def feature_dimension(name: str, image_shape: tuple[int, int, int]) -> int:
-    """Return d of a feature map for images of shape (C, H, W), without computing any.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or the images are too small for `hog`.
-    """
-    _check_name(name)
-    if name in ENCODERS:
-        return ENCODERS[name].dimension
-    _, height, width = image_shape
-    return hog_dimension(height, width) if name == "hog" else math.prod(image_shape)
 
 
 def feature_map(
@@ -71,7 +55,7 @@ def feature_map(
     ImportError
         If the packages of `efficientnet-lite0` are not installed.
     """
-    _check_name(name)
+    check_feature_name(name)
     if name in ENCODERS:
         return load_encoder(ENCODERS[name], weights, cache_dir, device or torch.device("cpu"))
     if weights is not None:
@@ -86,8 +70,3 @@ def raw_pixels(images: Tensor) -> Tensor:
     """Return each image's pixels in [0, 1]: float32 (n, C·H·W), from uint8 (n, C, H, W)."""
     check_images(images)
     return images.flatten(1) / 255
-
-
-def _check_name(name: str) -> None:
-    if name not in FEATURES:
-        raise ValueError(f'features is "{name}", but must be one of {", ".join(FEATURES)}.')

@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-ORIENTATIONS = 9
-CELLS_PER_BLOCK = 2  # along each side
-SMALLEST_SIDE = 8  # pixels; below it a quarter of the image is less than a 2-pixel cell
-CELLS_ACROSS = 4
+from clients.dimensions import CELLS_PER_BLOCK, ORIENTATIONS, cell_size, hog_dimension
+
 CHUNK_BYTES = 3 << 16  # 250 images of 28 × 28, 64 of 32 × 32 × 3: what a core's cache can hold
 LARGEST_GRADIENT = 255
 NUM_GRADIENTS = 2 * LARGEST_GRADIENT + 1
@@ -76,29 +74,6 @@ def check_images(images: Tensor) -> None:
             f"the images are {images.dtype} of shape {tuple(images.shape)}, but features need "
             "torch.uint8 of shape (n, 1 or 3, height, width): convert and stack them."
         )
-
-
-def cell_size(height: int, width: int) -> tuple[int, int]:
-    """Return the height and width of a cell, in pixels: a quarter of the image's."""
-    return height // CELLS_ACROSS, width // CELLS_ACROSS
-
-
-def hog_dimension(height: int, width: int) -> int:
-    """Return d, the number of features that `hog` gives an image of height × width pixels.
-
-    Raises
-    ------
-    ValueError
-        If the image is smaller than 8 × 8 pixels.
-    """
-    if min(height, width) < SMALLEST_SIDE:
-        raise ValueError(
-            f'features="hog" was given images of {height} × {width} pixels, but needs at least '
-            f'{SMALLEST_SIDE} × {SMALLEST_SIDE}: use larger images or features="raw".'
-        )
-    down, across = cell_size(height, width)
-    blocks = (height // down - CELLS_PER_BLOCK + 1) * (width // across - CELLS_PER_BLOCK + 1)
-    return blocks * CELLS_PER_BLOCK**2 * ORIENTATIONS
 
 
 @lru_cache(maxsize=1)

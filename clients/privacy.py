@@ -14,7 +14,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from clients.settings import PrivacySettings
@@ -86,6 +85,9 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     def excess(log_sigma: float) -> float:
         half, shift = math.exp(-log_sigma) / 2, epsilon * math.exp(log_sigma)
         return float(ndtr(half - shift) - math.exp(epsilon + log_ndtr(-half - shift)) - delta)
+
+    # A third of a second that the server's configuration need not wait for.
+    from scipy.optimize import brentq  # noqa: PLC0415
 
     root: float = brentq(excess, -20.0, 40.0, xtol=1e-12)
     # On the safe side of the tolerance.

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clients.dimensions import feature_dimension
+from clients.privacy import PROJECTED
 from fl_app.config import OWN_IMAGES, Config
 from fl_core.federation_checks import check_federation
 from fl_core.folders import resolve_data_dir
-from fl_core.settings import SYNTHETIC
+from fl_core.settings import SYNTHETIC, known_of
+from strategies.catalogue import system_of
 
 PAPER_CLIENTS = 25
 """How many clients are simulated where nobody says."""
@@ -33,7 +36,8 @@ def check_run(config: Config, folder: Path) -> None:
     ------
     ValueError
         If it is one for devices, if tasks or clients cannot be as the configuration says, or if
-        there is no folder with data, or none that results can be written to.
+        there is no folder with data, or none that results can be written to, or there are more
+        clusters than clients, or more eigenvectors than features.
     """
     if config.dataset == OWN_IMAGES:
         raise ValueError(
@@ -41,10 +45,45 @@ def check_run(config: Config, folder: Path) -> None:
             "choose a data set, such as `folder` for one with images of your own, or see "
             "docs/devices.md."
         )
-    check_federation(config.federation_settings(config.num_clients or PAPER_CLIENTS, config.seed))
+    clients = config.num_clients or PAPER_CLIENTS
+    check_federation(config.federation_settings(clients, config.seed))
+    if isinstance(config.num_clusters, int):
+        check_num_clusters(config, config.num_clusters, clients - config.newcomers)
+    shares = {system_of(name).clustering.shares for name in config.strategy}
+    if "eigenvectors" in shares and (known := known_of(config.dataset)) is not None:
+        check_num_eigenvectors(config, known.image_shape)
     _check_data(config)
     _check_room("output-dir", folder)
-    _check_room("the variable TMPDIR", Path(tempfile.gettempdir()))
+    _check_temporary()
+
+
+def check_num_clusters(config: Config, wanted: int, num_clients: int) -> None:
+    """Refuse more clusters than there are clients at the start, by a ValueError."""
+    exact = any(system_of(name).clustering.exact_number for name in config.strategy)
+    if wanted > num_clients and exact:
+        raise ValueError(
+            f"num-clusters is {wanted}, but there are {num_clients} clients"
+            f"{' at the start' if config.newcomers else ''}: choose 1 to {num_clients}."
+        )
+
+
+def check_num_eigenvectors(config: Config, image_shape: tuple[int, int, int]) -> None:
+    """Refuse more eigenvectors than features have dimensions, by a ValueError.
+
+    A client with fewer images than eigenvectors has fewer of these, which is no error.
+    """
+    dimension = compared_dimension(config, image_shape)
+    if config.num_eigenvectors > dimension:
+        raise ValueError(
+            f"num-eigenvectors is {config.num_eigenvectors}, but {config.features} features of "
+            f"these images have {dimension} dimensions: choose 1 to {dimension}."
+        )
+
+
+def compared_dimension(config: Config, image_shape: tuple[int, int, int]) -> int:
+    """Return how many dimensions the features have in which clients are compared."""
+    dimension = feature_dimension(config.features, image_shape)
+    return min(dimension, PROJECTED) if config.pre_round_epsilon else dimension
 
 
 def _check_data(config: Config) -> None:
@@ -57,6 +96,16 @@ def _check_data(config: Config) -> None:
             f"{key} is {named}, which is no folder: name the one that holds the data sets' files, "
             "or make it, and what can be downloaded will be."
         )
+
+
+def _check_temporary() -> None:
+    """Refuse a TMPDIR that cannot be used: Python passes it over in silence, others fail at it."""
+    named = os.environ.get("TMPDIR")
+    if named and not Path(named).is_dir():
+        raise ValueError(
+            f"the variable TMPDIR is {named}, which is no folder: make it, or unset the variable."
+        )
+    _check_room("the variable TMPDIR", Path(named or tempfile.gettempdir()).absolute())
 
 
 def _check_room(key: str, folder: Path) -> None:

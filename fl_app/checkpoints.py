@@ -22,6 +22,7 @@ _MAY_DIFFER = {
     "checkpoint-every",
     "pre-round-deadline",
     "round-deadline",
+    "track",
 }
 
 PATIENCE = 90.0  # seconds

@@ -19,6 +19,7 @@ from fl_app.group.place import add_command as add_place
 from fl_app.report.html.command import add_command as add_report
 from fl_app.reproduce.command import add_command as add_reproduce
 from fl_app.sweeps.command import add_command as add_sweep
+from fl_app.watch import add_command as add_watch
 from fl_core.extras import DRAWING, MissingExtraError, need_extra
 from fl_core.image_files import ENDINGS
 
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from fl_app.beforehand import PAPER_CLIENTS, check_run, planned  # noqa: PLC0415
     from fl_app.config import output_folder, parse_config  # noqa: PLC0415
+    from fl_app.report.trackers import check_tracker  # noqa: PLC0415
     from fl_app.resources import check_cluster, gpus_per_client  # noqa: PLC0415
     from fl_app.superlink import simulate  # noqa: PLC0415
     from fl_core.folders import resolve_data_dir  # noqa: PLC0415
@@ -69,10 +71,14 @@ def _run(options: argparse.Namespace) -> int:
     config = parse_config({**defaults, **overrides})
     for package in ("ray", *DRAWING):
         need_extra(package, "fedkin run")
+    check_tracker(config.track)
     folder = output_folder(config.output_dir, config.resume)
     check_run(config, folder)
     if options.dry_run:
-        print(planned(config, given, folder))
+        from fl_app.estimate import estimated  # noqa: PLC0415 - PyTorch takes seconds
+
+        print(planned(config, given, folder), flush=True)
+        print(estimated(config, options.workers))
         return 0
     overrides["output-dir"] = str(folder)
     gpus, address = options.gpus_per_client, options.ray_address
@@ -164,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     certificates.add_command(commands)
     add_gate(commands)
     add_devices(commands)
+    add_watch(commands)
     classify = commands.add_parser(
         "classify",
         help="classify images with a model that a device saved",

@@ -55,6 +55,7 @@ from strategies.grouping import COUNT_RULES
 from strategies.secure_aggregation import why_not
 from strategies.spectral import AT_CLIENTS, AT_SERVER
 
+TRACKERS = ("tensorboard", "mlflow", "wandb")
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
 
@@ -204,6 +205,11 @@ class Config(
         BOOLEAN,
         "`spectral`: keep the eigenvectors that clients shared in the results folder, for `fedkin "
         "place`: docs/privacy.md",
+    )
+    track: str = option(
+        "none",
+        one_of(("none", *TRACKERS)),
+        "show each round elsewhere, while the run goes on: docs/watching.md",
     )
     resume: str = option("", TEXT, "the results folder of an interrupted run that is to go on")
     output_dir: str = option(

@@ -8,22 +8,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
 from clients.features import feature_map
+from fl_app.beforehand import check_num_clusters, check_num_eigenvectors
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import OWN_IMAGES, Config, one_shot, output_folder
 from fl_app.devices.run import Devices
+from fl_app.quorum import QuorumGrid
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results
 from fl_app.report.run import RunResult
+from fl_app.report.status import Status
+from fl_app.report.trackers import check_tracker
+from fl_app.report.tracking import Tracking
 from fl_app.simulation import Simulation
 from fl_app.systems import (
     Setting,
     build_strategy,
-    compared_dimension,
     initial_model,
     wanted_clusters,
 )
@@ -67,32 +72,67 @@ def run_experiment(
     checkpoints = Checkpoints(config, output_folder(config.output_dir, config.resume))
     for package in DRAWING:
         need_extra(package, "a server, which draws pictures,")
+    check_tracker(config.track)
+    status = Status()
+    if isinstance(grid, QuorumGrid):
+        grid.listener = status
+    with status.running():
+        _run_all(config, grid, checkpoints, status, redraw, command)
+    return checkpoints.folder
+
+
+def _run_all(
+    config: Config,
+    grid: Grid,
+    checkpoints: Checkpoints,
+    status: Status,
+    redraw: Redraw | None,
+    command: str,
+) -> None:
+    status.doing("meeting the clients")
     meet = Devices if config.dataset == OWN_IMAGES else Simulation
     world: World = meet(config, grid, checkpoints)
     seeds = range(config.seed, config.seed + config.repeats)
+    status.doing(f"reading {config.dataset}")
     for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
         setting = world.setting(seed)
+    status.doing("preparing what strategies need")
     check(setting, world.num_at_start)
     progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
     with checkpoints.only_run():
+        status.write_to(checkpoints.folder)
         results = Results(resolved(setting, world, checkpoints.folder), command)
+        status.doing("waiting until all clients have their data")
         world.begin(results, progress)
         if not config.num_server_rounds:
             for name in one_shot(config.strategy):
+                status.doing(f"grouping by {name}")
                 grouped = group_only(name, setting, world, redraw)
                 results.add_grouping_alone(
                     name, setting.seed, grouped, setting.images, setting.federation
                 )
             results.finish_grouping()
-            return checkpoints.folder
-        for seed in seeds:
-            setting = world.setting(seed)
-            for name in config.strategy:
-                run, strategy = run_strategy(name, setting, world, progress, checkpoints)
-                world.end_run(run, strategy)
-                results.add_run(run, strategy, setting.images, setting.federation)
-        results.finish()
-    return checkpoints.folder
+            return
+        with Tracking(results.config) as tracking:
+            watchers = Watchers(progress, status, tracking)
+            for seed in seeds:
+                setting = world.setting(seed)
+                for name in config.strategy:
+                    run, strategy = run_strategy(name, setting, world, watchers, checkpoints)
+                    world.end_run(run, strategy)
+                    results.add_run(run, strategy, setting.images, setting.federation)
+                    tracking.end_run(run)
+            status.doing("drawing pictures")
+            results.finish()
+            tracking.finish(results.pictures)
+
+
+class Watchers(NamedTuple):
+    """Who is told of every round."""
+
+    progress: Progress
+    status: Status
+    tracking: Tracking
 
 
 def group_only(
@@ -127,16 +167,19 @@ def resolved(setting: Setting, world: World, folder: Path) -> Config:
 
 
 def run_strategy(
-    name: str, setting: Setting, world: World, progress: Progress, checkpoints: Checkpoints
+    name: str, setting: Setting, world: World, watchers: Watchers, checkpoints: Checkpoints
 ) -> tuple[RunResult, ClusteredStrategy]:
     """Run one strategy on one seed, or what an interruption has left of it."""
     config, seed = setting.config, setting.seed
+    progress, status, tracking = watchers
     show = progress.reporter(name, seed)
     checkpoint = checkpoints.load(name, seed)
     done, before = 0, 0.0
     if checkpoint is not None:
         done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
     grid = world.begin_run(setting, done)
+    status.begin_run(name, seed, done, config.num_server_rounds)
+    tracking.begin_run(name, seed, done)
     started = time.perf_counter()
 
     def seconds() -> float:
@@ -144,6 +187,9 @@ def run_strategy(
 
     def on_round(report: RoundReport) -> None:
         world.after_round(report, strategy, show)
+        left = progress.rounds_left, progress.seconds_left()
+        status.after_round(report, strategy.training.roster, *left)
+        tracking.after_round(report, seconds(), setting.federation)
         if checkpoints.is_due(report):
             checkpoints.save(name, seed, strategy, seconds())
 
@@ -164,6 +210,7 @@ def run_strategy(
     if checkpoint is not None:
         strategy.resume(checkpoint["strategy"])
         progress.resumed(name, seed, done)
+    status.watch(lambda: strategy.training.roster)
     told = ConfigRecord({**world.told, protocol.SEED: seed})
     with _quiet_flower():
         result = strategy.start(
@@ -199,23 +246,13 @@ def check(setting: Setting, num_clients: int) -> None:
         need_extra("opacus", "training-epsilon", "set it to 0")
     for name in config.strategy:
         build_strategy(name, setting, {})
-    wanted = wanted_clusters(setting) or 1
-    if wanted > num_clients and any(clustering.exact_number for clustering in clusterings):
-        raise ValueError(
-            f"num-clusters is {wanted}, but there are {num_clients} clients"
-            f"{' at the start' if config.newcomers else ''}: choose 1 to {num_clients}."
-        )
+    check_num_clusters(config, wanted_clusters(setting) or 1, num_clients)
 
 
 def _check_features(config: Config, image_shape: ImageShape) -> None:
     weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
     feature_map(config.features, weights=weights)
-    dimension = compared_dimension(config, image_shape)
-    if config.num_eigenvectors > dimension:
-        raise ValueError(
-            f"num-eigenvectors is {config.num_eigenvectors}, but {config.features} features of "
-            f"these images have {dimension} dimensions: choose 1 to {dimension}."
-        )
+    check_num_eigenvectors(config, image_shape)
 
 
 @contextmanager

@@ -18,9 +18,14 @@ END = "# The end of what `make options` writes.\n"
 
 _PAGE = """# Every option
 
-`fedkin run` takes any of these as `KEY=VALUE`, `flwr run` in its `--run-config`. A wrong value is \
-refused before any training. Each option is declared on what uses it; `make options` writes this \
-page and the defaults in `pyproject.toml`, of which an installation has a copy.
+`fedkin run` takes any of these as `KEY=VALUE`, `flwr run` in its `--run-config`. Each option is \
+declared on what uses it; `make options` writes this page and the defaults in `pyproject.toml`, of \
+which an installation has a copy.
+
+`fedkin run` refuses a wrong value before it starts anything, with exit status 2. `flwr run` knows \
+the keys, but no values: it says that the run has started, and its exit status is 0. The log \
+(`--stream`, or `flwr log RUN_ID`) then has one line that begins with `error:`, and Flower's \
+traceback after it.
 """
 _HEAD = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n"
 

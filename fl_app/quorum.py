@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Error, Message
@@ -33,6 +33,22 @@ def _may_end_early(message: Message) -> bool:
     return about.message_type in _MAY_END_EARLY and about.group_id != protocol.PRE_ROUND
 
 
+class Listener:
+    """Hears how an exchange goes on; this one takes no notice (`fl_app.report.status` does)."""
+
+    def asked(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
+        """Hear what has been asked, which earlier messages lack an answer, and how long one waits.
+
+        `timeout` is in seconds, infinite for ever.
+        """
+
+    def heard(self, replies: Iterable[Message]) -> None:
+        """Hear which answers and failures have come."""
+
+    def over(self, late: Iterable[Message]) -> None:
+        """Hear that one waits no longer, and which messages lack an answer then."""
+
+
 @dataclass
 class Patience:
     """How long to wait for answers: until a deadline, or as long again as a quorum of them took.
@@ -45,14 +61,17 @@ class Patience:
         When they were asked, and when to stop, by `time.monotonic`.
     quorum : int
         So many answers that are no failures shorten the wait; with `asked`, none do.
+    tell : callable
+        Is told of all answers and failures that come.
     answered : int
-        So many have come.
+        So many answers have come.
     """
 
     asked: int
     started: float
     end: float
     quorum: int
+    tell: Callable[[Sequence[Message]], None] = lambda replies: None
     answered: int = 0
 
     @property
@@ -60,8 +79,9 @@ class Patience:
         """Whether so many have answered that the others need not be waited for."""
         return self.quorum <= self.answered < self.asked
 
-    def hear(self, replies: Iterable[Message]) -> None:
+    def hear(self, replies: Sequence[Message]) -> None:
         """Count answers that have come now."""
+        self.tell(replies)
         had = self.has_quorum
         self.answered += sum(not reply.has_error() for reply in replies)
         if self.has_quorum and not had:
@@ -83,10 +103,16 @@ class QuorumGrid(GridAround):
         Flower's.
     min_answers : float
         That share, in (0, 1]; 1: wait for all until the timeout.
+
+    Attributes
+    ----------
+    listener : Listener
+        Is told how each exchange goes on; may be set at any time.
     """
 
     def __init__(self, grid: Grid, min_answers: float = 1.0) -> None:
         super().__init__(grid)
+        self.listener = Listener()
         self._min_answers = min_answers
         self._late: dict[str, Message] = {}
 
@@ -102,13 +128,15 @@ class QuorumGrid(GridAround):
             asked, busy = self._without_late(asked)
         now = time.monotonic()
         end = math.inf if timeout is None else now + timeout
-        patience = Patience(len(asked) + len(busy), now, end, quorum)
+        patience = Patience(len(asked) + len(busy), now, end, quorum, self.listener.heard)
+        self.listener.asked(asked, self._late.values(), end - now)
         replies, waiting = self._exchange(asked, patience)
         replies += [failure(m, "it is still busy with an earlier message") for m in busy]
         if patience.has_quorum:
             self._late |= waiting
             reason = f"no answer when {patience.answered} of {patience.asked} had answered"
             replies += [failure(message, reason) for message in waiting.values()]
+        self.listener.over(self._late.values())
         return replies
 
     def _without_late(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:

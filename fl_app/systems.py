@@ -16,15 +16,14 @@ from flwr.app import ArrayRecord
 from torch import nn
 
 from clients.accelerator import torch_device
-from clients.features import feature_dimension
 from clients.pretraining import pretrained_autoencoder
-from clients.privacy import PROJECTED
 from clients.settings import AUTO, CPU
+from fl_app.beforehand import compared_dimension
 from fl_app.config import AS_TASKS, Config
 from fl_core import protocol
 from fl_core.datasets import Dataset
 from fl_core.federation import Federation
-from fl_core.models import ImageShape, build_model
+from fl_core.models import build_model
 from fl_core.options import key_of
 from fl_core.own_images import Agreement
 from strategies import ClusteredStrategy
@@ -160,12 +159,6 @@ def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
 def _fine_tuning(setting: Setting) -> tuple[int, bool]:
     options = setting.config.of_strategies
     return fine_tuning(options["fine-tune"], options["fine-tune-epochs"])
-
-
-def compared_dimension(config: Config, image_shape: ImageShape) -> int:
-    """Return how many dimensions the features have in which clients are compared."""
-    dimension = feature_dimension(config.features, image_shape)
-    return min(dimension, PROJECTED) if config.pre_round_epsilon else dimension
 
 
 # What is no option of its own, by the name of the field that takes it.

@@ -18,7 +18,14 @@ from fl_core.image_files import LAYOUT
 from fl_core.image_folder import read_image_folder
 from fl_core.leaf import CHARACTERS, read_femnist
 from fl_core.published import read_published
-from fl_core.settings import CIFAR20, DATASET_WORDS, PLUS, ROTATED, is_dataset
+from fl_core.settings import (
+    CIFAR20,
+    DATASET_WORDS,
+    PLUS,
+    ROTATED,
+    check_one_shape,
+    is_dataset,
+)
 from fl_core.text import printable
 
 HELD_OUT = 0.2  # of an image folder's training images, where it has no test folder
@@ -274,12 +281,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
         If their images differ in shape.
     """
     name = f"{first.name}{PLUS}{second.name}"
-    if first.image_shape != second.image_shape:
-        shapes = ("×".join(map(str, one.image_shape)) for one in (first, second))
-        raise ValueError(
-            f'dataset is "{name}", but images must have one shape, and these are '
-            f"{' and '.join(shapes)} (channels, height, width)."
-        )
+    check_one_shape(name, [first.image_shape, second.image_shape])
     return Dataset(
         name,
         torch.cat([first.train_images, second.train_images]),

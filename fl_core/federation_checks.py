@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fl_core.partition import check_labels, clients_of_tasks, default_tasks, parse_tasks
-from fl_core.settings import FederationSettings, num_labels
+from fl_core.settings import SYNTHETIC, FederationSettings, known_of, num_labels
 from fl_core.tasks import are_random, parse_counts
 
 
@@ -14,9 +14,11 @@ def check_federation(settings: FederationSettings) -> None:
     ------
     ValueError
         If there cannot be so many newcomers, drifting or malicious clients, so many tasks, or so
-        few clients for them, or if tasks name a label that the data set has not.
+        few clients for them, too few images for so many clients, or if tasks name a label that the
+        data set has not.
     """
     check_counts(settings)
+    _check_size(settings)
     labels = num_labels(settings.dataset)
     if labels is None or settings.shift == "concept" or are_random(settings.tasks):
         return
@@ -26,6 +28,20 @@ def check_federation(settings: FederationSettings) -> None:
     else:
         tasks = default_tasks(settings.dataset, settings.num_tasks, labels)
     clients_of_tasks(len(tasks), settings.num_clients, parse_counts(settings.clients_per_task))
+
+
+def _check_size(settings: FederationSettings) -> None:
+    """Refuse more clients than can have their least number of images, even if all were one task."""
+    known, least = known_of(settings.dataset), max(1, settings.min_samples)
+    clients = settings.num_clients
+    # Of synthetic ones there may be a few more.
+    rounded = settings.dataset == SYNTHETIC
+    if known is not None and not rounded and clients * least > known.num_train:
+        raise ValueError(
+            f"num-clients is {clients} and min-samples is {least}, but {settings.dataset} has "
+            f"{known.num_train} training images, not {clients * least}: use fewer clients, or "
+            "lower min-samples."
+        )
 
 
 def num_malicious(settings: FederationSettings) -> int:

@@ -5,8 +5,9 @@ They are read without PyTorch, so a wrong one is refused at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fl_core.noise import NOISES
 from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
@@ -23,6 +24,7 @@ DATASET_WORDS = (
     f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
 )
 SYNTHETIC = "synthetic"
+SYNTHETIC_IMAGES = (4_000, 2_000)  # for training and testing, of all tasks together
 MODELS = ("logistic-regression", "mlp", "mlp-32", "cnn", "leaf-cnn")
 # RCC-PFL, section V: one model per data set.
 PAPER_MODELS = {
@@ -46,13 +48,73 @@ def is_dataset(name: str) -> bool:
     return name in DATASETS or (1 < len(parts) == len(set(parts)) and set(parts) <= set(JOINABLE))
 
 
+class Known(NamedTuple):
+    """What is known of a data set before its files are read.
+
+    Attributes
+    ----------
+    num_train, num_test : int
+        How many images there are.
+    image_shape : tuple of int
+        Channels, height and width.
+    num_classes : int
+    """
+
+    num_train: int
+    num_test: int
+    image_shape: tuple[int, int, int]
+    num_classes: int
+
+
+def known_of(dataset: str) -> Known | None:
+    """Return what is known of a data set before its files are read, if anything is.
+
+    Raises
+    ------
+    ValueError
+        If it joins images of different shapes.
+    """
+    if dataset in ROTATED:
+        base = _published(ROTATED[dataset])
+        return base._replace(num_train=4 * base.num_train, num_test=4 * base.num_test)
+    others = {
+        "mnist-5k": Known(4_000, 1_000, (1, 28, 28), 10),
+        CIFAR20: Known(55_000, 11_000, (3, 32, 32), 20),
+        SYNTHETIC: Known(*SYNTHETIC_IMAGES, (1, 28, 28), 10),
+    }
+    if dataset in others:
+        return others[dataset]
+    parts = dataset.split(PLUS)
+    if not set(parts) <= {*PUBLISHED, *others}:
+        return None
+    found = [others.get(part) or _published(part) for part in parts]
+    check_one_shape(dataset, [one.image_shape for one in found])
+    counts = (sum(numbers) for numbers in zip(*((a, b, d) for a, b, _, d in found), strict=True))
+    train, test, classes = counts
+    return Known(train, test, found[0].image_shape, classes)
+
+
+def _published(dataset: str) -> Known:
+    one = PUBLISHED[dataset]
+    return Known(one.num_train, one.num_test, one.image_shape, one.num_classes)
+
+
+def check_one_shape(dataset: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Refuse to join images of different shapes, by a ValueError."""
+    if len(set(shapes)) > 1:
+        described = " and ".join("×".join(map(str, shape)) for shape in shapes)
+        raise ValueError(
+            f'dataset is "{dataset}", but images must have one shape, and these are {described} '
+            "(channels, height, width)."
+        )
+
+
 def num_labels(dataset: str) -> int | None:
     """Return how many labels tasks can be made of, where it is known before the files are read."""
-    if dataset in ROTATED:
-        return len(ROTATIONS) * PUBLISHED[ROTATED[dataset]].num_classes
-    fixed = {"mnist-5k": 10, CIFAR20: 20} | {n: one.num_classes for n, one in PUBLISHED.items()}
-    counts = [fixed.get(part) for part in dataset.split(PLUS)]
-    return None if None in counts else sum(count or 0 for count in counts)
+    known = None if dataset == SYNTHETIC else known_of(dataset)
+    if known is None:
+        return None
+    return known.num_classes * (len(ROTATIONS) if dataset in ROTATED else 1)
 
 
 @dataclass(frozen=True, kw_only=True)

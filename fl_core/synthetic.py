@@ -16,10 +16,10 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 from fl_core.datasets import Dataset, Groups
-from fl_core.settings import SYNTHETIC
+from fl_core.settings import SYNTHETIC, SYNTHETIC_IMAGES
 
 CLASSES = tuple(digits)
-TRAIN_IMAGES, TEST_IMAGES = 4_000, 2_000  # of all tasks together; mnist-5k has 4,000 and 1,000
+TRAIN_IMAGES, TEST_IMAGES = SYNTHETIC_IMAGES
 _SIDE = 28
 _SMOOTHNESS = 4.0  # pixels, the standard deviation of the filter
 _SMOOTH_NOISE = 1.0

@@ -24,8 +24,9 @@ class Published:
         Its IDX files: training images and labels, test images and labels; empty: it has others.
     class_names : tuple of str
         Empty: those that torchvision gives.
-    num_classes : int
-        Known before anything is read.
+    num_classes, num_train, num_test : int
+    image_shape : tuple of int
+        Channels, height and width. All this is known before anything is read.
     options : mapping
         Of torchvision's class.
     transposed : bool
@@ -39,6 +40,9 @@ class Published:
     num_classes: int = 10
     options: Mapping[str, str] = field(default_factory=dict)
     transposed: bool = False
+    num_train: int = 60_000
+    num_test: int = 10_000
+    image_shape: tuple[int, int, int] = (1, 28, 28)
 
     def open(self, root: Path, *, train: bool, download: bool) -> Any:
         """Return torchvision's data set."""
@@ -66,8 +70,16 @@ PUBLISHED = {
             *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
     ),
-    "cifar10": Published("CIFAR10", ("cifar-10-python.tar.gz",)),
-    "cifar100": Published("CIFAR100", ("cifar-100-python.tar.gz",), num_classes=100),
+    "cifar10": Published(
+        "CIFAR10", ("cifar-10-python.tar.gz",), num_train=50_000, image_shape=(3, 32, 32)
+    ),
+    "cifar100": Published(
+        "CIFAR100",
+        ("cifar-100-python.tar.gz",),
+        num_classes=100,
+        num_train=50_000,
+        image_shape=(3, 32, 32),
+    ),
     "emnist-balanced": Published(
         "EMNIST",
         ("EMNIST/raw/gzip.zip",),
@@ -77,5 +89,7 @@ PUBLISHED = {
         47,
         {"split": "balanced"},
         transposed=True,
+        num_train=112_800,
+        num_test=18_800,
     ),
 }

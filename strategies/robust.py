@@ -24,7 +24,6 @@ from typing import ClassVar
 import numpy as np
 from flwr.supercore.differential_privacy import compute_clip_model_update
 from numpy.typing import NDArray
-from scipy import stats
 
 from fl_core.options import number, option
 from fl_core.protocol import NDArrays
@@ -119,6 +118,8 @@ class TrimmedMean(_Tolerant):
 
     def of_enough(self, updates: Sequence[Update]) -> NDArrays:
         """Return each parameter's trimmed mean."""
+        from scipy import stats  # noqa: PLC0415 - it takes half a second
+
         count = len(updates)
         cut = self._malicious(count, (count - 1) // 2)
         # Half a value more, since scipy rounds down: `cut` values exactly.

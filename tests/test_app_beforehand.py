@@ -1,18 +1,26 @@
 """What `fedkin run` refuses before it starts anything."""
 
+import json
 import os
 import re
 import shutil
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import fl_app.superlink
+from fl_app import estimate
 from fl_app.cli import main
+from fl_app.config import parse_config
 from fl_core.datasets import load_dataset
 from fl_core.federation_checks import check_federation
-from fl_core.settings import DATASETS, FederationSettings, num_labels
+from fl_core.settings import DATASETS, FederationSettings, known_of, num_labels
+from strategies.catalogue import system_of
+from tests.app_runs import DEFAULTS
 
+ROOT = Path(__file__).parents[1]
 BASE = ["num-clients=12", "strategy=single"]
 
 
@@ -42,6 +50,21 @@ def nothing_starts(monkeypatch, tmp_path):
         (["clients-per-task=3,4"], "clients-per-task is 3,4, which is 7 clients of 2 tasks"),
         (["newcomers=12"], "newcomers is 12, but there are 12 clients"),
         (["dataset=mnist", "data-dir=mistyped"], "data-dir is mistyped, which is no folder"),
+        (["strategy=rcc-pfl", "num-clusters=13"], "num-clusters is 13, but there are 12 clients:"),
+        (
+            ["strategy=mt-hfl", "num-clusters=11", "newcomers=2"],
+            "num-clusters is 11, but there are 10 clients at the start: choose 1 to 10",
+        ),
+        (
+            ["strategy=rcc-pfl", "num-eigenvectors=325"],
+            "num-eigenvectors is 325, but hog features of these images have 324 dimensions",
+        ),
+        (
+            ["strategy=mt-hfl", "features=raw", "num-eigenvectors=785"],
+            "but raw features of these images have 784 dimensions: choose 1 to 784",
+        ),
+        (["num-clients=201"], "mnist-5k has 4000 training images, not 4020: use fewer clients"),
+        (["dataset=mnist+cifar10"], "must have one shape, and these are 1×28×28 and 3×32×32"),
     ],
 )
 def test_a_wrong_word_is_refused_in_one_line(words, said, capsys):
@@ -74,6 +97,19 @@ def test_folders_for_results_that_may_not_be_written_to(monkeypatch, capsys):
     assert "but you may not write to" in capsys.readouterr().err
 
 
+def test_a_folder_for_temporary_files_that_cannot_be_used(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    assert main(["run", *BASE]) == 2
+    assert "none, which is no folder: make it, or unset the variable" in capsys.readouterr().err
+    (tmp_path / "none").mkdir()
+    total, usage = shutil.disk_usage("."), shutil.disk_usage
+    full = total._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda at: full if at.name == "none" else usage(at))
+    assert main(["run", *BASE, f"output-dir={tmp_path / 'out'}"]) == 2
+    assert "TMPDIR is " in (said := capsys.readouterr().err)
+    assert "where 0 MB are free" in said
+
+
 def test_a_full_disk(monkeypatch, capsys):
     total = shutil.disk_usage(".")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: total._replace(free=5_000_000))
@@ -88,7 +124,7 @@ def test_a_dry_run_says_what_would_run_and_starts_nothing(tmp_path, capsys):
     assert "strategies: single, local\nseeds 4 to 6: 6 trainings of 10 rounds\n" in said
     assert "25 clients, data set mnist-5k, model logistic-regression" in said
     assert f"results would go to {tmp_path / 'out'}" in said
-    assert said.endswith(f"not at their defaults: {' '.join(words)}\n")
+    assert f"not at their defaults: {' '.join(words)}\nabout 0:0" in said
     assert main(["run", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "seed 0: 2 trainings" in said
@@ -104,10 +140,83 @@ def test_the_version_is_the_packages(capsys):
 
 
 @pytest.mark.parametrize("name", ["mnist-5k", "mnist", "fashion-mnist", "cifar10", "rotated-mnist"])
-def test_the_number_of_labels_is_known_before_the_images_are(name):
+def test_what_is_known_before_the_images_are_read_is_true(name):
     if name != "mnist-5k" and "FL_DATA_DIR" not in os.environ:
         pytest.skip("FL_DATA_DIR is not set")
-    assert num_labels(name) == len(load_dataset(name, download=False).group_names)
+    read = load_dataset(name, download=False)
+    assert num_labels(name) == len(read.group_names)
+    counts = (len(read.train_labels), len(read.test_labels))
+    assert known_of(name) == (*counts, read.image_shape, read.num_classes)
+
+
+def test_as_many_as_can_be_are_not_refused():
+    for words in (
+        ["strategy=rcc-pfl", "num-clusters=12", "num-eigenvectors=324"],
+        ["strategy=single", "num-clusters=13", "num-eigenvectors=999"],  # which needs neither
+        ["num-clients=200", "minority=0"],
+    ):
+        with pytest.raises(AssertionError, match="something was started"):
+            main(["run", *BASE, *words])
+
+
+def test_how_long_a_run_would_take_is_a_dry_runs_last_line(monkeypatch, capsys):
+    ticks = iter(0.15 * number for number in range(100))
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(estimate, "_busy", lambda: "")
+    words = ["strategy=single", "num-clients=10", "minority=0", "client-test=own"]
+    assert main(["run", "--dry-run", "--workers", "2", *words, "num-server-rounds=3"]) == 0
+    # 0.3 seconds for 20 batches of 32 images, trained on for 2 epochs, tested once.
+    training = 10 * 3 * (400 * 2 * 0.3 / (20 * 32 * 2) + 0.02)
+    testing = 10 * 3 * (100 * 0.3 / (20 * 32) + 0.02)
+    about = timedelta(seconds=round(20 + (training + testing) / 2))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"about {about} with 2 workers on CPUs: 20 s to start, and what")
+    assert last.endswith("an image takes here, 0.234 ms, measured just now")
+
+
+def test_other_programs_are_part_of_the_estimate(monkeypatch):
+    monkeypatch.setattr(estimate.os, "cpu_count", lambda: 2)
+    busy = "; longer while other programs compute here (load 5 on 2 cores)"
+    for load, said in ((0.9, ""), (5.4, busy)):
+        monkeypatch.setattr(estimate.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert estimate._busy() == said
+
+
+def test_more_work_takes_longer():
+    def seconds(**options):
+        config = parse_config({**DEFAULTS, **{k.replace("_", "-"): v for k, v in options.items()}})
+        known = known_of(config.dataset)
+        per_image = SimpleNamespace(training=1e-3, testing=1e-4, comparing=1e-4)
+        return estimate._of_training(config, known, system_of(config.strategy[0]), per_image)
+
+    single = seconds(strategy="single")
+    assert seconds(strategy="rcc-pfl") > single
+    assert seconds(strategy="ifca", num_clusters=8) > seconds(strategy="ifca") > single
+    assert seconds(strategy="single", evaluate_every=5) < single
+    assert seconds(strategy="single", fraction_train=0.5) < single
+    assert seconds(strategy="single", dataset="mnist") > 10 * single
+
+
+def test_the_estimate_of_the_committed_run_is_near_its_seconds():
+    """With what an image took on a machine like that one, two cores that did little else."""
+    summary = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    config = parse_config(summary["config"])
+    per_image = SimpleNamespace(training=2.37e-5, testing=3e-6, comparing=1.2e-4)
+    for name in config.strategy:
+        seconds = [one["seconds"]["total"] for one in summary["runs"] if one["strategy"] == name]
+        known, system = known_of(config.dataset), system_of(name)
+        estimated = estimate._of_training(config, known, system, per_image) / 2
+        assert 0.7 < estimated / (sum(seconds) / len(seconds)) < 1.3
+
+
+def test_what_the_estimate_leaves_out_is_said(monkeypatch):
+    monkeypatch.setattr(estimate, "_timed", lambda act, images: 1e-4)
+    monkeypatch.setattr(estimate, "_busy", lambda: "")
+    config = parse_config({**DEFAULTS, "strategy": "flt", "features": "resnet18"})
+    said = estimate.estimated(config, 2)
+    assert said.endswith("; without pre-training of an encoder and resnet18's features")
+    config = parse_config({**DEFAULTS, "strategy": "single", "dataset": "folder"})
+    assert "no estimate of the time" in estimate.estimated(config, 2)
 
 
 def test_numbers_of_labels_of_other_data_sets():

@@ -51,6 +51,7 @@ def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tm
     assert [row["name"] for row in rows[:4]] == sorted(SITES)
     assert {row["task"] for row in rows} == {""}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "status.json",
         "summary.json",
         "metrics.csv",
         "clients.csv",

@@ -218,6 +218,7 @@ def test_pictures_and_partitions_are_there(finished):
     folder, summary = finished
     names = {path.name for path in folder.iterdir()}
     assert names == {
+        "status.json",
         "summary.json",
         "metrics.csv",
         "clients.csv",

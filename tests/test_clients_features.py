@@ -18,9 +18,10 @@ from torch.nn import functional
 from torchvision.models import resnet18
 
 from clients import encoders, feature_cache
+from clients.dimensions import feature_dimension
 from clients.encoders import network_inputs
 from clients.feature_cache import FeatureCache
-from clients.features import feature_dimension, feature_map
+from clients.features import feature_map
 from clients.hog import hog
 from clients.settings import FEATURES
 from tests.real_images import cifar_images, mnist_images

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from skimage.feature import hog as skimage_hog
 
 from clients import hog as module
-from clients.hog import cell_size, hog, hog_dimension
+from clients.dimensions import cell_size, hog_dimension
+from clients.hog import hog
 from tests.real_images import cifar_images, mnist_images
 
 

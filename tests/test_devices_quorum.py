@@ -1,6 +1,7 @@
 """A device that takes its time does not hold up the others: real processes."""
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -44,6 +45,19 @@ def hung(node: Program) -> Iterator[None]:
             child.resume()
 
 
+def watched(folder: Path) -> str:
+    """Return what `fedkin watch --once` prints; nothing where there is no run yet."""
+    words = [program_path("fedkin"), "watch", "--once", str(folder)]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+
+def see(folder: Path, wanted: str) -> None:
+    """Wait until somebody who watches the run sees something."""
+    deadline = time.monotonic() + _PATIENCE
+    while wanted not in (seen := watched(folder)):
+        assert time.monotonic() < deadline, seen
+
+
 def test_a_device_that_hangs_costs_one_round_and_not_the_deadline(tmp_path, monkeypatch):
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -64,9 +78,14 @@ def test_a_device_that_hangs_costs_one_round_and_not_the_deadline(tmp_path, monk
             nodes["oslo"].wait_for("Receiving: train", _PATIENCE)
             started = time.monotonic()
             with hung(nodes["oslo"]):
+                see(out, "asked to train: 2 of 3 have answered in")
+                see(out, "waiting for oslo")
                 run.wait_for("oslo failed in round 1 and is left out of it: ", _PATIENCE)
+                see(out, "late, with an earlier answer: oslo (0:")
             assert time.monotonic() - started < _PATIENCE
             assert run.wait_for_exit(_PATIENCE) == 0, run.text
+    see(out, "finished after 0:")
+    assert "oslo failed (train): it did not answer in time" in watched(out)
     late = "no answer when 2 of 3 had answered"
     assert f"oslo failed in round 1 and is left out of it: {late}" in run.text
     assert "oslo failed in round 4" not in run.text

@@ -14,7 +14,7 @@ from matplotlib import image
 
 from benchmarks import many_devices, privacy, private_training, rebuilt, scale, scale_tables
 from benchmarks.privacy import EIGENVECTORS
-from clients.features import feature_dimension
+from clients.dimensions import feature_dimension
 from clients.privacy import PROJECTED, noise_multiplier
 from clients.spectrum import leading_spectrum, relevance
 from fl_core import protocol

@@ -40,6 +40,7 @@ DISTRIBUTIONS = {
     "ray": "flwr[simulation]",
     "skimage": "scikit-image",
     "vl_convert": "vl-convert-python",
+    "mlflow": "mlflow-skinny",
 }
 
 

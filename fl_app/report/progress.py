@@ -111,10 +111,21 @@ class Progress:
 
         return report
 
+    @property
+    def rounds_left(self) -> int:
+        """Return how many rounds of all strategies and seeds are still to come."""
+        return self.total_rounds - self.done
+
+    def seconds_left(self) -> float:
+        """Return for how long they will last if they are like those so far, of which there is one.
+
+        Pre-rounds and tests count among the rounds so far.
+        """
+        return (self._clock() - self._rounds_started) / self.done * self.rounds_left
+
     def line(self, strategy: str, seed: int, report: RoundReport) -> str:
         """Return the line for one round."""
-        now = self._clock()
-        left = (now - self._rounds_started) / self.done * (self.total_rounds - self.done)
+        now, left = self._clock(), self.seconds_left()
         spread = float(np.std(list(report.accuracies.values())))
         return (
             f"{strategy:<{self._width}}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from clients.hog import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
+from clients.dimensions import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
 from fl_app.report.pictures import style
 from fl_app.report.pictures.figure import new_figure, short_name, wrapped
 from fl_app.report.typical import TypicalImages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from fl_core.extras import need_extra
 from fl_core.files import replacing
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
+    from fl_app.reproduce.keeping import Cell
     from fl_app.sweeps.plan import Sweep
     from fl_app.sweeps.running import Missing, Say
 
@@ -156,7 +158,30 @@ def _write(sweep: Sweep, folder: Path, say: Say) -> None:
         page = summary_page(sweep, cells, sweep.command(folder), picture)
         partial.write_text(page, encoding="utf-8")
     say(f"\n{printed_table(sweep, cells)}")
-    for what, name in (("page", "README.md"), ("table", "sweep.csv"), ("picture", picture)):
+    report = _write_report(sweep, cells, folder, say)
+    for what, name in (
+        ("report", report),
+        ("page", "README.md"),
+        ("table", "sweep.csv"),
+        ("picture", picture),
+    ):
         if name:
             say(f"{what:9} {folder / name}")
     say(f"results   {folder / 'cells'}")
+
+
+def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -> str:
+    """Put all cells' runs side by side on one page, and return its name; empty: they are too many.
+
+    The table, the CSV file and the picture show all of them in any case.
+    """
+    from fl_app.report.html.build import REPORT, write_report  # noqa: PLC0415
+
+    folders = [folder / "cells" / cell["cell"] for cell in cells]
+    title = f"Which strategy for which {' and '.join(sweep.swept)}?"
+    try:
+        write_report(folders, folder / REPORT, title, sweep.command(folder))
+    except ValueError as error:
+        say(f"\nno {REPORT}: {error}")
+        return ""
+    return REPORT

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from fl_app.report.html.tables import PRE_ROUND, TRAINING, strategy_table
 from fl_app.report.html.words import answer, question
 from fl_core.extras import load_extra
 from fl_core.files import replacing
+from fl_core.folders import cache_dir
 from fl_core.text import printable
 
 if TYPE_CHECKING:
@@ -198,9 +200,20 @@ def _tested(results: Sequence[Result]) -> str:
 
 @lru_cache
 def _library() -> str:
-    """Return Vega, Vega-Lite and their embedding as one script, which leaves nothing behind."""
+    """Return Vega, Vega-Lite and their embedding as one script, which leaves nothing behind.
+
+    Making it takes two seconds, so it is kept in `cache_dir()`.
+    """
     converter = load_extra("vl_convert", "a report")
-    bundle: str = converter.javascript_bundle()
+    path = cache_dir() / f"vega-{converter.__version__}.js"
+    try:
+        bundle = path.read_text(encoding="utf-8")
+    except OSError:
+        bundle = converter.javascript_bundle()
+        with suppress(OSError):  # a report does not need it
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as partial:
+                partial.write_text(bundle, encoding="utf-8")
     return f"(function(){{{bundle}\n}})();"
 
 

@@ -314,6 +314,8 @@ def test_a_grouping_alone_is_a_report(tmp_path):
     assert "Clients in doubt" in page.words
     assert "61.0" in page.words
     assert "2 ✓" in page.words
+    assert "90.0" in page.words  # % of resamples
+    assert "pre-round, sent" in page.words
     assert "fedkin group num-clients=6" in page.words
     assert "Strategies" not in page.words
     matrices = specs_of(text)

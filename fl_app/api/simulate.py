@@ -17,7 +17,7 @@ from fl_app.superlink import print_line
 from fl_app.superlink import simulate as run_simulation
 from fl_app.sweeps.command import run_sweep
 from fl_app.sweeps.plan import plan_sweep
-from fl_core.extras import need_extra
+from fl_core.extras import DRAWING, need_extra
 from fl_core.options import Scalar
 
 Show = Callable[[str], None]
@@ -63,7 +63,7 @@ def simulate(
         If the packages of the extra `simulation` are not installed.
     """
     _check_workers("workers", workers)
-    for package in ("ray", "matplotlib", "pandas"):
+    for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "simulate")
     settings = _own(strategies_from)
     given = {_key(name): _scalar(name, value) for name, value in options.items()}
@@ -127,7 +127,7 @@ def sweep(
         If simulations fail, with the first reason: the others are kept.
     """
     _check_workers("processes", processes)
-    for package in ("ray", "matplotlib", "pandas"):
+    for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "sweep")
     given = {}
     for name, value in options.items():

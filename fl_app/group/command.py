@@ -60,7 +60,7 @@ def _group(options: argparse.Namespace) -> int:
     from fl_app.experiment import run_experiment  # noqa: PLC0415
     from fl_app.flower_app import installed_app, parse_override, read_defaults  # noqa: PLC0415
     from fl_app.group.in_process import InProcessGrid  # noqa: PLC0415
-    from fl_core.extras import need_extra  # noqa: PLC0415
+    from fl_core.extras import DRAWING, need_extra  # noqa: PLC0415
 
     defaults = read_defaults(installed_app())
     # Words after the folders may be options: argparse gives them all to --folders.
@@ -72,7 +72,8 @@ def _group(options: argparse.Namespace) -> int:
             f"num-server-rounds is {given['num-server-rounds']}, but fedkin group trains nothing: "
             "leave it out, or use fedkin run."
         )
-    need_extra("matplotlib", "fedkin group, which draws pictures,")
+    for package in DRAWING:
+        need_extra(package, "fedkin group, which draws pictures,")
     nodes: list[dict[str, Any]]
     if options.folders:
         named = named_folders(folders)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fl_core.extras import need_extra
+from fl_core.extras import DRAWING, need_extra
 from fl_core.files import replacing
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
@@ -68,7 +68,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     if options.list or (options.name is None and not options.page):
         _list()
         return 0
-    for package in ("matplotlib",) if options.page else ("ray", "matplotlib"):
+    for package in ("matplotlib",) if options.page else ("ray", *DRAWING):
         need_extra(package, "fedkin reproduce")
     if options.name is None:
         folder = options.output or RESULTS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fl_core.extras import need_extra
+from fl_core.extras import DRAWING, need_extra
 from fl_core.files import replacing
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
@@ -102,7 +102,7 @@ def run_sweep(
     )
 
     say = say or _say
-    for package in ("ray", "matplotlib"):
+    for package in ("ray", *DRAWING):
         need_extra(package, "fedkin sweep")
     check_cells(sweep, folder.absolute())
     missing = find_missing(sweep, folder)

@@ -305,7 +305,8 @@ def _curves(path: Path) -> dict[str, Curve]:
         values = [
             [of_seed.get(number, math.nan) for number in rounds] for of_seed in seeds.values()
         ]
-        curves[strategy] = np.array(rounds, np.int64), np.array(values).reshape(-1, len(rounds))
+        curve = np.array(values, np.float64).reshape(len(seeds), len(rounds))
+        curves[strategy] = np.array(rounds, np.int64), curve
     return curves
 
 

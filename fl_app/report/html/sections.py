@@ -15,6 +15,7 @@ from fl_app.report.html.reading import Grouping, Matrix, Result, Run
 from fl_app.report.html.words import changed_options, command, named
 from strategies.catalogue import BASELINES
 
+MOST_CANDIDATES = 8
 MOST_NAMES = 60  # of a cluster; summary.json has all
 MOST_CLIENTS = 300  # rows of the table of clients; clients.csv has all
 MOST_CLUSTERS = 40  # rows of a table of clusters
@@ -237,7 +238,12 @@ def _doubts(grouping: Grouping) -> list[Grid]:
     grids = []
     if grouping.in_doubt:
         rows = [
-            [one["client"], str(one["cluster"]), str(one["other"]), _percent(one["share"])]
+            [
+                one["client"],
+                str(one["cluster"]),
+                "a cluster of its own" if one["other"] < 0 else str(one["other"]),
+                _percent(one["share"]),
+            ]
             for one in grouping.in_doubt[:MOST_CLIENTS]
         ]
         columns = ["client", "its cluster", "could also be in", "share %"]
@@ -247,14 +253,20 @@ def _doubts(grouping: Grouping) -> list[Grid]:
             [
                 f"{one['num_clusters']:.0f}" + (" ✓" * (one["num_clusters"] == grouping.chosen)),
                 f"{one['score']:.3f}" if np.isfinite(one["score"]) else "–",
-                f"{one['resamples']:,.0f}" if np.isfinite(one["resamples"]) else "–",
+                _percent(one["resamples"]),
             ]
-            for one in grouping.candidates
+            for one in _likeliest(grouping.candidates)
         ]
         caption = f"How many clusters the evidence supports: {grouping.why}"
-        columns = ["clusters", "score", "resamples that chose it"]
+        columns = ["clusters", "score", "best in % of resamples"]
         grids.append(Grid(caption, columns, rows, frozenset({1, 2})))
     return grids
+
+
+def _likeliest(candidates: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """Return the numbers of clusters that most speaks for, ascending."""
+    best = sorted(candidates, key=lambda one: (one["resamples"], one["score"]), reverse=True)
+    return sorted(best[:MOST_CANDIDATES], key=lambda one: one["num_clusters"])
 
 
 def _matrices(result: Result) -> list[Matrix]:
@@ -381,8 +393,18 @@ def _seconds(result: Result) -> list[Grid]:
     return [Grid(caption, columns, rows, frozenset(range(1, len(columns))))]
 
 
+_BYTES = {
+    "pre_round_per_client": "pre-round",
+    "pre_round_up_per_client": "pre-round, sent",
+    "pre_round_down_per_client": "pre-round, received",
+    "round_per_client": "each round of training",
+}
+
+
 def _bytes(grouping: Grouping | None) -> list[Grid]:
     if grouping is None or not grouping.bytes:
         return []
-    rows = [[name, f"{value:,.0f}"] for name, value in grouping.bytes.items()]
-    return [Grid("Bytes of the grouping", ["what", "bytes"], rows, frozenset({1}))]
+    rows = [
+        [_BYTES.get(name, name), f"{value / 1000:,.0f}"] for name, value in grouping.bytes.items()
+    ]
+    return [Grid("Each client's kB", ["what", "kB"], rows, frozenset({1}))]

@@ -210,14 +210,16 @@ def _number(clusters: Clusters, rule: int | str) -> dict[str, Any]:
     chosen = len(set(clusters.of_client.values()))
     found: list[Candidate] = []
     silhouette = rule == "silhouette"
-    if clusters.merges is not None and clusters.similarity is not None:
+    # Of another similarity, 1 − R is not the distance that the clusters were made by.
+    is_known = clusters.measure == "relevance" or not silhouette
+    if clusters.merges is not None and clusters.similarity is not None and is_known:
         if silhouette:
             distances = np.clip(1 - clusters.similarity, 0, None)
             np.fill_diagonal(distances, 0)
             scores = silhouettes(distances, clusters.merges)
         else:
             scores = gaps(clusters.merges)
-        found = candidates(scores, clusters.resampled_numbers)[:_MOST_CANDIDATES]
+        found = candidates(scores, clusters.resampled_numbers)
     return {
         "chosen": chosen,
         "why": _why(chosen, rule, found, len(clusters.odd)),
@@ -227,9 +229,15 @@ def _number(clusters: Clusters, rule: int | str) -> dict[str, Any]:
                 "score": _rounded(one.score),
                 "resamples": _rounded(one.resamples),
             }
-            for one in found
+            for one in _foremost(found, chosen)
         ],
     }
+
+
+def _foremost(found: Sequence[Candidate], chosen: int) -> list[Candidate]:
+    """Return the candidates with most to say for them, and the chosen one, by their number."""
+    ranked = sorted(found, key=lambda one: (one.num_clusters != chosen, -one.resamples, -one.score))
+    return sorted(ranked[:_MOST_CANDIDATES], key=lambda one: one.num_clusters)
 
 
 def _why(chosen: int, rule: int | str, found: Sequence[Candidate], num_odd: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,15 +166,26 @@ def redrawn(
     """Return a strategy's clusters with how they would be if images had been left out.
 
     Where attackers answer, they answer nothing of their images, and what the server drew stays; so
-    does what another clustering found, which has nothing to draw.
+    does what another clustering found, which has nothing to draw. With `pre-round-epsilon` it stays
+    as well: each resample would be one more answer from the images, with little noise.
     """
     from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
-    from strategies import SpectralClustering  # noqa: PLC0415
+    from strategies import Clusters, SpectralClustering  # noqa: PLC0415
 
     clusters, clustering = strategy.clusters, strategy.clustering
+    if not resamples:
+        nothing = Clusters(clusters.of_client)
+        return replace(
+            clusters,
+            resamples=nothing.resamples,
+            resampled=nothing.resampled,
+            drawn=nothing.drawn,
+            resampled_numbers=nothing.resampled_numbers,
+        )
     if (
         not isinstance(clustering, SpectralClustering)
         or config.attack != "none"
+        or config.pre_round_epsilon
         or len(clusters.of_client) < 2
     ):
         return clusters
@@ -182,5 +194,5 @@ def redrawn(
     for client in clusters.of_client:
         node = grid.node(nodes[client])
         own.append(Own(node.features(), node.training_data()[1].cpu().numpy()))
-    drawn = regrouped(own, clustering, config.promise(), resamples, seed)
+    drawn = regrouped(own, clustering, resamples, seed)
     return clustering.with_resamples(clusters, drawn, DRAWN)

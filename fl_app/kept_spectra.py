@@ -7,6 +7,7 @@ eigenvalue, no Gram matrix and no class is kept. docs/privacy.md says what could
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ MOST_KEPT = 2_000
 """Clients whose eigenvectors are kept: those of more are hundreds of megabytes."""
 
 _FORMAT = "fedkin spectra 1"
+_NAME = re.compile(r"[\w+-]+")  # of a strategy; it becomes part of a path
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ class SpectraCard:
         """Refuse what this app does not write, by a ValueError."""
         shape = self.image_shape
         right = {
+            "strategy": isinstance(self.strategy, str) and bool(_NAME.fullmatch(self.strategy)),
+            "seed": type(self.seed) is int and self.seed >= 0,
+            "feature_weights": isinstance(self.feature_weights, str),
+            "is_private": isinstance(self.is_private, bool),
             "features": self.features in FEATURES,
             "relevance": self.relevance in FORMULAS,
             "num_eigenvectors": type(self.num_eigenvectors) is int and self.num_eigenvectors > 0,

@@ -110,10 +110,11 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path):
         assert one[key] == other[key], key
     assert one["drawn"].startswith("of what two clients say")
     assert one["resamples"] == 100
-    assert one["command"] == other["command"]
+    assert other["command"] == "fedkin group num-clients=6 num-tasks=3"
     words = one["command"].split()
-    assert words[:2] == ["fedkin", "group"]
-    assert {"strategy=rcc-pfl", "num-clients=6", "num-clusters=3"} < set(words)
+    assert words[:2] == ["fedkin", "run"]
+    wanted = {"strategy=rcc-pfl", "num-clients=6", "num-clusters=3", "num-server-rounds=0"}
+    assert wanted < set(words)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,9 @@ def test_no_resamples_are_none(tmp_path):
     assert report["certainty"] == [None] * 6
     assert report["drawn"] == "nothing"
     assert {one["resamples"] for one in report["num_clusters"]["candidates"]} == {0}
+    assert report["command"].endswith("--resamples 0")
+    again = group(tmp_path / "again", *report["command"].split()[2:])
+    assert again == report
 
 
 def test_a_grouping_is_watched_by_name(tmp_path, monkeypatch):
@@ -365,6 +369,26 @@ def test_the_features_must_be_the_run_s():
         place(features, kept([axis(1, 0, 0)], [0]))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategy": "../../etc"},
+        {"strategy": "\x1b[2J"},
+        {"strategy": 3},
+        {"seed": -1},
+        {"seed": "0"},
+        {"feature_weights": 3},
+        {"is_private": 1},
+    ],
+)
+def test_a_card_that_no_run_wrote_is_refused(change):
+    (name,) = change
+    with pytest.raises(ValueError, match=f"its {name} is not one that this app writes"):
+        kept([axis(1, 0)], [0], **change)
+    for strategy in ("rcc-pfl", "signature+lps-gps"):
+        assert kept([axis(1, 0)], [0], strategy=strategy).card.strategy == strategy
+
+
 def test_a_file_comes_back_as_it_was_written(tmp_path):
     path = tmp_path / "spectra-a-seed-0.safetensors"
     one = kept([axis(1, 0, 0), axis(0, 1, 0)], [0, 1], names=("berlin", "a,b"))
@@ -474,6 +498,21 @@ def test_folders_of_clients_are_named_and_wrong_ones_refused(tmp_path):
         named_folders([tmp_path / "all/a", tmp_path / "all/c/a"])
     with pytest.raises(ValueError, match="at least 2"):
         named_folders([tmp_path / "all/c"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--folders", "{0}", "num-clients=5"), "num-clients is 5, but --folders names"),
+        (("dataset=own",), "name each client's images by --folders"),
+    ],
+)
+def test_clients_are_folders_or_options(tmp_path, capsys, words, said):
+    folders = write_sites(tmp_path / "sites")
+    words = [word.format(folders["berlin"].parent) for word in words]
+    assert main(["group", *words, f"output-dir={tmp_path / 'out'}"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_fifth_of_the_images_is_left_out_with_their_labels():

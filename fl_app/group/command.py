@@ -83,9 +83,19 @@ def _group(options: argparse.Namespace) -> int:
                 f"dataset is {given['dataset']}, but --folders names the images of each client: "
                 "leave one of the two out."
             )
+        if "num-clients" in given:
+            raise ValueError(
+                f"num-clients is {given['num-clients']}, but --folders names the clients: leave "
+                "one of the two out."
+            )
         usual: dict[str, Any] = {**_USUAL, "dataset": OWN_IMAGES, "num-clients": len(named)}
         nodes = [{"name": name, "data-path": str(path)} for name, path in named.items()]
     else:
+        if given.get("dataset") == OWN_IMAGES:
+            raise ValueError(
+                f"dataset is {OWN_IMAGES}, but fedkin group does not know where: name each "
+                "client's images by --folders."
+            )
         usual = {**_USUAL, "num-clients": PAPER_CLIENTS}
         nodes = []
     overrides = {**usual, **given, "num-server-rounds": 0}
@@ -101,7 +111,7 @@ def _group(options: argparse.Namespace) -> int:
     def redraw(strategy: ClusteredStrategy, config: Config, seed: int) -> Clusters:
         return redrawn(grid, strategy, config, options.resamples, seed)
 
-    command = _command(folders, given, options.resamples) if folders else ""
+    command = _command(folders, given, options.resamples)
     run_experiment(parse_config(run_config), grid, redraw=redraw, command=command)
     return 0
 
@@ -116,7 +126,9 @@ def _command(folders: Sequence[Path], given: Mapping[str, Any], resamples: int) 
     own = [str(path.absolute()) for path in folders]
     if resamples != RESAMPLES:
         words += ["--resamples", str(resamples)]
-    return " ".join(map(shlex.quote, ["fedkin", "group", *words, "--folders", *own]))
+    if own:
+        words += ["--folders", *own]
+    return " ".join(map(shlex.quote, ["fedkin", "group", *words]))
 
 
 def named_folders(folders: Sequence[Path]) -> dict[str, Path]:

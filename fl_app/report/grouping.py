@@ -100,7 +100,7 @@ def command_of(config: Config) -> str:
     A folder for results is left out: each run needs a new one.
     """
     usual = parse_config({key: one.default for key, one in OPTIONS.items()}).as_run_config()
-    left_out = {"output-dir", "resume"} | ({"num-server-rounds"} if _alone(config) else set())
+    left_out = {"output-dir", "resume"}
     given = {
         key: value
         for key, value in config.as_run_config().items()
@@ -110,11 +110,7 @@ def command_of(config: Config) -> str:
         own = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
         return f"flwr run . devices --stream --run-config {shlex.quote(own)}"
     words = [shlex.quote(f"{key}={_toml(value)}") for key, value in given.items()]
-    return " ".join(["fedkin", "group" if _alone(config) else "run", *words])
-
-
-def _alone(config: Config) -> bool:
-    return not config.num_server_rounds and config.dataset != OWN_IMAGES
+    return " ".join(["fedkin", "run", *words])
 
 
 def _toml(value: Scalar) -> str:

@@ -7,7 +7,6 @@ eigenvalue, no Gram matrix and no class is kept. docs/privacy.md says what could
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,7 +36,6 @@ MOST_KEPT = 2_000
 """Clients whose eigenvectors are kept: those of more are hundreds of megabytes."""
 
 _FORMAT = "fedkin spectra 1"
-_NAME = re.compile(r"[\w+-]+")  # of a strategy; it becomes part of a path
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,10 @@ class SpectraCard:
         """Refuse what this app does not write, by a ValueError."""
         shape = self.image_shape
         right = {
-            "strategy": isinstance(self.strategy, str) and bool(_NAME.fullmatch(self.strategy)),
+            "strategy": isinstance(self.strategy, str)
+            and self.strategy.isprintable()
+            and self.strategy not in ("", ".", "..")  # it becomes a part of a path
+            and not set(self.strategy) & set("/\\"),
             "seed": type(self.seed) is int and self.seed >= 0,
             "feature_weights": isinstance(self.feature_weights, str),
             "is_private": isinstance(self.is_private, bool),

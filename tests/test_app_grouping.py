@@ -16,7 +16,7 @@ from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
 from fl_app.group.command import named_folders
 from fl_app.group.images import Own, part, regrouped
-from fl_app.group.placing import fit, place
+from fl_app.group.placing import fit, overlaps, place
 from fl_app.kept_spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
 from fl_app.report.grouping import Cost, grouping_report, supports_groups
 from fl_app.report.status import Status
@@ -218,6 +218,7 @@ def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
         ({"strategy": "rcc-pfl,ifca"}, "ifca groups them while they train"),
         ({"strategy": "single"}, "single asks them nothing"),
         ({"strategy": "rcc-pfl", "repeats": 2}, "repeats is 2"),
+        ({"strategy": "rcc-pfl", "track": "tensorboard"}, "track is tensorboard, but"),
     ],
 )
 def test_what_cannot_be_without_training_is_refused(options, said):
@@ -361,6 +362,14 @@ def test_overlaps_by_hand():
     assert found == 0
     assert needed == pytest.approx((0.64 + 0.18) / 2)  # alone in its cluster: as in the other
     assert fit(axis(1, 0, 0), everybody[:1], np.array([0]), 0) == (1.0, 0.0)
+
+
+def test_overlaps_of_clients_with_different_numbers_of_eigenvectors():
+    rng = np.random.default_rng(0)
+    bases = [np.linalg.qr(rng.normal(size=(9, k)))[0].astype(np.float32) for k in (3, 1, 2, 4)]
+    found = overlaps(bases[:2], bases)
+    wanted = [[np.sum((a.T @ b) ** 2) / min(a.shape[1], b.shape[1]) for b in bases] for a in bases]
+    np.testing.assert_allclose(found, wanted[:2], rtol=1e-5)
 
 
 def test_the_features_must_be_the_run_s():

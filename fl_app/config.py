@@ -383,6 +383,11 @@ def _check_for_grouping_alone(values: Mapping[str, Any]) -> None:
             f"{', '.join(values['strategy'])} asks them nothing: choose rcc-pfl, mt-hfl, flt or "
             "pca-km-hc, or at least 1 round."
         )
+    if values["track"] != "none":
+        raise ValueError(
+            f"track is {values['track']}, but num-server-rounds is 0, and only rounds are shown "
+            "there: leave track out, or choose at least 1 round."
+        )
     for key, usual in (("repeats", 1), ("training_epsilon", 0.0)):
         if values[key] != usual:
             raise refusal(

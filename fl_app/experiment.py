@@ -106,8 +106,7 @@ def _run_all(
         world.begin(results, progress)
         if not config.num_server_rounds:
             for name in one_shot(config.strategy):
-                status.doing(f"grouping by {name}")
-                grouped = group_only(name, setting, world, redraw)
+                grouped = group_only(name, setting, world, status, redraw)
                 results.add_grouping_alone(
                     name, setting.seed, grouped, setting.images, setting.federation
                 )
@@ -136,21 +135,24 @@ class Watchers(NamedTuple):
 
 
 def group_only(
-    name: str, setting: Setting, world: World, redraw: Redraw | None
+    name: str, setting: Setting, world: World, status: Status, redraw: Redraw | None
 ) -> ClusteredStrategy:
     """Run a strategy's pre-round, and nothing else."""
     config, seed = setting.config, setting.seed
     grid = world.begin_run(setting, 0)
+    status.begin_run(name, seed, 0, 0)
     options = {
         "seed": seed,
         "pre_round_timeout": config.pre_round_deadline,
         "met": world.met,
     }
     strategy = build_strategy(name, setting, options)
+    status.watch(lambda: strategy.training.roster)
     told = ConfigRecord({**world.told, protocol.SEED: seed})
     with _quiet_flower():
         strategy.group(grid, config.round_deadline, told)
     if redraw is not None:
+        status.doing(f"{name}, seed {seed}, how sure its clusters are")
         strategy.training.clusters = redraw(strategy, config, seed)
     return strategy
 

@@ -75,6 +75,13 @@ class SpectraCard:
         """Refuse what this app does not write, by a ValueError."""
         shape = self.image_shape
         right = {
+            "strategy": isinstance(self.strategy, str)
+            and self.strategy.isprintable()
+            and self.strategy not in ("", ".", "..")  # it becomes a part of a path
+            and not set(self.strategy) & set("/\\"),
+            "seed": type(self.seed) is int and self.seed >= 0,
+            "feature_weights": isinstance(self.feature_weights, str),
+            "is_private": isinstance(self.is_private, bool),
             "features": self.features in FEATURES,
             "relevance": self.relevance in FORMULAS,
             "num_eigenvectors": type(self.num_eigenvectors) is int and self.num_eigenvectors > 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,16 +38,13 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 @contextmanager
 def _replacing(path: Path, private: bool) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
+    # Not by tempfile, whose files only their owner can read: to find out what open() would give,
+    # one has to change the umask of the whole process, while another thread may do the same.
+    mode = 0o600 if private else 0o666
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
     try:
         yield temporary
-        if not private:
-            # mkstemp makes files that only their owner can read; give what open() would.
-            mask = os.umask(0)
-            os.umask(mask)
-            temporary.chmod(0o666 & ~mask)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())  # or a power cut could leave the new name with no content
         temporary.replace(path)

@@ -21,6 +21,7 @@ from strategies.grouping import (
     closest_clusters,
     cut_dendrogram,
     merge_heights,
+    number_by_rule,
 )
 from strategies.relevance import Spectra, captured_energies, relevances
 
@@ -69,6 +70,9 @@ class RelevanceGroups:
         Their dendrogram, as scipy writes it.
     odd : dict of str
         From client to what is odd about it.
+    by_rule : int
+        How many clusters the rule chose, before any came on top; if a number was asked for, how
+        many "elbow" would choose.
     resampled : tuple of RelevanceGroups
         How the same clients were grouped when something was drawn again.
     """
@@ -78,6 +82,7 @@ class RelevanceGroups:
     similarity: Float64
     merges: Float64
     odd: dict[int, str]
+    by_rule: int
     resampled: tuple[RelevanceGroups, ...] = ()
 
 
@@ -162,7 +167,9 @@ def _grouped(
     similarity = average_relevance(scores[np.ix_(believed, believed)])
     plain = agglomerate(similarity, _possible(num_clusters, len(believed), len(everybody)), linkage)
     merges, chosen = plain.merges, isinstance(num_clusters, str)
-    number = _number_beside_few(merges, int(plain.labels.max()) + 1, chosen=chosen)
+    found = int(plain.labels.max()) + 1
+    by_rule = found if chosen else number_by_rule("elbow", similarity, merges)
+    number = _number_beside_few(merges, found, chosen=chosen)
     cut = cut_dendrogram(merges, number)
     opinions = scores[np.ix_(believed, doubted)]
     joined = near_clusters(opinions, similarity, cut)
@@ -178,7 +185,7 @@ def _grouped(
     for client in np.flatnonzero(labels < 0).tolist():
         labels[client], odd[client] = labels.max() + 1, UNLIKE_ALL
     odd = dict(sorted(odd.items()))
-    return RelevanceGroups(canonical_labels(labels), believed, similarity, merges, odd)
+    return RelevanceGroups(canonical_labels(labels), believed, similarity, merges, odd, by_rule)
 
 
 def _possible(num_clusters: NumClusters, left: int, count: int) -> NumClusters:

@@ -91,7 +91,7 @@ class Clusters:
         """Return clusters in which further clients, from client to cluster, have a place.
 
         In a graph, a newcomer and the clients of its cluster become neighbours. `late` is as among
-        the attributes.
+        the attributes; who has been away and was compared before is not among them.
         """
         of_client = dict(sorted({**self.of_client, **placed}.items()))
         neighbours = None
@@ -103,13 +103,18 @@ class Clusters:
                 for client in same - {newcomer}:
                     linked.setdefault(client, {client}).add(newcomer)
             neighbours = {client: frozenset(own) for client, own in linked.items()}
+        compared = set(self.compared)
         count = self.num_clusters and max(self.num_clusters, *(c + 1 for c in of_client.values()))
         return replace(
             self,
             of_client=of_client,
             neighbours=neighbours,
             num_clusters=count,
-            late={**self.late, **(late or {})},
+            late={
+                client: row
+                for client, row in {**self.late, **(late or {})}.items()
+                if client not in compared
+            },
         )
 
     def with_everybody(self, clients: Sequence[int]) -> Clusters:

@@ -21,7 +21,7 @@ from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.text import listed
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
-from strategies.grouping import LINKAGES, NumClusters, closest_clusters, number_by_rule
+from strategies.grouping import LINKAGES, NumClusters, closest_clusters
 from strategies.relevance import Spectra, relevances
 from strategies.relevance_groups import (
     RelevanceGroups,
@@ -40,7 +40,7 @@ RANK = 10
 """How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
 OPINIONS = "of what two clients say of each other, either counts twice, or both once"
-RESAMPLES, MOST_RESAMPLED = 100, 1_000
+RESAMPLES, MOST_RESAMPLED, MOST_WITH_SILHOUETTES = 100, 1_000, 100
 """How often opinions are drawn again, of how many clients at most: it then takes seconds."""
 _LANDMARKS_STREAM, _OPINIONS_STREAM = 0x1A9D, 0x0911
 _MOST_LISTED = 20  # clients in a line of the log
@@ -131,7 +131,7 @@ class SpectralClustering(Clustering):
             scores,
             self.num_clusters,
             self.linkage,
-            resamples=_resamples(len(answers)),
+            resamples=num_resamples(len(answers), self.num_clusters),
             rng=_rng(conversation, _OPINIONS_STREAM),
         )
         return self._clusters(list(answers), groups)
@@ -158,7 +158,7 @@ class SpectralClustering(Clustering):
             self.linkage,
             num_compared=drawn,
             rng=_rng(conversation, _LANDMARKS_STREAM),
-            resamples=_resamples(count),
+            resamples=num_resamples(count, self.num_clusters),
         )
         return self._clusters(list(self._spectra), groups)
 
@@ -182,15 +182,12 @@ class SpectralClustering(Clustering):
         """Return clusters that know how their clients were grouped when `what` was drawn again."""
         if not drawn:
             return clusters
-        rule = self.num_clusters if isinstance(self.num_clusters, str) else "elbow"
         return replace(
             clusters,
             resamples=np.stack([one.labels for one in drawn]),
             resampled=tuple(clusters.of_client),
             drawn=what,
-            resampled_numbers=tuple(
-                number_by_rule(rule, one.similarity, one.merges) for one in drawn
-            ),
+            resampled_numbers=tuple(one.by_rule for one in drawn),
         )
 
     def _eigenpairs(self, spectra: Mapping[int, Eigenvectors]) -> Spectra:
@@ -298,8 +295,10 @@ class SpectralClustering(Clustering):
         return {client: _relevances(content) for client, content in answers.items()}
 
 
-def _resamples(count: int) -> int:
-    return RESAMPLES if count <= MOST_RESAMPLED else 0
+def num_resamples(count: int, num_clusters: NumClusters) -> int:
+    """Return how often opinions of so many clients are drawn again at the server."""
+    most = MOST_WITH_SILHOUETTES if num_clusters == "silhouette" else MOST_RESAMPLED
+    return RESAMPLES if count <= most else 0
 
 
 def _rng(conversation: Conversation, stream: int) -> np.random.Generator:

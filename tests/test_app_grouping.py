@@ -7,18 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
 
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
 from fl_app.group.command import named_folders
-from fl_app.group.images import Own, part
-from fl_app.group.placing import fit, place
+from fl_app.group.images import Own, part, regrouped
+from fl_app.group.placing import fit, overlaps, place
 from fl_app.kept_spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
 from fl_app.report.grouping import Cost, grouping_report, supports_groups
+from fl_app.report.status import Status
 from fl_core.model_file import load_model
+from strategies import SpectralClustering
 from strategies.rounds import Clusters
+from strategies.spectral import OPINIONS
 from tests.app_runs import DEFAULTS, run, undrawn_pictures
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import Devices
@@ -105,10 +110,11 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path):
         assert one[key] == other[key], key
     assert one["drawn"].startswith("of what two clients say")
     assert one["resamples"] == 100
-    assert one["command"] == other["command"]
+    assert other["command"] == "fedkin group num-clients=6 num-tasks=3"
     words = one["command"].split()
-    assert words[:2] == ["fedkin", "group"]
-    assert {"strategy=rcc-pfl", "num-clients=6", "num-clusters=3"} < set(words)
+    assert words[:2] == ["fedkin", "run"]
+    wanted = {"strategy=rcc-pfl", "num-clients=6", "num-clusters=3", "num-server-rounds=0"}
+    assert wanted < set(words)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +126,6 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path):
         ],
         ("relevance-at=server", "relevance=principal-angle"),
         *[(f"relevance={f}",) for f in ("missed-energy", "principal-angle", "class-energy")],
-        ("pre-round-epsilon=50",),
     ],
 )
 def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, words):
@@ -128,10 +133,37 @@ def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, words):
     report = group(tmp_path / "out", *SIMULATED, *words, "--resamples", "3")
     assert report["resamples"] == 3
     assert len(report["certainty"]) == 6
-    if "epsilon" not in words[0]:
-        assert report["certainty"] == [1.0] * 6
+    assert report["certainty"] == [1.0] * 6
     kept = (tmp_path / "out/spectra-rcc-pfl-seed-0.safetensors").exists()
     assert kept == ("class-energy" not in words[-1])
+
+
+def test_with_noise_images_are_not_asked_again(tmp_path):
+    """Fifty more answers with noise of their own would say more of the images than epsilon."""
+    report = group(tmp_path / "out", *SIMULATED, "pre-round-epsilon=50")
+    assert report["drawn"] == OPINIONS
+    assert report["resamples"] == 100
+
+
+def test_no_resamples_are_none(tmp_path):
+    report = group(tmp_path / "out", *SIMULATED, "--resamples", "0")
+    assert report["resamples"] == 0
+    assert report["certainty"] == [None] * 6
+    assert report["drawn"] == "nothing"
+    assert {one["resamples"] for one in report["num_clusters"]["candidates"]} == {0}
+    assert report["command"].endswith("--resamples 0")
+    again = group(tmp_path / "again", *report["command"].split()[2:])
+    assert again == report
+
+
+def test_a_grouping_is_watched_by_name(tmp_path, monkeypatch):
+    watched = []
+    monkeypatch.setattr(Status, "watch", lambda self, roster: watched.append(roster))
+    group(tmp_path / "out", *SIMULATED, "--resamples", "0")
+    status = json.loads((tmp_path / "out/status.json").read_text(encoding="utf-8"))
+    assert [len(roster().nodes) for roster in watched] == [6]
+    (run,) = status["runs"]
+    assert (run["strategy"], run["seed"], run["rounds"]) == ("rcc-pfl", 0, 0)
 
 
 def test_flt_groups_without_rounds_too_and_knows_nothing_of_certainty(tmp_path):
@@ -186,6 +218,7 @@ def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
         ({"strategy": "rcc-pfl,ifca"}, "ifca groups them while they train"),
         ({"strategy": "single"}, "single asks them nothing"),
         ({"strategy": "rcc-pfl", "repeats": 2}, "repeats is 2"),
+        ({"strategy": "rcc-pfl", "track": "tensorboard"}, "track is tensorboard, but"),
     ],
 )
 def test_what_cannot_be_without_training_is_refused(options, said):
@@ -331,10 +364,38 @@ def test_overlaps_by_hand():
     assert fit(axis(1, 0, 0), everybody[:1], np.array([0]), 0) == (1.0, 0.0)
 
 
+def test_overlaps_of_clients_with_different_numbers_of_eigenvectors():
+    rng = np.random.default_rng(0)
+    bases = [np.linalg.qr(rng.normal(size=(9, k)))[0].astype(np.float32) for k in (3, 1, 2, 4)]
+    found = overlaps(bases[:2], bases)
+    wanted = [[np.sum((a.T @ b) ** 2) / min(a.shape[1], b.shape[1]) for b in bases] for a in bases]
+    np.testing.assert_allclose(found, wanted[:2], rtol=1e-5)
+
+
 def test_the_features_must_be_the_run_s():
     features = np.ones((5, 4), np.float32)
     with pytest.raises(ValueError, match=r"features of 4 dimensions, but the run's had 3"):
         place(features, kept([axis(1, 0, 0)], [0]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategy": "../../etc"},
+        {"strategy": "\x1b[2J"},
+        {"strategy": 3},
+        {"seed": -1},
+        {"seed": "0"},
+        {"feature_weights": 3},
+        {"is_private": 1},
+    ],
+)
+def test_a_card_that_no_run_wrote_is_refused(change):
+    (name,) = change
+    with pytest.raises(ValueError, match=f"its {name} is not one that this app writes"):
+        kept([axis(1, 0)], [0], **change)
+    for strategy in ("rcc-pfl", "signature+lps-gps"):
+        assert kept([axis(1, 0)], [0], strategy=strategy).card.strategy == strategy
 
 
 def test_a_file_comes_back_as_it_was_written(tmp_path):
@@ -378,6 +439,38 @@ def test_a_report_says_who_is_in_doubt():
     assert supports_groups(report)
 
 
+def test_silhouettes_are_those_of_relevance_alone():
+    """Of another similarity 1 - R is no distance, and the number was not chosen by it."""
+    similarity, merges = np.eye(4), linkage(squareform(1 - np.eye(4)))
+    for measure, count in (("relevance", 2), ("similarity", 0)):
+        clusters = some_clusters(similarity=similarity, merges=merges, measure=measure)
+        number = reported(clusters, rule="silhouette")["num_clusters"]
+        assert len(number["candidates"]) == count
+        assert ("silhouette" in number["why"]) == bool(count)
+
+
+def test_of_many_candidates_the_best_and_the_chosen_are_kept():
+    """120 clients in 60 pairs: that 60 is best is said, though there are 118 candidates."""
+    rng = np.random.default_rng(0)
+    similarity = rng.uniform(0, 0.3, (120, 120))
+    similarity = (similarity + similarity.T) / 2
+    of_client = {client: client // 2 for client in range(120)}
+    for one in range(0, 120, 2):
+        similarity[one, one + 1] = similarity[one + 1, one] = 0.95
+    np.fill_diagonal(similarity, 1)
+    merges = linkage(squareform(1 - similarity, checks=False), "average")
+    clusters = Clusters(of_client, similarity=similarity, merges=merges)
+    number = reported(clusters, count=120, rule="elbow")["num_clusters"]
+    assert "speaks for 60," in number["why"]
+    numbers = [one["num_clusters"] for one in number["candidates"]]
+    assert len(numbers) == 50
+    assert numbers == sorted(numbers)
+    assert 60 in numbers
+    fewer = Clusters({c: c % 117 for c in range(120)}, similarity=similarity, merges=merges)
+    number = reported(fewer, count=120, rule=117)["num_clusters"]
+    assert 117 in [one["num_clusters"] for one in number["candidates"]]
+
+
 def test_newcomers_and_those_left_out_have_no_certainty():
     clusters = some_clusters(of_client={0: 0, 1: 0, 2: 1, 3: 1, 5: 1})
     report = reported(clusters, count=6)
@@ -416,6 +509,21 @@ def test_folders_of_clients_are_named_and_wrong_ones_refused(tmp_path):
         named_folders([tmp_path / "all/c"])
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--folders", "{0}", "num-clients=5"), "num-clients is 5, but --folders names"),
+        (("dataset=own",), "name each client's images by --folders"),
+    ],
+)
+def test_clients_are_folders_or_options(tmp_path, capsys, words, said):
+    folders = write_sites(tmp_path / "sites")
+    words = [word.format(folders["berlin"].parent) for word in words]
+    assert main(["group", *words, f"output-dir={tmp_path / 'out'}"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_fifth_of_the_images_is_left_out_with_their_labels():
     own = Own(np.arange(10, dtype=np.float32)[:, None], np.arange(10))
     drawn = part(own, np.random.default_rng(0))
@@ -423,3 +531,14 @@ def test_a_fifth_of_the_images_is_left_out_with_their_labels():
     np.testing.assert_array_equal(drawn.features[:, 0], drawn.labels)
     single = Own(np.ones((1, 1), np.float32), np.zeros(1, np.int64))
     assert len(part(single, np.random.default_rng(0)).labels) == 1
+
+
+def test_a_resample_that_leaves_a_client_nothing_but_zeros_does_not_count():
+    """Of three images one is left out: here, in some resamples, the only one that is not black."""
+    rng = np.random.default_rng(0)
+    usual = [Own(rng.random((20, 4), np.float32), np.zeros(20, np.int64)) for _ in range(3)]
+    dark = np.zeros((3, 4), np.float32)
+    dark[0] = 1
+    tiny = Own(dark, np.zeros(3, np.int64))
+    clustering = SpectralClustering(num_clusters=2, num_eigenvectors=1)
+    assert 0 < len(regrouped([*usual, tiny], clustering, 20, seed=0)) < 20

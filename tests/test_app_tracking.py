@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
 import time
@@ -247,6 +248,28 @@ def test_tensorboard_shows_a_round_as_soon_as_it_is_over(tmp_path):
         events.Reload()
         assert len(events.Scalars("accuracy/mean")) == number
     tracker.close()
+
+
+@needs("tensorboard")
+def test_rounds_that_are_trained_again_from_the_first_take_the_place_of_the_old(tmp_path):
+    for value in (0.25, 0.75):
+        tracker = TensorBoard(About("a", tmp_path, {"seed": 0}))
+        tracker.log({"accuracy/mean": value}, 1)
+        tracker.close(failed=value < 0.5)
+    assert _of_tensorboard(tmp_path) == [(1, 0.75)]
+
+
+def test_a_run_in_a_folder_of_the_same_name_is_another_one(tmp_path):
+    def identities():
+        folder = tmp_path / "out"
+        folder.mkdir(exist_ok=True)
+        return [About(name, folder, {}).identity for name in ("a", "a", "b")]
+
+    first, again, other = identities()
+    assert first == again != other
+    assert identities()[0] == first
+    shutil.rmtree(tmp_path / "out")
+    assert identities()[0] != first
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in NAMES])

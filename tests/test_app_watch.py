@@ -249,6 +249,13 @@ def test_a_resumed_run_goes_on_from_its_round(tmp_path):
     assert seen[-1]["runs"][0]["round"] == 2
 
 
+def test_a_resumed_run_is_in_its_round_at_once(status):
+    status.begin_run("rcc-pfl", 0, 2, 4)
+    assert status.content()["doing"] == "rcc-pfl, seed 0, round 3"
+    status.begin_run("rcc-pfl", 1, 4, 4)
+    assert status.content()["doing"] == "rcc-pfl, seed 1, results"
+
+
 def test_a_status_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch, caplog):
     def full(folder, content):
         raise OSError("No space left on device")

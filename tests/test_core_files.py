@@ -40,10 +40,27 @@ def test_where_not_even_a_name_can_be_made(tmp_path, monkeypatch):
     def full(*args, **options):
         raise FULL[0]
 
-    monkeypatch.setattr("tempfile.mkstemp", full)
+    monkeypatch.setattr("os.open", full)
     wanted = pytest.raises(OSError, match=r"model.safetensors cannot be written, the disk is full")
     with wanted, replacing(tmp_path / "model.safetensors"):
         pass
+
+
+def test_the_umask_says_who_may_read_and_is_never_changed(tmp_path, monkeypatch):
+    """It is the whole process's: two threads that set and restore it may leave it at 0."""
+    masks, change = [], os.umask
+    before = change(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: masks.append(mask) or change(mask))
+        for name, private in (("summary.json", False), ("key", True)):
+            with replacing(tmp_path / name, private=private) as temporary:
+                temporary.write_text("new")
+        monkeypatch.undo()
+    finally:
+        assert change(before) == 0o027
+    assert masks == []
+    assert (tmp_path / "summary.json").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
 
 
 def test_another_error_stays_what_it_is(tmp_path):

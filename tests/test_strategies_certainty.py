@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
+import strategies.grouping
+from strategies import SpectralClustering
 from strategies.certainty import APART, candidates, certainty, pair_shares
 from strategies.grouping import gaps, merge_heights, number_by_rule
 from strategies.relevance_groups import group_by_relevance, heard_anew
+from strategies.rounds import Clusters
+from strategies.spectral import num_resamples
 
 
 def labels(*numbers):
@@ -146,3 +150,32 @@ def test_who_is_not_believed_is_not_heard_in_a_resample():
     for one in groups.resampled:
         assert 9 not in one.compared
         assert one.labels.tolist() == groups.labels.tolist() == tasks.tolist()
+
+
+def test_each_resample_chooses_its_number_once(monkeypatch):
+    """By silhouettes that takes long: a clustering for every number of clusters."""
+    counted, best = [], strategies.grouping.best_silhouette
+
+    def count(distances, merges):
+        counted.append(best(distances, merges))
+        return counted[-1]
+
+    monkeypatch.setattr(strategies.grouping, "best_silhouette", count)
+    groups = group_by_relevance(two_opinions(), "silhouette", resamples=5)
+    clusters = Clusters(dict(enumerate(groups.labels.tolist())))
+    clustering = SpectralClustering(num_clusters="silhouette")
+    found = clustering.with_resamples(clusters, groups.resampled, "opinions")
+    assert len(counted) == 6
+    assert found.resampled_numbers == tuple(counted[1:])
+
+
+def test_where_a_number_is_asked_for_resamples_say_what_the_elbow_would_choose():
+    groups = group_by_relevance(two_opinions(), 3, resamples=5)
+    for one in groups.resampled:
+        assert one.by_rule == number_by_rule("elbow", one.similarity, one.merges)
+
+
+def test_so_many_clients_are_resampled_at_the_server_that_it_takes_seconds():
+    for rule, most in (("elbow", 1000), (3, 1000), ("silhouette", 100)):
+        assert num_resamples(most, rule) == 100
+        assert num_resamples(most + 1, rule) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +83,19 @@ def _group(options: argparse.Namespace) -> int:
                 f"dataset is {given['dataset']}, but --folders names the images of each client: "
                 "leave one of the two out."
             )
+        if "num-clients" in given:
+            raise ValueError(
+                f"num-clients is {given['num-clients']}, but --folders names the clients: leave "
+                "one of the two out."
+            )
         usual: dict[str, Any] = {**_USUAL, "dataset": OWN_IMAGES, "num-clients": len(named)}
         nodes = [{"name": name, "data-path": str(path)} for name, path in named.items()]
     else:
+        if given.get("dataset") == OWN_IMAGES:
+            raise ValueError(
+                f"dataset is {OWN_IMAGES}, but fedkin group does not know where: name each "
+                "client's images by --folders."
+            )
         usual = {**_USUAL, "num-clients": PAPER_CLIENTS}
         nodes = []
     overrides = {**usual, **given, "num-server-rounds": 0}
@@ -100,7 +111,7 @@ def _group(options: argparse.Namespace) -> int:
     def redraw(strategy: ClusteredStrategy, config: Config, seed: int) -> Clusters:
         return redrawn(grid, strategy, config, options.resamples, seed)
 
-    command = _command(folders, given, options.resamples) if folders else ""
+    command = _command(folders, given, options.resamples)
     run_experiment(parse_config(run_config), grid, redraw=redraw, command=command)
     return 0
 
@@ -115,7 +126,9 @@ def _command(folders: Sequence[Path], given: Mapping[str, Any], resamples: int) 
     own = [str(path.absolute()) for path in folders]
     if resamples != RESAMPLES:
         words += ["--resamples", str(resamples)]
-    return " ".join(map(shlex.quote, ["fedkin", "group", *words, "--folders", *own]))
+    if own:
+        words += ["--folders", *own]
+    return " ".join(map(shlex.quote, ["fedkin", "group", *words]))
 
 
 def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
@@ -165,15 +178,26 @@ def redrawn(
     """Return a strategy's clusters with how they would be if images had been left out.
 
     Where attackers answer, they answer nothing of their images, and what the server drew stays; so
-    does what another clustering found, which has nothing to draw.
+    does what another clustering found, which has nothing to draw. With `pre-round-epsilon` it stays
+    as well: each resample would be one more answer from the images, with little noise.
     """
     from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
-    from strategies import SpectralClustering  # noqa: PLC0415
+    from strategies import Clusters, SpectralClustering  # noqa: PLC0415
 
     clusters, clustering = strategy.clusters, strategy.clustering
+    if not resamples:
+        nothing = Clusters(clusters.of_client)
+        return replace(
+            clusters,
+            resamples=nothing.resamples,
+            resampled=nothing.resampled,
+            drawn=nothing.drawn,
+            resampled_numbers=nothing.resampled_numbers,
+        )
     if (
         not isinstance(clustering, SpectralClustering)
         or config.attack != "none"
+        or config.pre_round_epsilon
         or len(clusters.of_client) < 2
     ):
         return clusters
@@ -182,5 +206,5 @@ def redrawn(
     for client in clusters.of_client:
         node = grid.node(nodes[client])
         own.append(Own(node.features(), node.training_data()[1].cpu().numpy()))
-    drawn = regrouped(own, clustering, config.promise(), resamples, seed)
+    drawn = regrouped(own, clustering, resamples, seed)
     return clustering.with_resamples(clusters, drawn, DRAWN)

@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
-from clients.privacy import Promise, bounded_features, private_gram
 from clients.spectrum import (
     RELEVANCES,
     Spectrum,
     leading_spectrum,
     principal_angle_relevance,
-    spectrum_of_gram,
 )
 from fl_core.protocol import CLASS_ENERGY
 from fl_core.relevance import PRINCIPAL_ANGLE
@@ -52,19 +50,21 @@ class Own(NamedTuple):
 def regrouped(
     clients: Sequence[Own],
     clustering: SpectralClustering,
-    promise: Promise,
     resamples: int,
     seed: int,
 ) -> list[RelevanceGroups]:
     """Group clients so many times, each time with a fifth of everybody's images left out.
 
     Drawing images with replacement, as a bootstrap does, leaves two fifths of the different ones
-    out, and finds doubts where there are none: docs/grouping.md.
+    out, and finds doubts where there are none: docs/grouping.md. A resample in which nothing but
+    zeros is left of a client's features has no spectrum of it, and does not count.
     """
     drawn = []
     for number in range(resamples):
         rng = np.random.default_rng([seed, number, _STREAM])
-        drawn.append(grouped([part(own, rng) for own in clients], clustering, promise, rng))
+        parts = [part(own, rng) for own in clients]
+        if all(own.features.any() for own in parts):
+            drawn.append(grouped(parts, clustering))
     return drawn
 
 
@@ -75,13 +75,8 @@ def part(own: Own, rng: np.random.Generator) -> Own:
     return Own(own.features[kept], own.labels[kept])
 
 
-def grouped(
-    clients: Sequence[Own],
-    clustering: SpectralClustering,
-    promise: Promise,
-    rng: np.random.Generator,
-) -> RelevanceGroups:
-    """Group clients by what they would answer, noise of their own included."""
+def grouped(clients: Sequence[Own], clustering: SpectralClustering) -> RelevanceGroups:
+    """Group clients by what they would answer."""
     number, linkage, k = clustering.num_clusters, clustering.linkage, clustering.num_eigenvectors
     formula = clustering.relevance
     if formula == CLASS_ENERGY:
@@ -89,24 +84,20 @@ def grouped(
         return group_by_relevance(scores, number, linkage)
     if clustering.relevance_at == AT_SERVER:
         most = k if formula == PRINCIPAL_ANGLE else max(k, RANK)
-        spectra = [spectrum(own.features, most, promise, rng) for own in clients]
+        spectra = [spectrum(own.features, most) for own in clients]
         pairs = Spectra.of(
             [one.eigenvectors for one in spectra], [one.eigenvalues for one in spectra]
         )
         return group_by_eigenpairs(pairs, formula, k, number, linkage)
-    spectra = [spectrum(own.features, k, promise, rng) for own in clients]
+    spectra = [spectrum(own.features, k) for own in clients]
     vectors = [one.eigenvectors for one in spectra]
     scores = np.array([scores_of(formula, one, vectors) for one in spectra])
     return group_by_relevance(scores, number, linkage)
 
 
-def spectrum(features: Float32, count: int, promise: Promise, rng: np.random.Generator) -> Spectrum:
-    """Return a client's spectrum; of a Gram matrix with noise, if that is promised."""
-    if not promise.pre_round_epsilon:
-        return leading_spectrum(features, min(count, features.shape[1]))
-    bounded = bounded_features(features)
-    gram = private_gram(bounded, promise.pre_round_epsilon, promise.privacy_delta, rng)
-    return spectrum_of_gram(gram, min(count, len(gram)))
+def spectrum(features: Float32, count: int) -> Spectrum:
+    """Return a client's spectrum."""
+    return leading_spectrum(features, min(count, features.shape[1]))
 
 
 def scores_of(formula: str, own: Spectrum, everybodys: Sequence[Float32]) -> list[float]:

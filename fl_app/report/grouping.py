@@ -100,7 +100,7 @@ def command_of(config: Config) -> str:
     A folder for results is left out: each run needs a new one.
     """
     usual = parse_config({key: one.default for key, one in OPTIONS.items()}).as_run_config()
-    left_out = {"output-dir", "resume"} | ({"num-server-rounds"} if _alone(config) else set())
+    left_out = {"output-dir", "resume"}
     given = {
         key: value
         for key, value in config.as_run_config().items()
@@ -110,11 +110,7 @@ def command_of(config: Config) -> str:
         own = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
         return f"flwr run . devices --stream --run-config {shlex.quote(own)}"
     words = [shlex.quote(f"{key}={_toml(value)}") for key, value in given.items()]
-    return " ".join(["fedkin", "group" if _alone(config) else "run", *words])
-
-
-def _alone(config: Config) -> bool:
-    return not config.num_server_rounds and config.dataset != OWN_IMAGES
+    return " ".join(["fedkin", "run", *words])
 
 
 def _toml(value: Scalar) -> str:
@@ -210,14 +206,16 @@ def _number(clusters: Clusters, rule: int | str) -> dict[str, Any]:
     chosen = len(set(clusters.of_client.values()))
     found: list[Candidate] = []
     silhouette = rule == "silhouette"
-    if clusters.merges is not None and clusters.similarity is not None:
+    # Of another similarity, 1 − R is not the distance that the clusters were made by.
+    is_known = clusters.measure == "relevance" or not silhouette
+    if clusters.merges is not None and clusters.similarity is not None and is_known:
         if silhouette:
             distances = np.clip(1 - clusters.similarity, 0, None)
             np.fill_diagonal(distances, 0)
             scores = silhouettes(distances, clusters.merges)
         else:
             scores = gaps(clusters.merges)
-        found = candidates(scores, clusters.resampled_numbers)[:_MOST_CANDIDATES]
+        found = candidates(scores, clusters.resampled_numbers)
     return {
         "chosen": chosen,
         "why": _why(chosen, rule, found, len(clusters.odd)),
@@ -227,9 +225,15 @@ def _number(clusters: Clusters, rule: int | str) -> dict[str, Any]:
                 "score": _rounded(one.score),
                 "resamples": _rounded(one.resamples),
             }
-            for one in found
+            for one in _foremost(found, chosen)
         ],
     }
+
+
+def _foremost(found: Sequence[Candidate], chosen: int) -> list[Candidate]:
+    """Return the candidates with most to say for them, and the chosen one, by their number."""
+    ranked = sorted(found, key=lambda one: (one.num_clusters != chosen, -one.resamples, -one.score))
+    return sorted(ranked[:_MOST_CANDIDATES], key=lambda one: one.num_clusters)
 
 
 def _why(chosen: int, rule: int | str, found: Sequence[Candidate], num_odd: int) -> str:

@@ -85,7 +85,10 @@ class Status(Listener):
         run = {"strategy": name, "seed": seed, "round": done, "rounds": num_rounds, "failures": 0}
         with self._lock:
             self._runs.append(run)
-        self.doing(f"{name}, seed {seed}, pre-round")
+        if done:
+            self._says_round(done + 1)
+        else:
+            self.doing(f"{name}, seed {seed}, pre-round")
 
     def watch(self, roster: Callable[[], Roster]) -> None:
         """Go by the names and nodes of what this returns."""

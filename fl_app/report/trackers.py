@@ -9,6 +9,7 @@ import csv
 import io
 import netrc
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from fl_core.extras import load_extra, need_extra
+from fl_core.files import replacing
 from fl_core.options import Scalar
 
 _PROJECT = "fedkin"
+_IDENTITY = "tracking-id.txt"
 _MLFLOW_LONGEST, _MLFLOW_MOST = 6000, 100  # characters of a parameter, parameters at a time
 """What MLflow allows."""
 _WANDB_PATIENCE = 60.0  # seconds for the rest to be sent
@@ -50,8 +53,17 @@ class About:
 
     @property
     def identity(self) -> str:
-        """Return what is the same after an interruption, and for no other run."""
-        return blake2b(f"{self.folder}\0{self.name}".encode(), digest_size=8).hexdigest()
+        """Return what is the same after an interruption, and for no other run.
+
+        Not even for one that is written into a folder of the same name later: what is the same lies
+        in the folder.
+        """
+        path = self.folder / _IDENTITY
+        if not path.exists():
+            with replacing(path) as temporary:
+                temporary.write_text(f"{secrets.token_hex(16)}\n", encoding="utf-8")
+        own = path.read_text(encoding="utf-8")
+        return blake2b(f"{own}\0{self.name}".encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -91,9 +103,8 @@ class TensorBoard:
         load_extra("tensorboard", "track=tensorboard")
         tensorboard: Any = import_module("torch.utils.tensorboard")  # which has no types
         # Rounds that are trained once more after an interruption take the place of the old ones.
-        purge = about.done + 1 if about.done else None
         folder = about.folder / "tensorboard" / about.name
-        self._writer = tensorboard.SummaryWriter(folder, purge_step=purge)
+        self._writer = tensorboard.SummaryWriter(folder, purge_step=about.done + 1)
         options = dict(about.options)
         hparams = tensorboard.summary.hparams
         told: list[Any] = [*hparams(options, {"accuracy/mean": 0.0})] if options else []

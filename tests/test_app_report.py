@@ -10,18 +10,21 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import vl_convert
+from scipy.cluster.hierarchy import dendrogram, linkage
 
 from fl_app.cli import main
 from fl_app.config import parse_config
 from fl_app.report.html import build
-from fl_app.report.html.build import MOST_BYTES, build_report, write_report
+from fl_app.report.html import matrix as matrix_module
+from fl_app.report.html.build import MOST_BYTES, REPORT, build_report, write_report
 from fl_app.report.html.charts import costs_chart, curves_chart
 from fl_app.report.html.clients import MOST_DOTS, clients_chart
 from fl_app.report.html.matrix import MOST_CELLS, matrix_chart
-from fl_app.report.html.reading import read_result
+from fl_app.report.html.reading import Matrix, read_result
 from fl_app.report.html.sections import section_of
 from fl_app.report.html.tables import as_csv, as_latex, as_markdown, strategy_table
 from fl_app.report.html.words import answer, changed_options, command, question
+from fl_app.report.results import Results
 from tests.app_runs import DEFAULTS, run
 from tests.report_data import EVIL, write_grouping, write_results
 
@@ -495,3 +498,48 @@ def test_a_report_over_the_limit_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="more than 0: name fewer of them"):
         write_report([write_results(tmp_path)], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_page_that_would_be_too_large_has_fewer_matrices(tmp_path, monkeypatch):
+    folder = write_results(tmp_path, clients=20, seeds=3)
+    result = read_result(folder)
+    sizes = {number: len(build_report([result], most_matrices=number)) for number in (8, 1, 0)}
+    for number, left_out in ((1, 2), (0, 3)):
+        monkeypatch.setattr(build, "MOST_BYTES", sizes[number] + 500)
+        text = write_report([folder], tmp_path / REPORT).read_text(encoding="utf-8")
+        assert f"{left_out} more matrices are in the folder." in text
+        assert len(text) == sizes[number] < sizes[8] - 1000
+    monkeypatch.setattr(build, "MOST_BYTES", 500)
+    with pytest.raises(ValueError, match="name fewer of them"):
+        write_report([folder], tmp_path / REPORT)
+
+
+def test_a_report_that_cannot_be_written_fails_no_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(build, "MOST_BYTES", 500)
+    write_grouping(tmp_path, ["a", "b", "c", "d"])
+    config = parse_config({**DEFAULTS, "output-dir": str(tmp_path)})
+    Results(config).finish_grouping()
+    said = capsys.readouterr().out
+    assert "no report.html: the report of 1 folders would have" in said
+    assert f"results   {tmp_path / 'grouping.json'}" in said
+
+
+def test_the_matrix_has_the_tree_of_scipy_however_deep_it_is():
+    points = np.random.default_rng(0).uniform(size=(30, 2))
+    for merges in (linkage(points, "single"), linkage(points, "ward")):
+        matrix = Matrix("", "", ["x"] * 30, list(range(30)), None, np.eye(30), merges)
+        order, links = matrix_module._tree(matrix)
+        tree = dendrogram(merges, no_plot=True)
+        assert order == tree["leaves"]
+        wanted = [
+            ([x / 10 for x in across], up)
+            for across, up in zip(tree["icoord"], tree["dcoord"], strict=True)
+        ]
+        assert sorted((one["across"], one["up"]) for one in links) == sorted(wanted)
+        assert all(one["joins"] for one in links)
+    chain = linkage(np.cumsum(np.arange(1.0, 2001))[:, None], "single")
+    matrix = Matrix("", "", ["x"] * 2000, [0] * 2000, None, np.eye(2000), chain)
+    order, links = matrix_module._tree(matrix)
+    assert sorted(order) == list(range(2000))
+    assert len(links) == 1999
+    assert not any(one["joins"] for one in links)

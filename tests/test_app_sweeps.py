@@ -21,6 +21,7 @@ from fl_app.api.simulate import simulate, sweep
 from fl_app.cli import main
 from fl_app.report.pictures import dots_figure, lines_figure
 from fl_app.reproduce import code_state
+from fl_app.reproduce.kept import kept_of
 from fl_app.sweeps import running
 from fl_app.sweeps.command import run_sweep
 from fl_app.sweeps.drawing import across_key, draw
@@ -214,6 +215,39 @@ def test_only_what_has_changed_is_run_again(tmp_path, played, undrawn, monkeypat
     run_sweep(other, folder, 1)
     assert len(played) == 3
     assert len(cells_of(folder)) == 4
+
+
+def test_one_that_is_stopped_in_its_second_time_is_not_finished(
+    tmp_path, played, undrawn, monkeypatch
+):
+    planned, folder = plan_sweep(NOISY), tmp_path / "sweep"
+    run_sweep(planned, folder, 1)
+    shutil.rmtree(folder / "cells/noise-rate=0.2")
+    assert "noise-rate=0.2" not in load_sweep(folder).cells
+    assert len(running.finished_cells(planned, folder)) == 2
+
+    def stop(one, results, workers, **how):
+        summary = {"config": {}, "runs": [], "table": []}  # a run writes it after each strategy
+        (results / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        raise KeyboardInterrupt
+
+    play = running.run_into
+    monkeypatch.setattr(running, "run_into", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(planned, folder, 1)
+    assert len(running.finished_cells(planned, folder)) == 2
+    monkeypatch.setattr(running, "run_into", play)
+    played.clear()
+    run_sweep(planned, folder, 1)
+    assert played == ["noise-rate=0.2"]
+
+
+def test_of_many_clients_no_similarity_is_kept(tmp_path):
+    for name in ("metrics.csv", "clients.csv"):
+        (tmp_path / name).write_text("strategy,seed,round,accuracy,task\n", encoding="utf-8")
+    np.savez(tmp_path / "similarity-rcc-pfl-seed-0.npz", clients=np.arange(3))
+    run = {"strategy": "rcc-pfl", "seed": 0, "tasks": [0, 1, 1], "accuracy": 0.5}
+    assert "similarity-per-task" not in kept_of(run, tmp_path)
 
 
 def test_one_that_fails_is_named_and_the_others_are_kept(tmp_path, played, undrawn, capsys):

@@ -96,7 +96,7 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
         assert heading in page.words
     assert "rcc-pfl, seed 0, ARI 1.00 against the true tasks" in page.text
     assert "0, 2, 4" in page.words  # the members of a cluster
-    assert "None: every client answered, none was found odd, none attacked." in page.text
+    assert "No client was left out, was found odd or attacked." in page.text
     assert "3.11.2" in page.words
     assert len(specs_of(text)) == 5  # curves, clients, costs and two matrices
 
@@ -543,3 +543,51 @@ def test_the_matrix_has_the_tree_of_scipy_however_deep_it_is():
     assert sorted(order) == list(range(2000))
     assert len(links) == 1999
     assert not any(one["joins"] for one in links)
+
+
+def test_the_mean_number_of_clusters_counts_each_seed(tmp_path):
+    def change(summary):
+        for one, clusters in zip(summary["runs"], ([0, 1], [0, 1], [0, 1], [0, 4]), strict=True):
+            one["clusters"] = [*clusters, *clusters, *clusters]
+        summary["runs"][3]["clusters"] = [0, 1, 2, 3, 4, 4]
+
+    folder = write_results(tmp_path, seeds=4, strategies=("rcc-pfl",), change=change)
+    table = strategy_table([read_result(folder)])
+    assert table.exact[0][table.exact_columns.index("clusters")] == 2.75
+    assert "2/5" in table.rows[0]
+
+
+def test_clients_that_were_not_tested_are_below_those_that_were(tmp_path):
+    def change(summary):
+        summary["runs"][0]["accuracy-per-client"][0] = None
+
+    result = read_result(write_results(tmp_path, seeds=1, change=change))
+    rows = section_of(result).clients.rows
+    assert [row[0] for row in rows][-1] == "0"
+    assert float(rows[0][2]) == round(100 * np.nanmin(result.runs[0].accuracies), 1)
+
+
+def test_clients_that_nobody_asked_are_no_trouble(tmp_path):
+    def change(summary):
+        summary["runs"][0]["accuracy-per-client"][0] = None
+
+    some = {"fraction-evaluate": 0.5}
+    folder = write_results(tmp_path / "some", options=some, change=change)
+    assert section_of(read_result(folder)).troubles is None
+    folder = write_results(tmp_path / "all", change=change)
+    assert section_of(read_result(folder)).troubles.rows[0][0] == "not tested"
+
+
+def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
+    def change(found):
+        found["clusters"][0] = -1
+        found["odd"] = ["oslo", "rome"]
+        found["odd_why"] = {"oslo": "it sent nothing usable"}
+
+    names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
+    folder = write_grouping(tmp_path, names, change)
+    assert section_of(read_result(folder)).troubles.rows == [
+        ["left out", "berlin", "is in no cluster", "grouping"],
+        ["odd", "oslo", "it sent nothing usable", "grouping"],
+        ["odd", "rome", "its data are like nobody's", "grouping"],
+    ]

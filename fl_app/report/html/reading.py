@@ -110,7 +110,7 @@ class Grouping:
     together: NDArray[np.float64] | None
     relevance: NDArray[np.float64] | None
     bytes: dict[str, float]
-    odd: list[str]
+    odd: dict[str, str]
     resamples: int
     command: str
 
@@ -358,7 +358,7 @@ def _grouping(found: Mapping[str, Any]) -> Grouping:
     certainty = [_number(value) for value in found["certainty"]]
     if not count or len(clusters) != count or len(certainty) != count:
         raise ValueError("it does not say the same of all clients")
-    number = found["num_clusters"]
+    number, whys = found["num_clusters"], found.get("odd_why", {})
     return Grouping(
         names=names,
         clusters=clusters,
@@ -385,7 +385,10 @@ def _grouping(found: Mapping[str, Any]) -> Grouping:
         together=_optional_square(found.get("together"), count),
         relevance=_optional_square(found.get("relevance"), count),
         bytes=_numbers(found["bytes"]),
-        odd=[printable(str(name)) for name in found["odd"]],
+        odd={
+            printable(str(name)): one_line(str(whys.get(name, "its data are like nobody's")))
+            for name in found["odd"]
+        },
         resamples=int(found["resamples"]),
         command=one_line(str(found["command"]), 2000),
     )

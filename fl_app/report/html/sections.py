@@ -187,7 +187,7 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
     sure = {}
     if grouping:
         sure = dict(zip(grouping.names, grouping.certainty, strict=True))
-    order = np.argsort(np.nan_to_num(shown[0].accuracies, nan=-1.0), kind="stable")
+    order = np.argsort(np.nan_to_num(shown[0].accuracies, nan=np.inf), kind="stable")
     rows = [
         [
             shown[0].names[client],
@@ -334,12 +334,16 @@ def _troubles(result: Result) -> Grid | None:
             for client in sorted(clients):
                 say(kind, why, run, client)
         tested = np.isfinite(run.accuracies)
-        for client in np.flatnonzero(~tested).tolist() if tested.any() else ():
+        all_asked = result.config.get("fraction-evaluate", 1) == 1
+        for client in np.flatnonzero(~tested).tolist() if tested.any() and all_asked else ():
             if client not in run.malicious and client not in run.failures:
                 say("not tested", "gave no accuracy in the last round", run, client)
-    if result.grouping:
-        for name in result.grouping.odd:
-            said.setdefault(("odd", "its data are like nobody's"), []).append((name, "grouping"))
+    if grouping := result.grouping:
+        for name, cluster in zip(grouping.names, grouping.clusters, strict=True):
+            if cluster < 0 and not result.runs:  # a run says why
+                said.setdefault(("left out", "is in no cluster"), []).append((name, "grouping"))
+        for name, why in grouping.odd.items():
+            said.setdefault(("odd", why), []).append((name, "grouping"))
     if not said:
         return None
     rows = []

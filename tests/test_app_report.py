@@ -14,7 +14,7 @@ from scipy.cluster.hierarchy import dendrogram, linkage
 
 from fl_app.cli import main
 from fl_app.config import parse_config
-from fl_app.report.html import build
+from fl_app.report.html import build, sections
 from fl_app.report.html import matrix as matrix_module
 from fl_app.report.html.build import MOST_BYTES, REPORT, build_report, write_report
 from fl_app.report.html.charts import costs_chart, curves_chart
@@ -26,7 +26,7 @@ from fl_app.report.html.tables import as_csv, as_latex, as_markdown, strategy_ta
 from fl_app.report.html.words import answer, changed_options, command, question
 from fl_app.report.results import Results
 from tests.app_runs import DEFAULTS, run
-from tests.report_data import EVIL, write_grouping, write_results
+from tests.report_data import EVIL, write_grouping, write_matrix, write_results
 
 
 @pytest.fixture(autouse=True)
@@ -591,3 +591,31 @@ def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
         ["odd", "oslo", "it sent nothing usable", "grouping"],
         ["odd", "rome", "its data are like nobody's", "grouping"],
     ]
+
+
+def test_a_grouping_alone_has_the_tree_that_made_its_clusters(tmp_path):
+    names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
+    folder = write_grouping(tmp_path, names)
+    write_matrix(folder, "rcc-pfl", 0, [0, 1, 0, 1, 0, 1], late=1)
+    with np.load(folder / "similarity-rcc-pfl-seed-0.npz") as saved:
+        merges = saved["merges"]
+    second, first = sections._matrices(read_result(folder))
+    assert np.array_equal(first.merges, merges)
+    assert (first.names, first.measure) == (names, "relevance")
+    assert second.measure == "share of 100 resamples together"
+    # Which of several belongs to grouping.json is not known.
+    write_matrix(folder, "rcc-pfl", 1, [0, 1, 0, 1, 0, 1])
+    assert read_result(folder).matrices == []
+
+
+def test_a_client_without_numbers_takes_no_matrix_from_the_others(tmp_path):
+    def change(found):
+        for name in ("together", "relevance"):
+            for place in range(6):
+                found[name][0][place] = found[name][place][0] = None
+
+    names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
+    found = sections._matrices(read_result(write_grouping(tmp_path, names, change)))
+    assert [one.names for one in found] == [names[1:], names[1:]]
+    assert [one.values.shape for one in found] == [(5, 5), (5, 5)]
+    assert found[0].clusters == [1, 0, 1, 0, 1]

@@ -292,13 +292,18 @@ def _of_grouping(grouping: Grouping | None, has_others: bool) -> list[Matrix]:
         ("", "relevance", None if has_others else grouping.relevance),
         ("", f"share of {grouping.resamples:,} resamples together", grouping.together),
     ):
-        if values is None or len(values) < 2 or not np.isfinite(values).all():
+        if values is None:
             continue
-        near = (values + values.T) / 2
+        known = np.flatnonzero(np.isfinite(np.diag(values))).tolist()  # others were left out
+        near = ((values + values.T) / 2)[np.ix_(known, known)]
+        if len(known) < 2 or not np.isfinite(near).all():
+            continue
         distances = np.clip(1 - near, 0, None)
         np.fill_diagonal(distances, 0)
         merges = linkage(squareform(distances, checks=False), "average")
-        found.append(Matrix(title, measure, grouping.names, grouping.clusters, None, near, merges))
+        names = [grouping.names[place] for place in known]
+        clusters = [grouping.clusters[place] for place in known]
+        found.append(Matrix(title, measure, names, clusters, None, near, merges))
     return found
 
 
@@ -338,12 +343,8 @@ def _troubles(result: Result) -> Grid | None:
         for client in np.flatnonzero(~tested).tolist() if tested.any() and all_asked else ():
             if client not in run.malicious and client not in run.failures:
                 say("not tested", "gave no accuracy in the last round", run, client)
-    if grouping := result.grouping:
-        for name, cluster in zip(grouping.names, grouping.clusters, strict=True):
-            if cluster < 0 and not result.runs:  # a run says why
-                said.setdefault(("left out", "is in no cluster"), []).append((name, "grouping"))
-        for name, why in grouping.odd.items():
-            said.setdefault(("odd", why), []).append((name, "grouping"))
+    for name, kind, why in _troubles_of_grouping(result):
+        said.setdefault((kind, why), []).append((name, "grouping"))
     if not said:
         return None
     rows = []
@@ -352,6 +353,19 @@ def _troubles(result: Result) -> Grid | None:
         where = list(dict.fromkeys(place for _, place in pairs))
         rows.append([kind, named(names, MOST_NAMES), why, named(where, 6)])
     return Grid("What happened to clients", ["what", "who", "why", "where"], rows)
+
+
+def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
+    """Return whom a grouping left out or found odd: the client, which of it, and why."""
+    grouping = result.grouping
+    if grouping is None:
+        return []
+    pairs = zip(grouping.names, grouping.clusters, strict=True)
+    without = [] if result.runs else [name for name, cluster in pairs if cluster < 0]
+    return [
+        *((name, "left out", "is in no cluster") for name in without),  # a run says why
+        *((name, "odd", why) for name, why in grouping.odd.items()),
+    ]
 
 
 def _where(run: Run) -> str:

@@ -113,6 +113,12 @@ def test_the_command_of_the_page_is_the_sweep():
         (["linkage=single,ward", "strategy=single"], "are the same simulation"),
         (["noise-rate=0,0.2"], "noise-rate is swept, but noise is none"),
         (["malicious=0.1,0.2"], "malicious is swept, but attack is none"),
+        (
+            ["num-server-rounds=0,1"],
+            "num-server-rounds=0: num-server-rounds is 0, .* use fedkin group",
+        ),
+        (["device=auto,cuda"], 'device=cuda: device is "cuda", but PyTorch sees'),
+        (["num-tasks=2,3", "track=wandb"], "num-tasks=2: track is wandb, but nobody has logged in"),
         (["seed=0,1", "repeats=2"], "seed is swept, and repeats makes seeds, too"),
         (["num-tasks=2,3", "output-dir=here"], "output-dir cannot be given in a sweep"),
         (["num-tasks=2,3", "resume=here"], "resume cannot be given in a sweep"),
@@ -122,6 +128,9 @@ def test_the_command_of_the_page_is_the_sweep():
 def test_a_wrong_word_is_refused_before_anything_starts(words, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fl_app.superlink, "simulate", pytest.fail)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("fl_app.report.trackers.need_extra", lambda *_: None)
+    monkeypatch.setattr("fl_app.report.trackers._wandb_knows_who", lambda: False)
     assert main(["sweep", *words]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1

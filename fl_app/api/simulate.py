@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.api.results import Results, SweepResults, load_results, load_sweep
-from fl_app.beforehand import PAPER_CLIENTS, check_run
+from fl_app.beforehand import PAPER_CLIENTS, check_training
 from fl_app.config import output_folder, parse_config
 from fl_app.flower_app import installed_app, read_defaults
 from fl_app.own_strategies import VARIABLE, add_strategies
@@ -70,7 +70,7 @@ def simulate(
     overrides: dict[str, Scalar] = {"num-clients": PAPER_CLIENTS, **given}
     config = parse_config({**read_defaults(installed_app()), **overrides})
     folder = output_folder(config.output_dir, config.resume)
-    check_run(config, folder)
+    check_training(config, folder)
     overrides["output-dir"] = str(folder)
     workers = workers or os.cpu_count() or 1
     log: list[str] = []

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_app.beforehand import check_run
+from fl_app.beforehand import check_training
 from fl_app.config import OPTIONS, Config, parse_config
 from fl_app.flower_app import installed_app, parse_override, read_defaults
 from fl_app.reproduce.code_state import state_of
@@ -219,12 +219,12 @@ def check_cells(sweep: Sweep, folder: Path) -> None:
 
     Raises
     ------
-    ValueError
-        As `fl_app.beforehand.check_run`.
+    ValueError, MissingExtraError
+        As `fl_app.beforehand.check_training`.
     """
     for point, _, config in sweep.cells:
         try:
-            check_run(config, folder)
+            check_training(config, folder)
         except ValueError as error:
             raise ValueError(f"{point}: {error}") from error
 

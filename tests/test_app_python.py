@@ -110,6 +110,13 @@ def test_a_wrong_word_of_a_sweep_is_refused(played):
         sweep(num_tasks=[2, 3], processes=0)
 
 
+def test_strategies_of_ones_own_are_for_the_call_that_names_them(played):
+    simulate(strategy="bias+mean", strategies_from=BIAS, progress=False)
+    with pytest.raises(ValueError, match="bias"):
+        simulate(strategy="bias+mean", progress=False)
+    assert len(played) == 1
+
+
 def test_a_run_that_fails_says_why(played):
     with pytest.raises(RuntimeError, match=r"^the disk is full\.$"):
         simulate(output_dir="fail", progress=False)

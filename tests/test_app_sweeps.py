@@ -86,6 +86,24 @@ def test_the_default_folder_is_the_same_for_more_values_and_another_for_other_op
     assert first.name.startswith("sweep-noise-rate-")
 
 
+def test_equal_numbers_name_the_same_simulations(tmp_path):
+    typed = plan_sweep({**NOISY, "noise-rate": [0, 0.2]})
+    given = plan_sweep({**NOISY, "noise-rate": [0.0, 0.2]})
+    assert [point.cell for point, _, _ in given.cells] == ["noise-rate=0", "noise-rate=0.2"]
+    assert [point for point, _, _ in given.cells] == [point for point, _, _ in typed.cells]
+    assert given.folder() == typed.folder()
+    assert given.command(tmp_path) == typed.command(tmp_path)
+    once = plan_sweep({**NOISY, "learning-rate": 1})
+    assert once.folder() == plan_sweep({**NOISY, "learning-rate": 1.0}).folder()
+
+
+def test_an_array_is_a_list_of_values(tmp_path, played, undrawn):
+    options = {key.replace("-", "_"): value for key, value in NOISY.items()}
+    options["noise_rate"] = np.linspace(0, 0.4, 3)
+    found = sweep(**options, output=tmp_path / "sweep", progress=False)
+    assert list(found.cells) == ["noise-rate=0", "noise-rate=0.2", "noise-rate=0.4"]
+
+
 def test_the_command_of_the_page_is_the_sweep():
     given = {**SMALL, "num-tasks": [2, 3], "tasks": ["0,1|2,3", "0|1"], "weighted-mean": False}
     words = plan_sweep(given).command(Path("a b"))

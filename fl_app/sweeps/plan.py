@@ -169,13 +169,13 @@ def plan_sweep(given: Values) -> Sweep:
         if key in _NOT_HERE:
             raise ValueError(f"{key} cannot be given in a sweep: {_NOT_HERE[key]}.")
         if isinstance(value, Scalar):
-            options[key] = value
+            options[key] = _plain(value)
         elif key == _STRATEGY:
             options[key] = ",".join(map(str, value))
         elif len(value) == 1:
-            options[key] = value[0]
+            options[key] = _plain(value[0])
         else:
-            swept[key] = tuple(value)
+            swept[key] = tuple(map(_plain, value))
     if empty := [key for key, values in swept.items() if not values]:
         raise ValueError(f"{empty[0]} has an empty list: give it values.")
     cells = []
@@ -190,6 +190,11 @@ def plan_sweep(given: Values) -> Sweep:
         )
     _check_differ(swept, cells)
     return Sweep(swept, options, cells)
+
+
+def _plain(value: Scalar) -> Scalar:
+    """Return a whole number without a point, so that 0 and 0.0 have one name."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check_differ(

@@ -619,3 +619,13 @@ def test_a_client_without_numbers_takes_no_matrix_from_the_others(tmp_path):
     assert [one.names for one in found] == [names[1:], names[1:]]
     assert [one.values.shape for one in found] == [(5, 5), (5, 5)]
     assert found[0].clusters == [1, 0, 1, 0, 1]
+
+
+def test_folders_of_one_name_are_told_apart_in_the_table_too(tmp_path):
+    folders = [write_results(tmp_path / place) for place in ("x/a", "y/a", "a (2)")]
+    table = tmp_path / "table.csv"
+    output = ["--output", str(tmp_path / REPORT), "--table", str(table)]
+    assert main(["report", *map(str, folders), *output]) == 0
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(dict.fromkeys(row["run"] for row in rows)) == ["a", "a (2)", "a (2) (2)"]

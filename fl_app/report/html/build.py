@@ -65,7 +65,7 @@ def write_report(folders: Sequence[Path], output: Path, title: str = "", command
     """
     if not folders:
         raise ValueError("a report needs at least one results folder.")
-    results = _distinct([read_result(folder) for folder in folders])
+    results = distinct([read_result(folder) for folder in folders])
     for most_matrices in _numbers_of_matrices(len(results)):
         text = build_report(results, title, command, most_matrices)
         size = len(text.encode())
@@ -132,15 +132,16 @@ class _Specs(list[Spec]):
         return len(self) - 1
 
 
-def _distinct(results: Sequence[Result]) -> list[Result]:
+def distinct(results: Sequence[Result]) -> list[Result]:
     """Return the results with names of their own: folders in different places may share one."""
-    seen: dict[str, int] = {}
-    named = []
+    named: dict[str, Result] = {}
     for result in results:
-        seen[result.name] = seen.get(result.name, 0) + 1
-        count = seen[result.name]
-        named.append(result if count == 1 else _renamed(result, f"{result.name} ({count})"))
-    return named
+        name, count = result.name, 1
+        while name in named:
+            count += 1
+            name = f"{result.name} ({count})"
+        named[name] = _renamed(result, name)
+    return list(named.values())
 
 
 def _renamed(result: Result, name: str) -> Result:

@@ -12,6 +12,8 @@ from typing import Any
 from clients.dimensions import feature_dimension
 from clients.privacy import PROJECTED
 from fl_app.config import OWN_IMAGES, Config
+from fl_app.report.trackers import check_tracker
+from fl_app.resources import gpus_per_client
 from fl_core.federation_checks import check_federation
 from fl_core.folders import resolve_data_dir
 from fl_core.settings import SYNTHETIC, known_of
@@ -55,6 +57,27 @@ def check_run(config: Config, folder: Path) -> None:
     _check_data(config)
     _check_room("output-dir", folder)
     _check_temporary()
+
+
+def check_training(config: Config, folder: Path) -> None:
+    """Refuse a simulation that cannot be, or that trains nothing, so that it has no summary.
+
+    Raises
+    ------
+    ValueError
+        As `check_run`; or if there are no rounds, a GPU is needed and there is none, or the
+        tracker cannot work here.
+    MissingExtraError
+        If the tracker's package is not installed.
+    """
+    if not config.num_server_rounds:
+        raise ValueError(
+            "num-server-rounds is 0, which only groups clients: choose at least 1, or use fedkin "
+            "group."
+        )
+    check_tracker(config.track)
+    check_run(config, folder)
+    gpus_per_client(config.device, 1, None)
 
 
 def check_num_clusters(config: Config, wanted: int, num_clients: int) -> None:

@@ -59,9 +59,7 @@ def add_strategies(path: Path) -> list[str]:
             f"{path} declares neither a Clustering nor an Aggregation: docs/adding-a-strategy.md "
             "has an example."
         )
-    for names in (catalogue.CLUSTERINGS, catalogue.AGGREGATIONS):
-        for name in [name for name, half in names.items() if _is_own(half)]:
-            del names[name]
+    forget_strategies()
     for half in declared:
         known: dict[str, Any] = (
             catalogue.CLUSTERINGS if issubclass(half, Clustering) else catalogue.AGGREGATIONS
@@ -73,6 +71,13 @@ def add_strategies(path: Path) -> list[str]:
             )
         known[half.name] = half
     return [half.name for half in declared]
+
+
+def forget_strategies() -> None:
+    """Let names that files of somebody's own have added mean nothing any more."""
+    for names in (catalogue.CLUSTERINGS, catalogue.AGGREGATIONS):
+        for name in [name for name, half in names.items() if _is_own(half)]:
+            del names[name]
 
 
 @lru_cache(maxsize=1)

@@ -55,6 +55,14 @@ def played(monkeypatch, tmp_path):
     return calls
 
 
+@pytest.fixture
+def bare_machine(monkeypatch):
+    """Let there be no GPU, and nobody who has logged in to W&B."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("fl_app.report.trackers.need_extra", lambda *_: None)
+    monkeypatch.setattr("fl_app.report.trackers._wandb_knows_who", lambda: False)
+
+
 def test_options_are_keys_with_underscores(played, capsys):
     results = simulate(
         strategy=["rcc-pfl", "single"], noise_rate=np.float64(0.3), output_dir=Path("here")
@@ -82,11 +90,14 @@ def test_options_are_keys_with_underscores(played, capsys):
         ({"noise_rate": [0, 0.2]}, r"noise_rate is \[0, 0\.2\], but it must be text, a number"),
         ({"num_tasks": 11}, "num-tasks is 11, but mnist-5k has 10 classes"),
         ({"dataset": "own"}, "the images of real devices"),
+        ({"num_server_rounds": 0}, "num-server-rounds is 0, .* use fedkin group"),
+        ({"device": "cuda"}, 'device is "cuda", but PyTorch sees no GPU'),
+        ({"track": "wandb"}, "track is wandb, but nobody has logged in"),
         ({"workers": 0}, "workers is 0, but it must be a whole number"),
         ({"strategies_from": "nowhere.py"}, r"nowhere\.py, which is no Python file"),
     ],
 )
-def test_a_wrong_word_is_refused_before_anything_starts(options, message, played):
+def test_a_wrong_word_is_refused_before_anything_starts(options, message, played, bare_machine):
     with pytest.raises(ValueError, match=message):
         simulate(**options)
     assert played == []
@@ -97,6 +108,13 @@ def test_a_wrong_word_of_a_sweep_is_refused(played):
         sweep(strategy=["rcc-pfl", "single"], num_tasks=3)
     with pytest.raises(ValueError, match="processes is 0"):
         sweep(num_tasks=[2, 3], processes=0)
+
+
+def test_strategies_of_ones_own_are_for_the_call_that_names_them(played):
+    simulate(strategy="bias+mean", strategies_from=BIAS, progress=False)
+    with pytest.raises(ValueError, match="bias"):
+        simulate(strategy="bias+mean", progress=False)
+    assert len(played) == 1
 
 
 def test_a_run_that_fails_says_why(played):

@@ -10,20 +10,23 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import vl_convert
+from scipy.cluster.hierarchy import dendrogram, linkage
 
 from fl_app.cli import main
 from fl_app.config import parse_config
-from fl_app.report.html import build
-from fl_app.report.html.build import MOST_BYTES, build_report, write_report
+from fl_app.report.html import build, sections
+from fl_app.report.html import matrix as matrix_module
+from fl_app.report.html.build import MOST_BYTES, REPORT, build_report, write_report
 from fl_app.report.html.charts import costs_chart, curves_chart
 from fl_app.report.html.clients import MOST_DOTS, clients_chart
 from fl_app.report.html.matrix import MOST_CELLS, matrix_chart
-from fl_app.report.html.reading import read_result
+from fl_app.report.html.reading import Matrix, read_result
 from fl_app.report.html.sections import section_of
 from fl_app.report.html.tables import as_csv, as_latex, as_markdown, strategy_table
 from fl_app.report.html.words import answer, changed_options, command, question
+from fl_app.report.results import Results
 from tests.app_runs import DEFAULTS, run
-from tests.report_data import EVIL, write_grouping, write_results
+from tests.report_data import EVIL, write_grouping, write_matrix, write_results
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +96,7 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
         assert heading in page.words
     assert "rcc-pfl, seed 0, ARI 1.00 against the true tasks" in page.text
     assert "0, 2, 4" in page.words  # the members of a cluster
-    assert "None: every client answered, none was found odd, none attacked." in page.text
+    assert "No client was left out, was found odd or attacked." in page.text
     assert "3.11.2" in page.words
     assert len(specs_of(text)) == 5  # curves, clients, costs and two matrices
 
@@ -495,3 +498,134 @@ def test_a_report_over_the_limit_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="more than 0: name fewer of them"):
         write_report([write_results(tmp_path)], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_page_that_would_be_too_large_has_fewer_matrices(tmp_path, monkeypatch):
+    folder = write_results(tmp_path, clients=20, seeds=3)
+    result = read_result(folder)
+    sizes = {number: len(build_report([result], most_matrices=number)) for number in (8, 1, 0)}
+    for number, left_out in ((1, 2), (0, 3)):
+        monkeypatch.setattr(build, "MOST_BYTES", sizes[number] + 500)
+        text = write_report([folder], tmp_path / REPORT).read_text(encoding="utf-8")
+        assert f"{left_out} more matrices are in the folder." in text
+        assert len(text) == sizes[number] < sizes[8] - 1000
+    monkeypatch.setattr(build, "MOST_BYTES", 500)
+    with pytest.raises(ValueError, match="name fewer of them"):
+        write_report([folder], tmp_path / REPORT)
+
+
+def test_a_report_that_cannot_be_written_fails_no_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(build, "MOST_BYTES", 500)
+    write_grouping(tmp_path, ["a", "b", "c", "d"])
+    config = parse_config({**DEFAULTS, "output-dir": str(tmp_path)})
+    Results(config).finish_grouping()
+    said = capsys.readouterr().out
+    assert "no report.html: the report of 1 folders would have" in said
+    assert f"results   {tmp_path / 'grouping.json'}" in said
+
+
+def test_the_matrix_has_the_tree_of_scipy_however_deep_it_is():
+    points = np.random.default_rng(0).uniform(size=(30, 2))
+    for merges in (linkage(points, "single"), linkage(points, "ward")):
+        matrix = Matrix("", "", ["x"] * 30, list(range(30)), None, np.eye(30), merges)
+        order, links = matrix_module._tree(matrix)
+        tree = dendrogram(merges, no_plot=True)
+        assert order == tree["leaves"]
+        wanted = [
+            ([x / 10 for x in across], up)
+            for across, up in zip(tree["icoord"], tree["dcoord"], strict=True)
+        ]
+        assert sorted((one["across"], one["up"]) for one in links) == sorted(wanted)
+        assert all(one["joins"] for one in links)
+    chain = linkage(np.cumsum(np.arange(1.0, 2001))[:, None], "single")
+    matrix = Matrix("", "", ["x"] * 2000, [0] * 2000, None, np.eye(2000), chain)
+    order, links = matrix_module._tree(matrix)
+    assert sorted(order) == list(range(2000))
+    assert len(links) == 1999
+    assert not any(one["joins"] for one in links)
+
+
+def test_the_mean_number_of_clusters_counts_each_seed(tmp_path):
+    def change(summary):
+        for one, clusters in zip(summary["runs"], ([0, 1], [0, 1], [0, 1], [0, 4]), strict=True):
+            one["clusters"] = [*clusters, *clusters, *clusters]
+        summary["runs"][3]["clusters"] = [0, 1, 2, 3, 4, 4]
+
+    folder = write_results(tmp_path, seeds=4, strategies=("rcc-pfl",), change=change)
+    table = strategy_table([read_result(folder)])
+    assert table.exact[0][table.exact_columns.index("clusters")] == 2.75
+    assert "2/5" in table.rows[0]
+
+
+def test_clients_that_were_not_tested_are_below_those_that_were(tmp_path):
+    def change(summary):
+        summary["runs"][0]["accuracy-per-client"][0] = None
+
+    result = read_result(write_results(tmp_path, seeds=1, change=change))
+    rows = section_of(result).clients.rows
+    assert [row[0] for row in rows][-1] == "0"
+    assert float(rows[0][2]) == round(100 * np.nanmin(result.runs[0].accuracies), 1)
+
+
+def test_clients_that_nobody_asked_are_no_trouble(tmp_path):
+    def change(summary):
+        summary["runs"][0]["accuracy-per-client"][0] = None
+
+    some = {"fraction-evaluate": 0.5}
+    folder = write_results(tmp_path / "some", options=some, change=change)
+    assert section_of(read_result(folder)).troubles is None
+    folder = write_results(tmp_path / "all", change=change)
+    assert section_of(read_result(folder)).troubles.rows[0][0] == "not tested"
+
+
+def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
+    def change(found):
+        found["clusters"][0] = -1
+        found["odd"] = ["oslo", "rome"]
+        found["odd_why"] = {"oslo": "it sent nothing usable"}
+
+    names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
+    folder = write_grouping(tmp_path, names, change)
+    assert section_of(read_result(folder)).troubles.rows == [
+        ["left out", "berlin", "is in no cluster", "grouping"],
+        ["odd", "oslo", "it sent nothing usable", "grouping"],
+        ["odd", "rome", "its data are like nobody's", "grouping"],
+    ]
+
+
+def test_a_grouping_alone_has_the_tree_that_made_its_clusters(tmp_path):
+    names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
+    folder = write_grouping(tmp_path, names)
+    write_matrix(folder, "rcc-pfl", 0, [0, 1, 0, 1, 0, 1], late=1)
+    with np.load(folder / "similarity-rcc-pfl-seed-0.npz") as saved:
+        merges = saved["merges"]
+    second, first = sections._matrices(read_result(folder))
+    assert np.array_equal(first.merges, merges)
+    assert (first.names, first.measure) == (names, "relevance")
+    assert second.measure == "share of 100 resamples together"
+    # Which of several belongs to grouping.json is not known.
+    write_matrix(folder, "rcc-pfl", 1, [0, 1, 0, 1, 0, 1])
+    assert read_result(folder).matrices == []
+
+
+def test_a_client_without_numbers_takes_no_matrix_from_the_others(tmp_path):
+    def change(found):
+        for name in ("together", "relevance"):
+            for place in range(6):
+                found[name][0][place] = found[name][place][0] = None
+
+    names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
+    found = sections._matrices(read_result(write_grouping(tmp_path, names, change)))
+    assert [one.names for one in found] == [names[1:], names[1:]]
+    assert [one.values.shape for one in found] == [(5, 5), (5, 5)]
+    assert found[0].clusters == [1, 0, 1, 0, 1]
+
+
+def test_folders_of_one_name_are_told_apart_in_the_table_too(tmp_path):
+    folders = [write_results(tmp_path / place) for place in ("x/a", "y/a", "a (2)")]
+    table = tmp_path / "table.csv"
+    output = ["--output", str(tmp_path / REPORT), "--table", str(table)]
+    assert main(["report", *map(str, folders), *output]) == 0
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(dict.fromkeys(row["run"] for row in rows)) == ["a", "a (2)", "a (2) (2)"]

@@ -159,6 +159,7 @@ def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
     assert {"spectral.py", "aggregation.py", "partition.py", "handlers.py", "config.py"} <= names
     assert {"run.py", "results.py", "kept.py", "formula.py"} <= names
     assert not names & {"ifca.py", "cfl.py", "flt.py", "catalogue.py", "cli.py", "superlink.py"}
+    assert not names & {"watch.py", "estimate.py"}
     # PCA + k-means + HC asks for its centroids as FLT does.
     assert "flt.py" in files_of("pca-km-hc")
     assert "mt_hfl.py" in files_of("update+lps-gps")

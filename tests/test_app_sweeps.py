@@ -21,6 +21,7 @@ from fl_app.api.simulate import simulate, sweep
 from fl_app.cli import main
 from fl_app.report.pictures import dots_figure, lines_figure
 from fl_app.reproduce import code_state
+from fl_app.reproduce.kept import kept_of
 from fl_app.sweeps import running
 from fl_app.sweeps.command import run_sweep
 from fl_app.sweeps.drawing import across_key, draw
@@ -85,6 +86,24 @@ def test_the_default_folder_is_the_same_for_more_values_and_another_for_other_op
     assert first.name.startswith("sweep-noise-rate-")
 
 
+def test_equal_numbers_name_the_same_simulations(tmp_path):
+    typed = plan_sweep({**NOISY, "noise-rate": [0, 0.2]})
+    given = plan_sweep({**NOISY, "noise-rate": [0.0, 0.2]})
+    assert [point.cell for point, _, _ in given.cells] == ["noise-rate=0", "noise-rate=0.2"]
+    assert [point for point, _, _ in given.cells] == [point for point, _, _ in typed.cells]
+    assert given.folder() == typed.folder()
+    assert given.command(tmp_path) == typed.command(tmp_path)
+    once = plan_sweep({**NOISY, "learning-rate": 1})
+    assert once.folder() == plan_sweep({**NOISY, "learning-rate": 1.0}).folder()
+
+
+def test_an_array_is_a_list_of_values(tmp_path, played, undrawn):
+    options = {key.replace("-", "_"): value for key, value in NOISY.items()}
+    options["noise_rate"] = np.linspace(0, 0.4, 3)
+    found = sweep(**options, output=tmp_path / "sweep", progress=False)
+    assert list(found.cells) == ["noise-rate=0", "noise-rate=0.2", "noise-rate=0.4"]
+
+
 def test_the_command_of_the_page_is_the_sweep():
     given = {**SMALL, "num-tasks": [2, 3], "tasks": ["0,1|2,3", "0|1"], "weighted-mean": False}
     words = plan_sweep(given).command(Path("a b"))
@@ -112,6 +131,12 @@ def test_the_command_of_the_page_is_the_sweep():
         (["linkage=single,ward", "strategy=single"], "are the same simulation"),
         (["noise-rate=0,0.2"], "noise-rate is swept, but noise is none"),
         (["malicious=0.1,0.2"], "malicious is swept, but attack is none"),
+        (
+            ["num-server-rounds=0,1"],
+            "num-server-rounds=0: num-server-rounds is 0, .* use fedkin group",
+        ),
+        (["device=auto,cuda"], 'device=cuda: device is "cuda", but PyTorch sees'),
+        (["num-tasks=2,3", "track=wandb"], "num-tasks=2: track is wandb, but nobody has logged in"),
         (["seed=0,1", "repeats=2"], "seed is swept, and repeats makes seeds, too"),
         (["num-tasks=2,3", "output-dir=here"], "output-dir cannot be given in a sweep"),
         (["num-tasks=2,3", "resume=here"], "resume cannot be given in a sweep"),
@@ -121,6 +146,9 @@ def test_the_command_of_the_page_is_the_sweep():
 def test_a_wrong_word_is_refused_before_anything_starts(words, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fl_app.superlink, "simulate", pytest.fail)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("fl_app.report.trackers.need_extra", lambda *_: None)
+    monkeypatch.setattr("fl_app.report.trackers._wandb_knows_who", lambda: False)
     assert main(["sweep", *words]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -214,6 +242,39 @@ def test_only_what_has_changed_is_run_again(tmp_path, played, undrawn, monkeypat
     run_sweep(other, folder, 1)
     assert len(played) == 3
     assert len(cells_of(folder)) == 4
+
+
+def test_one_that_is_stopped_in_its_second_time_is_not_finished(
+    tmp_path, played, undrawn, monkeypatch
+):
+    planned, folder = plan_sweep(NOISY), tmp_path / "sweep"
+    run_sweep(planned, folder, 1)
+    shutil.rmtree(folder / "cells/noise-rate=0.2")
+    assert "noise-rate=0.2" not in load_sweep(folder).cells
+    assert len(running.finished_cells(planned, folder)) == 2
+
+    def stop(one, results, workers, **how):
+        summary = {"config": {}, "runs": [], "table": []}  # a run writes it after each strategy
+        (results / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        raise KeyboardInterrupt
+
+    play = running.run_into
+    monkeypatch.setattr(running, "run_into", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(planned, folder, 1)
+    assert len(running.finished_cells(planned, folder)) == 2
+    monkeypatch.setattr(running, "run_into", play)
+    played.clear()
+    run_sweep(planned, folder, 1)
+    assert played == ["noise-rate=0.2"]
+
+
+def test_of_many_clients_no_similarity_is_kept(tmp_path):
+    for name in ("metrics.csv", "clients.csv"):
+        (tmp_path / name).write_text("strategy,seed,round,accuracy,task\n", encoding="utf-8")
+    np.savez(tmp_path / "similarity-rcc-pfl-seed-0.npz", clients=np.arange(3))
+    run = {"strategy": "rcc-pfl", "seed": 0, "tasks": [0, 1, 1], "accuracy": 0.5}
+    assert "similarity-per-task" not in kept_of(run, tmp_path)
 
 
 def test_one_that_fails_is_named_and_the_others_are_kept(tmp_path, played, undrawn, capsys):

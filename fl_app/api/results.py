@@ -172,9 +172,14 @@ class SweepResults:
 
     @cached_property
     def cells(self) -> dict[str, Results]:
-        """The results of each simulation, by the name of the cell."""
-        names = dict.fromkeys(self.table["cell"])
-        return {str(name): load_results(self.folder / "cells" / str(name)) for name in names}
+        """The results of each simulation, by the name of the cell; deleted ones are left out."""
+        names = map(str, dict.fromkeys(self.table["cell"]))
+        folders = {name: self.folder / "cells" / name for name in names}
+        return {
+            name: load_results(folder)
+            for name, folder in folders.items()
+            if (folder / "summary.json").is_file()
+        }
 
     def figures(self) -> Pictures:
         """Return the sweep's picture, `sweep`."""

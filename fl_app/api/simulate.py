@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.api.results import Results, SweepResults, load_results, load_sweep
-from fl_app.beforehand import PAPER_CLIENTS, check_run
+from fl_app.beforehand import PAPER_CLIENTS, check_training
 from fl_app.config import output_folder, parse_config
 from fl_app.flower_app import installed_app, read_defaults
-from fl_app.own_strategies import VARIABLE, add_strategies
+from fl_app.own_strategies import VARIABLE, add_strategies, forget_strategies
 from fl_app.resources import gpus_per_client
 from fl_app.superlink import print_line
 from fl_app.superlink import simulate as run_simulation
@@ -70,7 +70,7 @@ def simulate(
     overrides: dict[str, Scalar] = {"num-clients": PAPER_CLIENTS, **given}
     config = parse_config({**read_defaults(installed_app()), **overrides})
     folder = output_folder(config.output_dir, config.resume)
-    check_run(config, folder)
+    check_training(config, folder)
     overrides["output-dir"] = str(folder)
     workers = workers or os.cpu_count() or 1
     log: list[str] = []
@@ -129,8 +129,11 @@ def sweep(
     _check_workers("processes", processes)
     for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "sweep")
+    _own(None)
     given = {}
-    for name, value in options.items():
+    for name, one_or_many in options.items():
+        # NumPy's arrays and numbers as Python's
+        value = one_or_many.tolist() if hasattr(one_or_many, "tolist") else one_or_many
         many = isinstance(value, Sequence) and not isinstance(value, str)
         given[_key(name)] = [_scalar(name, one) for one in value] if many else _scalar(name, value)
     planned = plan_sweep(given)
@@ -146,6 +149,8 @@ def sweep(
 def _own(path: str | Path | None) -> Mapping[str, str]:
     """Read strategies of somebody's own, and return how the run's processes find them."""
     if path is None:
+        if not os.environ.get(VARIABLE):  # those of an earlier call are not known to this run
+            forget_strategies()
         return {}
     absolute = Path(path).expanduser().absolute()
     add_strategies(absolute)

@@ -267,8 +267,11 @@ class Results:
 
     def _write_report(self, numbers: str) -> None:
         """Write the page that shows everything, and say where all is; numbers are in that file."""
-        report = write_report([self.folder], self.folder / REPORT)
-        print(f"\nreport    {report}")
+        try:
+            report = write_report([self.folder], self.folder / REPORT)
+            print(f"\nreport    {report}")
+        except (ValueError, RuntimeError, ImportError) as error:  # the run has what it found
+            print(f"\nno {REPORT}: {error}")
         print(f"results   {self.folder / numbers}")
         for picture in self.pictures:
             print(f"picture   {picture}", flush=True)

@@ -16,7 +16,10 @@ from strategies.catalogue import system_of
 
 ROOT = Path(__file__).parents[2]
 # Those of `fl_app` that start a run or show it; what happens in it is in the others.
-_AROUND = {"cli.py", "superlink.py", "flower_app.py", "options.py", "processes.py", "__init__.py"}
+_AROUND = {
+    *("cli.py", "superlink.py", "flower_app.py", "options.py", "processes.py"),
+    *("watch.py", "estimate.py", "__init__.py"),
+}
 # What turns a run into the numbers that are kept.
 _NUMBERS = ("report/run.py", "report/results.py", "reproduce/kept.py", "reproduce/formula.py")
 # Where a run's files are, and how it draws, does not change what it finds.

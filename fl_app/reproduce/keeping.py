@@ -155,9 +155,17 @@ class Keeper:
         fresh = {**vars(one.wanted), "given": dict(one.given), "state": state, "code": code}
         cell = {**fresh, "workers": workers, **ran}
         with self._writing:
-            cells = read_numbers(self._path, self._keys)
-            write_numbers(self._path, [*(c for c in cells if not one.wanted.is_of(c)), cell])
+            write_numbers(self._path, [*self._others(one), cell])
         return cell
+
+    def drop(self, one: Missing[Any]) -> None:
+        """Forget an older cell of a simulation, before what it left is deleted."""
+        with self._writing:
+            write_numbers(self._path, self._others(one))
+
+    def _others(self, one: Missing[Any]) -> list[Cell]:
+        cells = read_numbers(self._path, self._keys)
+        return [cell for cell in cells if not one.wanted.is_of(cell)]
 
 
 def run_into(one: Missing[Any], folder: Path, workers: int, **how: Any) -> tuple[Any, Cell]:

@@ -33,8 +33,9 @@ def kept_of(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     similarity = folder / f"similarity-{run['strategy']}-seed-{run['seed']}.npz"
     if similarity.is_file() and "tasks" in run:
         with np.load(similarity, allow_pickle=False) as arrays:
-            tasks = np.array(run["tasks"])[arrays["clients"]]
-            found["similarity-per-task"] = _short(task_means(arrays["similarity"], tasks))
+            if "similarity" in arrays:  # of very many clients it is not there
+                tasks = np.array(run["tasks"])[arrays["clients"]]
+                found["similarity-per-task"] = _short(task_means(arrays["similarity"], tasks))
     return found
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_app.beforehand import check_run
+from fl_app.beforehand import check_training
 from fl_app.config import OPTIONS, Config, parse_config
 from fl_app.flower_app import installed_app, parse_override, read_defaults
 from fl_app.reproduce.code_state import state_of
@@ -169,13 +169,13 @@ def plan_sweep(given: Values) -> Sweep:
         if key in _NOT_HERE:
             raise ValueError(f"{key} cannot be given in a sweep: {_NOT_HERE[key]}.")
         if isinstance(value, Scalar):
-            options[key] = value
+            options[key] = _plain(value)
         elif key == _STRATEGY:
             options[key] = ",".join(map(str, value))
         elif len(value) == 1:
-            options[key] = value[0]
+            options[key] = _plain(value[0])
         else:
-            swept[key] = tuple(value)
+            swept[key] = tuple(map(_plain, value))
     if empty := [key for key, values in swept.items() if not values]:
         raise ValueError(f"{empty[0]} has an empty list: give it values.")
     cells = []
@@ -190,6 +190,11 @@ def plan_sweep(given: Values) -> Sweep:
         )
     _check_differ(swept, cells)
     return Sweep(swept, options, cells)
+
+
+def _plain(value: Scalar) -> Scalar:
+    """Return a whole number without a point, so that 0 and 0.0 have one name."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check_differ(
@@ -219,12 +224,12 @@ def check_cells(sweep: Sweep, folder: Path) -> None:
 
     Raises
     ------
-    ValueError
-        As `fl_app.beforehand.check_run`.
+    ValueError, MissingExtraError
+        As `fl_app.beforehand.check_training`.
     """
     for point, _, config in sweep.cells:
         try:
-            check_run(config, folder)
+            check_training(config, folder)
         except ValueError as error:
             raise ValueError(f"{point}: {error}") from error
 

@@ -47,7 +47,7 @@ def workers_of(processes: int) -> int:
 
 def finished_cells(sweep: Sweep, folder: Path) -> list[Cell]:
     """Return what is kept of the sweep's simulations, in order; older options' are left out."""
-    cells = read_numbers(folder / NUMBERS, KEYS)
+    cells = _there(folder)
     return [
         cell
         for point, given, _ in sweep.cells
@@ -71,9 +71,13 @@ def find_missing(sweep: Sweep, folder: Path) -> list[Missing]:
                 f"output is {folder}, which holds no sweep but {sorted(others)[0]}: name another "
                 "folder."
             )
+    return missing_of(sweep.cells, _there(folder))
+
+
+def _there(folder: Path) -> list[Cell]:
+    """Return what is kept of simulations whose results are still there."""
     cells = read_numbers(folder / NUMBERS, KEYS)
-    there = [cell for cell in cells if (folder / CELLS / cell["cell"] / "summary.json").is_file()]
-    return missing_of(sweep.cells, there)
+    return [cell for cell in cells if (folder / CELLS / cell["cell"] / "summary.json").is_file()]
 
 
 def run_missing(
@@ -170,6 +174,7 @@ class _Crew:
 
     def _run(self, name: str, one: Missing, processes: int) -> Cell:
         results = self._folder / CELLS / one.wanted.cell
+        self._keeper.drop(one)  # or it would count as finished again with its first strategy
         shutil.rmtree(results, ignore_errors=True)  # what a kill, or other options, left there
         results.mkdir(parents=True)
         gpus = gpus_per_client(one.config.device, self._workers * processes, None)

@@ -16,7 +16,12 @@ import numpy as np
 from fl_app.report.html.charts import Spec, costs_chart, curves_chart
 from fl_app.report.html.clients import MOST_DOTS, MOST_ROWS, clients_chart
 from fl_app.report.html.reading import Result, Run, read_result
-from fl_app.report.html.sections import differing_options, first_runs, section_of
+from fl_app.report.html.sections import (
+    MOST_MATRICES,
+    differing_options,
+    first_runs,
+    section_of,
+)
 from fl_app.report.html.tables import PRE_ROUND, TRAINING, strategy_table
 from fl_app.report.html.words import answer, question
 from fl_core.extras import load_extra
@@ -60,10 +65,13 @@ def write_report(folders: Sequence[Path], output: Path, title: str = "", command
     """
     if not folders:
         raise ValueError("a report needs at least one results folder.")
-    results = _distinct([read_result(folder) for folder in folders])
-    text = build_report(results, title, command)
-    size = len(text.encode())
-    if size > MOST_BYTES:
+    results = distinct([read_result(folder) for folder in folders])
+    for most_matrices in _numbers_of_matrices(len(results)):
+        text = build_report(results, title, command, most_matrices)
+        size = len(text.encode())
+        if size <= MOST_BYTES:
+            break
+    else:
         raise ValueError(
             f"the report of {len(folders):,} folders would have {size / 1e6:.1f} MB, more than "
             f"{MOST_BYTES / 1e6:.0f}: name fewer of them."
@@ -73,10 +81,19 @@ def write_report(folders: Sequence[Path], output: Path, title: str = "", command
     return output
 
 
-def build_report(results: Sequence[Result], title: str = "", command: str = "") -> str:
+def _numbers_of_matrices(num_results: int) -> list[int]:
+    """Return how many matrices of a result to try, down to none: large ones fill the page."""
+    most = MOST_MATRICES if num_results == 1 else 1 if num_results <= 6 else 0
+    return [number for number in (MOST_MATRICES, 1, 0) if number <= most]
+
+
+def build_report(
+    results: Sequence[Result],
+    title: str = "",
+    command: str = "",
+    most_matrices: int = MOST_MATRICES,
+) -> str:
     """Return the page that shows some results; see `write_report`."""
-    # Few clients get every matrix, many results none.
-    most_matrices = 8 if len(results) == 1 else 1 if len(results) <= 6 else 0
     sections = [section_of(result, most_matrices) for result in results]
     runs = sum(len(result.runs) for result in results)
     parts = tomllib.loads(_PARTS.read_text(encoding="utf-8"))
@@ -115,15 +132,16 @@ class _Specs(list[Spec]):
         return len(self) - 1
 
 
-def _distinct(results: Sequence[Result]) -> list[Result]:
+def distinct(results: Sequence[Result]) -> list[Result]:
     """Return the results with names of their own: folders in different places may share one."""
-    seen: dict[str, int] = {}
-    named = []
+    named: dict[str, Result] = {}
     for result in results:
-        seen[result.name] = seen.get(result.name, 0) + 1
-        count = seen[result.name]
-        named.append(result if count == 1 else _renamed(result, f"{result.name} ({count})"))
-    return named
+        name, count = result.name, 1
+        while name in named:
+            count += 1
+            name = f"{result.name} ({count})"
+        named[name] = _renamed(result, name)
+    return list(named.values())
 
 
 def _renamed(result: Result, name: str) -> Result:

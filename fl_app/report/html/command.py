@@ -41,7 +41,7 @@ def add_command(commands: Any) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     # They import torch: a wrong word costs no waiting.
-    from fl_app.report.html.build import REPORT, write_report  # noqa: PLC0415
+    from fl_app.report.html.build import REPORT, distinct, write_report  # noqa: PLC0415
     from fl_app.report.html.reading import read_result  # noqa: PLC0415
     from fl_app.report.html.tables import check_ending, strategy_table, write_table  # noqa: PLC0415
 
@@ -53,7 +53,7 @@ def _report(options: argparse.Namespace) -> int:
     alone = folders[0] if len(folders) == 1 else Path()
     print(f"report    {write_report(folders, options.output or alone / REPORT)}")
     if options.table:
-        table = strategy_table([read_result(folder) for folder in folders])
+        table = strategy_table(distinct([read_result(folder) for folder in folders]))
         for path in options.table:
             write_table(table, path)
             print(f"table     {path}")

@@ -237,26 +237,32 @@ def _tree(matrix: Matrix) -> tuple[list[int], list[dict[str, Any]]]:
 
     A link `joins` if it is between clusters.
     """
-    from scipy.cluster.hierarchy import dendrogram  # noqa: PLC0415 - slow to load
+    from scipy.cluster.hierarchy import leaves_list  # noqa: PLC0415 - slow to load
 
     late = list(range(len(matrix.merges) + 1, len(matrix.names)))
     if not len(matrix.merges):
         return sorted(range(len(matrix.names)), key=lambda one: matrix.clusters[one]), []
     members = [{cluster} for cluster in matrix.clusters[: len(matrix.merges) + 1]]
-    for left, right in matrix.merges[:, :2].astype(int):
-        members.append(members[left] | members[right])
-    tree = dendrogram(
-        matrix.merges,
-        no_plot=True,
-        link_color_func=lambda node: "one" if len(members[node]) == 1 else "joins",
-    )
-    links = [
-        {"across": [x / 10 for x in across], "up": list(up), "joins": colour == "joins"}
-        for across, up, colour in zip(
-            tree["icoord"], tree["dcoord"], tree["color_list"], strict=True
+    leaves: list[int] = leaves_list(matrix.merges).tolist()
+    # Not by SciPy's dendrogram, which calls itself and fails where a tree is deep.
+    places = [0.0] * len(leaves)
+    for place, leaf in enumerate(leaves):
+        places[leaf] = place + 0.5
+    heights = [0.0] * len(leaves)
+    links = []
+    for left, right, height in matrix.merges[:, :3].tolist():
+        a, b = int(left), int(right)
+        members.append(members[a] | members[b])
+        links.append(
+            {
+                "across": [places[a], places[a], places[b], places[b]],
+                "up": [heights[a], height, height, heights[b]],
+                "joins": len(members[-1]) > 1,
+            }
         )
-    ]
-    return [*tree["leaves"], *sorted(late, key=lambda one: matrix.clusters[one])], links
+        places.append((places[a] + places[b]) / 2)
+        heights.append(height)
+    return [*leaves, *sorted(late, key=lambda one: matrix.clusters[one])], links
 
 
 def _means(values: NDArray[np.float64], blocks: Sequence[Sequence[int]]) -> NDArray[np.float64]:

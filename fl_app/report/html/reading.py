@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,7 +110,7 @@ class Grouping:
     together: NDArray[np.float64] | None
     relevance: NDArray[np.float64] | None
     bytes: dict[str, float]
-    odd: list[str]
+    odd: dict[str, str]
     resamples: int
     command: str
 
@@ -166,11 +166,17 @@ def read_result(folder: Path) -> Result:
             for run in parts["runs"]
             for path in (folder / f"similarity-{run.strategy}-seed-{run.seed}.npz",)
             if "/" not in run.strategy and path.is_file()
-            for one in (_read(path, lambda path=path, run=run: _matrix(path, run)),)  # type: ignore[misc]
+            for one in (_matrix_of_run(path, run),)
             if one is not None
         ]
     if grouping.is_file():
-        parts["grouping"] = _read(grouping, lambda: _grouping(_json(grouping)))
+        found = _read(grouping, lambda: _grouping(_json(grouping)))
+        parts["grouping"] = found
+        similarities = list(folder.glob("similarity-*.npz"))
+        if not summary.is_file() and len(similarities) == 1:  # of several, one cannot say whose
+            who = (found.names, found.clusters, None)
+            one = _read(similarities[0], lambda: _matrix(similarities[0], "", *who))
+            parts["matrices"] = [] if one is None else [one]
     return Result(printable(folder.resolve().name), **parts)
 
 
@@ -310,8 +316,15 @@ def _curves(path: Path) -> dict[str, Curve]:
     return curves
 
 
-def _matrix(path: Path, run: Run) -> Matrix | None:
-    """Return the similarity matrix of a run; None where it has too many clients to be kept."""
+def _matrix_of_run(path: Path, run: Run) -> Matrix | None:
+    title = f"{run.strategy}, seed {run.seed}"
+    return _read(path, lambda: _matrix(path, title, run.names, run.clusters, run.tasks))
+
+
+def _matrix(
+    path: Path, title: str, names: Sequence[str], clusters: Sequence[int], tasks: list[int] | None
+) -> Matrix | None:
+    """Return the similarity matrix in a file; None where it has too many clients to be kept."""
     with zipfile.ZipFile(path) as archive:
         if sum(one.file_size for one in archive.infolist()) > _LARGEST:
             raise ValueError(f"it unpacks to more than {_LARGEST / 1e6:.0f} MB")
@@ -322,13 +335,13 @@ def _matrix(path: Path, run: Run) -> Matrix | None:
         values = saved["similarity"].astype(np.float64)
         merges = saved["merges"].astype(np.float64)
         measure = str(saved["measure"]) if "measure" in saved else "relevance"
-    chosen = [_client(client, run.num_clients) for client in clients.tolist()]
+    chosen = [_client(client, len(names)) for client in clients.tolist()]
     return Matrix(
-        title=f"{run.strategy}, seed {run.seed}",
+        title=title,
         measure=one_line(measure, 60),
-        names=[run.names[client] for client in chosen],
-        clusters=[run.clusters[client] for client in chosen],
-        tasks=None if run.tasks is None else [run.tasks[client] for client in chosen],
+        names=[names[client] for client in chosen],
+        clusters=[clusters[client] for client in chosen],
+        tasks=None if tasks is None else [tasks[client] for client in chosen],
         values=_square(values, len(chosen)),
         merges=_tree(merges, len(chosen)),
     )
@@ -358,7 +371,7 @@ def _grouping(found: Mapping[str, Any]) -> Grouping:
     certainty = [_number(value) for value in found["certainty"]]
     if not count or len(clusters) != count or len(certainty) != count:
         raise ValueError("it does not say the same of all clients")
-    number = found["num_clusters"]
+    number, whys = found["num_clusters"], found.get("odd_why", {})
     return Grouping(
         names=names,
         clusters=clusters,
@@ -385,7 +398,10 @@ def _grouping(found: Mapping[str, Any]) -> Grouping:
         together=_optional_square(found.get("together"), count),
         relevance=_optional_square(found.get("relevance"), count),
         bytes=_numbers(found["bytes"]),
-        odd=[printable(str(name)) for name in found["odd"]],
+        odd={
+            printable(str(name)): one_line(str(whys.get(name, "its data are like nobody's")))
+            for name in found["odd"]
+        },
         resamples=int(found["resamples"]),
         command=one_line(str(found["command"]), 2000),
     )

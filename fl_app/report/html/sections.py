@@ -187,7 +187,7 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
     sure = {}
     if grouping:
         sure = dict(zip(grouping.names, grouping.certainty, strict=True))
-    order = np.argsort(np.nan_to_num(shown[0].accuracies, nan=-1.0), kind="stable")
+    order = np.argsort(np.nan_to_num(shown[0].accuracies, nan=np.inf), kind="stable")
     rows = [
         [
             shown[0].names[client],
@@ -292,13 +292,18 @@ def _of_grouping(grouping: Grouping | None, has_others: bool) -> list[Matrix]:
         ("", "relevance", None if has_others else grouping.relevance),
         ("", f"share of {grouping.resamples:,} resamples together", grouping.together),
     ):
-        if values is None or len(values) < 2 or not np.isfinite(values).all():
+        if values is None:
             continue
-        near = (values + values.T) / 2
+        known = np.flatnonzero(np.isfinite(np.diag(values))).tolist()  # others were left out
+        near = ((values + values.T) / 2)[np.ix_(known, known)]
+        if len(known) < 2 or not np.isfinite(near).all():
+            continue
         distances = np.clip(1 - near, 0, None)
         np.fill_diagonal(distances, 0)
         merges = linkage(squareform(distances, checks=False), "average")
-        found.append(Matrix(title, measure, grouping.names, grouping.clusters, None, near, merges))
+        names = [grouping.names[place] for place in known]
+        clusters = [grouping.clusters[place] for place in known]
+        found.append(Matrix(title, measure, names, clusters, None, near, merges))
     return found
 
 
@@ -334,12 +339,12 @@ def _troubles(result: Result) -> Grid | None:
             for client in sorted(clients):
                 say(kind, why, run, client)
         tested = np.isfinite(run.accuracies)
-        for client in np.flatnonzero(~tested).tolist() if tested.any() else ():
+        all_asked = result.config.get("fraction-evaluate", 1) == 1
+        for client in np.flatnonzero(~tested).tolist() if tested.any() and all_asked else ():
             if client not in run.malicious and client not in run.failures:
                 say("not tested", "gave no accuracy in the last round", run, client)
-    if result.grouping:
-        for name in result.grouping.odd:
-            said.setdefault(("odd", "its data are like nobody's"), []).append((name, "grouping"))
+    for name, kind, why in _troubles_of_grouping(result):
+        said.setdefault((kind, why), []).append((name, "grouping"))
     if not said:
         return None
     rows = []
@@ -348,6 +353,19 @@ def _troubles(result: Result) -> Grid | None:
         where = list(dict.fromkeys(place for _, place in pairs))
         rows.append([kind, named(names, MOST_NAMES), why, named(where, 6)])
     return Grid("What happened to clients", ["what", "who", "why", "where"], rows)
+
+
+def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
+    """Return whom a grouping left out or found odd: the client, which of it, and why."""
+    grouping = result.grouping
+    if grouping is None:
+        return []
+    pairs = zip(grouping.names, grouping.clusters, strict=True)
+    without = [] if result.runs else [name for name, cluster in pairs if cluster < 0]
+    return [
+        *((name, "left out", "is in no cluster") for name in without),  # a run says why
+        *((name, "odd", why) for name, why in grouping.odd.items()),
+    ]
 
 
 def _where(run: Run) -> str:

@@ -73,7 +73,7 @@ def strategy_table(results: Sequence[Result]) -> Table:
         worst = float(known.min()) if known.size else math.nan
         variance = _mean([float(np.nanvar(_known(run))) for run in runs if _known(run).size])
         aris = [run.ari for run in runs if run.ari is not None]
-        counts = sorted({len({*run.clusters} - {-1}) for run in runs})
+        counts = [len({*run.clusters} - {-1}) for run in runs]
         deviation = float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
         costs = [_mean([run.kilobytes(*part) for run in runs]) for part in (PRE_ROUND, TRAINING)]
         seconds = _mean([run.seconds.get("total", math.nan) for run in runs])
@@ -86,7 +86,7 @@ def strategy_table(results: Sequence[Result]) -> Table:
                 _number(100 * worst, ".1f"),
                 _number(1e4 * variance, ".1f"),
                 *([_number(_mean(aris), ".2f").replace("-", "−")] if has_ari else []),
-                "/".join(map(str, counts)),
+                "/".join(map(str, sorted(set(counts)))),
                 *(_number(cost, ",.0f") for cost in costs),
                 _number(seconds, ",.1f"),
             ]

@@ -38,10 +38,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Three processes for two cores, since tests with real devices mostly wait; each library on one thread,
+# Four processes for two cores, since tests with real devices mostly wait; each library on one thread,
 # since threads that share a core wait for each other. In the order of their names: otherwise those that
 # mostly wait come last, all together.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: lint
 	$(PYTEST) -m "not slow"

@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecordValues, Context, Message
 from numpy.typing import NDArray
 from torch import nn
 
+from clients.personal import Personal
 from clients.privacy import Promise, Randomness, SystemRandomness
 from clients.settings import TrainingSettings
 from clients.training import evaluate
@@ -92,6 +93,10 @@ class Client:
             model.load_state_dict(arrays.to_torch_state_dict())
             found.append(evaluate(model, *data).loss)
         return found
+
+    def personal(self) -> Personal:
+        """Return what it keeps from round to round: by default, in its context's state."""
+        return Personal(self.message, self.context)
 
     def promise(self) -> Promise:
         """Return what it promises of what it shares; by default, nothing: no noise."""

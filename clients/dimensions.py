@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from clients.settings import FEATURES
+from fl_core.own_code import is_own
+from fl_core.settings import are_images, described
 
 # Of the histograms of oriented gradients (clients.hog).
 ORIENTATIONS = 9
@@ -16,24 +18,38 @@ ENCODER_DIMENSIONS = {"resnet18": 512, "efficientnet-lite0": 1280}
 """Width of each network's global average pool (clients.encoders)."""
 
 
-def feature_dimension(name: str, image_shape: tuple[int, int, int]) -> int:
-    """Return d of a feature map for images of shape (C, H, W), without computing any.
+def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = False) -> int:
+    """Return d of a feature map for samples of this shape, float32 or else uint8.
+
+    None are computed, but by a map of one's own. Images have shape (C, H, W).
 
     Raises
     ------
     ValueError
-        If the name is unknown, or the images are too small for `hog`.
+        If the name is unknown, it takes images only and these are none, or too small for `hog`.
     """
     check_feature_name(name)
+    if is_own(name):
+        from clients.own_features import own_dimension  # noqa: PLC0415 - PyTorch takes seconds
+
+        return own_dimension(name, tuple(shape), is_float)
+    if name == "raw":
+        return math.prod(shape)
+    if not are_images(shape, is_float=is_float):
+        raise ValueError(
+            f'features is "{name}", but it takes images, grey or in colour, of bytes, and these '
+            f"samples are {described(shape, is_float=is_float)}: use features=raw, or features of "
+            "your own."
+        )
     if name in ENCODER_DIMENSIONS:
         return ENCODER_DIMENSIONS[name]
-    _, height, width = image_shape
-    return hog_dimension(height, width) if name == "hog" else math.prod(image_shape)
+    _, height, width = shape
+    return hog_dimension(height, width)
 
 
 def check_feature_name(name: str) -> None:
-    """Raise ValueError unless there is a feature map of this name."""
-    if name not in FEATURES:
+    """Raise ValueError unless there is a feature map of this name, or it is one's own."""
+    if name not in FEATURES and not is_own(name):
         raise ValueError(f'features is "{name}", but must be one of {", ".join(FEATURES)}.')
 
 

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from clients.dimensions import check_feature_name
 from clients.encoders import ENCODERS, load_encoder
-from clients.hog import check_images, hog
+from clients.hog import hog
+from clients.own_features import own_features
+from fl_core.own_code import is_own
 
 FeatureMap = Callable[[Tensor], Tensor]
-"""From images, uint8 (n, C, H, W), C 1 or 3, to features, float32 (n, d), both on the CPU: each row
-a function of its image alone."""
+"""From samples to features, float32 (n, d), both on the CPU: each row a function of its sample
+alone. `hog` and the networks take images, uint8 (n, C, H, W), C 1 or 3."""
 
 
 def feature_map(
@@ -33,7 +35,8 @@ def feature_map(
     Parameters
     ----------
     name : str
-        `hog`: histograms of oriented gradients (`clients.hog`). `raw`: pixels in [0, 1].
+        `hog`: histograms of oriented gradients (`clients.hog`). `raw`: pixels in [0, 1], or
+        float32 as it is. Or the import path of one's own (`clients.own_features`).
         `resnet18`: 512 features of images at 224 pixels. `efficientnet-lite0`: 1280 features of
         images at 96 pixels.
     weights : Path, optional
@@ -63,10 +66,22 @@ def feature_map(
             f'feature-weights is {weights}, but features="{name}" has no weights: leave '
             f"feature-weights empty, or set features to one of {', '.join(ENCODERS)}."
         )
-    return hog if name == "hog" else raw_pixels
+    if is_own(name):
+        return own_features(name)
+    return hog if name == "hog" else raw_values
 
 
-def raw_pixels(images: Tensor) -> Tensor:
-    """Return each image's pixels in [0, 1]: float32 (n, C·H·W), from uint8 (n, C, H, W)."""
-    check_images(images)
-    return images.flatten(1) / 255
+def raw_values(samples: Tensor) -> Tensor:
+    """Return each sample's numbers, float32 (n, d): pixels in [0, 1] of uint8, others as they are.
+
+    Raises
+    ------
+    ValueError
+        If samples are of another type, or not of shape (n, …).
+    """
+    if samples.dtype not in (torch.uint8, torch.float32) or samples.ndim < 2:
+        raise ValueError(
+            f"the samples are {samples.dtype} of shape {tuple(samples.shape)}, but features need "
+            "torch.uint8 or torch.float32 of shape (n, …): convert and stack them."
+        )
+    return samples.flatten(1) if samples.is_floating_point() else samples.flatten(1) / 255

@@ -8,7 +8,9 @@ from the message here, once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -16,11 +18,21 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
+from torch import nn
 
 from clients import secure_aggregation
 from clients.autoencoder import encode, fit, load_autoencoder
 from clients.client import Client, OpenClient
 from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
+from clients.local_training import (
+    WITHOUT_NOISE,
+    Between,
+    Fit,
+    Told,
+    model_to_test,
+    train_by_objective,
+    whole_model,
+)
 from clients.privacy import bounded_features, private_gram
 from clients.private_training import train_privately
 from clients.settings import CHOSEN_EIGENVECTORS
@@ -84,6 +96,7 @@ def _handler(
 def _description(client: Client) -> RecordDict:
     for waiting in (_STATE, _MODELS, secure_aggregation.STATE):  # of a strategy that ran before
         client.context.state.pop(waiting, None)
+    client.personal().forget_others()
     index = MetricRecord({protocol.CLIENT_INDEX: client.index})
     said = ConfigRecord(dict(client.description()))
     return RecordDict({protocol.METRICS: index, protocol.CONFIG: said})
@@ -96,8 +109,9 @@ def _eigenvectors(client: Client) -> RecordDict:
     at_server = bool(protocol.setting(client.message, protocol.WITH_EIGENVALUES, 0))
     own = _spectrum(client, count, at_server=at_server)
     shared = {protocol.EIGENVECTORS: Array(own.eigenvectors)}
-    if at_server:  # it compares, and will ask nothing more
+    if at_server:
         shared[protocol.EIGENVALUES] = Array(np.asarray(own.eigenvalues, np.float32))
+    if at_server or protocol.setting(client.message, protocol.COMPARED_THERE, 0):
         return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
     # The Gram matrix waits on the client for the second query, which may reach another process, so
     # that features are computed once.
@@ -267,7 +281,9 @@ def _losses(client: Client) -> RecordDict:
     """
     _refuse_without_noise(client, "losses")
     packed = client.message.content.array_records[protocol.ARRAYS]
-    found = client.losses(protocol.unpack_models(packed))
+    own = client.personal()
+    models = [whole_model(client.message, own, one) for one in protocol.unpack_models(packed)]
+    found = client.losses(models)
     client.context.state[_MODELS] = packed
     return RecordDict({protocol.METRICS: MetricRecord({protocol.LOSSES: found})})
 
@@ -314,21 +330,67 @@ def answer_training(app: ClientApp, open_client: OpenClient) -> None:
 
 
 def _trained(client: Client) -> RecordDict:
-    """Train the model that the message carries; return it with its loss and sample count."""
+    """Train the model that the message carries, by its local objective; return what is shared."""
     message, model = client.message, client.model()
     restore_model(message, client.context)
     images, labels = client.training_data()
-    model.load_state_dict(message.content.array_records[protocol.ARRAYS].to_torch_state_dict())
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels)})
-    settings, promise = client.training_settings(), client.promise()
-    if promise.training_epsilon:
-        _count_training(client)
-        train_privately(model, images, labels, settings, promise, client.randomness())
+    if client.promise().training_epsilon:
+        _check_noise(client)
+        fit = _private_fit(client, images, labels)
+        shared, _ = train_by_objective(message, client.personal(), model, fit)
     else:
-        generator = torch.Generator().manual_seed(_seed(client, 0x7EA1))
-        metrics[protocol.LOSS] = train(model, images, labels, settings, generator)
+        fit = _fit(client, images, labels)
+        shared, metrics[protocol.LOSS] = train_by_objective(message, client.personal(), model, fit)
         metrics.update(change_flag(message, images))
-    return RecordDict({protocol.ARRAYS: ArrayRecord(model.state_dict()), protocol.METRICS: metrics})
+    return RecordDict({protocol.ARRAYS: shared, protocol.METRICS: metrics})
+
+
+def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> Fit:
+    """Return the usual training; each time, images come in the same order from the first on."""
+    settings, seed = client.training_settings(), _seed(client, 0x7EA1)
+
+    def fit(model: nn.Module, between: Between, epochs: int | None) -> float:
+        generator = torch.Generator().manual_seed(seed)
+        own = settings if epochs is None else replace(settings, local_epochs=epochs)
+        with _drawn_from(seed, images.device):
+            return train(model, images, labels, own, generator, between)
+
+    return fit
+
+
+def _private_fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> Fit:
+    """Return a training with noise; its loss, which would have none, is not told."""
+    settings, promise = client.training_settings(), client.promise()
+    seed = _seed(client, 0xD409)
+
+    def fit(model: nn.Module, between: Between, epochs: int | None) -> float:
+        own = client.randomness()
+        with _drawn_from(seed, images.device):
+            train_privately(model, images, labels, settings, promise, own, between)
+        return float("nan")
+
+    return fit
+
+
+@contextmanager
+def _drawn_from(seed: int, device: torch.device) -> Iterator[None]:
+    """Let what a model itself draws while it trains, such as dropout, depend on a seed alone."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def _check_noise(client: Client) -> None:
+    """Refuse what the promise does not cover, whatever the server sends."""
+    objective = Told.of(client.message).objective
+    if objective in WITHOUT_NOISE:
+        raise ValueError(
+            f"training-epsilon is {client.promise().training_epsilon:g}, which does not cover all "
+            f"that {objective} trains: choose another local objective, or set training-epsilon "
+            "to 0."
+        )
+    _count_training(client)
 
 
 def _count_training(client: Client) -> None:
@@ -344,9 +406,9 @@ def _count_training(client: Client) -> None:
 
 
 def _evaluated(client: Client) -> RecordDict:
-    """Test the model that the message carries; return its scores and the sample count."""
+    """Test the client's own model, for that which the message carries; return its scores."""
     model, (images, labels) = client.model(), client.test_data()
-    arrays = client.message.content.array_records[protocol.ARRAYS]
+    arrays = model_to_test(client.message, client.personal())
     model.load_state_dict(arrays.to_torch_state_dict())
     found = evaluate(model, images, labels)
     metrics = MetricRecord(

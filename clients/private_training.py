@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -83,6 +84,7 @@ def train_privately(
     settings: TrainingSettings,
     promise: Promise,
     randomness: Randomness,
+    between: Callable[[], None] = lambda: None,
 ) -> None:
     """Train `model` in place for one of `promise.rounds` rounds.
 
@@ -97,6 +99,8 @@ def train_privately(
     labels : torch.Tensor, int64, shape (n,)
     randomness : Randomness
         Draws the images of each step, and the noise.
+    between : callable
+        Called in each step once gradients have their noise; it must not look at images.
 
     Raises
     ------
@@ -120,7 +124,12 @@ def train_privately(
         expected_batch_size=expected,
     )
     deviation = sigma * promise.training_clip / expected
-    optimizer.attach_step_hook(lambda _: _add_noise(model, deviation, randomness))
+
+    def finish(_: object) -> None:
+        _add_noise(model, deviation, randomness)
+        between()
+
+    optimizer.attach_step_hook(finish)
     for _ in range(steps):
         batch = torch.from_numpy(randomness.random(len(labels)) < rate).to(images.device)
         optimizer.zero_grad()

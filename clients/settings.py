@@ -20,6 +20,7 @@ from fl_core.options import (
     option,
     or_words,
 )
+from fl_core.own_code import or_own
 from fl_core.protocol import CLASS_ENERGY
 from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
 
@@ -66,8 +67,9 @@ class FeatureSettings:
 
     features: str = option(
         "hog",
-        one_of(FEATURES),
-        "`raw`: pixels; `efficientnet-lite0` comes with its weights",
+        or_own(one_of(FEATURES)),
+        "`raw`: pixels, or the numbers of other samples; `efficientnet-lite0` comes with its "
+        "weights; your own: docs/own-code.md",
     )
     feature_weights: str = option(
         "", TEXT, "a file with the network's weights, instead of a download"

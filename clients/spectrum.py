@@ -246,7 +246,7 @@ def principal_angle_relevance(own: Float32, eigenvectors: Sequence[Float32]) -> 
     """Return 1 − θ_j/(π/2), θ_j the smallest angle between two clients' spans.
 
     S. Vahidian et al., "Efficient Distribution Similarity Identification in Clustered Federated
-    Learning via Principal Angles between Client Data Subspaces", AAAI 2023 (PACFL), equation 3.
+    Learning via Principal Angles between Client Data Subspaces", AAAI 2023 (PACFL), equation 2.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -33,7 +34,9 @@ class Scores(NamedTuple):
 
 
 def as_pixels(images: torch.Tensor) -> torch.Tensor:
-    """Return uint8 images, shape (n, C, H, W), as float32 in [0, 1]."""
+    """Return uint8 images, shape (n, C, H, W), as float32 in [0, 1]; float32 as it is."""
+    if images.dtype == torch.float32:
+        return images
     return images.to(torch.float32).div_(255)
 
 
@@ -53,6 +56,7 @@ def train(
     labels: torch.Tensor,
     settings: TrainingSettings,
     generator: torch.Generator,
+    between: Callable[[], None] = lambda: None,
 ) -> float:
     """Train `model` in place on one client's images and return its mean loss.
 
@@ -66,6 +70,8 @@ def train(
         Labels as the client knows them.
     generator : torch.Generator
         Draws the order of the images in each epoch, on the CPU.
+    between : callable
+        Called in each step once gradients are there: a local objective adds its own.
 
     Returns
     -------
@@ -86,6 +92,7 @@ def train(
             # faster in all than converting and shuffling all images first.
             loss = F.cross_entropy(model(as_pixels(images[batch])), labels[batch])
             loss.backward()  # type: ignore[no-untyped-call]
+            between()
             optimizer.step()
             losses.append(loss.detach())
     sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clients.dimensions import feature_dimension
-from clients.privacy import PROJECTED
-from fl_app.config import OWN_IMAGES, Config
+from fl_app.config import Config
+from fl_app.own_code import check_own_code
 from fl_app.report.trackers import check_tracker
 from fl_app.resources import gpus_per_client
+from fl_app.suits import check_num_eigenvectors, check_objectives
 from fl_core.federation_checks import check_federation
 from fl_core.folders import resolve_data_dir
-from fl_core.settings import SYNTHETIC, known_of
+from fl_core.own_code import is_own
+from fl_core.settings import OWN_IMAGES, SYNTHETIC, known_of
 from strategies.catalogue import system_of
 
 PAPER_CLIENTS = 25
@@ -27,7 +28,7 @@ _OF_THE_PACKAGE = ("mnist-5k", SYNTHETIC)
 
 
 def check_run(config: Config, folder: Path) -> None:
-    """Refuse a simulation that cannot be, as far as no image needs to be read for that.
+    """Refuse a simulation that cannot be, as far as no image of the package is read for that.
 
     Parameters
     ----------
@@ -39,7 +40,8 @@ def check_run(config: Config, folder: Path) -> None:
     ValueError
         If it is one for devices, if tasks or clients cannot be as the configuration says, or if
         there is no folder with data, or none that results can be written to, or there are more
-        clusters than clients, or more eigenvectors than features.
+        clusters than clients, more eigenvectors than features, no such layers as stay private, or
+        code of one's own is wrong.
     """
     if config.dataset == OWN_IMAGES:
         raise ValueError(
@@ -52,9 +54,13 @@ def check_run(config: Config, folder: Path) -> None:
     if isinstance(config.num_clusters, int):
         check_num_clusters(config, config.num_clusters, clients - config.newcomers)
     shares = {system_of(name).clustering.shares for name in config.strategy}
-    if "eigenvectors" in shares and (known := known_of(config.dataset)) is not None:
-        check_num_eigenvectors(config, known.image_shape)
+    known = known_of(config.dataset)
+    if "eigenvectors" in shares and known is not None:
+        check_num_eigenvectors(config, known)
     _check_data(config)
+    check_own_code(config, clients)
+    if known is not None:
+        check_objectives(config, known)
     _check_room("output-dir", folder)
     _check_temporary()
 
@@ -90,28 +96,9 @@ def check_num_clusters(config: Config, wanted: int, num_clients: int) -> None:
         )
 
 
-def check_num_eigenvectors(config: Config, image_shape: tuple[int, int, int]) -> None:
-    """Refuse more eigenvectors than features have dimensions, by a ValueError.
-
-    A client with fewer images than eigenvectors has fewer of these, which is no error.
-    """
-    dimension = compared_dimension(config, image_shape)
-    if config.num_eigenvectors > dimension:
-        raise ValueError(
-            f"num-eigenvectors is {config.num_eigenvectors}, but {config.features} features of "
-            f"these images have {dimension} dimensions: choose 1 to {dimension}."
-        )
-
-
-def compared_dimension(config: Config, image_shape: tuple[int, int, int]) -> int:
-    """Return how many dimensions the features have in which clients are compared."""
-    dimension = feature_dimension(config.features, image_shape)
-    return min(dimension, PROJECTED) if config.pre_round_epsilon else dimension
-
-
 def _check_data(config: Config) -> None:
     named = config.data_dir or os.environ.get("FL_DATA_DIR")
-    if not named or config.dataset in _OF_THE_PACKAGE:
+    if not named or config.dataset in _OF_THE_PACKAGE or is_own(config.dataset):
         return
     if not resolve_data_dir(config.data_dir).is_dir():
         key = "data-dir" if config.data_dir else "the variable FL_DATA_DIR"

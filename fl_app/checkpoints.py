@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ _MAY_DIFFER = {
 }
 
 PATIENCE = 90.0  # seconds
+PERSONAL = "personal"
 
 
 class Checkpoints:
@@ -129,10 +131,39 @@ class Checkpoints:
                 "strategy": strategy.checkpoint(),
             },
         )
+        self._forget_personal(name, seed, strategy.training.round)
 
     def load(self, name: str, seed: int) -> dict[str, Any] | None:
         """Return a strategy's checkpoint, if the run is resumed and had come so far."""
         return self._found.pop(self._path(name, seed), None)
+
+    def save_personal(self, name: str, seed: int, number: int, states: Mapping[int, Any]) -> None:
+        """Write what simulated clients keep for themselves, before a round's checkpoint.
+
+        Each round has a file of its own, which must be whole before the checkpoint is.
+        """
+        save_checkpoint(self._personal_path(name, seed, number), {"states": states})
+
+    def load_personal(self, name: str, seed: int, number: int) -> dict[int, Any]:
+        """Return what simulated clients kept for themselves when a round's checkpoint was written.
+
+        Raises
+        ------
+        ValueError, OSError
+            If it cannot be read.
+        """
+        states: dict[int, Any] = load_checkpoint(self._personal_path(name, seed, number))["states"]
+        return states
+
+    def _personal_path(self, name: str, seed: int, number: int) -> Path:
+        folder = self.folder / CHECKPOINTS / PERSONAL
+        return folder / f"{name}-seed-{seed}-round-{number:09}.safetensors"
+
+    def _forget_personal(self, name: str, seed: int, but: int) -> None:
+        kept = self._personal_path(name, seed, but)
+        for path in kept.parent.glob(f"{glob.escape(name)}-seed-{seed}-round-*.safetensors"):
+            if path != kept:
+                path.unlink()
 
     def _path(self, name: str, seed: int) -> Path:
         return self.folder / CHECKPOINTS / f"{name}-seed-{seed}.safetensors"

@@ -104,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
 def _classify(options: argparse.Namespace) -> int:
     from fl_app.devices.classify import classify_folder  # noqa: PLC0415
 
-    return classify_folder(options.model, options.folder, options.output)
+    return classify_folder(options.model, options.folder, options.output, options.own_code)
 
 
 def _at_least_one(text: str) -> int:
@@ -193,6 +193,12 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE.csv",
         help="write the CSV here, and print how many images there are of each class",
+    )
+    classify.add_argument(
+        "--own-code",
+        default="",
+        metavar="MODULE:NAME",
+        help="the model that was trained, if it is one of your own: its code is run",
     )
     classify.set_defaults(call=_classify)
     return parser

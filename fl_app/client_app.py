@@ -7,12 +7,12 @@ from flwr.clientapp import ClientApp
 
 from clients.handlers import answer_queries, answer_training
 from clients.secure_aggregation import mask_mod
-from fl_app.config import OWN_IMAGES
 from fl_app.devices.mod import device_mod
 from fl_app.devices.node import DeviceNode
 from fl_app.malice import attack_mod
 from fl_app.node import Node, SimulatedNode, config_of
 from fl_core import protocol
+from fl_core.settings import OWN_IMAGES
 
 
 def open_node(message: Message, context: Context) -> Node:
@@ -31,3 +31,15 @@ def keep_model(message: Message, context: Context) -> Message:
     """Save the final model where this device's `model-path` says, if it says so."""
     answer = MetricRecord({protocol.KEPT: int(open_node(message, context).keep_model())})
     return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)
+
+
+@app.query(protocol.KEEP_STATE)
+def keep_state(message: Message, context: Context) -> Message:
+    """Hold what this client keeps for itself, for a checkpoint of the run."""
+    return Message(open_node(message, context).keep_state(), reply_to=message)
+
+
+@app.query(protocol.RESTORE_STATE)
+def restore_state(message: Message, context: Context) -> Message:
+    """Take back, in a simulation that is resumed, what this client had kept."""
+    return Message(open_node(message, context).restore_state(), reply_to=message)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clients.privacy import PROJECTED, Promise
+from clients.privacy import Promise
 from clients.settings import (
     AUTO,
     CHOSEN_EIGENVECTORS,
@@ -20,7 +20,16 @@ from clients.settings import (
     SpectrumSettings,
     TrainingSettings,
 )
-from fl_app.own_strategies import add_named_strategies
+from fl_app.config_checks import (
+    check_for_devices,
+    check_for_privacy,
+    check_for_secure_sums,
+    check_for_single_models,
+    check_for_weights,
+    check_rounds,
+    field_of,
+    shares_eigenvectors,
+)
 from fl_core.options import (
     BOOLEAN,
     COUNT,
@@ -40,25 +49,24 @@ from fl_core.options import (
     or_words,
     refusal,
 )
+from fl_core.own_code import is_own, or_own
 from fl_core.protocol import CLASS_ENERGY
 from fl_core.settings import (
     DATASET_WORDS,
     DATASETS,
     MODELS,
+    OWN_IMAGES,
     SYNTHETIC,
     FederationSettings,
     is_dataset,
     paper_model,
 )
-from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, parameters, system_of
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS, system_of
 from strategies.grouping import COUNT_RULES
-from strategies.secure_aggregation import why_not
+from strategies.objectives import Plain
 from strategies.spectral import AT_CLIENTS, AT_SERVER
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
-OWN_IMAGES = "own"
-"""The data set of real devices: each has images of its own."""
-
 CHECKPOINTS = "checkpoints"
 WHOLE = "[!.]*.safetensors"
 """Checkpoints but not what a killed process had begun to write."""
@@ -70,23 +78,27 @@ AS_PAPER = "paper"
 Settings = TypeVar("Settings")
 
 _STRATEGY_WORDS = (
-    f"one of {', '.join(SYSTEMS)}, or several separated by commas, or all; or a pair such as "
-    "spectral+lps-gps"
+    f"one of {', '.join(SYSTEMS)}, or several separated by commas, or all (but for those with a "
+    "local objective of their own); or parts such as spectral+lps-gps or spectral+mean+ditto, the "
+    "first two of which may be your own as MODULE:NAME"
 )
 
 
 def _parse_strategies(value: Any) -> tuple[str, ...]:
     if value == ALL:
-        return tuple(SYSTEMS)
+        return tuple(name for name, system in SYSTEMS.items() if system.objective is Plain)
     if value == "":
         return ()
     names = tuple(name.strip() for name in str(value).split(","))
     for name in names:
-        clustering, plus, aggregation = name.partition("+")
+        clustering, plus, others = name.partition("+")
+        aggregation, third, objective = others.partition("+")
         if plus:
-            one_of(CLUSTERINGS).read("clustering", clustering)
-            one_of(AGGREGATIONS).read("aggregation", aggregation)
-        elif name not in SYSTEMS:
+            or_own(one_of(CLUSTERINGS)).read("clustering", clustering)
+            or_own(one_of(AGGREGATIONS)).read("aggregation", aggregation)
+            if third:
+                one_of(OBJECTIVES).read("local", objective)
+        elif name not in SYSTEMS and not is_own(name):
             raise refusal("strategy", name, _STRATEGY_WORDS, SYSTEMS)
     if len(set(names)) < len(names):
         raise refusal("strategy", value, "without repetition (use repeats for more seeds)")
@@ -112,9 +124,10 @@ class Config(
 ):
     """What runs, on what, and how long: a checked run configuration.
 
-    The fields are run-config keys, `-` written as `_`; `of_strategies` has those that clusterings
-    and aggregations declare. `strategy` is a tuple of names, the pair that `clustering` and
-    `aggregation` name included; `num_clients` is 0 for "all"; `num_clusters` is a number or a word.
+    The fields are run-config keys, `-` written as `_`; `of_strategies` has those that the parts of
+    strategies declare. `strategy` is a tuple of names, that included which `clustering`,
+    `aggregation` and `local` make; `num_clients` is 0 for "all"; `num_clusters` is a number or a
+    word.
     """
 
     strategy: tuple[str, ...] = option(
@@ -124,11 +137,19 @@ class Config(
     )
     clustering: str = option(
         "",
-        one_of(("", *CLUSTERINGS)),
-        "half of a pair of your own, run beside `strategy` (which may then be empty); where only "
-        "one is named, the other is `spectral` or `mean`",
+        or_own(one_of(("", *CLUSTERINGS))),
+        "part of a strategy of your own, run beside `strategy` (which may then be empty); of the "
+        "three parts, those that are not named are `spectral`, `mean` and `plain`",
     )
-    aggregation: str = option("", one_of(("", *AGGREGATIONS)), "the other half of that pair")
+    aggregation: str = option(
+        "", or_own(one_of(("", *AGGREGATIONS))), "the second part of that strategy"
+    )
+    local: str = option(
+        "plain",
+        one_of(OBJECTIVES),
+        "the third part: what clients optimise, and what they keep for themselves: "
+        "docs/strategies.md",
+    )
     num_clusters: int | str = option(
         AS_TASKS,
         or_words(COUNT, AUTO, AS_TASKS, *COUNT_RULES),
@@ -155,9 +176,11 @@ class Config(
     )
     dataset: str = option(
         "mnist-5k",
-        or_words(Rule(DATASET_WORDS, _parse_dataset, words=DATASETS), SYNTHETIC, OWN_IMAGES),
+        or_own(
+            or_words(Rule(DATASET_WORDS, _parse_dataset, words=DATASETS), SYNTHETIC, OWN_IMAGES)
+        ),
         "`rotated-mnist`: tasks are rotations; `synthetic`: needs no files, see `heterogeneity`; "
-        "`own`: on real devices, each one's own images",
+        "`own`: on real devices, each one's own images; samples of any shape: docs/own-code.md",
     )
     num_clients: int = option(
         ALL,
@@ -167,8 +190,9 @@ class Config(
     )
     model: str = option(
         AS_PAPER,
-        one_of((AS_PAPER, *MODELS)),
-        "`paper`: the paper's for the data set; `mlp` has 200 hidden units",
+        or_own(one_of((AS_PAPER, *MODELS))),
+        "`paper`: the paper's for the data set, `mlp` for your own; `mlp` has 200 hidden units; "
+        "your own: docs/own-code.md",
     )
     num_server_rounds: int = option(
         10, NATURAL, "rounds of training; 0: only group the clients, docs/grouping.md"
@@ -257,7 +281,7 @@ class Config(
         if not parts:
             return {}
         parts["privacy-delta"] = self.privacy_delta
-        has_pre_round = _shares_eigenvectors(self.strategy)
+        has_pre_round = shares_eigenvectors(self.strategy)
         if not self.training_epsilon or (has_pre_round and not self.pre_round_epsilon):
             return parts
         trainings = len(self.strategy) * self.repeats
@@ -273,7 +297,7 @@ class Config(
 
     def by_key(self) -> dict[str, Any]:
         """Return every option's value under its run-config key."""
-        own = {key: getattr(self, _field_of(key)) for key in options_of(Config)}
+        own = {key: getattr(self, field_of(key)) for key in options_of(Config)}
         return {**own, **self.of_strategies}
 
     def as_run_config(self) -> dict[str, Scalar]:
@@ -287,22 +311,20 @@ class Config(
         return values
 
 
-def _field_of(key: str) -> str:
-    return key.replace("-", "_")
-
-
 OF_STRATEGIES: dict[str, Option] = {
     key: one
-    for half in (*CLUSTERINGS.values(), *AGGREGATIONS.values())
-    for key, one in options_of(half).items()
+    for part in (*CLUSTERINGS.values(), *AGGREGATIONS.values(), *OBJECTIVES.values())
+    for key, one in options_of(part).items()
 }
-"""What the catalogue's clusterings and aggregations declare, by run-config key."""
+"""What the parts of the catalogue's strategies declare, by run-config key."""
 
 OPTIONS: dict[str, Option] = {**options_of(Config), **OF_STRATEGIES}
 
 
-def parse_config(run_config: Mapping[str, Any]) -> Config:
+def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> Config:
     """Read and check a Flower run config: every key of `[tool.flwr.app.config]` in pyproject.toml.
+
+    Strategies of somebody's own are imported, but not `at_client`, where none is run.
 
     Raises
     ------
@@ -310,7 +332,6 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
         For the first key that is unknown, missing or has a value that is not allowed: one sentence
         that names the key, the value and what is allowed.
     """
-    add_named_strategies()
     unknown = sorted(set(run_config) - set(OPTIONS))
     if unknown:
         meant = did_you_mean(unknown[0], OPTIONS) or f"The keys are {', '.join(sorted(OPTIONS))}."
@@ -319,27 +340,30 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
     if missing:
         raise ValueError(f"the run-config key {missing[0]} is missing: set it in pyproject.toml.")
     read = {key: one.rule.read(key, run_config[key]) for key, one in OPTIONS.items()}
-    values = {_field_of(key): read[key] for key in options_of(Config)}
+    values = {field_of(key): read[key] for key in options_of(Config)}
     if values["num_clients"] == ALL:
         values["num_clients"] = 0
     if values["num_eigenvectors"] == AUTO:
         values["num_eigenvectors"] = CHOSEN_EIGENVECTORS[values["relevance"]]
     if values["model"] == AS_PAPER:
         values["model"] = paper_model(values["dataset"])
-    if values["clustering"] or values["aggregation"]:
-        pair = f"{values['clustering'] or 'spectral'}+{values['aggregation'] or 'mean'}"
-        values["strategy"] = tuple(dict.fromkeys([*values["strategy"], pair]))
+    own = (values["clustering"], values["aggregation"], values["local"])
+    if own != ("", "", Plain.name):
+        parts = [own[0] or "spectral", own[1] or "mean", *([own[2]] * (own[2] != Plain.name))]
+        values["strategy"] = tuple(dict.fromkeys([*values["strategy"], "+".join(parts)]))
     if not values["strategy"]:
         raise refusal("strategy", "", _STRATEGY_WORDS)
-    if values["weighted_mean"]:
-        _check_for_weights(values["strategy"])
-    _check_for_privacy(values)
-    if values["secure_aggregation"]:
-        _check_for_secure_sums(values)
-    if values["dataset"] == OWN_IMAGES:
-        _check_for_devices(values)
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
-    _check_rounds(values, of_strategies["warm-up-rounds"])
+    # What strategies need is the server's to check where a client does not import them.
+    all_known = not (at_client and any(map(_has_own, values["strategy"])))
+    if all_known:
+        _check_strategies(values)
+    if values["secure_aggregation"]:
+        check_for_secure_sums(values)
+    if all_known:
+        check_rounds(values, of_strategies["warm-up-rounds"])
+    if values["dataset"] == OWN_IMAGES and values["num_clusters"] == AS_TASKS:
+        values["num_clusters"] = AUTO  # nobody knows the tasks: their number is found
     if (values["relevance"], of_strategies["relevance-at"]) == (CLASS_ENERGY, AT_SERVER):
         raise refusal(
             "relevance-at", AT_SERVER, f"{AT_CLIENTS} with {CLASS_ENERGY}, which needs their labels"
@@ -347,151 +371,21 @@ def parse_config(run_config: Mapping[str, Any]) -> Config:
     return Config(**values, of_strategies=of_strategies)
 
 
-def _check_rounds(values: Mapping[str, Any], warm_up: int) -> None:
-    """Check that what happens in a round does so before the last one."""
-    rounds = values["num_server_rounds"]
-    if not rounds:
-        _check_for_grouping_alone(values)
-    for what, count in (("newcomer", values["newcomers"]), ("drift", values["drift_clients"])):
-        if count and values[f"{what}_round"] > rounds:
-            allowed = f"at most num-server-rounds, which is {rounds}"
-            raise refusal(f"{what}-round", values[f"{what}_round"], allowed)
-    if warm_up >= rounds > 0:
-        raise refusal("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
+def _has_own(strategy: str) -> bool:
+    return any(map(is_own, strategy.split("+")))
 
 
-_ONE_SHOT = {"eigenvectors", "centroids"}  # what is shared to be grouped before any training
-
-
-def one_shot(strategies: Sequence[str]) -> list[str]:
-    """Return those strategies that ask clients before any training, and never need it."""
-    return [name for name in strategies if system_of(name).clustering.shares in _ONE_SHOT]
-
-
-def _check_for_grouping_alone(values: Mapping[str, Any]) -> None:
-    """Refuse what cannot be without any training."""
+def _check_strategies(values: Mapping[str, Any]) -> None:
+    """Refuse what does not go with these strategies; one's own are imported."""
     for name in values["strategy"]:
-        if system_of(name).clustering.shares not in {*_ONE_SHOT, "nothing"}:
-            raise ValueError(
-                f"num-server-rounds is 0, which only groups clients, but {name} groups them while "
-                "they train: choose a strategy that asks them once before, such as rcc-pfl, or at "
-                "least 1 round."
-            )
-    if not one_shot(values["strategy"]):
-        raise ValueError(
-            "num-server-rounds is 0, which only groups clients, but "
-            f"{', '.join(values['strategy'])} asks them nothing: choose rcc-pfl, mt-hfl, flt or "
-            "pca-km-hc, or at least 1 round."
-        )
-    if values["track"] != "none":
-        raise ValueError(
-            f"track is {values['track']}, but num-server-rounds is 0, and only rounds are shown "
-            "there: leave track out, or choose at least 1 round."
-        )
-    for key, usual in (("repeats", 1), ("training_epsilon", 0.0)):
-        if values[key] != usual:
-            raise refusal(
-                key.replace("_", "-"), values[key], f"{usual:g} with num-server-rounds at 0"
-            )
-
-
-def _check_for_weights(strategies: Sequence[str]) -> None:
-    if not any("weighted" in parameters(system_of(name).aggregation) for name in strategies):
-        raise ValueError(
-            f"weighted-mean is true, but {', '.join(strategies)} counts clients alike, since one "
-            "may say anything of its number of images: set weighted-mean to false."
-        )
-
-
-def _check_for_privacy(values: Mapping[str, Any]) -> None:
-    """Refuse what would share something without noise beside what has it."""
-    asked = [key for key in ("pre-round-epsilon", "training-epsilon") if values[_field_of(key)]]
-    if not asked:
-        return
-    protected = {"eigenvectors", "nothing"}
-    if values["training_epsilon"]:
-        protected.add("updates")
-    for strategy in values["strategy"]:
-        if system_of(strategy).clustering.shares not in protected:
-            raise ValueError(
-                f"{asked[0]} is {values[_field_of(asked[0])]:g}, and {strategy} shares things that "
-                f"have no noise: leave that strategy out, or set {' and '.join(asked)} to 0."
-            )
-    if values["pre_round_epsilon"] and not _shares_eigenvectors(values["strategy"]):
-        raise ValueError(
-            f"pre-round-epsilon is {values['pre_round_epsilon']:g}, but no strategy of this run "
-            "shares eigenvectors, which it protects: set it to 0, or add rcc-pfl."
-        )
-    if values["relevance"] == CLASS_ENERGY:
-        raise refusal("relevance", CLASS_ENERGY, f"another with {asked[0]}: labels have no noise")
-    if values["pre_round_epsilon"] and values["num_eigenvectors"] > PROJECTED:
-        allowed = f"at most {PROJECTED} with pre-round-epsilon, which projects features to so many"
-        raise refusal("num-eigenvectors", values["num_eigenvectors"], f"{allowed} dimensions")
-
-
-def _shares_eigenvectors(strategies: Sequence[str]) -> bool:
-    return any(system_of(one).clustering.shares == "eigenvectors" for one in strategies)
-
-
-def _check_for_secure_sums(values: Mapping[str, Any]) -> None:
-    """Refuse what needs single models, or sums the same updates over other clients once more.
-
-    All strategies of a seed start from one model, and a round that is trained again repeats its
-    updates: the difference of two such sums can be a single update.
-    """
-    for strategy in values["strategy"]:
-        system = system_of(strategy)
-        if reason := why_not(system.clustering, system.aggregation):
-            raise ValueError(
-                f"secure-aggregation is true, but {reason}: leave the strategy {strategy} out, or "
-                "set secure-aggregation to false."
-            )
-    if len(values["strategy"]) > 1:
-        raise ValueError(
-            f"secure-aggregation is true, but strategy names {', '.join(values['strategy'])}, "
-            "whose sums together can show single updates: name one, or set secure-aggregation to "
-            "false."
-        )
-    for key, absent in (("resume", ""), ("checkpoint-every", 0)):
-        if values[_field_of(key)] != absent:
-            raise ValueError(
-                f"secure-aggregation is true, but {key} is {values[_field_of(key)]}, and a round "
-                "that is trained again can show single updates: leave it "
-                f"{'empty' if absent == '' else f'at {absent}'}, or set secure-aggregation to "
-                "false."
-            )
-
-
-# What only a simulation can have, and the value that stands for not having it.
-_SIMULATED_ONLY: dict[str, Any] = {
-    "tasks": "",
-    "clients_per_task": "",
-    "shift": "label",
-    "noise": "none",
-    "client_test": "task",
-    "newcomers": 0,
-    "drift_clients": 0,
-    "attack": "none",
-}
-
-
-def _check_for_devices(values: dict[str, Any]) -> None:
-    """Refuse what needs to know the tasks of devices; the number of clusters is found."""
-    for name, absent in _SIMULATED_ONLY.items():
-        if values[name] != absent:
-            raise ValueError(
-                f'{name.replace("_", "-")} is {values[name]}, but dataset is "{OWN_IMAGES}", and '
-                "that is for simulations only: leave it "
-                f"{'empty' if absent == '' else f'at {absent}'}."
-            )
-    for strategy in values["strategy"]:
-        if system_of(strategy).clustering.needs_tasks:
-            raise ValueError(
-                f'strategy names {strategy}, but dataset is "{OWN_IMAGES}", and nobody knows the '
-                "tasks of real devices: choose a strategy that finds clusters, or single or local."
-            )
-    if values["num_clusters"] == AS_TASKS:
-        values["num_clusters"] = AUTO
+        system_of(name)
+    if values["weighted_mean"]:
+        check_for_weights(values["strategy"])
+    check_for_privacy(values)
+    if values["secure_aggregation"]:
+        check_for_single_models(values["strategy"])
+    if values["dataset"] == OWN_IMAGES:
+        check_for_devices(values)
 
 
 def output_folder(output_dir: str, resume: str = "") -> Path:

@@ -6,17 +6,21 @@ import os
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cached_property
 
 import torch
 
 from clients.features import feature_map
+from clients.objectives import nothing, pull, trained_alone
 from clients.training import evaluate, train
 from fl_app.beforehand import PAPER_CLIENTS
 from fl_app.config import Config
+from fl_core.layers import named_layers
 from fl_core.models import build_model
 from fl_core.settings import Known, known_of
 from strategies.catalogue import System, system_of
 from strategies.ifca import LossClustering
+from strategies.objectives import Ditto, PrivateHead, Prox
 
 # Seconds on two cores until the first client answers: SuperLink, Ray, imports; and those that each
 # message costs a worker beside its computation, as in docs/example/summary.json. docs/watching.md
@@ -57,9 +61,10 @@ def estimated_seconds(config: Config, workers: int) -> tuple[float, float]:
     torch.set_num_threads(1)
     try:
         per_image = _Seconds(config, known)
+        systems = map(system_of, config.strategy)
+        work = sum(_of_training(config, known, system, per_image) for system in systems)
     finally:
         torch.set_num_threads(threads)
-    work = sum(_of_training(config, known, system_of(name), per_image) for name in config.strategy)
     return _START + config.repeats * work / workers, per_image.training
 
 
@@ -83,7 +88,16 @@ def _busy() -> str:
 
 
 class _Seconds:
-    """What one image costs in training, in testing and in the pre-round."""
+    """What one image costs in training, in testing and in the pre-round.
+
+    Attributes
+    ----------
+    training, testing, comparing : float
+        Seconds: of a pass in training, of a test, and of the pre-round's features.
+    pulled, head : float
+        Of a pass in training towards another model (FedProx, Ditto), and of one that trains the
+        private head alone (FedRep).
+    """
 
     def __init__(self, config: Config, known: Known) -> None:
         count = _BATCHES * config.batch_size
@@ -91,16 +105,31 @@ class _Seconds:
         shape = (count, *known.image_shape)
         images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
         labels = torch.randint(0, known.num_classes, (count,), generator=draw)
-        model = build_model(config.model, known.image_shape, known.num_classes, 0)
+        model = self._model = build_model(config.model, known.image_shape, known.num_classes, 0)
         settings = config.training_settings()
-        self.training = _timed(
-            lambda: train(model, images, labels, settings, draw), count * settings.local_epochs
-        )
+
+        def seconds(between: Callable[[], None] = nothing) -> float:
+            passes = count * settings.local_epochs
+            return _timed(lambda: train(model, images, labels, settings, draw, between), passes)
+
+        self._seconds, self._config = seconds, config
+        self.training = seconds()
         self.testing = _timed(lambda: evaluate(model, images, labels), count)
         self.comparing = 0.0
         if config.features in _FREE_FEATURES:
             phi = feature_map(config.features)
             self.comparing = _timed(lambda: phi(images), count)
+
+    @cached_property
+    def pulled(self) -> float:
+        return self._seconds(pull(self._model, 0.01))
+
+    @cached_property
+    def head(self) -> float:
+        wanted = self._config.of_strategies["private-layers"]
+        layers = named_layers("private-layers", wanted, self._model.state_dict())
+        with trained_alone(self._model, layers, within=True):
+            return self._seconds()
 
 
 def _timed(act: Callable[[], object], images: int) -> float:
@@ -113,6 +142,17 @@ def _timed(act: Callable[[], object], images: int) -> float:
     return seconds / (times * images)
 
 
+def _of_an_image(config: Config, system: System, per_image: _Seconds) -> float:
+    """Return the seconds that one image takes in one client's training of a round."""
+    if issubclass(system.objective, PrivateHead):
+        head, body = (config.of_strategies[f"{part}-epochs"] for part in ("head", "body"))
+        return float(head * per_image.head + body * per_image.training)
+    seconds = 0.0 if system.objective is Prox else per_image.training
+    if system.objective in (Prox, Ditto):
+        seconds += per_image.pulled
+    return config.local_epochs * seconds
+
+
 def _of_training(config: Config, known: Known, system: System, per_image: _Seconds) -> float:
     """Return one worker's seconds for all rounds of one strategy on one seed."""
     clients = config.num_clients or PAPER_CLIENTS
@@ -121,7 +161,7 @@ def _of_training(config: Config, known: Known, system: System, per_image: _Secon
     rounds = config.num_server_rounds
     trained = config.fraction_train * clients * rounds
     tests = config.fraction_evaluate * clients * -(-rounds // config.evaluate_every)
-    seconds = trained * (own * config.local_epochs * per_image.training + _MESSAGE)
+    seconds = trained * (own * _of_an_image(config, system, per_image) + _MESSAGE)
     seconds += tests * (tested * per_image.testing + _MESSAGE)
     if system.clustering.shares == "eigenvectors":
         seconds += clients * (own * per_image.comparing + 2 * _MESSAGE)

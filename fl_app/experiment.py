@@ -14,10 +14,13 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
 from clients.features import feature_map
-from fl_app.beforehand import check_num_clusters, check_num_eigenvectors
+from clients.own_features import random_samples
+from fl_app.beforehand import check_num_clusters
 from fl_app.checkpoints import Checkpoints
-from fl_app.config import OWN_IMAGES, Config, one_shot, output_folder
+from fl_app.config import Config, output_folder
+from fl_app.config_checks import one_shot
 from fl_app.devices.run import Devices
+from fl_app.own_code import check_tasks_are_known
 from fl_app.quorum import QuorumGrid
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results
@@ -26,6 +29,7 @@ from fl_app.report.status import Status
 from fl_app.report.trackers import check_tracker
 from fl_app.report.tracking import Tracking
 from fl_app.simulation import Simulation
+from fl_app.suits import check_suits
 from fl_app.systems import (
     Setting,
     build_strategy,
@@ -34,7 +38,7 @@ from fl_app.systems import (
 )
 from fl_core import protocol
 from fl_core.extras import DRAWING, need_extra
-from fl_core.models import ImageShape
+from fl_core.settings import OWN_IMAGES
 from strategies import ClusteredStrategy, Clusters, RoundReport
 from strategies.catalogue import system_of
 from strategies.flt import SignatureClustering
@@ -179,6 +183,7 @@ def run_strategy(
     done, before = 0, 0.0
     if checkpoint is not None:
         done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
+    told = ConfigRecord({**world.told, protocol.SEED: seed})
     grid = world.begin_run(setting, done)
     status.begin_run(name, seed, done, config.num_server_rounds)
     tracking.begin_run(name, seed, done)
@@ -193,6 +198,9 @@ def run_strategy(
         status.after_round(report, strategy.training.roster, *left)
         tracking.after_round(report, seconds(), setting.federation)
         if checkpoints.is_due(report):
+            if strategy.local.keeps_state:
+                states = world.keep_states(strategy, told)
+                checkpoints.save_personal(name, seed, report.round, states)
             checkpoints.save(name, seed, strategy, seconds())
 
     strategy = build_strategy(
@@ -211,9 +219,11 @@ def run_strategy(
     )
     if checkpoint is not None:
         strategy.resume(checkpoint["strategy"])
+        if strategy.local.keeps_state:
+            identity = {protocol.TRAINING: checkpoint["strategy"]["identity"]}
+            world.restore_states(checkpoints.load_personal(name, seed, done), {**told, **identity})
         progress.resumed(name, seed, done)
     status.watch(lambda: strategy.training.roster)
-    told = ConfigRecord({**world.told, protocol.SEED: seed})
     with _quiet_flower():
         result = strategy.start(
             grid,
@@ -237,24 +247,24 @@ def check(setting: Setting, num_clients: int) -> None:
         eigenvectors than features, more clusters than clients, or no number of clusters where a
         strategy needs one.
     """
-    config = setting.config
-    initial_model(setting)
+    config, images = setting.config, setting.images
+    if setting.federation is None:
+        samples = random_samples(images.image_shape, is_float=images.is_float)
+    else:
+        check_tasks_are_known(config, setting.federation)
+        samples = setting.federation.dataset.train_images[:3]
     clusterings = {system_of(name).clustering for name in config.strategy}
     if any(issubclass(clustering, SignatureClustering) for clustering in clusterings):
         need_extra("umap", "the clustering signature (flt)", "use pca-km-hc")
     if any(clustering.shares == "eigenvectors" for clustering in clusterings):
-        _check_features(config, setting.images.image_shape)
+        weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
+        feature_map(config.features, weights=weights)
+    check_suits(config, images, samples)
     if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
         need_extra("opacus", "training-epsilon", "set it to 0")
     for name in config.strategy:
         build_strategy(name, setting, {})
     check_num_clusters(config, wanted_clusters(setting) or 1, num_clients)
-
-
-def _check_features(config: Config, image_shape: ImageShape) -> None:
-    weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
-    feature_map(config.features, weights=weights)
-    check_num_eigenvectors(config, image_shape)
 
 
 @contextmanager

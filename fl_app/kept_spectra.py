@@ -21,8 +21,10 @@ from clients.settings import FEATURES
 from fl_app.config import Config
 from fl_core.datasets import Dataset
 from fl_core.files import replacing
+from fl_core.own_code import is_own
 from fl_core.own_images import Agreement
 from fl_core.protocol import CLASS_ENERGY
+from fl_core.settings import are_images
 from strategies import ClusteredStrategy, SpectralClustering
 from strategies.relevance import FORMULAS
 
@@ -67,7 +69,7 @@ class SpectraCard:
     feature_weights: str
     relevance: str
     num_eigenvectors: int
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     is_private: bool
     names: tuple[str, ...]
 
@@ -128,14 +130,16 @@ def keep_spectra(
 ) -> None:
     """Write the eigenvectors of a spectral clustering's clients; only their owner may read them.
 
-    Nothing is written if `keep-spectra` is false, of more than `MOST_KEPT` clients, or where labels
-    were shared, too.
+    Nothing is written if `keep-spectra` is false, of more than `MOST_KEPT` clients, where labels
+    were shared, too, or of what `fedkin place` cannot read: features of one's own, or no images.
     """
     clustering = strategy.clustering
     if (
         not config.keep_spectra
         or not isinstance(clustering, SpectralClustering)
         or clustering.relevance == CLASS_ENERGY
+        or is_own(config.features)
+        or not are_images(images.image_shape, is_float=images.is_float)
     ):
         return
     of_client = strategy.clusters.of_client

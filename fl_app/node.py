@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import threadpoolctl
 import torch
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 from numpy.typing import NDArray
 from torch import nn
 
@@ -24,12 +24,15 @@ from clients.features import FeatureMap, feature_map
 from clients.privacy import Promise, Randomness
 from clients.settings import CPU, TrainingSettings
 from fl_app.config import Config, parse_config
+from fl_app.own_code import refuse_unallowed
+from fl_app.personal import answer_with_state, take_state
 from fl_core import protocol
 from fl_core.datasets import Dataset
 from fl_core.federation import Federation, simulate_federation
 from fl_core.folders import cache_dir
 from fl_core.models import empty_model
 from fl_core.own_images import Agreement
+from fl_core.own_samples import DATA
 
 _NOISE_STREAM = 0x5EC2E7
 
@@ -47,7 +50,7 @@ def config_of(context: Context) -> Config:
 
 @lru_cache(maxsize=2)
 def _parsed(run_config: str) -> Config:
-    return parse_config(json.loads(run_config))
+    return parse_config(json.loads(run_config), at_client=True)
 
 
 @lru_cache(maxsize=2)
@@ -69,12 +72,14 @@ class Node(Client, ABC):
     Raises
     ------
     ValueError
-        If the configuration is wrong, or asks for a GPU that is not there.
+        If the configuration is wrong, or asks for a GPU that is not there, or for code that the
+        node's owner does not allow.
     """
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
         self.config = config_of(context)
+        refuse_unallowed(self.config, context.node_config)
         self.device = torch_device(self.config.device)
 
     @property
@@ -105,6 +110,14 @@ class Node(Client, ABC):
         """Keep the final model that the message carries, and say so; a simulation has no need."""
         return False
 
+    @abstractmethod
+    def keep_state(self) -> RecordDict:
+        """Hold what is this client's own, so that it is there when the run is resumed."""
+
+    @abstractmethod
+    def restore_state(self) -> RecordDict:
+        """Take back what this client has handed over for a checkpoint."""
+
 
 class SimulatedNode(Node):
     """A client of a simulation, which attacks if it is one of the malicious.
@@ -126,9 +139,9 @@ class SimulatedNode(Node):
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
-        if context.node_config.get("data-path"):
+        if context.node_config.get("data-path") or context.node_config.get(DATA):
             raise ValueError(
-                f'this device has images of its own, but dataset is "{self.config.dataset}", which '
+                f'this device has data of its own, but dataset is "{self.config.dataset}", which '
                 "is for simulations: start the run with --run-config pyproject-flwr.toml."
             )
         _one_thread()
@@ -148,6 +161,14 @@ class SimulatedNode(Node):
     def kind(self) -> Dataset:
         """Return the simulation's data set."""
         return self.federation.dataset
+
+    def keep_state(self) -> RecordDict:
+        """Return it: a simulated client is no more than its run, which has a file for it."""
+        return answer_with_state(self)
+
+    def restore_state(self) -> RecordDict:
+        """Keep it again."""
+        return take_state(self)
 
     def randomness(self) -> Randomness:
         """Return a generator that draws the same again in the same run, other numbers each time."""

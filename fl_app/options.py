@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fl_app.config import OF_STRATEGIES, Config
 from fl_core.options import Option, key_of, options_of
-from strategies.catalogue import AGGREGATIONS, ROBUST, SYSTEMS, Half, parameters
+from strategies.catalogue import AGGREGATIONS, OBJECTIVES, ROBUST, SYSTEMS, Part, parameters
 
 ROOT = Path(__file__).parents[1]
 START = "# Written by `make options`, from the fields that declare the options (docs/options.md).\n"
@@ -59,17 +59,16 @@ def _groups() -> Iterator[tuple[str, Mapping[str, Option]]]:
 
 
 def _meaning(key: str, one: Option) -> str:
-    """Return what an option means, after the strategies, or aggregations, that it belongs to."""
+    """Return what an option means, after the strategies, or parts of them, that it belongs to."""
     if key not in OF_STRATEGIES:
         return one.meaning
-    owners: dict[str, tuple[Half, ...]] = {
-        name: (one.clustering, one.aggregation) for name, one in SYSTEMS.items()
-    }
-    owners |= {name: (half,) for name, half in AGGREGATIONS.items() if half in ROBUST}
+    owners: dict[str, tuple[Part, ...]] = {name: one.parts for name, one in SYSTEMS.items()}
+    owners |= {name: (part,) for name, part in AGGREGATIONS.items() if part in ROBUST}
+    owners |= {name: (part,) for name, part in OBJECTIVES.items()}
     takers = (
         f"`{name}`"
-        for name, halves in owners.items()
-        if any(key in map(key_of, parameters(half).values()) for half in halves)
+        for name, parts in owners.items()
+        if any(key in map(key_of, parameters(part).values()) for part in parts)
     )
     return f"{', '.join(takers)}: {one.meaning}"
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -61,6 +63,32 @@ def guarded(home: Path) -> Iterator[None]:
             yield
         finally:
             guard.kill()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Answer a further Ctrl-C by a word while something is ended: cut off, it leaves the rest.
+
+    So is what else interrupts this process as Ctrl-C does (`fl_app.cli`). In another thread than
+    the main one nothing changes: it is not interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    interrupting = [s for s in signals if signal.getsignal(s) is signal.default_int_handler]
+    for number in interrupting:
+        signal.signal(number, _say_stopping)
+    try:
+        yield
+    finally:
+        for number in interrupting:
+            signal.signal(number, signal.default_int_handler)
+
+
+def _say_stopping(*_: object) -> None:
+    with suppress(OSError):
+        os.write(2, "stopping…\n".encode())  # not by print, which may be what was interrupted
 
 
 def main() -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from flwr.app import ConfigRecordValues
 from flwr.serverapp import Grid
 
 from fl_app.checkpoints import Checkpoints
-from fl_app.config import OWN_IMAGES, Config
+from fl_app.config import Config
 from fl_app.grids import GridAround
+from fl_app.personal import Told, keep_states, restore_states
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results
 from fl_app.report.run import RunResult
@@ -19,7 +21,7 @@ from fl_app.systems import Setting
 from fl_core import protocol
 from fl_core.federation import Federation, simulate_federation
 from fl_core.folders import resolve_data_dir
-from fl_core.settings import SYNTHETIC
+from fl_core.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.tasks import are_random
 from strategies import ClusteredStrategy, Conversation, RoundReport
 
@@ -75,17 +77,19 @@ class Simulation:
 
         Tasks that are drawn differ by seed, synthetic ones have all labels, and writers one task.
         """
-        tasks = self._federation(config.seed).partition.tasks
+        federation = self._federation(config.seed)
+        tasks = federation.partition.tasks
         spelled = "|".join(",".join(map(str, task)) for task in tasks)
         drawn = (
             config.shift == "concept"
             or config.dataset == SYNTHETIC
             or config.partition == "writer"
             or are_random(config.tasks)
+            or federation.dataset.held is not None
         )
         return replace(
             config,
-            num_tasks=len(tasks),
+            num_tasks=len(tasks) if federation.knows_tasks else config.num_tasks,
             tasks=config.tasks if drawn else spelled,
             data_dir=str(resolve_data_dir(config.data_dir)),
         )
@@ -97,7 +101,8 @@ class Simulation:
         strategies' seconds.
         """
         self._results = results
-        progress.begin(self._config, self.num_clients, results.folder)
+        held = self._federation(self._config.seed).dataset.held
+        progress.begin(self._config, self.num_clients, results.folder, given=held is not None)
         entries = {**self.told, protocol.SEED: self._config.seed}
         roll = Conversation(self._grid, entries, self._config.pre_round_deadline)
         roll.call_roll()
@@ -114,6 +119,20 @@ class Simulation:
         if done:
             self._let_arrive(done + 1)
         return self._arriving
+
+    def keep_states(self, strategy: ClusteredStrategy, told: Told) -> dict[int, Any]:
+        """Return what clients keep for themselves, for a checkpoint."""
+        return keep_states(self._arriving, strategy, told, self._config.round_deadline)
+
+    def restore_states(self, states: Mapping[int, Any], told: Told) -> None:
+        """Give clients back what they kept for themselves until an interruption.
+
+        Raises
+        ------
+        RuntimeError
+            If one does not take it.
+        """
+        restore_states(self._arriving, self._nodes, states, told, self._config.round_deadline)
 
     def after_round(
         self,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.flower_app import toml_lines, write_app
-from fl_app.processes import guarded, stop_family
+from fl_app.processes import guarded, stop_family, uninterrupted
 
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -181,7 +181,8 @@ def private_superlink(
             _wait_until_healthy(process, http_port, log)
             yield env
         finally:
-            stop_family(process, home)
+            with uninterrupted():
+                stop_family(process, home)
 
 
 def _ray_settings(ray_address: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""From names in the configuration to strategies: every clustering times every aggregation."""
+"""From names in the configuration to strategies: clustering, aggregation, local objective."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from torch import nn
 from clients.accelerator import torch_device
 from clients.pretraining import pretrained_autoencoder
 from clients.settings import AUTO, CPU
-from fl_app.beforehand import compared_dimension
 from fl_app.config import AS_TASKS, Config
+from fl_app.suits import compared_dimension
 from fl_core import protocol
 from fl_core.datasets import Dataset
 from fl_core.federation import Federation
+from fl_core.layers import is_within
 from fl_core.models import build_model
 from fl_core.options import key_of
 from fl_core.own_images import Agreement
-from strategies import ClusteredStrategy
-from strategies.catalogue import SYSTEMS, Half, parameters, system_of
+from strategies import Aggregation, ClusteredStrategy, Clustering
+from strategies.catalogue import SYSTEMS, Part, parameters, system_of
 from strategies.flt import fine_tuning
-from strategies.ifca import drawn_models
+from strategies.ifca import LossClustering, drawn_models
 from strategies.mt_hfl import common_layers
+from strategies.objectives import LocalObjective, Plain, norm_layers
 
 
 class Setting(NamedTuple):
-    """What a clustering or an aggregation is built from.
+    """What the parts of a strategy are built from.
 
     `images` are of the kind that all clients have; a federation, whose tasks are known, is there in
     a simulation only.
@@ -52,40 +54,80 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
     Raises
     ------
     ValueError, OSError
-        If an encoder cannot be had, the model has no such common layers, or a clustering that
-        needs a number of clusters has none.
+        If an encoder cannot be had, the model has no such common or private layers, or a clustering
+        that needs a number of clusters has none.
     """
     system = system_of(name)
-    values = _values(system.clustering, setting) | _values(system.aggregation, setting)
-    halves = system.halves(weighted_mean=setting.config.weighted_mean, **values)
-    return ClusteredStrategy(*halves, **options)
+    values: dict[str, Any] = {}
+    for part in system.parts:
+        values |= _values(part, setting)
+    parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
+    _check_layers(name, parts, setting)
+    return ClusteredStrategy(*parts, **options)
 
 
-def _values(half: Half, setting: Setting) -> dict[str, Any]:
-    """Return what a half is built from: each field that is found or an option has its value."""
+def check_objective(name: str, setting: Setting) -> None:
+    """Refuse a strategy whose local objective does not suit the model, by a ValueError."""
+    part = system_of(name).objective
+    local = part(**_values(part, setting))
+    local.private_layers_of(initial_model(setting).state_dict())
+
+
+def _check_layers(
+    name: str, parts: tuple[Clustering, Aggregation, LocalObjective], setting: Setting
+) -> None:
+    """Refuse private layers that the model does not have, or that the others are to share."""
+    clustering, aggregation, local = parts
+    if isinstance(local, Plain):
+        return
+    private = local.private_layers_of(initial_model(setting).state_dict())
+    for layer in getattr(aggregation, "common_layers", ()):
+        if is_within(layer, private):
+            raise ValueError(
+                f'{name} keeps the layer "{layer}" at the clients, and common-layers has all '
+                "clusters share it: take it out of one of the two."
+            )
+    draws = isinstance(clustering, LossClustering) and clustering.initial_models == "drawn"
+    if private and draws and (rounds := setting.config.of_strategies["warm-up-rounds"]):
+        raise ValueError(
+            f"warm-up-rounds is {rounds}, after which {name} draws a last shared layer anew, "
+            "beneath private ones that were trained on the old one: set it to 0, or initial-models "
+            "to warm."
+        )
+
+
+def _values(part: Part, setting: Setting) -> dict[str, Any]:
+    """Return what a part is built from: each field that is found or an option has its value."""
     options, values = setting.config.by_key(), {}
-    for name, field in parameters(half).items():
+    for name, field in parameters(part).items():
         if name == "num_clusters":
-            values[name] = _number(setting, half, field.default)
+            values[name] = _number(setting, part, field.default)
         elif name in FOUND:
             values[name] = FOUND[name](setting)
         elif key_of(field) in options:
             values[name] = options[key_of(field)]
+        elif field.default is MISSING is field.default_factory and name != "weighted":
+            raise ValueError(
+                f"strategy names {part.__module__}:{part.__name__}, whose field {name} has no "
+                "default, is no option and nothing that the app finds out: give it a default."
+            )
     return values
 
 
-def _number(setting: Setting, half: Half, default: Any) -> Any:
-    """Return the number of clusters, or the rule that chooses it; `auto`: the half's default."""
+def _number(setting: Setting, part: Part, default: Any) -> Any:
+    """Return the number of clusters, or the rule that chooses it; `auto`: the part's default."""
     wanted = wanted_clusters(setting)
     if wanted is not None:
         return wanted
     word = setting.config.num_clusters
+    if word == AS_TASKS:  # which nobody knows here
+        word = AUTO
     if default is MISSING:
-        systems = (name for name, system in SYSTEMS.items() if half is system.clustering)
-        name = next(systems, half.name)
+        systems = (name for name, system in SYSTEMS.items() if part is system.clustering)
+        name = next(systems, part.name)
         raise ValueError(
-            f'num-clusters is "{word}", but {name} cannot choose a number of clusters: give it '
-            "one, or num-tasks."
+            f'num-clusters is "{setting.config.num_clusters}", but {name} cannot choose a number '
+            "of clusters: give it one, or num-tasks where tasks are known."
         )
     return {AUTO: default, "silhouette": "silhouette"}.get(str(word), "elbow")
 
@@ -93,7 +135,7 @@ def _number(setting: Setting, half: Half, default: Any) -> Any:
 def wanted_clusters(setting: Setting) -> int | None:
     """Return the number of clusters to look for; None: to be chosen."""
     wanted = setting.config.num_clusters
-    if wanted == AS_TASKS and setting.federation is not None:
+    if wanted == AS_TASKS and setting.federation and setting.federation.knows_tasks:
         return len(setting.federation.partition.tasks)
     return wanted if isinstance(wanted, int) else None
 
@@ -164,7 +206,7 @@ def _fine_tuning(setting: Setting) -> tuple[int, bool]:
 # What is no option of its own, by the name of the field that takes it.
 FOUND: dict[str, Callable[[Setting], Any]] = {
     "seed": lambda setting: setting.seed,
-    "dimension": lambda setting: compared_dimension(setting.config, setting.images.image_shape),
+    "dimension": lambda setting: compared_dimension(setting.config, setting.images),
     "draw_model": lambda setting: drawn_models(
         lambda seed: _arrays_of(initial_model(setting._replace(seed=seed))), setting.seed
     ),
@@ -180,6 +222,7 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
     ),
     "fine_tune_epochs": lambda setting: _fine_tuning(setting)[0],
     "fine_tune_first": lambda setting: _fine_tuning(setting)[1],
+    "norm_layers": lambda setting: norm_layers(initial_model(setting), setting.config.model),
     "labels": lambda setting: dict(enumerate(_federation(setting).tasks_at(0).tolist())),
     "later": _later_tasks,
     "sizes": lambda setting: np.bincount(_federation(setting).partition.client_tasks).tolist(),

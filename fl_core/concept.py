@@ -38,7 +38,7 @@ def concept_shifted(base: Dataset, num_tasks: int, seed: int) -> Dataset:
         base.name,
         base.train_images,
         torch.from_numpy(label_of[tasks, classes]),
-        base.test_images.repeat(num_tasks, 1, 1, 1),
+        torch.cat([base.test_images] * num_tasks),
         torch.from_numpy(label_of[test_tasks, test_classes]),
         names,
         Groups(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
+from hashlib import blake2b
 from pathlib import Path
 from string import digits
 
@@ -14,9 +15,11 @@ from torch import Tensor
 
 from fl_core.extras import load_extra
 from fl_core.folders import cache_dir, resolve_data_dir
+from fl_core.held import Held
 from fl_core.image_files import LAYOUT
 from fl_core.image_folder import read_image_folder
 from fl_core.leaf import CHARACTERS, read_femnist
+from fl_core.own_code import is_own
 from fl_core.published import read_published
 from fl_core.settings import (
     CIFAR20,
@@ -57,13 +60,16 @@ class Dataset:
     Attributes
     ----------
     name : str
-        One of `DATASETS`, or several joined.
-    train_images, test_images : Tensor, uint8, shapes (n, C, H, W) and (m, C, H, W)
+        One of `DATASETS`, several joined, or the import path of one's own.
+    train_images, test_images : Tensor, uint8 or float32, shapes (n, …) and (m, …)
+        Those of the package are uint8, (n, C, H, W); one's own samples may be of any shape.
     train_labels, test_labels : Tensor, int64, shapes (n,) and (m,)
         Indices into `class_names`.
     class_names : tuple of str
     groups : Groups, optional
         What tasks are made of; by default the labels.
+    held : Held, optional
+        Which client holds what, where the data come so; by default nobody has said.
 
     Raises
     ------
@@ -78,6 +84,7 @@ class Dataset:
     test_labels: Tensor
     class_names: tuple[str, ...]
     groups: Groups | None = None
+    held: Held | None = None
 
     def __post_init__(self) -> None:
         for which, images, labels, groups in (
@@ -86,13 +93,14 @@ class Dataset:
         ):
             if not len(images):
                 raise ValueError(f"data set {self.name} has no {which} images.")
-            typed = images.dtype == torch.uint8 and labels.dtype == torch.int64
-            shaped = images.dim() == 4 and images.shape[1:] == self.train_images.shape[1:]
+            typed = images.dtype == self.train_images.dtype and labels.dtype == torch.int64
+            typed = typed and images.dtype in (torch.uint8, torch.float32)
+            shaped = images.dim() >= 2 and images.shape[1:] == self.train_images.shape[1:]
             if not (typed and shaped and labels.shape == (len(images),)):
                 raise ValueError(
                     f"data set {self.name} has {which} images {images.dtype} "
                     f"{tuple(images.shape)} with labels {labels.dtype} {tuple(labels.shape)}: "
-                    "uint8 (n, C, H, W) with int64 (n,) is expected."
+                    "uint8 or float32 (n, …) with int64 (n,) is expected, as for training."
                 )
             if groups.dtype != torch.int64 or groups.shape != labels.shape:
                 raise ValueError(
@@ -109,15 +117,27 @@ class Dataset:
                         f"{values.max()}, but {count} {names}."
                     )
 
+    def checksum(self) -> str:
+        """Return what is the same for the same data, in any process."""
+        content = blake2b(repr((self.class_names, self.held)).encode())
+        for tensor in (*(getattr(self, name) for name in _TENSORS), self.train_groups):
+            content.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            content.update(tensor.contiguous().numpy().data)
+        return content.hexdigest()
+
     def to(self, device: torch.device) -> Dataset:
         """Return it with images and labels on another device; groups of its own stay."""
         return replace(self, **{name: getattr(self, name).to(device) for name in _TENSORS})
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Return channels, height and width of an image."""
-        _, channels, height, width = self.train_images.shape
-        return channels, height, width
+    def image_shape(self) -> tuple[int, ...]:
+        """Return the shape of a sample: of an image, channels, height and width."""
+        return tuple(self.train_images.shape[1:])
+
+    @property
+    def is_float(self) -> bool:
+        """Return whether samples are numbers of any size, float32, instead of pixels, uint8."""
+        return self.train_images.dtype == torch.float32
 
     @property
     def num_classes(self) -> int:
@@ -165,7 +185,8 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
         data folder, or .tar or .tar.gz file, is read by `read_image_folder`; without a test
         folder, a fifth of each class is held out by `seed`. Several of `JOINABLE`, such as
-        `mnist+fashion-mnist`: as `joined` does.
+        `mnist+fashion-mnist`: as `joined` does. The import path of a function of one's own: what
+        it returns (`fl_core.own_data`).
     data_dir : str
         As in `resolve_data_dir`.
     seed : int
@@ -178,10 +199,19 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
     OSError
         If the files are not there and cannot be downloaded, or a folder cannot be used.
     """
+    if is_own(name):
+        return _own(name)
     if not is_dataset(name):
         raise ValueError(f'dataset is "{name}", but it must be {DATASET_WORDS}.')
     used_seed = seed if set(name.split(PLUS)) & set(_SPLIT_BY_SEED) else 0
     return _load(name, resolve_data_dir(data_dir), cache_dir(), used_seed, download)
+
+
+@lru_cache(maxsize=1)
+def _own(path: str) -> Dataset:
+    from fl_core.own_data import read_own  # noqa: PLC0415 - it makes what is declared here
+
+    return read_own(path)
 
 
 @lru_cache(maxsize=2)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from fl_core.concept import concept_shifted, concept_tasks
 from fl_core.datasets import Dataset, load_dataset
-from fl_core.federation_checks import check_counts, num_malicious
+from fl_core.federation_checks import check_counts, check_held, num_malicious
+from fl_core.held import held_partition
 from fl_core.noise import add_label_noise
 from fl_core.partition import (
     Partition,
@@ -74,10 +75,16 @@ class Federation:
         """Return the clients whose task changes at `drift_round`, ascending."""
         return tuple(client for client, whose in enumerate(self.after_drift) if client != whose)
 
+    @property
+    def knows_tasks(self) -> bool:
+        """Return whether the clients' true tasks are known: not if data came in partitions only."""
+        held = self.dataset.held
+        return held is None or held.tasks is not None
+
     def training_data(
         self, client: int, server_round: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the images a client holds in a round, uint8 (n, C, H, W), and its noisy labels.
+        """Return the samples a client holds in a round, (n, …), and its noisy labels.
 
         Round 0 is before the first.
         """
@@ -135,7 +142,28 @@ def simulate_federation(settings: FederationSettings) -> Federation:
         same and there is noise; or if newcomers, drifting or malicious clients cannot be so many.
     """
     check_counts(settings)
-    dataset = _dataset(settings)
+    if settings.dataset == SYNTHETIC:
+        dataset = synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
+    else:
+        dataset = load_dataset(settings.dataset, settings.data_dir, seed=settings.seed)
+    return spread(settings, dataset)
+
+
+def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
+    """Spread a data set over the clients, and add the label noise.
+
+    Raises
+    ------
+    ValueError
+        As `simulate_federation` does, but for what is wrong with the data set.
+    """
+    if settings.shift == "concept":
+        if dataset.groups or dataset.held:
+            raise ValueError(
+                f'shift is "concept", but {settings.dataset} has tasks of its own: choose another '
+                "data set."
+            )
+        dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
     if dataset.groups is not None and settings.noise != "none":
         raise ValueError(
             f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
@@ -170,15 +198,10 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     )
 
 
-def _dataset(settings: FederationSettings) -> Dataset:
-    num_tasks, seed = settings.num_tasks, settings.seed
-    if settings.dataset == SYNTHETIC:
-        return synthetic(num_tasks, settings.heterogeneity, seed)
-    dataset = load_dataset(settings.dataset, settings.data_dir, seed=seed)
-    return concept_shifted(dataset, num_tasks, seed) if settings.shift == "concept" else dataset
-
-
 def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
+    if dataset.held is not None:
+        check_held(settings, len(dataset.held.train), dataset.held.tasks is not None)
+        return held_partition(dataset.train_groups.numpy(), dataset.held)
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
     if settings.partition == "writer":
         return writer_partition(
@@ -204,7 +227,7 @@ def _tasks(settings: FederationSettings, dataset: Dataset) -> Tasks:
         return random_tasks(settings.tasks, len(dataset.group_names), settings.seed)
     if settings.tasks:
         return parse_tasks(settings.tasks)
-    return default_tasks(settings.dataset, settings.num_tasks, dataset.num_classes)
+    return default_tasks(settings.dataset, settings.num_tasks, len(dataset.group_names))
 
 
 def _in_turn(

@@ -44,6 +44,35 @@ def _check_size(settings: FederationSettings) -> None:
         )
 
 
+# What decides who holds what, and the value that stands for not deciding it.
+_DECIDED = {"tasks": "", "clients_per_task": "", "noise": "none", "client_test": "task"}
+
+
+def check_held(settings: FederationSettings, num_clients: int, knows_tasks: bool) -> None:
+    """Refuse what would spread data anew that come in partitions already made.
+
+    Raises
+    ------
+    ValueError
+        For the first such option, if there are not as many clients as partitions, or if clients
+        whose tasks nobody knows are to exchange them.
+    """
+    if settings.num_clients != num_clients:
+        raise ValueError(
+            f"num-clients is {settings.num_clients}, but {settings.dataset} comes in {num_clients} "
+            f"partitions: set num-clients to {num_clients}."
+        )
+    absent = {**_DECIDED, **({} if knows_tasks else {"drift_clients": 0})}
+    for name, value in absent.items():
+        if getattr(settings, name) != value:
+            raise ValueError(
+                f"{name.replace('_', '-')} is {getattr(settings, name)}, but {settings.dataset} "
+                "comes in partitions already made"
+                f"{'' if name in _DECIDED else ', of unknown tasks'}: leave it "
+                f"{'empty' if value == '' else f'at {value}'}."
+            )
+
+
 def num_malicious(settings: FederationSettings) -> int:
     """Return how many clients attack."""
     return round(settings.malicious * settings.num_clients)

@@ -6,6 +6,7 @@ import json
 import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,19 @@ from torch import nn
 
 from fl_core.files import replacing
 from fl_core.models import ImageShape, build_model
+from fl_core.own_code import is_own
 from fl_core.settings import MODELS
 
 CHANNELS = (1, 3)
 MAX_SIDE = 1024  # pixels
 MAX_CLASSES = 10_000
+_MOST_SIDES = 8
+_MOST_NUMBERS = max(CHANNELS) * MAX_SIDE**2  # of a sample
+SHAPE_WANTED = f"1 to {_MOST_SIDES} whole numbers of at least 1, {_MOST_NUMBERS:,} together"
 
 _FORMAT = "fedkin model 1"
-_NUMPY_NAMES = {"F32": "float32"}  # of the types of numbers that the models have
+_PART = "fedkin shared layers 1"
+_NUMPY_NAMES = {"F32": "float32", "I64": "int64"}  # of the types of numbers that the models have
 
 _Form = tuple[tuple[int, ...], str]
 """An array's shape and the name of its dtype."""
@@ -38,9 +44,10 @@ class ModelCard:
     Attributes
     ----------
     architecture : str
-        One of `fl_core.settings.MODELS`.
-    image_shape : tuple[int, int, int]
-        Channels (1 or 3), height and width of the images, 1024 pixels a side at most.
+        One of `fl_core.settings.MODELS`, or the import path of one's own.
+    image_shape : tuple of int
+        Channels, height and width of the images, 1024 pixels a side at most; of other samples, any
+        shape of so many numbers at most.
     class_names : tuple of str
         The name of each output, 10,000 at most.
     strategy, cluster, num_rounds
@@ -64,12 +71,13 @@ class ModelCard:
         names = self.class_names
         wanted = {
             "architecture": (
-                isinstance(self.architecture, str) and self.architecture in MODELS,
-                f"one of {', '.join(MODELS)}",
+                isinstance(self.architecture, str)
+                and (self.architecture in MODELS or is_own(self.architecture)),
+                f"one of {', '.join(MODELS)}, or an import path",
             ),
             "image_shape": (
-                _is_image_shape(self.image_shape),
-                f"1 or 3 channels, then height and width from 1 to {MAX_SIDE}",
+                is_shape(self.image_shape),
+                SHAPE_WANTED,
             ),
             "class_names": (
                 isinstance(names, tuple)
@@ -107,10 +115,30 @@ def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: Mode
         save_file(plain, temporary, metadata={_FORMAT: json.dumps(asdict(card))})
 
 
-def load_model(path: Path) -> tuple[nn.Module, ModelCard]:
-    """Read what `save_model` wrote, without running any code that the file may hold.
+def save_shared_part(
+    path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard
+) -> None:
+    """Write a model's shared layers, which are no model: `load_model` refuses the file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    with replacing(path) as temporary:
+        save_file(plain, temporary, metadata={_PART: json.dumps(asdict(card))})
+
+
+def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
+    """Read what `save_model` wrote, without running any code that the file may hold or name.
 
     A file that lies about itself costs no more memory than its own size.
+
+    Parameters
+    ----------
+    own : str
+        The import path of the model, if it is one of the reader's own.
 
     Returns
     -------
@@ -132,6 +160,8 @@ def load_model(path: Path) -> tuple[nn.Module, ModelCard]:
     try:
         with safe_open(path, framework="pt") as file:
             card = _read_card(file.metadata() or {})
+            if is_own(card.architecture) and card.architecture != own:
+                raise ValueError(_unnamed(card.architecture))
             model = _unfilled(card)
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             forms = {
@@ -151,12 +181,28 @@ def load_model(path: Path) -> tuple[nn.Module, ModelCard]:
 
 
 def _unfilled(card: ModelCard) -> nn.Module:
-    """Return the card's model without memory for its weights, however many it claims to have."""
+    """Return the card's model without memory for its weights, however many it claims to have.
+
+    One's own may hold tensors that are no weights, and is built as it is.
+    """
+    if is_own(card.architecture):
+        return build_model(card.architecture, card.image_shape, len(card.class_names), seed=0)
     with torch.device("meta"):
         return build_model(card.architecture, card.image_shape, len(card.class_names), seed=0)
 
 
+def _unnamed(architecture: str) -> str:
+    return (
+        f'its model is "{architecture}", code of somebody\'s own, and a file does not say what may '
+        "run here: name it yourself, if you trust it"
+    )
+
+
 def _read_card(metadata: Mapping[str, str]) -> ModelCard:
+    if _PART in metadata:
+        raise ValueError(
+            "it has the layers that clients share, and each client keeps the others for itself"
+        )
     if _FORMAT not in metadata:
         raise ValueError(f"it does not say that it is a {_FORMAT}")
     try:
@@ -179,11 +225,11 @@ def _check_arrays(given: Mapping[str, _Form], model: nn.Module, card: ModelCard)
     names = [*wanted, *sorted(given.keys() - wanted.keys())]
     wrong = [name for name in names if given.get(name) != wanted.get(name)]
     if wrong:
-        channels, height, width = card.image_shape
+        shape = "×".join(map(str, card.image_shape))
         # An unknown name may be as long as the file.
         raise ValueError(
             f"{len(wrong)} of its arrays do not fit model {card.architecture} for "
-            f"{channels}×{height}×{width} images and {len(card.class_names)} classes: "
+            f"{shape} images and {len(card.class_names)} classes: "
             f"{reprlib.repr(wrong[0])} is {_described(given.get(wrong[0]))} but should be "
             f"{_described(wanted.get(wrong[0]))}"
         )
@@ -193,13 +239,13 @@ def _described(form: _Form | None) -> str:
     return "missing" if form is None else f"{form[1]} {form[0]}"
 
 
-def _is_image_shape(value: Any) -> bool:
+def is_shape(value: Any) -> bool:
+    """Return whether a value is the shape of samples that a model can be made for."""
     return (
         isinstance(value, tuple)
-        and len(value) == 3
-        and all(type(number) is int for number in value)
-        and value[0] in CHANNELS
-        and all(1 <= side <= MAX_SIDE for side in value[1:])
+        and 1 <= len(value) <= _MOST_SIDES
+        and all(type(number) is int and number > 0 for number in value)
+        and prod(value) <= _MOST_NUMBERS
     )
 
 

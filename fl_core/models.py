@@ -9,8 +9,11 @@ from math import prod
 import torch
 from torch import nn
 
-ImageShape = tuple[int, int, int]
-"""Channels, height, width."""
+from fl_core.own_code import is_own
+from fl_core.own_model import own_model
+
+ImageShape = tuple[int, ...]
+"""Channels, height, width; of samples that are no images, any shape."""
 
 
 def logistic_regression(shape: ImageShape, num_classes: int) -> nn.Module:
@@ -69,6 +72,25 @@ def cnn(shape: ImageShape, num_classes: int) -> nn.Module:
     )
 
 
+def cnn_norm(shape: ImageShape, num_classes: int) -> nn.Module:
+    """Return `cnn` with batch normalisation after each convolution (for FedBN).
+
+    Not after the hidden layers, as FedBN's authors have it, too: a last batch of one image, which
+    a client may have, cannot be normalised there.
+
+    Raises
+    ------
+    ValueError
+        If the images are smaller than 16×16.
+    """
+    layers = OrderedDict[str, nn.Module]()
+    for name, layer in cnn(shape, num_classes).named_children():
+        layers[name] = layer
+        if isinstance(layer, nn.Conv2d):
+            layers[name.replace("conv", "norm")] = nn.BatchNorm2d(layer.out_channels)
+    return nn.Sequential(layers)
+
+
 def leaf_cnn(shape: ImageShape, num_classes: int) -> nn.Module:
     """Return LEAF's CNN for FEMNIST (FLT, scenario 3): two padded 5×5 convolutions, 2048-C.
 
@@ -96,18 +118,27 @@ _BUILDERS: dict[str, Callable[[ImageShape, int], nn.Module]] = {
     "mlp": lambda shape, classes: perceptron(shape, classes, 200),
     "mlp-32": lambda shape, classes: perceptron(shape, classes, 32),
     "cnn": cnn,
+    "cnn-norm": cnn_norm,
     "leaf-cnn": leaf_cnn,
 }
+
+
+CONVOLUTIONAL = {"cnn", "cnn-norm", "leaf-cnn"}
 
 
 def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn.Module:
     """Build the model `name` of `MODELS`, with random weights that depend on `seed` alone.
 
-    Torch's own global generator is left as it was.
+    Or one's own, by its import path. Torch's own global generator is left as it was.
+
+    Raises
+    ------
+    ValueError
+        If the model cannot take samples of this shape, or one's own cannot be built.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return _BUILDERS[name](shape, num_classes)
+        return _build(name, shape, num_classes)
 
 
 def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.device) -> nn.Module:
@@ -115,6 +146,19 @@ def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.de
 
     Drawing random ones first takes 1 ms for an MLP and 70 ms for LEAF's CNN, at each message.
     """
+    if is_own(name):  # may hold tensors that are no weights, and would stay empty
+        return build_model(name, shape, num_classes, 0).to(device)
     with torch.device("meta"):
-        model = _BUILDERS[name](shape, num_classes)
+        model = _build(name, shape, num_classes)
     return model.to_empty(device=device)
+
+
+def _build(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
+    if is_own(name):
+        return own_model(name, shape, num_classes)
+    if name in CONVOLUTIONAL and len(shape) != 3:
+        raise ValueError(
+            f"model is {name}, but the samples have shape {tuple(shape)}: it takes images "
+            "(channels, height, width); use mlp, or a model of your own."
+        )
+    return _BUILDERS[name](shape, num_classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import reprlib
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from fl_core.image_folder import (
     read_image_folder,
     summarize_image_folder,
 )
-from fl_core.model_file import MAX_CLASSES
+from fl_core.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
+from fl_core.settings import are_images, described
 from fl_core.text import printable
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ GREY = "grey"
 HEIGHT = "height"
 WIDTH = "width"
 CHANNELS = "channels"
+SHAPE = "sample-shape"
+IS_FLOAT = "is-float"
 
 _UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
 
@@ -64,7 +68,7 @@ class Survey:
     width: int
 
     def __post_init__(self) -> None:
-        _check_names(self.classes, 1, MAX_OWN_CLASSES)
+        check_names(self.classes, 1, MAX_OWN_CLASSES)
         _check_side(HEIGHT, self.height)
         _check_side(WIDTH, self.width)
 
@@ -88,21 +92,24 @@ class Survey:
         """
         grey = config.get(GREY)
         if not isinstance(grey, bool):
-            said = _brief(grey)
+            said = brief(grey)
             raise ValueError(f"{GREY} of a survey of images must be true or false, not {said}.")
-        return cls(_names(config), grey, _whole(config, HEIGHT), _whole(config, WIDTH))
+        return cls(names_in(config), grey, _whole(config, HEIGHT), _whole(config, WIDTH))
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all devices make of their images, so that one model fits them all.
+    """What all devices' samples have in common, so that one model fits them all.
 
     Attributes
     ----------
     class_names : tuple of str
         Every class that any device has, sorted; a label is an index into them.
     image_shape : tuple of int
-        Channels (1 or 3), height and width.
+        Channels (1 or 3), height and width of images from 1 to 224 pixels a side; or the shape of
+        other samples.
+    is_float : bool
+        Whether samples are float32; otherwise they are pixels, uint8.
 
     Raises
     ------
@@ -111,30 +118,31 @@ class Agreement:
     """
 
     class_names: tuple[str, ...]
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
+    is_float: bool = False
 
     def __post_init__(self) -> None:
-        _check_names(self.class_names, 2, MAX_CLASSES)
-        channels, height, width = self.image_shape
-        if channels not in {1, 3}:
-            raise ValueError(f"{CHANNELS} of images must be 1 or 3, not {channels}.")
-        _check_side(HEIGHT, height)
-        _check_side(WIDTH, width)
+        check_names(self.class_names, 2, MAX_CLASSES)
+        check_shape(self.image_shape)
 
     @property
     def num_classes(self) -> int:
         """Return the number of classes."""
         return len(self.class_names)
 
-    def as_config(self) -> dict[str, list[str] | int]:
+    @property
+    def suits_folders(self) -> bool:
+        """Return whether images in folders can be read so."""
+        shape = self.image_shape
+        return are_images(shape, is_float=self.is_float) and max(shape[1:]) <= MAX_SIDE
+
+    def as_config(self) -> dict[str, list[str] | list[int] | int | bool]:
         """Return the entries of a message's config record."""
+        names = {CLASS_NAMES: list(self.class_names)}
+        if not self.suits_folders:
+            return {**names, SHAPE: list(self.image_shape), IS_FLOAT: self.is_float}
         channels, height, width = self.image_shape
-        return {
-            CLASS_NAMES: list(self.class_names),
-            CHANNELS: channels,
-            HEIGHT: height,
-            WIDTH: width,
-        }
+        return {**names, CHANNELS: channels, HEIGHT: height, WIDTH: width}
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Agreement:
@@ -145,8 +153,14 @@ class Agreement:
         ValueError
             If an entry is missing, of another type, or not what an agreement may say.
         """
-        shape = (_whole(config, CHANNELS), _whole(config, HEIGHT), _whole(config, WIDTH))
-        return cls(_names(config), shape)
+        if SHAPE in config:
+            return cls(names_in(config), *kind_in(config))
+        channels, height, width = (_whole(config, key) for key in (CHANNELS, HEIGHT, WIDTH))
+        if channels not in {1, 3}:
+            raise ValueError(f"{CHANNELS} of images must be 1 or 3, not {brief(channels)}.")
+        _check_side(HEIGHT, height)
+        _check_side(WIDTH, width)
+        return cls(names_in(config), (channels, height, width))
 
 
 def survey_images(path: Path) -> Survey:
@@ -161,7 +175,7 @@ def survey_images(path: Path) -> Survey:
     """
     summary = summarize_image_folder(path)
     try:
-        return Survey(tuple(sorted(map(_composed, summary.classes))), summary.grey, *summary.size)
+        return Survey(tuple(sorted(map(composed, summary.classes))), summary.grey, *summary.size)
     except ValueError as error:
         raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
 
@@ -188,26 +202,38 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
             f"grey images ({few(grey)}) and colour images ({few(colour)}) cannot be learnt "
             "together: convert them to one kind on all devices, or run them apart."
         )
-    names = sorted({name for survey in surveys.values() for name in survey.classes})
+    names = agreed_classes({name: survey.classes for name, survey in surveys.items()})
+    height, width = common_size([(survey.height, survey.width) for survey in surveys.values()])
+    return Agreement(names, (1 if grey else 3, height, width))
+
+
+def agreed_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return every class that any device has, sorted; `classes` are by the devices' names.
+
+    Raises
+    ------
+    ValueError
+        If all together have less than 2 classes or more than 10,000.
+    """
+    names = sorted({name for own in classes.values() for name in own})
     if len(names) < 2:
         raise ValueError(
             f'all devices together have the one class "{printable(names[0])}", but at least 2 are '
-            "needed: each class has a folder of its own."
+            "needed: each has a folder of its own, or a name that a function returns."
         )
     for alike in _alike(names):
         logger.warning(
-            "the classes %s are taken for different ones: where they are not, give their folders "
-            "one name on all devices and start again",
+            "the classes %s are taken for different ones: where they are not, give them one "
+            "name on all devices and start again",
             ", ".join(map(repr, alike)),
         )
     if len(names) > MAX_CLASSES:
-        most = sorted(surveys, key=lambda name: (-len(surveys[name].classes), name))
+        most = sorted(classes, key=lambda name: (-len(classes[name]), name))
         raise ValueError(
             f"all devices together have {len(names)} classes, but {MAX_CLASSES} at most can be "
             f"learnt: {', '.join(most[:3])} have the most, leave out such devices."
         )
-    height, width = common_size([(survey.height, survey.width) for survey in surveys.values()])
-    return Agreement(tuple(names), (1 if grey else 3, height, width))
+    return tuple(names)
 
 
 def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledImages:
@@ -223,10 +249,16 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledIm
     ------
     ValueError
         As `read_image_folder`, or if the device has a class that is not agreed, or grey images
-        where colours are agreed, or the other way round.
+        where colours are agreed, or the other way round, or where no images are.
     OSError
         If the images cannot be read or the cache cannot be written.
     """
+    if not agreement.suits_folders:
+        agreed = described(agreement.image_shape, is_float=agreement.is_float)
+        raise ValueError(
+            f"the images in {path} cannot be learnt with samples that are {agreed}, as was agreed: "
+            "leave this device out."
+        )
     channels, height, width = agreement.image_shape
     read = read_image_folder(path, cache, size=(height, width), held_out=HELD_OUT)
     found = read.train_images.shape[1]
@@ -235,14 +267,25 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledIm
             f"the images in {path} are {_kind(found)}, but {_kind(channels)} was agreed: convert "
             "them, or leave this device out."
         )
+    return relabelled(read, agreement, str(path))
+
+
+def relabelled(read: LabelledImages, agreement: Agreement, where: str) -> LabelledImages:
+    """Return samples from somewhere with labels that are indices into the agreed classes.
+
+    Raises
+    ------
+    ValueError
+        If they have a class that is not agreed.
+    """
     index = {name: label for label, name in enumerate(agreement.class_names)}
-    names = [_composed(name) for name in read.classes]
+    names = [composed(name) for name in read.classes]
     unknown = [name for name in names if name not in index]
     if unknown:
         raise ValueError(
-            f"{few(unknown)} in {path} cannot be learnt, since the classes were agreed without: "
-            "start the run again with this device, so that they are agreed anew, or move the "
-            "images elsewhere."
+            f"{few(unknown)} in {where} cannot be learnt, since the classes were agreed without: "
+            "start the run again with this device, so that they are agreed anew, or take what is "
+            "of these classes elsewhere."
         )
     labels = torch.tensor([index[name] for name in names])
     return read._replace(
@@ -261,7 +304,7 @@ def _alike(names: list[str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _composed(name: str) -> str:
+def composed(name: str) -> str:
     """Return a folder's name as others write it: some systems store é as e and an accent."""
     return unicodedata.normalize("NFC", name)
 
@@ -270,46 +313,71 @@ def _kind(channels: int) -> str:
     return "grey" if channels == 1 else "colour"
 
 
-def _brief(value: object) -> str:
+def brief(value: object) -> str:
     """Return what another device sent, short enough for a message, on one line."""
     text = ascii(value) if isinstance(value, str | int | float | bool | None) else ""
     return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
 
 
-def _names(config: Mapping[str, object]) -> tuple[str, ...]:
+def names_in(config: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the class names of a config record; a ValueError if there is no list of texts."""
     names = config.get(CLASS_NAMES)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{CLASS_NAMES} must be a list of names, not {_brief(names)}.")
+        raise ValueError(f"{CLASS_NAMES} must be a list of names, not {brief(names)}.")
     return tuple(names)
 
 
 def _whole(config: Mapping[str, object], key: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{key} of images must be a whole number, not {_brief(value)}.")
+        raise ValueError(f"{key} of images must be a whole number, not {brief(value)}.")
     return value
+
+
+def kind_in(config: Mapping[str, object]) -> tuple[tuple[int, ...], bool]:
+    """Return the shape of samples that a config record tells, and whether they are float32.
+
+    Raises
+    ------
+    ValueError
+        If it does not, or nothing can be learnt of such samples.
+    """
+    shape, is_float = config.get(SHAPE), config.get(IS_FLOAT)
+    if not isinstance(shape, list):
+        raise ValueError(f"{SHAPE} must be a list of whole numbers, not {brief(shape)}.")
+    if not isinstance(is_float, bool):
+        raise ValueError(f"{IS_FLOAT} of samples must be true or false, not {brief(is_float)}.")
+    check_shape(tuple(shape))
+    return tuple(shape), is_float
+
+
+def check_shape(shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless a model can be made for samples of this shape."""
+    if not is_shape(shape):
+        raise ValueError(f"{SHAPE} is {SHAPE_WANTED}, not {reprlib.repr(shape)}.")
 
 
 def _check_side(key: str, side: int) -> None:
     if not 1 <= side <= MAX_SIDE:
-        raise ValueError(f"{key} of images must be from 1 to {MAX_SIDE}, not {_brief(side)}.")
+        raise ValueError(f"{key} of images must be from 1 to {MAX_SIDE}, not {brief(side)}.")
 
 
-def _check_names(names: tuple[str, ...], least: int, most: int) -> None:
+def check_names(names: tuple[str, ...], least: int, most: int) -> None:
+    """Raise a ValueError unless these are sorted class names, as many as is allowed."""
     if not least <= len(names) <= most:
         raise ValueError(
-            f"there are {len(names)} classes of images, but from {least} to {most} are possible."
+            f"there are {len(names)} classes, but from {least} to {most} are possible."
         )
     for name in names:
         is_line = all(unicodedata.category(character) not in _UNWANTED for character in name)
-        if not (1 <= len(name) <= MAX_NAME and is_line and name == _composed(name)):
+        if not (1 <= len(name) <= MAX_NAME and is_line and name == composed(name)):
             raise ValueError(
-                f"{_brief(name)} is not a valid class name: one line of at most {MAX_NAME} "
+                f"{brief(name)} is not a valid class name: one line of at most {MAX_NAME} "
                 "characters, in Unicode's composed form, is expected."
             )
     for name, following in pairwise(names):
         if name >= following:
             raise ValueError(
-                f"class names must be sorted and differ, but {_brief(name)} comes before "
-                f"{_brief(following)}."
+                f"class names must be sorted and differ, but {brief(name)} comes before "
+                f"{brief(following)}."
             )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from fl_core.noise import NOISES
 from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
+from fl_core.own_code import is_own
 from fl_core.partition import PARTITIONS, ROTATIONS, Kind
 from fl_core.tasks import CLIENTS_PER_TASK, TASKS
 from fl_core.torchvision_files import PUBLISHED
@@ -24,8 +25,11 @@ DATASET_WORDS = (
     f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
 )
 SYNTHETIC = "synthetic"
+OWN_IMAGES = "own"
+"""The data set of real devices: each has images of its own."""
+
 SYNTHETIC_IMAGES = (4_000, 2_000)  # for training and testing, of all tasks together
-MODELS = ("logistic-regression", "mlp", "mlp-32", "cnn", "leaf-cnn")
+MODELS = ("logistic-regression", "mlp", "mlp-32", "cnn", "cnn-norm", "leaf-cnn")
 # RCC-PFL, section V: one model per data set.
 PAPER_MODELS = {
     "mnist-5k": "logistic-regression",
@@ -38,8 +42,11 @@ PAPER_MODELS = {
 
 
 def paper_model(dataset: str) -> str:
-    """Return the name of the model that RCC-PFL trains on `dataset`; a CNN where it says none."""
-    return PAPER_MODELS.get(dataset, "cnn")
+    """Return the name of the model that RCC-PFL trains on `dataset`; a CNN where it says none.
+
+    Of one's own data, which may be no images, a perceptron takes all.
+    """
+    return PAPER_MODELS.get(dataset, "mlp" if is_own(dataset) else "cnn")
 
 
 def is_dataset(name: str) -> bool:
@@ -62,8 +69,39 @@ class Known(NamedTuple):
 
     num_train: int
     num_test: int
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     num_classes: int
+
+    @property
+    def is_float(self) -> bool:
+        """Return False: they are images of bytes."""
+        return False
+
+
+class SampleKind(Protocol):
+    """What the samples of a data set have in common."""
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Return the shape of a sample: of an image, channels, height and width."""
+
+    @property
+    def num_classes(self) -> int:
+        """Return the number of classes."""
+
+    @property
+    def is_float(self) -> bool:
+        """Return whether samples are float32; otherwise they are pixels, uint8."""
+
+
+def are_images(shape: tuple[int, ...], *, is_float: bool) -> bool:
+    """Return whether samples of this shape are grey or colour images of bytes."""
+    return not is_float and len(shape) == 3 and shape[0] in (1, 3)
+
+
+def described(shape: tuple[int, ...], *, is_float: bool) -> str:
+    """Return what samples are, in words: `float32 of shape 30`."""
+    return f"{'float32' if is_float else 'uint8'} of shape {'×'.join(map(str, shape))}"
 
 
 def known_of(dataset: str) -> Known | None:

@@ -1,17 +1,25 @@
-"""What happens on the server: clusterings, aggregations, and the strategies made of them."""
+"""What happens on the server: clusterings, aggregations, objectives, and strategies of them."""
 
 from strategies.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.base import ClusteredStrategy
 from strategies.catalogue import (
     Cfl,
+    Ditto,
+    FedBN,
+    FedClust,
     FedHC,
+    FedPer,
+    FedProx,
+    FedRep,
     FedSem,
+    FlexCfl,
     Flt,
     Ifca,
     IfcaPfl,
     Local,
     MtHfl,
     Optimum,
+    Pacfl,
     PcaKmHc,
     Random,
     RccPfl,
@@ -28,10 +36,12 @@ from strategies.clustering import (
 from strategies.conversation import Conversation
 from strategies.fedhc import UpdateClustering
 from strategies.fedsem import ModelClustering
+from strategies.first_update import FirstDirectionClustering, FirstUpdateClustering
 from strategies.flt import SignatureClustering
 from strategies.ifca import LossClustering
 from strategies.mt_hfl import LpsGps
 from strategies.pca_km_hc import LinearSignatureClustering
+from strategies.principal_angle import PrincipalAngleClustering
 from strategies.robust import (
     ClippedMean,
     GeometricMedian,
@@ -54,8 +64,17 @@ __all__ = [
     "Clustering",
     "Clusters",
     "Conversation",
+    "Ditto",
+    "FedBN",
+    "FedClust",
     "FedHC",
+    "FedPer",
+    "FedProx",
+    "FedRep",
     "FedSem",
+    "FirstDirectionClustering",
+    "FirstUpdateClustering",
+    "FlexCfl",
     "Flt",
     "GeometricMedian",
     "GivenClusters",
@@ -73,7 +92,9 @@ __all__ = [
     "MultiKrum",
     "Optimum",
     "OwnCluster",
+    "Pacfl",
     "PcaKmHc",
+    "PrincipalAngleClustering",
     "Random",
     "RandomClusters",
     "RccPfl",

@@ -1,8 +1,9 @@
-"""A strategy is a clustering times an aggregation: the one Flower Strategy all others are."""
+"""A strategy is a clustering, an aggregation and a local objective: the one Flower Strategy."""
 
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -25,6 +26,7 @@ from strategies.aggregation import Aggregation, ClusterMean
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
 from strategies.exchange import UNTESTED, Exchange, warn
+from strategies.objectives import LocalObjective, Plain
 from strategies.replies import read_test, read_update
 from strategies.roster import Roster
 from strategies.rounds import Clusters, Update
@@ -38,7 +40,7 @@ _PARTICIPANTS, _TESTS = 0xDEA1, 0x7E575
 
 @dataclass(eq=False, repr=False)
 class ClusteredStrategy(Strategy):
-    """Train one model per cluster, or per client: any clustering times any aggregation.
+    """Train one model per cluster, or per client: any clustering, aggregation and local objective.
 
     Works in any Flower app whose ClientApp answers the queries of the clustering
     (`clients.handlers`) and trains and evaluates the usual way: an ArrayRecord `arrays` and a
@@ -54,6 +56,9 @@ class ClusteredStrategy(Strategy):
         Asked before the first round, and around each training.
     aggregation : Aggregation
         From clients' models to the next models.
+    local : LocalObjective
+        What clients optimise and keep; any but `Plain` needs a ClientApp that obeys
+        (`clients.local_training`).
     fraction_train : float
         Share of the clients that train in a round, in (0, 1]; at least one does.
     evaluate_every : int
@@ -78,10 +83,13 @@ class ClusteredStrategy(Strategy):
     ----------
     training : Training
         Clients, clusters, models, reports, bytes and seconds, as of the last round.
+    local_told : dict
+        What every message tells clients of the local objective.
     """
 
     clustering: Clustering
     aggregation: Aggregation = field(default_factory=ClusterMean)
+    local: LocalObjective = field(default_factory=Plain)
     _: KW_ONLY
     fraction_train: float = 1.0
     evaluate_every: int = 1
@@ -92,12 +100,13 @@ class ClusteredStrategy(Strategy):
     met: Roster | None = None
     secure_aggregation: bool = False
     training: Training = field(default_factory=Training, init=False)
+    local_told: dict[str, ConfigRecordValues] = field(default_factory=dict, init=False)
     _checkpoint: Mapping[str, Any] | None = field(default=None, init=False)
     _secure: SecureRound | None = field(default=None, init=False)
     _summed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        """Refuse a pair that looks at single updates which it would not see, by a ValueError."""
+        """Refuse parts that look at single updates which it would not see, by a ValueError."""
         reason = why_not(type(self.clustering), type(self.aggregation))
         if self.secure_aggregation and reason:
             raise ValueError(
@@ -127,7 +136,7 @@ class ClusteredStrategy(Strategy):
 
     def summary(self) -> None:
         """Log what the strategy is made of."""
-        logger.info("%s × %s", self.clustering, self.aggregation)
+        logger.info("%s × %s × %s", self.clustering, self.aggregation, self.local)
 
     def start(
         self,
@@ -163,11 +172,19 @@ class ClusteredStrategy(Strategy):
         started = time.perf_counter()
         checkpoint, self._checkpoint = self._checkpoint, None
         self._num_rounds, self._timeout = num_rounds, timeout
-        self._begin(grid, train_config or ConfigRecord(), checkpoint)
-        training = self.training
+        initial = protocol.to_arrays(initial_arrays)
+        self.local_told = self.local.told(initial)
+        if self.local.keeps_state:
+            identity = secrets.token_hex(8) if checkpoint is None else checkpoint["identity"]
+            self.local_told[protocol.TRAINING] = identity
+        self._begin(grid, {**(train_config or {}), **self.local_told}, checkpoint)
+        training, conversation = self.training, self._conversation
         if checkpoint is None:
-            clusters = self.clustering.find(self._conversation)
-            training.begin(protocol.to_arrays(initial_arrays), clusters)
+            training.identity = str(self.local_told.get(protocol.TRAINING, ""))
+            initial = training.leave_at_clients(initial, self.local.private_layers_of(initial))
+        conversation.private, conversation.private_of = training.private, training.private_of
+        if checkpoint is None:
+            training.begin(initial, self.clustering.find(conversation))
             training.seconds.pre_round = time.perf_counter() - started
         # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
         done = training.round
@@ -203,7 +220,7 @@ class ClusteredStrategy(Strategy):
         """
         started = time.perf_counter()
         self._timeout = timeout
-        self._begin(grid, config or ConfigRecord(), None)
+        self._begin(grid, config or {}, None)
         self.training.clusters = self.clustering.find(self._conversation)
         self.training.seconds.pre_round = time.perf_counter() - started
         return self.clusters
@@ -225,7 +242,10 @@ class ClusteredStrategy(Strategy):
         self._checkpoint = checkpoint
 
     def _begin(
-        self, grid: Grid, config: ConfigRecord, checkpoint: Mapping[str, Any] | None
+        self,
+        grid: Grid,
+        config: Mapping[str, ConfigRecordValues],
+        checkpoint: Mapping[str, Any] | None,
     ) -> None:
         """Meet the clients, and start a training with them or go on with the checkpoint's."""
         self._secure, self._summed = None, False
@@ -266,7 +286,8 @@ class ClusteredStrategy(Strategy):
             self._secure = SecureRound(conversation, training.clusters, weighted, self._timeout)
             self._participants = self._secure.agree(self._participants)
         self._exchange = Exchange(training, self._participants, training.train_traffic)
-        messages = self._exchange.messages(protocol.TRAIN, config, self._timeout, self._told)
+        told = {**config, **self.local_told}
+        messages = self._exchange.messages(protocol.TRAIN, told, self._timeout, self._told)
         conversation.models_at.clear()
         return messages
 
@@ -308,6 +329,7 @@ class ClusteredStrategy(Strategy):
             return read_update(client, of_client[client], content, sent[client])
 
         updates = list(self._exchange.read(replies, read).values())
+        training.heard(sent, (update.client for update in updates))
         if updates:
             combine(updates, training, self.clustering, self.aggregation)
         else:
@@ -325,6 +347,7 @@ class ClusteredStrategy(Strategy):
         """Take each cluster's mean from a secure sum; return its mean loss for each client."""
         training, sent = self.training, self._exchange.sent
         masked = self._exchange.read(replies, lambda client, c: secure.read(sent[client], c))
+        training.heard(sent, masked)
         if not masked:
             self._lose_round()
         totals = secure.unmask(masked, training.models)
@@ -349,7 +372,8 @@ class ClusteredStrategy(Strategy):
             nodes = list(training.roster.nodes)
             clients = _draw(nodes, self.fraction_evaluate, self.seed, report.round, _TESTS)
         self._exchange = Exchange(training, clients, training.evaluate_traffic, UNTESTED)
-        return self._exchange.messages(protocol.EVALUATE, config, self._timeout)
+        told = {**config, **self.local_told}
+        return self._exchange.messages(protocol.EVALUATE, told, self._timeout)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]

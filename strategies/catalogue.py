@@ -1,7 +1,7 @@
 """Which name is which system: the only place that says so, for the app and for the classes below.
 
-A system is a clustering, an aggregation, and whether clients count by their number of samples. A
-new one is a line in `SYSTEMS`.
+A system is a clustering, an aggregation, whether clients count by their number of samples, and what
+clients optimise. A new one is a line in `SYSTEMS`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
+from fl_core.own_code import is_own, load_own
+from strategies import objectives as o
 from strategies.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.base import ClusteredStrategy
 from strategies.cfl import RecursiveBipartition
@@ -22,10 +24,13 @@ from strategies.clustering import (
 )
 from strategies.fedhc import UpdateClustering
 from strategies.fedsem import ModelClustering
+from strategies.first_update import FirstDirectionClustering, FirstUpdateClustering
 from strategies.flt import SignatureClustering
 from strategies.ifca import FreeLossClustering, LossClustering
 from strategies.mt_hfl import LpsGps
+from strategies.objectives import LocalObjective, Plain
 from strategies.pca_km_hc import LinearSignatureClustering
+from strategies.principal_angle import PrincipalAngleClustering
 from strategies.robust import (
     ClippedMean,
     GeometricMedian,
@@ -48,39 +53,49 @@ class System:
     weighted : bool
         Whether the paper weights clients by their number of samples.
     paper : str
-        Who says so; title and address are at the head of the clustering's or the aggregation's
-        file. Empty: a baseline.
+        Who says so; title and address are at the head of a part's file. Empty: a baseline.
+    objective : subclass of LocalObjective
+        What a client optimises, and what it keeps.
     """
 
     clustering: type[Clustering]
     aggregation: type[Aggregation]
     weighted: bool
     paper: str = ""
+    objective: type[LocalObjective] = Plain
 
-    def halves(
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Return what it is made of: clustering, aggregation, local objective."""
+        return self.clustering, self.aggregation, self.objective
+
+    def build(
         self, *arguments: Any, weighted_mean: bool | None = False, **named: Any
-    ) -> tuple[Clustering, Aggregation]:
-        """Build the clustering and the aggregation.
+    ) -> tuple[Clustering, Aggregation, LocalObjective]:
+        """Build the three parts.
 
-        Arguments are the clustering's; named ones that the aggregation takes are the aggregation's.
-        `weighted_mean` None is as the paper has it. A TypeError says that neither takes an
+        Arguments are the clustering's; named ones that another part takes are that part's.
+        `weighted_mean` None is as the paper has it. A TypeError says that no part takes an
         argument, or that one is missing.
         """
         cluster: Callable[..., Clustering] = self.clustering
         combine: Callable[..., Aggregation] = self.aggregation
-        taken = parameters(self.aggregation)
-        given = {name: named.pop(name) for name in taken if name in named}
-        if "weighted" in taken:
+        optimise: Callable[..., LocalObjective] = self.objective
+        given, own = (
+            {name: named.pop(name) for name in parameters(part) if name in named}
+            for part in (self.aggregation, self.objective)
+        )
+        if "weighted" in parameters(self.aggregation):
             given["weighted"] = self.weighted if weighted_mean is None else weighted_mean
-        return cluster(*arguments, **named), combine(**given)
+        return cluster(*arguments, **named), combine(**given), optimise(**own)
 
 
-Half = type[Clustering] | type[Aggregation]
+Part = type[Clustering] | type[Aggregation] | type[LocalObjective]
 
 
-def parameters(half: Half) -> dict[str, Field[Any]]:
-    """Return the fields that the constructor of a clustering or an aggregation sets, by name."""
-    return {f.name: f for f in fields(half) if f.init} if is_dataclass(half) else {}
+def parameters(part: Part) -> dict[str, Field[Any]]:
+    """Return the fields that a part's constructor sets, by name."""
+    return {f.name: f for f in fields(part) if f.init} if is_dataclass(part) else {}
 
 
 SYSTEMS: dict[str, System] = {
@@ -93,33 +108,82 @@ SYSTEMS: dict[str, System] = {
     "ifca": System(FreeLossClustering, ClusterMean, False, "Ghosh et al., 2020"),
     "fedsem": System(ModelClustering, ClusterMean, False, "Xie et al., 2020"),
     "cfl": System(RecursiveBipartition, ClusterMean, False, "Sattler et al., 2021"),
+    "pacfl": System(PrincipalAngleClustering, ClusterMean, True, "Vahidian et al., 2023"),
+    "fedclust": System(FirstUpdateClustering, ClusterMean, True, "Islam et al., 2024"),
+    "flexcfl": System(FirstDirectionClustering, ClusterMean, True, "Duan et al., 2021"),
     "pca-km-hc": System(LinearSignatureClustering, ClusterMean, True, "Jamali-Rad et al., 2022"),
     "optimum": System(GivenClusters, ClusterMean, False),
     "random": System(RandomClusters, ClusterMean, False),
     "single": System(SingleCluster, ClusterMean, False),
     "local": System(OwnCluster, ClusterMean, False),
+    "fedprox": System(SingleCluster, ClusterMean, False, "Li et al., 2020", o.Prox),
+    "ditto": System(SingleCluster, ClusterMean, False, "Li et al., 2021", o.Ditto),
+    "fedper": System(SingleCluster, ClusterMean, True, "Arivazhagan et al., 2019", o.PrivateLayers),
+    "fedrep": System(SingleCluster, ClusterMean, False, "Collins et al., 2021", o.PrivateHead),
+    "fedbn": System(SingleCluster, ClusterMean, False, "Li et al., 2021", o.PrivateNorms),
 }
 BASELINES = tuple(name for name, system in SYSTEMS.items() if not system.paper)
+# One model for all, or none: what groups clients is measured against these.
+UNGROUPED = tuple(n for n, s in SYSTEMS.items() if s.clustering.shares == "nothing")
 CLUSTERINGS = {system.clustering.name: system.clustering for system in SYSTEMS.values()}
 ROBUST = (Median, TrimmedMean, Krum, MultiKrum, ClippedMean, GeometricMedian)
 AGGREGATIONS: dict[str, type[Aggregation]] = {
-    half.name: half for half in (ClusterMean, GraphMean, LpsGps, *ROBUST)
+    part.name: part for part in (ClusterMean, GraphMean, LpsGps, *ROBUST)
+}
+OBJECTIVES: dict[str, type[LocalObjective]] = {
+    part.name: part
+    for part in (
+        Plain,
+        o.Prox,
+        o.Ditto,
+        o.PrivateLayers,
+        o.PrivateHead,
+        o.PrivateNorms,
+    )
 }
 
 
 def system_of(strategy: str) -> System:
-    """Return the system of a name in `SYSTEMS`, or of a pair, `CLUSTERING+AGGREGATION`.
+    """Return the system of a name in `SYSTEMS`, or of parts, `CLUSTERING+AGGREGATION+OBJECTIVE`.
+
+    Without an objective, it is the plain one. A clustering and an aggregation may be the import
+    path of a class of one's own; alone, the other is `mean` or `spectral`.
 
     Raises
     ------
     KeyError
         If there is none.
+    ValueError
+        If there is no such class of one's own.
     """
     if strategy in SYSTEMS:
         return SYSTEMS[strategy]
-    clustering, _, combining = strategy.partition("+")
-    aggregation = AGGREGATIONS[combining]
-    return System(CLUSTERINGS[clustering], aggregation, aggregation.weighted)
+    first, plus, others = strategy.partition("+")
+    second, third, objective = others.partition("+")
+    if not plus and is_own(strategy):
+        alone = _class_of("strategy", strategy, Clustering, Aggregation)
+        first, second = (strategy, "mean") if issubclass(alone, Clustering) else ("spectral", first)
+    clustering: type[Clustering] = _part_of("clustering", first, CLUSTERINGS, Clustering)
+    aggregation: type[Aggregation] = _part_of("aggregation", second, AGGREGATIONS, Aggregation)
+    local = OBJECTIVES[objective] if third else Plain
+    return System(clustering, aggregation, aggregation.weighted, objective=local)
+
+
+def _part_of(key: str, name: str, known: Mapping[str, Any], kind: type) -> Any:
+    return _class_of(key, name, kind) if is_own(name) else known[name]
+
+
+def _class_of(key: str, path: str, *kinds: type) -> type:
+    found = load_own(key, path)
+    if not isinstance(found, type) or not issubclass(found, kinds):
+        wanted = " or ".join(f"strategies.{kind.__name__}" for kind in kinds)
+        raise ValueError(
+            f'{key} is "{path}", which is no subclass of {wanted}: docs/adding-a-strategy.md has '
+            "an example."
+        )
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ValueError(f'{key} is "{path}", which lacks the method {missing[0]}: define it.')
+    return found
 
 
 class _Named(ClusteredStrategy):
@@ -128,7 +192,8 @@ class _Named(ClusteredStrategy):
     Parameters
     ----------
     *arguments, **named
-        What the clustering takes; by name only, what the aggregation and `ClusteredStrategy` take.
+        What the clustering takes; by name only, what the aggregation, the local objective and
+        `ClusteredStrategy` take.
         `seed` is the clustering's, too.
     weighted_mean : bool or None
         Weight clients by their number of samples; None: as the paper does. By default all systems
@@ -143,8 +208,8 @@ class _Named(ClusteredStrategy):
         options = {name: named.pop(name) for name in keywords if name in named}
         if "seed" in parameters(system.clustering):
             named["seed"] = options.get("seed", 0)
-        halves = system.halves(*arguments, weighted_mean=weighted_mean, **named)
-        super().__init__(*halves, **options)
+        parts = system.build(*arguments, weighted_mean=weighted_mean, **named)
+        super().__init__(*parts, **options)
 
 
 class RccPfl(_Named):
@@ -207,6 +272,24 @@ class Cfl(_Named):
     system = "cfl"
 
 
+class Pacfl(_Named):
+    """PACFL: clusters of the spaces that clients' images span, by principal angles."""
+
+    system = "pacfl"
+
+
+class FedClust(_Named):
+    """FedClust: clusters of the last layers that the first training makes."""
+
+    system = "fedclust"
+
+
+class FlexCfl(_Named):
+    """FlexCFL: clusters of the directions in which the first training goes."""
+
+    system = "flexcfl"
+
+
 class PcaKmHc(_Named):
     """PCA + k-means at the clients, hierarchical clustering at the server, FedAvg per cluster."""
 
@@ -244,3 +327,36 @@ class Local(_Named):
     """
 
     system = "local"
+
+
+class FedProx(_Named):
+    """FedProx: a client is pulled towards the model that it was sent (`prox_weight`, μ)."""
+
+    system = "fedprox"
+
+
+class Ditto(_Named):
+    """Ditto: a personal model at each client, pulled towards the shared one (`ditto_weight`, λ)."""
+
+    system = "ditto"
+
+
+class FedPer(_Named):
+    """FedPer: layers that never leave a client (`private_layers`, by default the last one)."""
+
+    system = "fedper"
+
+
+class FedRep(_Named):
+    """FedRep: as FedPer, but the head is trained first, and then the body beneath it."""
+
+    system = "fedrep"
+
+
+class FedBN(_Named):
+    """FedBN: norm layers never leave a client.
+
+    Takes `norm_layers`, their names: `strategies.objectives.norm_layers` finds them in a model.
+    """
+
+    system = "fedbn"

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flwr.app import ConfigRecord, ConfigRecordValues, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fl_core import protocol
@@ -46,6 +46,10 @@ class Conversation:
         Told to the clients; 0 before training.
     models_at : dict of sequences
         From client to the models that it was sent in this round and keeps until it has trained.
+    private_of : callable
+        From client to the records that make a shared model whole for it (`Training.private_of`).
+    private : mapping of arrays
+        Those layers: models that are sent do not have them.
     """
 
     grid: Grid
@@ -56,6 +60,8 @@ class Conversation:
     training_traffic: Traffic = field(default_factory=Traffic)
     server_round: int = 0
     models_at: dict[int, Sequence[protocol.NDArrays]] = field(default_factory=dict)
+    private_of: Callable[[int], Mapping[str, ArrayRecord]] = lambda client: {}
+    private: protocol.NDArrays = field(default_factory=dict)
 
     @property
     def nodes(self) -> dict[int, int]:

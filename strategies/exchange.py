@@ -76,7 +76,7 @@ class Exchange:
         for node, client in sorted(self.asked.items(), key=lambda item: -known.get(item[1], 0)):
             # One config record a message: what is shared between messages is shared state.
             own_config = {**config, protocol.SERVER_ROUND: training.round, **told(client)}
-            content = RecordDict()
+            content = RecordDict({**training.private_of(client)})
             if protocol.KEPT_MODEL not in own_config:
                 content[protocol.ARRAYS] = training.records[numbers[client]]
             content[protocol.CONFIG] = ConfigRecord(own_config)

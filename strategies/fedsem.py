@@ -12,12 +12,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from threadpoolctl import threadpool_limits
 
 from strategies.aggregation import cluster_models
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
-from strategies.grouping import canonical_labels
+from strategies.grouping import k_means
 from strategies.rounds import Clusters, Round
 from strategies.updates import flatten
 
@@ -63,11 +62,7 @@ class ModelClustering(Clustering):
         return Clusters({**before, **found}, self.num_clusters)
 
     def _first_labels(self, trained: NDArray[np.float64]) -> NDArray[np.int64]:
-        from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second
-
         # n models span at most n dimensions: there, distances are the same and k-means is fast.
         left, scale, _ = np.linalg.svd(trained, full_matrices=False)
         number = min(self.num_clusters, len(np.unique(trained, axis=0)))
-        kmeans = KMeans(number, n_init=10, random_state=self.seed)
-        with threadpool_limits(1):  # so few points are done before threads have synchronised
-            return canonical_labels(kmeans.fit_predict(left * scale))
+        return k_means(left * scale, number, self.seed)

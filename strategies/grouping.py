@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.hierarchy import DisjointSet, linkage
 from scipy.spatial.distance import squareform
+from threadpoolctl import threadpool_limits
 
 LINKAGES = ("average", "complete", "single", "ward", "weighted", "centroid", "median")
 COUNT_RULES = ("elbow", "silhouette")
@@ -64,9 +65,20 @@ def closest_clusters(scores: NDArray[np.floating], clusters: ArrayLike) -> NDArr
     clusters : array_like of int, shape (K,)
         The clusters of these clients.
     """
+    numbers, means = mean_scores(scores, clusters)
+    return np.asarray(numbers[means.argmax(axis=1)], np.int64)
+
+
+def mean_scores(
+    scores: NDArray[np.floating], clusters: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+    """Return the clusters, ascending, and the mean scores of each one's clients, shape (n, M).
+
+    The arguments are those of `closest_clusters`.
+    """
     numbers, members = np.unique(clusters, return_inverse=True)
     shares = np.eye(len(numbers))[members] / np.bincount(members)
-    return np.asarray(numbers[(scores @ shares).argmax(axis=1)], np.int64)
+    return numbers, scores @ shares
 
 
 def agglomerate(
@@ -161,6 +173,17 @@ def merge_heights(merges: Float64) -> Float64:
     return heights
 
 
+def number_within(merges: Float64, height: float) -> int:
+    """Return how many clusters are left when none are merged that are farther apart than `height`.
+
+    Parameters
+    ----------
+    merges : NDArray[np.float64], shape (K − 1, 4)
+        A dendrogram of K >= 1 clients.
+    """
+    return 1 + int((merge_heights(merges) > height).sum())
+
+
 def gaps(merges: Float64) -> Float64:
     """Return how wide the gap between merges is that leaves 2, 3, …, K − 1 clusters.
 
@@ -168,6 +191,25 @@ def gaps(merges: Float64) -> Float64:
     """
     heights = merge_heights(merges)
     return heights if len(heights) < 2 else np.diff(heights)[::-1]
+
+
+def k_means(points: Float64, num_clusters: int, seed: int) -> NDArray[np.int64]:
+    """Return the canonical labels of k-means, the best of ten starts by k-means++, shape (K,).
+
+    Parameters
+    ----------
+    points : NDArray[np.float64], shape (K, p)
+    num_clusters : int
+        At least 1; of fewer different points, each is a cluster.
+    seed : int
+        Draws the starts.
+    """
+    # On a device, each message starts a process, which imports this file but never needs sklearn.
+    from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second
+
+    number = min(num_clusters, len(np.unique(points, axis=0)))
+    with threadpool_limits(1):  # so few points are done before threads have synchronised
+        return canonical_labels(KMeans(number, n_init=10, random_state=seed).fit_predict(points))
 
 
 def number_by_rule(rule: str, similarity: Float64, merges: Float64) -> int:

@@ -31,7 +31,12 @@ from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import agglomerate_distances
 from strategies.rounds import Clusters, Round
-from strategies.updates import cosine_similarities, direction_distances, update_vector
+from strategies.updates import (
+    cosine_similarities,
+    direction_distances,
+    layer_of,
+    update_vector,
+)
 
 Float64 = NDArray[np.float64]
 DrawModel = Callable[[int], NDArrays]
@@ -107,7 +112,7 @@ def all_but_last_layer(model: NDArrays) -> NDArrays:
     >>> sorted(all_but_last_layer(dict.fromkeys(["hidden.weight", "output.weight", "output.bias"])))
     ['hidden.weight']
     """
-    layers = {name: name.rpartition(".")[0] or name for name in model}
+    layers = {name: layer_of(name) for name in model}
     last = list(layers.values())[-1]
     return {name: model[name] for name, layer in layers.items() if layer != last}
 
@@ -205,7 +210,7 @@ class LossClustering(Clustering):
         if self._last_warm_up:
             return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
         for _ in range(MAX_DRAWS if self.enforce else 1):
-            self._draw()
+            self._draw(conversation)
             losses = ask_losses(conversation, self._models, None)
             self._check_number(len(losses))
             labels = lowest_loss(np.array(list(losses.values())))
@@ -293,14 +298,16 @@ class LossClustering(Clustering):
     def _settled(self) -> bool:
         return 0 < self.stop_after <= self._unchanged
 
-    def _draw(self) -> None:
+    def _draw(self, conversation: Conversation) -> None:
         numbers = range(self._num_drawn, self._num_drawn + self.num_clusters)
         self._num_drawn += self.num_clusters
-        self._models = [{**self.draw_model(number), **self._common} for number in numbers]
+        drawn = [{**self.draw_model(number), **self._common} for number in numbers]
+        private = conversation.private
+        self._models = [{n: a for n, a in one.items() if n not in private} for one in drawn]
 
     def _start(self, state: Round, conversation: Conversation) -> Clusters:
         """Draw models, and let everybody choose; here, empty clusters are no reason to redraw."""
-        self._draw()
+        self._draw(conversation)
         clusters = self._choose(state.clusters, ask_losses(conversation, self._models, None))
         self._unchanged = 0
         return replace(clusters, models=self._models)
@@ -372,7 +379,7 @@ def ask_losses(
     packed = protocol.pack_models([protocol.to_record(model) for model in models])
     answers = conversation.ask(
         protocol.LOSSES,
-        RecordDict({protocol.ARRAYS: packed}),
+        lambda client: RecordDict({protocol.ARRAYS: packed, **conversation.private_of(client)}),
         check=lambda content: _wrong_losses(content, len(models)),
         clients=clients,
         for_training=for_training,

@@ -60,6 +60,11 @@ class Spectra:
             filled[client, : own.shape[1]] = eigenvalues
         return cls(joined, filled, widths)
 
+    @classmethod
+    def of_vectors(cls, vectors: Sequence[Float32]) -> Spectra:
+        """Return those of clients whose eigenvalues are not known: for angles, which need none."""
+        return cls.of(vectors, [np.ones(own.shape[1]) for own in vectors])
+
     def __getitem__(self, clients: slice | NDArray[np.int64]) -> Spectra:
         """Return those of some clients."""
         return Spectra(self.vectors[clients], self.values[clients], self.widths[clients])
@@ -142,7 +147,7 @@ def _captured(own: Spectra, others: Spectra) -> Float64:
 
 
 def _principal_angle(own: Spectra, others: Spectra) -> Float64:
-    """Return 1 − θ/(π/2), θ the smallest angle between the two spans (PACFL, equation 3)."""
+    """Return 1 − θ/(π/2), θ the smallest angle between the two spans (PACFL, equation 2)."""
     products = _products(own.leading(others.vectors.shape[1]), others)
     squares = np.einsum("iajb,iajc->ijbc", products, products)
     largest: Float64 = np.linalg.eigvalsh(squares.astype(np.float64))[..., -1]

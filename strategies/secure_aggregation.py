@@ -35,7 +35,7 @@ Kind = TypeVar("Kind", bound=np.generic)
 
 
 def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str | None:
-    """Return what keeps a pair from an aggregation that shows no single update, or None."""
+    """Return what keeps these parts from an aggregation that shows no single update, or None."""
     if aggregation is not ClusterMean:
         return f"the aggregation {aggregation.name} needs each client's model"
     if clustering.after_training is not Clustering.after_training:

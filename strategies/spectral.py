@@ -47,7 +47,8 @@ _MOST_LISTED = 20  # clients in a line of the log
 
 logger = logging.getLogger(__name__)
 
-_DIMENSIONS = "its features have {} dimensions"
+DIMENSIONS = "its features have {} dimensions"
+"""What is said of a client's features, whose number the braces stand for."""
 
 
 @dataclass
@@ -117,7 +118,7 @@ class SpectralClustering(Clustering):
         """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
         asked = self._ask_spectra(conversation, None, self.dimension)
         dimensions = {client: array.shape[0] for client, array in asked.items()}
-        alike = conversation.keep_common_size(protocol.SPECTRUM, dimensions, _DIMENSIONS)
+        alike = conversation.keep_common_size(protocol.SPECTRUM, dimensions, DIMENSIONS)
         spectra = {client: asked[client] for client in alike}
         if self.relevance_at == AT_SERVER:
             self._spectra = spectra
@@ -248,7 +249,7 @@ class SpectralClustering(Clustering):
             protocol.SPECTRUM,
             options=options,
             check=lambda content: (
-                _wrong_eigenvectors(content, k, dimension, self._sees_labels)
+                wrong_eigenvectors(content, k, dimension, self._sees_labels)
                 or (_wrong_eigenvalues(content) if at_server else None)
             ),
             clients=clients,
@@ -305,8 +306,8 @@ def _rng(conversation: Conversation, stream: int) -> np.random.Generator:
     return np.random.default_rng([int(str(conversation.config.get(protocol.SEED, 0))), stream])
 
 
-def _wrong_eigenvectors(
-    content: RecordDict, k: int, dimension: int | None, sees_labels: bool
+def wrong_eigenvectors(
+    content: RecordDict, k: int, dimension: int | None, sees_labels: bool = False
 ) -> str | None:
     """Say what is wrong with a client's eigenvectors, if anything is."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
@@ -319,7 +320,7 @@ def _wrong_eigenvectors(
     if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
         return "its eigenvectors are not all finite numbers"
     if dimension is not None and len(vectors) != dimension:
-        return f"{_DIMENSIONS.format(len(vectors))}, the others' {dimension}"
+        return f"{DIMENSIONS.format(len(vectors))}, the others' {dimension}"
     return _wrong_basis(vectors, _classes(content) if sees_labels else [0] * vectors.shape[1])
 
 

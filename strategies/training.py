@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 
 from fl_core import protocol
+from fl_core.layers import split
 from fl_core.protocol import NDArrays
 from strategies.aggregation import carry_over
 from strategies.conversation import Traffic
@@ -108,6 +109,12 @@ class Training:
     ----------
     roster : Roster
         Who takes part, and who has failed.
+    identity : str
+        By which clients know what they keep for this training; empty if they keep nothing.
+    private : dict of arrays
+        The layers of the first model that stay at the clients: no other model here has them.
+    holders : set of int
+        The clients that have private layers of their own, as far as is known.
     per_client : bool
         Whether every client has a model of its own; otherwise every cluster has one.
     initial : dict of arrays
@@ -134,6 +141,9 @@ class Training:
     per_client: bool = False
     initial: NDArrays = field(default_factory=dict)
     clusters: Clusters = field(default_factory=lambda: Clusters({}))
+    identity: str = ""
+    private: NDArrays = field(default_factory=dict)
+    holders: set[int] = field(default_factory=set)
     models: list[NDArrays] = field(default_factory=list, init=False)
     records: list[ArrayRecord] = field(default_factory=list, init=False)
     num_examples: dict[int, float] = field(default_factory=dict)
@@ -174,6 +184,9 @@ class Training:
             "failures": dict(self.roster.failures),
             "reports": [dict(vars(report)) for report in self.reports],
             "num-examples": dict(self.num_examples),
+            "identity": self.identity,
+            "private": dict(self.private),
+            "holders": set(self.holders),
             "seconds": dict(vars(self.seconds)),
             **{name: dict(vars(getattr(self, name))) for name in _TRAFFICS},
         }
@@ -190,6 +203,10 @@ class Training:
             initial=models[0],
             clusters=Clusters(**saved["clusters"]),
             num_examples=dict(saved["num-examples"]),
+            # Those of a run that knew no local objectives have none.
+            identity=saved.get("identity", ""),
+            private=saved.get("private", {}),
+            holders=saved.get("holders", set()),
             reports=[RoundReport(**report) for report in saved["reports"]],
             seconds=Seconds(**saved["seconds"]),
             **{name: Traffic(**saved[name]) for name in _TRAFFICS},
@@ -197,6 +214,21 @@ class Training:
         training.hold([models[place] for place in saved["model-numbers"]])
         roster.go_on(training.clusters.of_client, saved["failures"])
         return training
+
+    def leave_at_clients(self, initial: NDArrays, layers: Sequence[str]) -> NDArrays:
+        """Return what is shared of a first model; the layers that are not begin at the clients."""
+        shared, self.private = split(initial, layers)
+        return shared
+
+    def private_of(self, client: int) -> Mapping[str, ArrayRecord]:
+        """Return what a message brings besides, by record: first private layers, once needed."""
+        if not self.private or client in self.holders:
+            return {}
+        return {protocol.PRIVATE: protocol.to_record(self.private)}
+
+    def heard(self, asked: Iterable[int], trained: Iterable[int]) -> None:
+        """Note who has trained: the others may have lost what they keep, and are sent it again."""
+        self.holders = self.holders.difference(asked).union(trained)
 
     def begin(self, initial: NDArrays, clusters: Clusters) -> None:
         """Start from the clusters that were found, with their models or else the initial one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,34 @@ def flatten(model: NDArrays) -> Float64:
     return np.concatenate(floats).astype(np.float64)
 
 
-def update_vector(update: Update, reference: NDArrays | None = None) -> Float64:
-    """Return g = w − w_trained, float64: w is `reference`, by default the model received."""
-    return flatten(update.received if reference is None else reference) - flatten(update.arrays)
+def update_vector(
+    update: Update, reference: NDArrays | None = None, layer: Collection[str] | None = None
+) -> Float64:
+    """Return g = w − w_trained, float64: w is `reference`, by default the model received.
+
+    With `layer`, of the arrays of these names alone.
+    """
+    before, after = update.received if reference is None else reference, update.arrays
+    if layer is not None:
+        before, after = ({name: model[name] for name in layer} for model in (before, after))
+    return flatten(before) - flatten(after)
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of an array: `hidden` for `hidden.weight`, `w` for `w`."""
+    return name.rpartition(".")[0] or name
+
+
+def last_layer(model: NDArrays) -> list[str]:
+    """Return the names of the last layer's arrays, of those layers that hold real numbers.
+
+    Examples
+    --------
+    >>> last_layer(dict.fromkeys(["hidden.weight", "output.weight", "output.bias"], np.ones(1)))
+    ['output.weight', 'output.bias']
+    """
+    real = [name for name, a in model.items() if np.issubdtype(a.dtype, np.floating)]
+    return [name for name in real if layer_of(name) == layer_of(real[-1])]
 
 
 def leanings(updates: Sequence[Update]) -> dict[int, float]:

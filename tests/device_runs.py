@@ -8,6 +8,7 @@ from flwr.app import Context, RecordDict
 from fl_app.client_app import app
 from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
+from fl_core.own_code import is_own
 from fl_core.salt import without_salt
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
@@ -23,19 +24,25 @@ OPTIONS = {
 
 
 class Devices(LocalGrid):
-    """Nodes that know their name and folder; `away` are not connected when the server looks.
+    """Nodes that know their name, and their folder or function.
 
-    It looks 0 before the roll call, 1 in it, 2 in round 1, and so on.
+    `away` are not connected when the server looks: it looks 0 before the roll call, 1 in it,
+    2 in round 1, and so on.
     """
 
-    def __init__(self, folders, run_config, *, spoil=None, away=None, model_paths=None):
+    def __init__(
+        self, folders, run_config, *, spoil=None, away=None, model_paths=None, own_code=""
+    ):
         super().__init__(SpoiledNodes(app, spoil or {}), 0)
         self.names = sorted(folders)
         self.away = away or {}
         self.looks = -1
         for place, name in enumerate(self.names):
             node = self.node_of(place)
-            own = {"name": name, "data-path": str(folders[name])}
+            data = str(folders[name])
+            own = {"name": name, "data" if is_own(data) else "data-path": data}
+            if own_code:
+                own["own-code"] = own_code
             if model_paths and name in model_paths:
                 own["model-path"] = str(model_paths[name])
             self.contexts[node] = Context(1, node, own, RecordDict(), dict(run_config))
@@ -72,6 +79,8 @@ class SpoiledNodes(SpoiledApp):
 def run(folder, folders, *, grid=None, **options):
     keys = {key.replace("_", "-"): value for key, value in options.items()}
     on_nodes = {k: keys.pop(k.replace("_", "-")) for k in ("spoil", "away") if k in keys}
+    if "own-code" in keys:
+        on_nodes["own_code"] = keys.pop("own-code")
     if "model-paths" in keys:
         on_nodes["model_paths"] = keys.pop("model-paths")
     run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(folder), **keys}

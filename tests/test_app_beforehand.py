@@ -60,10 +60,16 @@ def nothing_starts(monkeypatch, tmp_path):
             "num-eigenvectors is 325, but hog features of these images have 324 dimensions",
         ),
         (
+            ["strategy=pacfl", "principal-vectors=325"],
+            "principal-vectors is 325, but hog features of these images have 324 dimensions",
+        ),
+        (
             ["strategy=mt-hfl", "features=raw", "num-eigenvectors=785"],
             "but raw features of these images have 784 dimensions: choose 1 to 784",
         ),
         (["num-clients=201"], "mnist-5k has 4000 training images, not 4020: use fewer clients"),
+        (["strategy=fedper"], 'private-layers is "last", which is all of the model'),
+        (["strategy=fedbn", "model=mlp"], "keeps norm layers at the clients, but mlp has none"),
         (["dataset=mnist+cifar10"], "must have one shape, and these are 1×28×28 and 3×32×32"),
     ],
 )
@@ -152,6 +158,7 @@ def test_what_is_known_before_the_images_are_read_is_true(name):
 def test_as_many_as_can_be_are_not_refused():
     for words in (
         ["strategy=rcc-pfl", "num-clusters=12", "num-eigenvectors=324"],
+        ["strategy=pacfl", "num-clusters=12", "num-eigenvectors=999"],  # of which it knows nothing
         ["strategy=single", "num-clusters=13", "num-eigenvectors=999"],  # which needs neither
         ["num-clients=200", "minority=0"],
     ):
@@ -186,7 +193,9 @@ def test_more_work_takes_longer():
     def seconds(**options):
         config = parse_config({**DEFAULTS, **{k.replace("_", "-"): v for k, v in options.items()}})
         known = known_of(config.dataset)
-        per_image = SimpleNamespace(training=1e-3, testing=1e-4, comparing=1e-4)
+        per_image = SimpleNamespace(
+            training=1e-3, testing=1e-4, comparing=1e-4, pulled=1.5e-3, head=5e-4
+        )
         return estimate._of_training(config, known, system_of(config.strategy[0]), per_image)
 
     single = seconds(strategy="single")
@@ -195,6 +204,33 @@ def test_more_work_takes_longer():
     assert seconds(strategy="single", evaluate_every=5) < single
     assert seconds(strategy="single", fraction_train=0.5) < single
     assert seconds(strategy="single", dataset="mnist") > 10 * single
+    # 4,200 images with the minority, two epochs, ten rounds; FedRep ten of the head and one more.
+    images = 4_200 * 10
+    more = {
+        "fedprox": 2 * (1.5e-3 - 1e-3),
+        "ditto": 2 * 1.5e-3,
+        "fedper": 0,
+        "fedrep": 10 * 5e-4 + 1e-3 - 2 * 1e-3,
+    }
+    for name, of_an_image in more.items():
+        found = seconds(strategy=name, model="mlp-32") - single
+        assert found == pytest.approx(images * of_an_image)
+
+
+def test_a_pass_of_the_head_is_measured_with_the_body_held_back(monkeypatch):
+    trained = []
+
+    def train(model, *others):
+        trained.append([parameter.requires_grad for parameter in model.parameters()])
+        return 0.0
+
+    monkeypatch.setattr(estimate, "train", train)
+    monkeypatch.setattr(estimate, "_timed", lambda act, images: (act(), 1.0)[1])
+    for strategy, head in (("single", False), ("fedper", False), ("fedrep", True)):
+        trained.clear()
+        config = parse_config({**DEFAULTS, "strategy": strategy, "model": "mlp-32"})
+        estimate.estimated_seconds(config, 1)
+        assert ([False, False, True, True] in trained) == head
 
 
 def test_the_estimate_of_the_committed_run_is_near_its_seconds():

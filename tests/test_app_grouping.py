@@ -10,6 +10,7 @@ from PIL import Image
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
+from clients.hog import hog
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.config import parse_config
@@ -143,6 +144,19 @@ def test_with_noise_images_are_not_asked_again(tmp_path):
     report = group(tmp_path / "out", *SIMULATED, "pre-round-epsilon=50")
     assert report["drawn"] == OPINIONS
     assert report["resamples"] == 100
+
+
+def test_features_are_computed_once_whoever_asks(tmp_path, monkeypatch):
+    computed = []
+
+    def counted(images):
+        computed.append(len(images))
+        return hog(images)
+
+    monkeypatch.setattr("fl_app.node._feature_map", lambda *_: counted)
+    words = (*SIMULATED, "strategy=rcc-pfl,mt-hfl", "--resamples", "2")
+    assert group(tmp_path / "out", *words)["resamples"] == 2
+    assert len(computed) == 6  # clients, of which two strategies ask, and resamples are drawn
 
 
 def test_no_resamples_are_none(tmp_path):

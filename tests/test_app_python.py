@@ -10,13 +10,9 @@ import pytest
 
 import fl_app.api.simulate as api
 from fl_app import load_results, load_sweep, simulate, sweep
-from fl_app.config import parse_config
-from fl_app.own_strategies import VARIABLE, add_named_strategies, add_strategies
 from fl_app.superlink import run_app
-from strategies import catalogue
-from tests.app_runs import DEFAULTS, ROOT, run
-
-BIAS = ROOT / "examples/own_strategy/bias_app/bias.py"
+from fl_core.own_code import forget_own
+from tests.app_runs import ROOT, run
 
 
 def test_the_package_is_light():
@@ -94,7 +90,14 @@ def test_options_are_keys_with_underscores(played, capsys):
         ({"device": "cuda"}, 'device is "cuda", but PyTorch sees no GPU'),
         ({"track": "wandb"}, "track is wandb, but nobody has logged in"),
         ({"workers": 0}, "workers is 0, but it must be a whole number"),
-        ({"strategies_from": "nowhere.py"}, r"nowhere\.py, which is no Python file"),
+        (
+            {"strategy": "nowhere:Mine"},
+            'strategy is "nowhere:Mine", but there is no module nowhere',
+        ),
+        (
+            {"model": "fl_core.text:printabel"},
+            r"text\.py has no printabel\. Did you mean printable",
+        ),
     ],
 )
 def test_a_wrong_word_is_refused_before_anything_starts(options, message, played, bare_machine):
@@ -108,13 +111,6 @@ def test_a_wrong_word_of_a_sweep_is_refused(played):
         sweep(strategy=["rcc-pfl", "single"], num_tasks=3)
     with pytest.raises(ValueError, match="processes is 0"):
         sweep(num_tasks=[2, 3], processes=0)
-
-
-def test_strategies_of_ones_own_are_for_the_call_that_names_them(played):
-    simulate(strategy="bias+mean", strategies_from=BIAS, progress=False)
-    with pytest.raises(ValueError, match="bias"):
-        simulate(strategy="bias+mean", progress=False)
-    assert len(played) == 1
 
 
 def test_a_run_that_fails_says_why(played):
@@ -205,63 +201,67 @@ def test_folders_that_hold_no_results(tmp_path):
 
 # ----------------------------------------------------------------------------- one's own strategy
 
+BIAS = (ROOT / "examples/own_strategy/bias_app/bias.py").read_text(encoding="utf-8")
+
 
 @pytest.fixture
-def own():
-    """Let what is added be gone afterwards."""
-    before = dict(catalogue.CLUSTERINGS), dict(catalogue.AGGREGATIONS)
-    yield
-    for names, kept in zip((catalogue.CLUSTERINGS, catalogue.AGGREGATIONS), before, strict=True):
-        names.clear()
-        names.update(kept)
+def own_file(tmp_path, monkeypatch):
+    """Return a file of the working directory that is a module, for as long as the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr("sys.dont_write_bytecode", True)  # of a file that changes within a second
+    (tmp_path / "mine.py").write_text(BIAS, encoding="utf-8")
+    yield tmp_path / "mine.py"
+    forget_own()
 
 
-def test_a_clustering_in_a_file_runs_beside_others(own, tmp_path):
-    assert add_strategies(BIAS) == ["bias"]
-    summary = run(tmp_path, strategy="bias+mean,single", model="mlp-32", optimizer="sgd")
-    mine, single = summary["runs"]
-    assert (mine["strategy"], mine["ari"], single["ari"]) == ("bias+mean", 1, 0)
+def test_a_clustering_of_ones_own_runs_beside_others(own_file, tmp_path):
+    own = "mine:BiasClustering"
+    strategies = f"{own},{own}+median,single"
+    summary = run(tmp_path / "out", strategy=strategies, model="mlp-32", optimizer="sgd")
+    found = {one["strategy"]: one["ari"] for one in summary["runs"]}
+    assert found == {own: 1, f"{own}+median": 1, "single": 0}
+    assert summary["config"]["strategy"] == strategies
 
 
-def test_a_changed_file_is_read_again(own, tmp_path):
-    file = tmp_path / "own.py"
-    file.write_text(BIAS.read_text(encoding="utf-8"), encoding="utf-8")
-    add_strategies(file)
-    first = catalogue.CLUSTERINGS["bias"]
-    file.write_text(file.read_text(encoding="utf-8").replace('"bias"', '"tilt"'), encoding="utf-8")
-    assert add_strategies(file) == ["tilt"]
-    assert "bias" not in catalogue.CLUSTERINGS
-    assert catalogue.CLUSTERINGS["tilt"] is not first
+def test_a_changed_file_is_read_again_by_the_next_call(own_file, played):
+    simulate(strategy="mine:BiasClustering", progress=False)
+    own_file.write_text(BIAS.replace("BiasClustering", "TiltClustering"), encoding="utf-8")
+    simulate(strategy="mine:TiltClustering", progress=False)
+    assert len(played) == 2
+    with pytest.raises(ValueError, match=r"mine\.py has no BiasClustering\. Did you mean Tilt"):
+        simulate(strategy="mine:BiasClustering", progress=False)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 / 0", r"own\.py cannot be run: ZeroDivisionError: division by zero"),
-        ("x = 1", "declares neither a Clustering nor an Aggregation"),
-        ("from strategies.clustering import SingleCluster", "declares neither"),
         (
-            "from strategies.clustering import SingleCluster\nclass Mine(SingleCluster): pass",
-            'declares Mine with the name "single", but it must be one that is none of',
+            "1 / 0",
+            r"mine cannot be imported: ZeroDivisionError: division by zero \(mine\.py, line 1",
+        ),
+        ("x = (", r"mine cannot be imported: SyntaxError"),
+        ("x = 1", r"mine\.py has no BiasClustering\.$"),
+        ("BiasClustering = 3", "is of type int: it must be a function or a class"),
+        ("def BiasClustering(): pass", "which is no subclass of strategies.Clustering"),
+        (
+            "from strategies import Clustering\nclass BiasClustering(Clustering): pass",
+            "lacks the method find: define it",
         ),
     ],
 )
-def test_a_file_without_strategies_is_refused(text, message, own, tmp_path):
-    file = tmp_path / "own.py"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        add_strategies(file)
+def test_what_is_no_strategy_is_refused(text, message, own_file, played):
+    own_file.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=f'^strategy is "mine:BiasClustering", .*{message}'):
+        simulate(strategy="mine:BiasClustering", progress=False)
+    assert played == []
 
 
-def test_the_processes_of_a_run_find_them_by_their_environment(own, monkeypatch, played):
-    simulate(strategy="bias+mean", strategies_from=BIAS)
-    (_, how), *_ = played
-    assert how["settings"] == {VARIABLE: str(BIAS)}
-    catalogue.CLUSTERINGS.pop("bias")
-    add_named_strategies.cache_clear()
-    with pytest.raises(ValueError, match="bias"):
-        parse_config({**DEFAULTS, "strategy": "bias+mean"})
-    monkeypatch.setenv(VARIABLE, str(BIAS))
-    add_named_strategies.cache_clear()
-    assert parse_config({**DEFAULTS, "strategy": "bias+mean"}).strategy == ("bias+mean",)
-    add_named_strategies.cache_clear()
+def test_a_field_that_nobody_knows_needs_a_default(own_file, tmp_path):
+    text = BIAS.replace("    num_clusters: int\n", "    num_clusters: int\n    how_much: float\n")
+    assert text != BIAS
+    own_file.write_text(text, encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"mine:BiasClustering, whose field how_much has no default"
+    ):
+        run(tmp_path / "out", strategy="mine:BiasClustering", model="mlp-32")

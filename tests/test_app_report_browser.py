@@ -164,11 +164,42 @@ def test_a_turned_phone_gets_pictures_of_its_new_width(reports):
     assert all(drawn == box for box, drawn in widths if box)
 
 
-def test_it_prints(reports, tmp_path):
-    with opened(reports["devices"], 1280, []) as page:
+def test_it_prints_what_is_folded_too(reports, tmp_path):
+    with opened(reports["both"], 1280, []) as page:
+        page.wait_for_selector("html[data-folded]")
+        charts, drawn = (
+            page.locator(what).count() for what in (".chart", ".chart :is(svg, canvas)")
+        )
+        folded = page.locator("details:not([open])").count()
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        unfolded = page.locator("details[open]").count()
+        hidden = page.locator(".chart:not(:visible)").count()
+        page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details:not([open])").count() == folded
         page.pdf(path=tmp_path / "report.pdf", format="A4")
+    assert charts == drawn
+    assert unfolded >= folded > 3
+    assert hidden == 0
     assert (tmp_path / "report.pdf").read_bytes()[:5] == b"%PDF-"
     assert (tmp_path / "report.pdf").stat().st_size > 20_000
+
+
+def test_a_picture_that_fails_says_so_and_is_tried_again(reports):
+    said = []
+    with opened(reports["devices"], 1280, said) as page:
+        page.wait_for_selector("html[data-folded]")
+        fails = "window.structuredClone = () => { throw new Error('out of memory'); };"
+        page.evaluate(f"() => {{ window.works = window.structuredClone; {fails} }}")
+        page.set_viewport_size({"width": 700, "height": 900})
+        first = page.locator(".chart").first
+        page.wait_for_selector("html[data-folded='700']")
+        assert first.inner_text() == "This picture could not be drawn: out of memory"
+        page.evaluate("() => { window.structuredClone = window.works; }")
+        page.evaluate("window.dispatchEvent(new Event('resize'))")
+        first.locator("svg").wait_for()
+        assert "could not be drawn" not in first.inner_text()
+    assert said
+    assert all("out of memory" in one for one in said)
 
 
 def test_the_policy_stops_a_script_that_got_in(reports, tmp_path):

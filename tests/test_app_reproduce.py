@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from fl_app.cli import main
+from fl_app.report.html.build import NO_REPORT
 from fl_app.reproduce import cells as cells_module
 from fl_app.reproduce import code_state, command, keeping
 from fl_app.reproduce.cells import find_missing, read_cells, run_missing, wanted_cells
@@ -28,6 +29,7 @@ from fl_app.reproduce.page import Place, judge, measured_of, page
 from fl_app.reproduce.verdicts import verdicts
 from strategies import catalogue
 from strategies.catalogue import system_of
+from tests.app_runs import run
 
 ROOT = Path(__file__).parents[1]
 TEXT = """
@@ -152,8 +154,8 @@ def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monke
 def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
     def files_of(*strategies):
         systems = [system_of(name) for name in strategies]
-        halves = {half for one in systems for half in (one.clustering, one.aggregation)}
-        return {path.name for path in code_state.code_of(halves)}
+        parts = {part for one in systems for part in one.parts}
+        return {path.name for path in code_state.code_of(parts)}
 
     names = files_of("rcc-pfl", "single")
     assert {"spectral.py", "aggregation.py", "partition.py", "handlers.py", "config.py"} <= names
@@ -217,6 +219,40 @@ def test_the_page_by_hand(experiment):
     assert "these numbers say nothing" in small
     assert "fedkin reproduce digits --quick" in small
     assert "94.0 ± 0.5" not in small
+
+
+def test_a_measure_without_any_number_has_no_table(experiment):
+    words = {"accuracy": "accuracy %", "gain": "points gained", "variance": "variance over"}
+    both = replace(experiment, measures=list(words))
+    cells = [cell("two", 0, optimum=0.94, single=0.93)]
+    cells[0]["methods"]["single"]["accuracy-variance"] = 0.0004
+    for one in (both, replace(both, columns={"two": both.columns["two"]})):
+        found = [name for name, said in words.items() if f"| {said}" in page(one, cells)]
+        assert found == ["accuracy", "variance"]
+    stated = {**both.published, "gain": {"digits": {"two": {"single": [1.5]}}}}
+    assert "| points gained" in page(replace(both, published=stated), cells)
+
+
+def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
+    told = {}
+
+    def simulate(app, overrides, **how):
+        told.update(how)
+        (Path(overrides["output-dir"]) / "summary.json").write_text("{}", encoding="utf-8")
+        return True
+
+    monkeypatch.setattr("fl_app.superlink.simulate", simulate)
+    one = find_missing(experiment, tmp_path / "digits.json", 1)[0]
+    assert keeping.run_into(one, tmp_path, 1)[0] == {}
+    assert told["settings"] == {NO_REPORT: "1"}
+    for name, value in told["settings"].items():
+        monkeypatch.setenv(name, value)
+    run(tmp_path / "silent", num_server_rounds=1, strategy="single")
+    assert (tmp_path / "silent/summary.json").is_file()
+    assert not (tmp_path / "silent/report.html").exists()
+    monkeypatch.undo()
+    run(tmp_path / "usual", num_server_rounds=1, strategy="single")
+    assert (tmp_path / "usual/report.html").is_file()
 
 
 def test_what_no_experiment_explains_is_said(experiment):

@@ -17,7 +17,7 @@ from fl_app.cli import main
 from fl_app.config import parse_config
 from fl_app.flower_app import installed_app, read_defaults
 from fl_app.resources import check_cluster, gpus_per_client
-from tests.app_runs import without_seconds
+from tests.app_runs import run, without_seconds
 
 RUN = ["strategy=rcc-pfl", "num-clients=6", "num-server-rounds=2"]
 
@@ -187,7 +187,7 @@ def test_a_cluster_of_two_nodes_computes_what_one_machine_does(tmp_path, cluster
     assert there.returncode == 0, there.stdout + there.stderr
     assert set(seconds) == set(raylets)  # clients were on both
     assert min(seconds.values()) > 1
-    assert fedkin(*RUN, f"output-dir={tmp_path / 'here'}", "--workers", "1").returncode == 0
+    run(tmp_path / "here", strategy="rcc-pfl", num_tasks=2)
     found = [
         without_seconds(json.loads((tmp_path / where / "summary.json").read_text()))
         for where in ("there", "here")

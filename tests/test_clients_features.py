@@ -100,9 +100,19 @@ def test_weights_for_what_has_none_are_refused(name, tmp_path):
 
 @needs_lite0
 def test_images_must_be_bytes(lite0):
-    for phi in (lite0, feature_map("raw"), feature_map("hog")):
+    for phi in (lite0, feature_map("hog")):
         with pytest.raises(ValueError, match=r"torch\.uint8 of shape"):
             phi(noise(2).float())
+
+
+def test_raw_takes_numbers_of_any_shape_as_they_are():
+    rows = torch.tensor([[-3.0, 0.5], [7.0, 1e6]])
+    assert torch.equal(feature_map("raw")(rows), rows)
+    assert torch.equal(feature_map("raw")(rows[:, None]), rows)
+    with pytest.raises(ValueError, match=r"torch.float64 .* need torch.uint8 or torch.float32"):
+        feature_map("raw")(rows.double())
+    with pytest.raises(ValueError, match=r"of shape \(2,\), .* of shape \(n, …\)"):
+        feature_map("raw")(rows[:, 0])
 
 
 # EfficientNet-Lite0, with its real weights

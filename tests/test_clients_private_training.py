@@ -8,6 +8,7 @@ from opacus.accountants import RDPAccountant
 from opacus.accountants.analysis.rdp import compute_rdp
 from torch import nn
 
+from clients.objectives import pull_to
 from clients.privacy import Promise
 from clients.private_training import num_steps, sample_rate, train_privately, training_noise
 from clients.settings import TrainingSettings
@@ -179,7 +180,7 @@ def test_any_epsilon_gives_a_number_without_a_warning(epsilon):
     assert 0 < training_noise(epsilon, 1e-5, 0.2, 100) < 1000
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "cnn-norm"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_every_model_can_be_trained_privately(name, optimizer):
     model = build_model(name, (1, 28, 28), 3, seed=0)
@@ -221,3 +222,16 @@ def test_a_device_without_opacus_says_so_with_its_name_before_the_training(monke
     )
     with pytest.raises(ValueError, match="berlin: training-epsilon needs the package opacus"):
         DeviceNode.description(node)
+
+
+def test_a_pull_comes_after_the_noise():
+    """FedProx's term knows no image: with gradients cut to nothing, it is all that moves."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    images = torch.zeros(4, 1, 2, 2, dtype=torch.uint8)
+    labels = torch.zeros(4, dtype=torch.int64)
+    promise = Promise(training_epsilon=90.0, training_clip=1e-9, rounds=1)
+    start = model[1].weight.detach().clone()
+    settings = TrainingSettings("sgd", learning_rate=0.1, batch_size=4, local_epochs=2)
+    between = pull_to(model, [torch.zeros(2, 4), torch.zeros(2)], 1.0)
+    train_privately(model, images, labels, settings, promise, Scripted(), between)
+    assert torch.allclose(model[1].weight, start * 0.9**2, atol=1e-6)

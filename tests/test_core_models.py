@@ -43,6 +43,17 @@ def test_by_hand_leafs_cnn():
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 62)
 
 
+def test_the_cnn_with_norms_is_the_cnn_and_two_norms():
+    """6 and 16 channels, each with a weight and a bias; one image is enough to train on."""
+    shape = (1, 28, 28)
+    model, plain = (build_model(name, shape, 10, seed=0) for name in ("cnn-norm", "cnn"))
+    assert parameters(model) == parameters(plain) + 2 * (6 + 16)
+    names = [name for name, _ in model.named_children()]
+    assert [names.index(f"norm{n}") - names.index(f"conv{n}") for n in (1, 2)] == [1, 1]
+    small = build_model("cnn-norm", (1, 16, 16), 10, seed=0).train()
+    assert small(torch.rand(1, 1, 16, 16)).isfinite().all()
+
+
 def test_images_too_small_for_the_cnn():
     with pytest.raises(ValueError, match=r"model is cnn, but the images are 8×8.*use mlp"):
         build_model("cnn", (1, 8, 8), 10, seed=0)

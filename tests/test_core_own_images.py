@@ -187,7 +187,7 @@ def test_entries_of_one_record_only():
         Survey.from_config(SURVEY.as_config() | {"grey": 1})
     with pytest.raises(ValueError, match="channels of images must be 1 or 3, not 2"):
         Agreement.from_config(AGREEMENT.as_config() | {"channels": 2})
-    with pytest.raises(ValueError, match="there are 1 classes of images, but from 2 to 10000"):
+    with pytest.raises(ValueError, match="there are 1 classes, but from 2 to 10000"):
         Agreement.from_config(AGREEMENT.as_config() | {"class-names": ["a"]})
 
 
@@ -195,7 +195,7 @@ def test_the_bounds_themselves_are_allowed():
     names = [f"{i:05}" + "x" * 195 for i in range(1000)]
     config = {"class-names": names, "grey": False, "height": 1, "width": 224}
     assert len(Survey.from_config(config).classes) == 1000
-    with pytest.raises(ValueError, match="there are 1001 classes of images, but from 1 to 1000"):
+    with pytest.raises(ValueError, match="there are 1001 classes, but from 1 to 1000"):
         Survey.from_config(config | {"class-names": [*names, "z"]})
     assert Survey.from_config(config | {"class-names": ["a"]}).classes == ("a",)
 

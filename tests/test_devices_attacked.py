@@ -206,6 +206,7 @@ def lock(devices: Federation, seconds: float) -> None:
     locked.close()
 
 
+@pytest.mark.faults
 def test_a_superlink_that_fails_stops_no_supernode(tmp_path):
     """They would stay offline for good, with their processes alive."""
     with federation(tmp_path, patient=False) as devices:
@@ -222,6 +223,7 @@ def test_a_superlink_that_fails_stops_no_supernode(tmp_path):
         assert "the SuperLink failed: try again later" in devices.gate.text
 
 
+@pytest.mark.faults
 def test_a_locked_database_is_waited_for(tmp_path):
     """Flower's own programs would end, and no run would start on this SuperLink any more."""
     with federation(tmp_path / "federation") as devices:

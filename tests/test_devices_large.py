@@ -15,7 +15,7 @@ from tests.device_processes import Federation, Program, federation
 from tests.probe_app import probing
 from tests.raw_device import RawDevice, status_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 MIB = 2**20
 LARGE, PATIENCE = 100, 25.0  # MiB and seconds; with 500 MiB, and 80 seconds, it is the same

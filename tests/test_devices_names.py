@@ -89,6 +89,7 @@ class Answering:
                     self._device.push(app(message, context))
 
 
+@pytest.mark.faults
 def test_a_name_belongs_to_its_key_while_its_owner_is_away(started, tmp_path):
     """In a later run, after a restart of the SuperLink, until the owner comes back."""
     devices = started

@@ -14,7 +14,7 @@ from fl_app.superlink import program_path
 from tests.device_images import SITES, write_sites
 from tests.device_processes import Program, federation, running
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("berlin", "lyon", "oslo")
@@ -25,8 +25,8 @@ OPTIONS = {
     "strategy": "single",
     "model": "mlp-32",
     "learning-rate": 0.003,
-    "num-server-rounds": 4,
-    "evaluate-every": 4,
+    "num-server-rounds": 2,
+    "evaluate-every": 2,
     "round-deadline": 900.0,
     "min-answers": 0.6,
 }
@@ -56,6 +56,7 @@ def see(folder: Path, wanted: str) -> None:
     deadline = time.monotonic() + _PATIENCE
     while wanted not in (seen := watched(folder)):
         assert time.monotonic() < deadline, seen
+        time.sleep(0.5)  # each look starts a process
 
 
 def test_a_device_that_hangs_costs_one_round_and_not_the_deadline(tmp_path, monkeypatch):
@@ -88,7 +89,7 @@ def test_a_device_that_hangs_costs_one_round_and_not_the_deadline(tmp_path, monk
     assert "oslo failed (train): it did not answer in time" in watched(out)
     late = "no answer when 2 of 3 had answered"
     assert f"oslo failed in round 1 and is left out of it: {late}" in run.text
-    assert "oslo failed in round 4" not in run.text
+    assert "oslo failed in round 2" not in run.text
     assert nodes["oslo"].text.count("Receiving: train") >= 2
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["runs"][0]["names"] == list(NAMES)

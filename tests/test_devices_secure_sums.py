@@ -11,7 +11,7 @@ from fl_app.superlink import program_path
 from tests.device_images import write_sites
 from tests.device_processes import federation, running
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 _PATIENCE = 400.0  # seconds, on a machine that does other things too
 ROOT = Path(__file__).parents[1]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import principal_angles
 from benchmarks.comparison import markdown, read_runs
 from fl_app.cli import main
 from fl_app.report.tables import event_tables, render, strategy_table
@@ -20,6 +21,16 @@ COMMANDS = re.findall(r"```sh\nfedkin run (.*?)```", PAGE, re.DOTALL)
 
 def test_the_comparison_is_that_of_the_committed_runs():
     assert markdown(read_runs()) in PAGE
+
+
+def test_the_readings_of_pacfl_are_the_measured_ones():
+    path = ROOT / "docs/runs/measured/principal-angles.json"
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    for table in principal_angles.tables(measured).values():
+        assert table in PAGE
+    tasks = [row for row in measured["tasks"] if row["reading"] == "equation 2"]
+    assert {row["ari"] for row in tasks} == {1}
+    assert {row["seed"] for row in tasks} == set(range(principal_angles.SEEDS))
 
 
 def test_every_committed_run_is_shown():

@@ -2,10 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from flwr.app import ArrayRecord
 
+from strategies import Ditto, Single
 from tests.example_runs import EXAMPLES, ROOT, commands_of, run_example
+from tests.local_grid import LocalGrid
 
 PAGE = (ROOT / "docs/own-app.md").read_text(encoding="utf-8")
 APP = EXAMPLES / "own_app"
@@ -22,6 +26,27 @@ def test_the_page_shows_the_files_and_the_command():
     assert {name: text for text, name in blocks} == files_of(APP)
     (command,) = re.findall(r"```sh\n(.*?)\n```", PAGE, re.DOTALL)
     assert command == commands_of(APP / "README.md")
+
+
+def test_the_page_trains_by_a_local_objective_with_a_loop_of_ones_own():
+    """The page's train function in the place of the example's, and Ditto as the strategy."""
+    source = (APP / "my_app/client.py").read_text(encoding="utf-8")
+    (loop,) = (b for b in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "between()" in b)
+    before, after = source.split("@app.train()", 1)
+    test = "@app.evaluate()" + after.partition("@app.evaluate()")[2]
+    (old,) = re.findall(r"model\.load_state_dict\(.*\)", test)
+    (new,) = re.findall(r"`(model\.load_state_dict\(model_to_test.*?)` instead", PAGE)
+    names: dict[str, Any] = {}
+    exec(before + loop + test.replace(old, new), names)  # noqa: S102 - our own page
+    initial = ArrayRecord(names["make_model"]().state_dict())
+    grid, plain = LocalGrid(names["app"], 2), LocalGrid(names["app"], 2)
+    strategy, without = Ditto(ditto_weight=0.5), Single()
+    result = strategy.start(grid, initial, num_rounds=3)
+    wanted = without.start(plain, initial, num_rounds=3)
+    for name in wanted.arrays:  # the shared model is trained as without an objective
+        assert result.arrays[name].numpy().tobytes() == wanted.arrays[name].numpy().tobytes()
+    assert strategy.reports[-1].losses != without.reports[-1].losses
+    assert all("personal" in context.state for context in grid.contexts.values())
 
 
 def numbers(said: str, name: str) -> list[float]:

@@ -28,11 +28,19 @@ CLASSES = {
     "ifca": lambda **o: c.Ifca(3, draw_model, **o),
     "fedsem": lambda **o: c.FedSem(3, **o),
     "cfl": c.Cfl,
+    "pacfl": lambda **o: c.Pacfl(3, dimension=324, **o),
+    "fedclust": lambda **o: c.FedClust(3, **o),
+    "flexcfl": lambda **o: c.FlexCfl(3, **o),
     "pca-km-hc": lambda **o: c.PcaKmHc(3, **o),
     "optimum": lambda **o: c.Optimum(tasks=TASKS, **o),
     "random": lambda **o: c.Random([2, 2, 2], **o),
     "single": c.Single,
     "local": c.Local,
+    "fedprox": c.FedProx,
+    "ditto": c.Ditto,
+    "fedper": c.FedPer,
+    "fedrep": c.FedRep,
+    "fedbn": lambda **o: c.FedBN(norm_layers="norm1,norm2", **o),
 }
 
 
@@ -49,11 +57,14 @@ def setting(tmp_path_factory):
 @pytest.mark.parametrize("weighted", [None, True, False])
 @pytest.mark.parametrize("name", c.SYSTEMS)
 def test_a_name_and_a_class_build_the_same(setting, name, weighted):
-    setting = setting._replace(config=replace(setting.config, weighted_mean=weighted))
+    model = "cnn-norm" if name == "fedbn" else setting.config.model
+    config = replace(setting.config, weighted_mean=weighted, model=model)
+    setting = setting._replace(config=config)
     named = build_strategy(name, setting, {"seed": SEED})
     made = CLASSES[name](seed=SEED, weighted_mean=weighted)
     assert made.clustering == named.clustering
     assert made.aggregation == named.aggregation
+    assert made.local == named.local
     assert made.seed == named.seed
     assert made.aggregation.weighted == (c.SYSTEMS[name].weighted if weighted is None else weighted)
 
@@ -64,8 +75,8 @@ def test_every_system_has_a_class_and_no_class_is_of_no_system():
 
 def test_every_argument_of_a_name_is_an_option_or_found():
     """Else it would keep its default for ever, and nobody would notice."""
-    halves = {half for s in c.SYSTEMS.values() for half in (s.clustering, s.aggregation)}
-    fields = [field for half in halves for field in c.parameters(half).values()]
+    parts = {part for system in c.SYSTEMS.values() for part in system.parts}
+    fields = [field for part in parts for field in c.parameters(part).values()]
     known = {*DEFAULTS, *(name.replace("_", "-") for name in FOUND)}
     options = {key_of(field) for field in fields}
     assert options - known == {"weighted", "enforce"}  # the catalogue's own
@@ -92,6 +103,13 @@ def test_every_argument_of_a_name_is_an_option_or_found():
         ({"stop-reassociation": 2}, "loss-inhabited", {"stop_after": 2, "enforce": True}),
         ({"cfl-mean-norm": 0.3}, "bipartition", {"mean_norm": 0.3, "max_norm": 0.7}),
         ({"num-components": 7, "linkage": "ward"}, "linear-signature", {"num_components": 7}),
+        ({"principal-vectors": 4}, "principal-angle", {"num_vectors": 4, "threshold": None}),
+        (
+            {"principal-angle": "sum", "angle-threshold": 9.5},
+            "principal-angle",
+            {"measure": "sum", "threshold": 9.5},
+        ),
+        ({"linkage": "single"}, "first-update", {"linkage": "single", "num_clusters": 3}),
         ({"drift-clients": 2, "drift-round": 3}, "tasks", {}),
     ],
 )
@@ -112,11 +130,25 @@ def test_a_pair_weights_clients_as_its_aggregation_does_by_itself():
 
 
 @pytest.mark.parametrize(
-    "name", ["", "fedavg", "spectral+", "+mean", "single+mode", "rcc-pfl+mean"]
+    "name",
+    [
+        *("", "fedavg", "spectral+", "+mean", "single+mode", "rcc-pfl+mean", "single+mean+"),
+        *("single+mean+dito", "single+mean+ditto+ditto", "single++ditto"),
+    ],
 )
 def test_what_is_not_in_the_catalogue_is_no_system(name):
     with pytest.raises(KeyError):
         c.system_of(name)
+
+
+def test_three_parts_by_name():
+    system = c.system_of("spectral+graph+ditto")
+    assert [part.name for part in system.parts] == ["spectral", "graph", "ditto"]
+    assert c.system_of("single+mean").parts == c.system_of("single+mean+plain").parts
+    clustering, aggregation, local = system.build(3, weighted=False, ditto_weight=0.5)
+    assert clustering.num_clusters == 3
+    assert not aggregation.weighted
+    assert local.ditto_weight == 0.5
 
 
 def test_an_argument_that_nobody_takes_is_refused():
@@ -143,20 +175,19 @@ def test_only_given_and_random_clusters_need_the_tasks():
 
 def test_what_noise_protects_or_need_not():
     silent = {n for n, one in c.CLUSTERINGS.items() if one.shares in ("eigenvectors", "nothing")}
-    assert silent == {"spectral", "tasks", "random", "single", "own"}
+    assert silent == {"spectral", "principal-angle", "tasks", "random", "single", "own"}
 
 
 @pytest.mark.parametrize("name", [name for name in c.SYSTEMS if name not in c.BASELINES])
 def test_a_systems_paper_is_at_the_head_of_a_file_of_it(name):
     system = c.SYSTEMS[name]
     author, year = system.paper.replace(",", "").split()[:: len(system.paper.split()) - 1]
-    heads = [
-        sys.modules[half.__module__].__doc__ for half in (system.clustering, system.aggregation)
-    ]
+    heads = [sys.modules[part.__module__].__doc__ for part in system.parts]
     assert any(author in head and year in head for head in heads)
 
 
 def test_the_baselines_are_those_without_a_paper():
     assert c.BASELINES == ("optimum", "random", "single", "local")
+    assert (*c.BASELINES, "fedprox", "ditto", "fedper", "fedrep", "fedbn") == c.UNGROUPED
     assert c.SYSTEMS["single"] == c.System(SingleCluster, ClusterMean, False)
     assert np.all([bool(s.paper) for n, s in c.SYSTEMS.items() if n not in c.BASELINES])

@@ -49,7 +49,7 @@ TOGETHER = [[0, 2, 5], [1, 4], [3, 6]]
 
 
 @pytest.mark.parametrize(
-    "name", ["rcc-pfl", "flt", "flt-graph", "pca-km-hc", "fedhc", "ifca-pfl", "optimum"]
+    "name", ["rcc-pfl", "pacfl", "flt", "flt-graph", "pca-km-hc", "fedhc", "ifca-pfl", "optimum"]
 )
 def test_newcomers_land_where_their_like_are(name):
     # Clients 2 and 6 come in round 2; with the others there are clusters {0, 5}, {1, 4}, {3}.
@@ -59,7 +59,7 @@ def test_newcomers_land_where_their_like_are(name):
     assert groups(strategy.reports[1].clusters) == TOGETHER
 
 
-@pytest.mark.parametrize("name", ["rcc-pfl", "flt", "pca-km-hc"])
+@pytest.mark.parametrize("name", ["rcc-pfl", "pacfl", "flt", "pca-km-hc"])
 def test_newcomers_are_asked_alone(name):
     grid = Visits(toy_app(TASKS), 7, {6: {0, 1}})
     run(STRATEGIES[name](), grid, rounds=2)
@@ -150,6 +150,7 @@ def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
 QUERIES = [
     ("rcc-pfl", "spectrum"),
     ("rcc-pfl", "relevance"),
+    ("pacfl", "spectrum"),
     ("flt", "signature"),
     ("ifca-pfl", "losses"),
 ]
@@ -185,6 +186,7 @@ WIDER = {
     ("name", "query", "what", "reason"),
     [
         ("rcc-pfl", "spectrum", "eigenvectors", "its features have 9 dimensions, the others' 8"),
+        ("pacfl", "spectrum", "eigenvectors", "its features have 9 dimensions, the others' 8"),
         ("flt", "signature", "centroids", "its centroids have 4 numbers, the others' 3"),
     ],
 )

@@ -11,6 +11,8 @@ from fl_core import protocol
 from strategies import (
     ClusteredStrategy,
     ClusterMean,
+    FirstDirectionClustering,
+    FirstUpdateClustering,
     GivenClusters,
     GraphMean,
     LinearSignatureClustering,
@@ -20,6 +22,7 @@ from strategies import (
     ModelClustering,
     Optimum,
     OwnCluster,
+    PrincipalAngleClustering,
     Random,
     RandomClusters,
     RccPfl,
@@ -164,7 +167,7 @@ def test_one_client(make):
 
 
 @pytest.mark.parametrize("rule", ["elbow", "silhouette"])
-@pytest.mark.parametrize("name", ["rcc-pfl", "flt", "fedhc", "pca-km-hc"])
+@pytest.mark.parametrize("name", ["rcc-pfl", "pacfl", "flt", "fedhc", "fedclust", "pca-km-hc"])
 def test_one_client_and_two_where_the_number_of_clusters_is_chosen(name, rule):
     assert weights(run(STRATEGIES[name](rule), LocalGrid(toy_app(), 1), rounds=3)) == [3]
     strategy = STRATEGIES[name](rule)
@@ -421,6 +424,7 @@ every_query = pytest.mark.parametrize(
     [
         ("rcc-pfl", "spectrum"),
         ("rcc-pfl", "relevance"),
+        ("pacfl", "spectrum"),
         ("flt", "signature"),
         ("ifca-pfl", "losses"),
         ("pca-km-hc", "signature"),
@@ -511,7 +515,7 @@ def test_more_clusters_than_clients_that_answered(name, query):
             run(STRATEGIES[name](), grid)
 
 
-@pytest.mark.parametrize("name", ["fedhc", "ifca", "fedsem"])
+@pytest.mark.parametrize("name", ["fedhc", "ifca", "fedsem", "fedclust", "flexcfl"])
 def test_more_clusters_than_clients_where_clusters_may_be_fewer(name):
     strategy = STRATEGIES[name]()
     run(strategy, LocalGrid(toy_app([0, 1]), 2), rounds=3)
@@ -620,6 +624,9 @@ CLUSTERINGS = {
     "loss": (lambda: LossClustering(3, draw_model, enforce=False), 3),
     "model": (lambda: ModelClustering(3), 3),
     "bipartition": (lambda: RecursiveBipartition(2, 0.1, "single", min_size=1), 7),
+    "principal-angle": (lambda: PrincipalAngleClustering(3), 3),
+    "first-update": (lambda: FirstUpdateClustering(3), 3),
+    "first-direction": (lambda: FirstDirectionClustering(3), 3),
     "linear-signature": (lambda: LinearSignatureClustering(3), 3),
     "given": (lambda: GivenClusters(dict(enumerate(TASKS))), 3),
     "given-later": (

@@ -50,7 +50,10 @@ def logged(caplog):
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
 
 
-REFUSED = ("mt-hfl", "flt", "flt-graph", "fedhc", "ifca", "ifca-pfl", "fedsem", "cfl", "local")
+REFUSED = (
+    *("mt-hfl", "flt", "flt-graph", "fedhc", "ifca", "ifca-pfl", "fedsem", "cfl", "local"),
+    *("fedclust", "flexcfl"),
+)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from fl_app.api.results import Results, SweepResults, load_results, load_sweep
 from fl_app.beforehand import PAPER_CLIENTS, check_training
 from fl_app.config import output_folder, parse_config
 from fl_app.flower_app import installed_app, read_defaults
-from fl_app.own_strategies import VARIABLE, add_strategies, forget_strategies
 from fl_app.resources import gpus_per_client
 from fl_app.superlink import print_line
 from fl_app.superlink import simulate as run_simulation
@@ -19,6 +18,7 @@ from fl_app.sweeps.command import run_sweep
 from fl_app.sweeps.plan import plan_sweep
 from fl_core.extras import DRAWING, need_extra
 from fl_core.options import Scalar
+from fl_core.own_code import forget_own
 
 Show = Callable[[str], None]
 _LAST_LINES = 15  # of the log, where no sentence says what went wrong
@@ -28,7 +28,6 @@ def simulate(
     *,
     workers: int | None = None,
     progress: bool | Show = True,
-    strategies_from: str | Path | None = None,
     **options: Any,
 ) -> Results:
     """Simulate the app, as `fedkin run` does, and return what it found.
@@ -42,11 +41,9 @@ def simulate(
         Ray workers, one CPU each; by default as many as CPUs.
     progress : bool or callable
         Whether the run's lines are printed, or what is done with each of them.
-    strategies_from : str or Path, optional
-        A Python file with clusterings or aggregations of your own, to be named in pairs:
-        `strategy="bias+mean"` (docs/python.md).
     **options
-        The run-config keys of docs/options.md, `-` written as `_`; `strategy` may be a list.
+        The run-config keys of docs/options.md, `-` written as `_`; `strategy` may be a list. Code
+        of your own, named by import path (docs/own-code.md), is read anew in each call.
 
     Returns
     -------
@@ -65,7 +62,7 @@ def simulate(
     _check_workers("workers", workers)
     for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "simulate")
-    settings = _own(strategies_from)
+    forget_own()
     given = {_key(name): _scalar(name, value) for name, value in options.items()}
     overrides: dict[str, Scalar] = {"num-clients": PAPER_CLIENTS, **given}
     config = parse_config({**read_defaults(installed_app()), **overrides})
@@ -86,7 +83,6 @@ def simulate(
         num_clients=config.num_clients or PAPER_CLIENTS,
         workers=workers,
         gpus_per_client=gpus_per_client(config.device, workers, None),
-        settings=settings,
         show=take,
     )
     if not done:
@@ -129,7 +125,7 @@ def sweep(
     _check_workers("processes", processes)
     for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "sweep")
-    _own(None)
+    forget_own()
     given = {}
     for name, one_or_many in options.items():
         # NumPy's arrays and numbers as Python's
@@ -144,17 +140,6 @@ def sweep(
         name, reason = next(iter(failures.items()))
         raise RuntimeError(f"{len(failures)} simulations failed, the first, {name}: {reason}")
     return load_sweep(folder)
-
-
-def _own(path: str | Path | None) -> Mapping[str, str]:
-    """Read strategies of somebody's own, and return how the run's processes find them."""
-    if path is None:
-        if not os.environ.get(VARIABLE):  # those of an earlier call are not known to this run
-            forget_strategies()
-        return {}
-    absolute = Path(path).expanduser().absolute()
-    add_strategies(absolute)
-    return {VARIABLE: str(absolute)}
 
 
 def _key(name: str) -> str:

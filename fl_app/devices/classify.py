@@ -29,6 +29,7 @@ from fl_core.files import replacing
 from fl_core.image_files import ENDINGS
 from fl_core.image_folder import attempt_each, header_of, in_words, pixels_of
 from fl_core.model_file import ModelCard, load_model
+from fl_core.settings import are_images
 from fl_core.text import csv_cell, printable
 
 COLUMNS = ("path", "class", "probability")
@@ -65,10 +66,13 @@ class Failure(NamedTuple):
     reason: str
 
 
-def classify_folder(model_path: Path, folder: Path, output: Path | None = None) -> int:
+def classify_folder(
+    model_path: Path, folder: Path, output: Path | None = None, own: str = ""
+) -> int:
     """Classify the images of a folder, and return 1 if any could not be decoded, else 0.
 
-    The CSV goes to `output`, completely or not at all; by default, to the standard output.
+    The CSV goes to `output`, completely or not at all; by default, to the standard output. `own` is
+    the import path of the model, if it is one's own.
 
     Raises
     ------
@@ -80,7 +84,12 @@ def classify_folder(model_path: Path, folder: Path, output: Path | None = None) 
         raise ValueError(
             f"--output is {output}, which is not a file: name a new file, or a CSV file."
         )
-    model, card = load_model(model_path)
+    model, card = load_model(model_path, own)
+    if not are_images(card.image_shape, is_float=False):
+        raise ValueError(
+            f"{model_path} takes samples of shape {'×'.join(map(str, card.image_shape))}, but only "
+            "grey and colour images can be classified: load it by fl_core.model_file.load_model."
+        )
     paths = find_images(folder)
     counts: Counter[int] = Counter()
     failures: list[Failure] = []

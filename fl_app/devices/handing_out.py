@@ -25,7 +25,7 @@ def hand_out_models(
     exchange = Exchange(training, roster.nodes, Traffic())
     messages = exchange.messages(
         protocol.query(protocol.KEEP_MODEL),
-        config,
+        {**config, **strategy.local_told},
         timeout,
         lambda client: {protocol.CLUSTER: of_client[client]},
     )

@@ -6,9 +6,9 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import SUPERLINK_NODE_ID
 
-from fl_app.config import OWN_IMAGES
 from fl_app.node import config_of
 from fl_core.salt import Salt
+from fl_core.settings import OWN_IMAGES
 
 _FORESEEABLE = 1024  # bytes of an array, which may be but a counter
 

@@ -1,4 +1,4 @@
-"""A real device as a client: its own name, its own folder of images, its own copy of the model."""
+"""A real device as a client: its own name, its own data, its own copy of the model."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from flwr.app import ConfigRecordValues, Context, Message
+from flwr.app import ConfigRecordValues, Context, Message, RecordDict
 
 from clients.client import Images
-from fl_app.config import OWN_IMAGES
+from clients.local_training import model_to_test
+from clients.personal import Personal
 from fl_app.node import Node
+from fl_app.own_code import allowed_by
 from fl_core import protocol
 from fl_core.extras import need_extra
 from fl_core.folders import cache_dir
 from fl_core.image_folder import LabelledImages
 from fl_core.model_file import ModelCard, save_model
-from fl_core.own_images import CLASS_NAMES, Agreement, read_own_images, survey_images
+from fl_core.own_code import is_own
+from fl_core.own_images import CLASS_NAMES, Agreement, Survey, read_own_images, survey_images
+from fl_core.own_samples import DATA, SampleSurvey, read_own_samples, survey_samples
+from fl_core.settings import OWN_IMAGES
 
 _START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
@@ -31,15 +36,21 @@ class NodeConfig(NamedTuple):
     ----------
     name : str
         By which the server and people know it.
-    path : Path
+    path : Path, optional
         Its own images.
+    data : str, optional
+        Where there are none, the import path of its owner's function that returns its samples.
     model_path : Path, optional
         Where it keeps its final model.
+    own_code : tuple of str
+        The import paths of somebody's own code that may run on it.
     """
 
     name: str
-    path: Path
+    path: Path | None
+    data: str
     model_path: Path | None
+    own_code: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, own: Mapping[str, object]) -> NodeConfig:
@@ -48,20 +59,58 @@ class NodeConfig(NamedTuple):
         Raises
         ------
         ValueError
-            If the name or the images are missing, or a path is not absolute.
+            If the name or the data are missing, there are both images and a function, a path is not
+            absolute, or what may run is no import path.
         """
-        for key in ("name", "data-path"):
-            if not own.get(key):
+        data = str(own.get(DATA) or "")
+        for key, is_there in (
+            ("name", own.get("name")),
+            (f"data-path and no {DATA}", own.get("data-path") or data),
+        ):
+            if not is_there:
                 raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {key}: {_START}')
+        if data and own.get("data-path"):
+            raise ValueError(
+                f"{own['name']}: {DATA} is {data} and data-path is {own['data-path']}, but a "
+                "device has one of the two: take one out of its --node-config."
+            )
+        if data and not is_own(data):
+            raise ValueError(
+                f'{own["name"]}: {DATA} is "{data}", but it must be an import path, MODULE:NAME, '
+                'such as "my_package.data:load".'
+            )
         paths = {
             key: Path(str(own[key])).expanduser()
             for key in ("data-path", "model-path")
             if own.get(key)
         }
-        for key, path in paths.items():
-            if not path.is_absolute():
-                raise ValueError(f"{key} is {path}, but it must be absolute: {_START}")
-        return cls(str(own["name"]), paths["data-path"], paths.get("model-path"))
+        for key, one in paths.items():
+            if not one.is_absolute():
+                raise ValueError(f"{key} is {one}, but it must be absolute: {_START}")
+        path, model_path = paths.get("data-path"), paths.get("model-path")
+        return cls(str(own["name"]), path, data, model_path, allowed_by(own))
+
+    def survey(self) -> Survey | SampleSurvey:
+        """Return what the device tells of its data before anything is agreed.
+
+        Raises
+        ------
+        ValueError, OSError
+            If they are not such as can be used.
+        """
+        return survey_samples(self.data) if self.path is None else survey_images(self.path)
+
+    def read(self, agreement: Agreement) -> LabelledImages:
+        """Return the device's data as they were agreed.
+
+        Raises
+        ------
+        ValueError, OSError
+            If they cannot be read, or are not as agreed.
+        """
+        if self.path is None:
+            return read_own_samples(self.data, agreement)
+        return read_own_images(self.path, cache_dir(), agreement)
 
 
 class DeviceNode(Node):
@@ -69,8 +118,8 @@ class DeviceNode(Node):
 
     Attributes
     ----------
-    name, path, model_path
-        As in `NodeConfig`.
+    own : NodeConfig
+        What its owner says of it, and `name` and `model_path` of that.
 
     Raises
     ------
@@ -80,7 +129,8 @@ class DeviceNode(Node):
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
-        self.name, self.path, self.model_path = NodeConfig.of(context.node_config)
+        self.own = NodeConfig.of(context.node_config)
+        self.name, self.model_path = self.own.name, self.own.model_path
         self._told = message.content.config_records[protocol.CONFIG]
 
     @property
@@ -90,15 +140,15 @@ class DeviceNode(Node):
 
     @cached_property
     def kind(self) -> Agreement:
-        """Return what the devices have agreed about their images."""
+        """Return what the devices have agreed about their data."""
         return Agreement.from_config(self._told)
 
     @cached_property
     def _images(self) -> LabelledImages:
-        return read_own_images(self.path, cache_dir(), self.kind)
+        return self.own.read(self.kind)
 
     def training_data(self) -> Images:
-        """Return its images but those held out, labels as they are."""
+        """Return its samples but those for testing, labels as they are."""
         images = self._images
         return images.train_images.to(self.device), images.train_labels.to(self.device)
 
@@ -118,12 +168,12 @@ class DeviceNode(Node):
         return images.test_images.to(self.device), images.test_labels.to(self.device)
 
     def description(self) -> dict[str, ConfigRecordValues]:
-        """Return what it says of itself: its name and, before there is an agreement, its images.
+        """Return what it says of itself: its name and, before there is an agreement, its data.
 
         Raises
         ------
         ValueError
-            With its name, if there are no images, or not such as can be used; or if it could not
+            With its name, if there are no data, or not such as can be used; or if it could not
             keep its model or train privately, which is better known before the training.
         """
         try:
@@ -133,13 +183,37 @@ class DeviceNode(Node):
                 need_extra("opacus", "training-epsilon")
             said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
             if CLASS_NAMES not in self._told:
-                said |= survey_images(self.path).as_config()
+                said |= self.own.survey().as_config()
         except (ValueError, OSError, ImportError) as error:  # the server knows no name yet
             raise ValueError(f"{self.name}: {error}") from error
         return said
 
+    def personal(self) -> Personal:
+        """Return what it keeps for itself, on its disk, too, if it has a `model-path`."""
+        path = self.model_path
+        folder = path and path.with_name(f"{path.stem}-personal")
+        return Personal(self.message, self.context, folder)
+
+    def keep_state(self) -> RecordDict:
+        """Hold on its own disk what it keeps for itself: nothing of it leaves the device."""
+        self.personal().hold()
+        return RecordDict()
+
+    def restore_state(self) -> RecordDict:
+        """Refuse to take what is its own from somebody else.
+
+        Raises
+        ------
+        ValueError
+            In any case.
+        """
+        raise ValueError("a device takes what it keeps for itself from its own disk only.")
+
     def keep_model(self) -> bool:
-        """Save the final model where `model-path` says, if it says so."""
+        """Save its own final model where `model-path` says, if it says so.
+
+        That is its personal one, where the local objective has such a thing.
+        """
         if self.model_path is None:
             return False
         card = ModelCard(
@@ -150,7 +224,7 @@ class DeviceNode(Node):
             cluster=protocol.setting(self.message, protocol.CLUSTER),
             num_rounds=protocol.setting(self.message, protocol.SERVER_ROUND),
         )
-        arrays = self.message.content.array_records[protocol.ARRAYS]
+        arrays = model_to_test(self.message, self.personal())
         save_model(self.model_path, protocol.to_arrays(arrays), card)
         return True
 

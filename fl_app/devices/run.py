@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ConfigRecord, ConfigRecordValues
 from flwr.serverapp import Grid
@@ -14,12 +15,14 @@ from fl_app.checkpoints import Checkpoints
 from fl_app.config import Config
 from fl_app.devices.handing_out import hand_out_models
 from fl_app.devices.names import NAMES_FILE, KnowsKeys, NameOwners
+from fl_app.personal import Told, keep_states
 from fl_app.report.progress import Progress
 from fl_app.report.results import Results
 from fl_app.report.run import RunResult
 from fl_app.systems import Setting
 from fl_core import protocol
-from fl_core.own_images import Survey, agree
+from fl_core.own_images import Survey
+from fl_core.own_samples import SampleSurvey, agree_all, outvoted, survey_in
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 
 logger = logging.getLogger(__name__)
@@ -28,7 +31,7 @@ _LOOK_AGAIN = 0.5  # seconds
 
 
 class Devices:
-    """Devices that have agreed on their classes and the shape of images.
+    """Devices that have agreed on their classes and the shape of samples.
 
     Attributes
     ----------
@@ -56,7 +59,7 @@ class Devices:
             grid, {protocol.SEED: config.seed}, config.pre_round_deadline, self.met
         )
         self._roll.call_roll()
-        self._agreement = checkpoints.agreement or agree(_surveys(self._roll))
+        self._agreement = checkpoints.agreement or agree_all(_surveys(self._roll))
         checkpoints.agreement = self._agreement
         self.num_clients, self.num_at_start = len(self.met.names), len(self.met.nodes)
         self.told: dict[str, ConfigRecordValues] = {**self._agreement.as_config()}
@@ -81,6 +84,14 @@ class Devices:
             self._roll.admit_newcomers()
         self._seen: set[int] = set()
         return self._grid
+
+    def keep_states(self, strategy: ClusteredStrategy, told: Told) -> dict[int, Any]:
+        """Let devices hold on their disks what they keep for themselves; return nothing of it."""
+        keep_states(self._grid, strategy, told, self._config.round_deadline)
+        return {}
+
+    def restore_states(self, states: Mapping[int, Any], told: Told) -> None:
+        """Do nothing: devices have what they keep for themselves on their own disks."""
 
     def after_round(
         self,
@@ -136,23 +147,34 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
         )
 
 
-def _surveys(roll: Conversation) -> dict[str, Survey]:
-    """Return what each device tells of its images; one that tells nothing sensible is left out.
+def _surveys(roll: Conversation) -> dict[str, Survey | SampleSurvey]:
+    """Return what each device tells of its data, all of one kind.
+
+    One that tells nothing sensible is left out, and so is one whose data are of another kind than
+    most devices' are.
 
     Raises
     ------
     RuntimeError
         If none is left.
+    ValueError
+        If as many devices have data of one kind as of another.
     """
-    surveys = {}
+    clients, surveys = {}, {}
     for client, described in list(roll.roster.descriptions.items()):
         try:
-            surveys[roll.roster.names[client]] = Survey.from_config(described)
+            survey = survey_in(described)
         except ValueError as error:
-            roll.roster.leave_out(client, "survey of images", str(error))
+            roll.roster.leave_out(client, "survey", str(error))
+            continue
+        name = roll.roster.names[client]
+        clients[name], surveys[name] = client, survey
     if not surveys:
         raise RuntimeError(
-            "no device told of its images: "
+            "no device told of its data: "
             + next(iter(roll.roster.failures.values()), "none is there")
         )
-    return surveys
+    others = outvoted(surveys)
+    for name, reason in others.items():
+        roll.roster.leave_out(clients[name], "survey", reason)
+    return {name: survey for name, survey in surveys.items() if name not in others}

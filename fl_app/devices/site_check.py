@@ -1,4 +1,4 @@
-"""Whether a site is ready for a run: its images, the way to the server, and its key."""
+"""Whether a site is ready for a run: its data, the way to the server, and its key."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.node import NodeConfig, check_model_path
+from fl_app.own_code import OWN_CODE
 from fl_core.datasets import HELD_OUT
 from fl_core.image_files import hold_out, listed_images
 from fl_core.image_folder import for_each_image
+from fl_core.own_code import load_own
+from fl_core.own_data import read_own_part
 from fl_core.own_images import survey_images
+from fl_core.own_samples import DATA, survey_samples
+from fl_core.settings import described
 from fl_core.text import one_line, printable
 
 _SECONDS = 10.0  # for which the server may be silent
@@ -76,8 +81,9 @@ def check_site(site: Site) -> list[Finding]:
     What cannot be found out because of something else is wrong, too.
     """
     findings = [
-        _finding("images", lambda: images_found(site.own.path)),
+        _data(site.own),
         _finding("model-path", lambda: model_kept(site.own.model_path)),
+        *([_finding(OWN_CODE, lambda: code_found(site.own.own_code))] if site.own.own_code else []),
         _finding("server", lambda: server_reached(site)),
     ]
     findings.append(_if(findings[-1], "certificate", lambda: certificate_accepted(site)))
@@ -92,10 +98,30 @@ def _finding(what: str, found: Callable[[], str]) -> Finding:
         return Finding(what, False, one_line(str(error), 600))
 
 
+def _data(own: NodeConfig) -> Finding:
+    path = own.path
+    if path is None:
+        return _finding(DATA, lambda: samples_found(own.data))
+    return _finding("images", lambda: images_found(path))
+
+
 def _if(before: Finding, what: str, found: Callable[[], str]) -> Finding:
     if before.is_right:
         return _finding(what, found)
     return Finding(what, False, f"not checked, because of the {before.what}: put that right first.")
+
+
+def code_found(paths: tuple[str, ...]) -> str:
+    """Import the code that the site allows, and return which it is.
+
+    Raises
+    ------
+    ValueError
+        If one cannot be imported.
+    """
+    for path in paths:
+        load_own(OWN_CODE, path)
+    return f"may run here, and can be imported: {', '.join(paths)}"
 
 
 def images_found(path: Path) -> str:
@@ -118,6 +144,33 @@ def images_found(path: Path) -> str:
         for name, files in splits["train"].items()
     )
     kind = "grey" if survey.grey else "colour"
+    return f"{kind}, of each class for training + for testing: {counts}"
+
+
+def samples_found(path: str) -> str:
+    """Call the site's function as a run would, and return how many samples there are of each class.
+
+    Raises
+    ------
+    ValueError
+        If it fails, returns what cannot be used, or other data when it is called again.
+    """
+    survey = survey_samples(path)
+    found = read_own_part(DATA, path)
+    if read_own_part(DATA, path).checksum() != found.checksum():
+        raise ValueError(
+            f'{DATA} is "{path}", which returned other data when it was called again, but each '
+            "message of a run calls it and must get the same: give what it draws a fixed seed."
+        )
+    train, test = (
+        labels.bincount(minlength=found.num_classes).tolist()
+        for labels in (found.train_labels, found.test_labels)
+    )
+    counts = ", ".join(
+        f"{printable(name)} {trained} + {tested}"
+        for name, trained, tested in zip(found.class_names, train, test, strict=True)
+    )
+    kind = described(survey.shape, is_float=survey.is_float)
     return f"{kind}, of each class for training + for testing: {counts}"
 
 

@@ -57,11 +57,13 @@ def _natural(text: str) -> int:
 
 def _group(options: argparse.Namespace) -> int:
     from fl_app.beforehand import PAPER_CLIENTS, check_run  # noqa: PLC0415
-    from fl_app.config import OWN_IMAGES, output_folder, parse_config  # noqa: PLC0415
+    from fl_app.config import output_folder, parse_config  # noqa: PLC0415
     from fl_app.experiment import run_experiment  # noqa: PLC0415
     from fl_app.flower_app import installed_app, parse_override, read_defaults  # noqa: PLC0415
     from fl_app.group.in_process import InProcessGrid  # noqa: PLC0415
+    from fl_app.own_code import OWN_CODE, named_at_clients  # noqa: PLC0415
     from fl_core.extras import DRAWING, need_extra  # noqa: PLC0415
+    from fl_core.settings import OWN_IMAGES  # noqa: PLC0415
 
     defaults = read_defaults(installed_app())
     # Words after the folders may be options: argparse gives them all to --folders.
@@ -106,7 +108,9 @@ def _group(options: argparse.Namespace) -> int:
         count = config.num_clients or PAPER_CLIENTS
         nodes = [{"partition-id": i, "num-partitions": count} for i in range(count)]
     run_config = {**config.as_run_config(), "output-dir": str(folder)}
-    grid = InProcessGrid(nodes, run_config)
+    # This process is its user's own: what is named may run.
+    may_run = {OWN_CODE: ",".join(named_at_clients(config).values())}
+    grid = InProcessGrid([{**node, **may_run} for node in nodes], run_config)
 
     def redraw(strategy: ClusteredStrategy, config: Config, seed: int) -> Clusters:
         return redrawn(grid, strategy, config, options.resamples, seed)

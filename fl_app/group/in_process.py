@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from numpy.typing import NDArray
 
 from clients.handlers import answer_queries
 from fl_app.client_app import open_node
 from fl_app.malice import attack_mod
 from fl_app.node import Node
+from fl_core import protocol
 
 
 class InProcessGrid(Grid):
@@ -32,7 +35,8 @@ class InProcessGrid(Grid):
     ) -> None:
         # Not the app that devices run: nobody is here from whom an answer must be hidden by salt.
         self._app = ClientApp(mods=[attack_mod])
-        answer_queries(self._app, open_node)
+        answer_queries(self._app, self._open)
+        self._features: dict[tuple[int, ...], NDArray[np.float32]] = {}
         # Flower's messages want to know who sends them.
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self._asked: dict[int, Message] = {}
@@ -62,7 +66,20 @@ class InProcessGrid(Grid):
 
     def node(self, node_id: int) -> Node:
         """Return a node as it was when it answered last."""
-        return open_node(self._asked[node_id], self._contexts[node_id])
+        return self._open(self._asked[node_id], self._contexts[node_id])
+
+    def _open(self, message: Message, context: Context) -> Node:
+        """Return a node that computes its features once for all who ask: they take the longest."""
+        node = open_node(message, context)
+        compute, key = node.features, (context.node_id, *protocol.entropy(message))
+
+        def features() -> NDArray[np.float32]:
+            if key not in self._features:
+                self._features[key] = compute()
+            return self._features[key]
+
+        vars(node)["features"] = features
+        return node
 
     run = property(lambda self: self._refuse())
 

@@ -96,8 +96,8 @@ def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
     if not kept:
         raise ValueError(
             f"{results} holds no eigenvectors of a run: they are kept by a strategy that groups by "
-            "them, such as rcc-pfl, with keep-spectra at true, of at most 2,000 clients, and not "
-            "with relevance=class-energy."
+            "them, such as rcc-pfl, with keep-spectra at true, of at most 2,000 clients with "
+            "images and features of this package, and not with relevance=class-energy."
         )
     names = sorted({name for name, _ in kept})
     if strategy is None and len(names) > 1:
@@ -124,7 +124,7 @@ def _features(card: SpectraCard, folder: Path) -> NDArray[np.float32]:
     return feature_map(card.features, weights=weights, cache_dir=cache_dir())(images).numpy()
 
 
-def read_images(folder: Path, image_shape: tuple[int, int, int]) -> Tensor:
+def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
     """Return all images below a folder, resized as in the run: uint8, shape (n, C, H, W).
 
     Raises

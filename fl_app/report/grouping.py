@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
-from fl_app.config import OPTIONS, OWN_IMAGES, Config, parse_config
+from fl_app.config import OPTIONS, Config, parse_config
 from fl_app.report.tables import render
 from fl_core import protocol
 from fl_core.datasets import Dataset
@@ -23,6 +23,7 @@ from fl_core.files import replacing
 from fl_core.models import build_model
 from fl_core.options import Scalar
 from fl_core.own_images import Agreement
+from fl_core.settings import OWN_IMAGES
 from fl_core.text import listed, printable
 from strategies import ClusteredStrategy
 from strategies.certainty import APART, DOUBTFUL, Candidate, candidates, certainty, pair_shares

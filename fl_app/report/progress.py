@@ -11,6 +11,7 @@ import numpy as np
 
 from fl_app.config import Config
 from fl_core.own_images import Agreement
+from fl_core.settings import are_images, described
 from fl_core.text import printable
 from strategies import RoundReport
 
@@ -28,8 +29,8 @@ class Progress:
         self._started = self._rounds_started = clock()
         self._width = 8
 
-    def begin(self, config: Config, num_clients: int, folder: Path) -> None:
-        """Say what is about to happen."""
+    def begin(self, config: Config, num_clients: int, folder: Path, *, given: bool = False) -> None:
+        """Say what is about to happen; `given`: the data come in partitions already made."""
         noise = (
             "clean labels"
             if config.noise == "none" or not config.noise_rate
@@ -41,6 +42,8 @@ class Progress:
             tasks += " that disagree about labels"
         elif config.partition == "writer":
             tasks = "a writer each"
+        elif given:
+            tasks = "a given partition each"
         events = "".join(
             f", {count} {what}"
             for count, what in (
@@ -71,12 +74,10 @@ class Progress:
     ) -> None:
         """Say which devices have come together, and what they have agreed."""
         self._width = max(map(len, config.strategy))
-        channels, height, width = agreement.image_shape
-        kind = "grey" if channels == 1 else "colour"
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
             f"{agreement.num_classes} classes: {printable(', '.join(agreement.class_names))}\n"
-            f"{kind} images of {height}×{width} pixels, {config.model}; {_plan(config, folder)}",
+            f"{_kind(agreement)}, {config.model}; {_plan(config, folder)}",
             flush=True,
         )
         self._rounds_started = self._clock()
@@ -144,3 +145,11 @@ def _plan(config: Config, folder: Path) -> str:
 
 def _clock_text(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
+
+
+def _kind(agreement: Agreement) -> str:
+    shape, is_float = agreement.image_shape, agreement.is_float
+    if not are_images(shape, is_float=is_float):
+        return described(shape, is_float=is_float)
+    channels, height, width = shape
+    return f"{'grey' if channels == 1 else 'colour'} images of {height}×{width} pixels"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from fl_app.report.grouping import (
     print_grouping,
     write_grouping,
 )
-from fl_app.report.html.build import REPORT, write_report
+from fl_app.report.html.build import NO_REPORT, REPORT, write_report
 from fl_app.report.run import RunResult, ari_and_nmi, table_rows
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
@@ -35,7 +36,7 @@ from fl_core import protocol
 from fl_core.datasets import Dataset
 from fl_core.federation import Federation
 from fl_core.files import replacing
-from fl_core.model_file import ModelCard, save_model
+from fl_core.model_file import ModelCard, save_model, save_shared_part
 from fl_core.own_images import Agreement
 from fl_core.text import csv_cell
 from strategies import ClusteredStrategy, SpectralClustering
@@ -71,7 +72,9 @@ class Results:
     def add_federation(self, seed: int, federation: Federation) -> None:
         """Save who holds what, and draw it for the first seed."""
         partition = federation.partition
-        arrays: dict[str, NDArray[np.int64]] = {"client-tasks": partition.client_tasks}
+        arrays: dict[str, NDArray[np.int64]] = {}
+        if federation.knows_tasks:
+            arrays["client-tasks"] = partition.client_tasks
         for client, indices in enumerate(partition.train):
             arrays[f"train-{client}"] = indices
             arrays[f"labels-{client}"] = federation.train_labels[client]
@@ -85,7 +88,7 @@ class Results:
             true = federation.label_counts(noisy=False)
             figure = pictures.labels_figure(
                 noisy,
-                partition.client_tasks.tolist(),
+                partition.client_tasks.tolist() if federation.knows_tasks else None,
                 federation.dataset.class_names,
                 true_counts=None if (noisy == true).all() else true,
             )
@@ -114,7 +117,8 @@ class Results:
                 num_rounds=len(run.reports),
             )
             file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
-            save_model(self.folder / file, protocol.to_arrays(model), card)
+            save = save_shared_part if strategy.training.private else save_model
+            save(self.folder / file, protocol.to_arrays(model), card)
         self._write_tables()
         if federation is not None and isinstance(strategy.clustering, SpectralClustering):
             self._draw_clusters(run, federation)
@@ -124,7 +128,7 @@ class Results:
             strategy.clusters,
             run.names or [str(client) for client in range(run.num_clients)],
             tasks=run.tasks,
-            task_names=None if federation is None else task_names(federation),
+            task_names=None if run.tasks is None or federation is None else task_names(federation),
         )
         self._add_similarity(found)
         if isinstance(strategy.clustering, SpectralClustering):
@@ -141,11 +145,14 @@ class Results:
         """Write what a pre-round found after which nobody trains, and print it."""
         known = strategy.training.roster.names
         count = self.config.num_clients if federation is not None else len(known)
+        names = [str(c) if federation is not None else known[c] for c in range(count)]
+        if federation is not None and not federation.knows_tasks:
+            federation = None
         found = Grouped(
             name,
             seed,
             strategy.clusters,
-            [str(c) if federation is not None else known[c] for c in range(count)],
+            names,
             tasks=None if federation is None else federation.tasks_at(0).tolist(),
             task_names=None if federation is None else task_names(federation),
         )
@@ -266,12 +273,16 @@ class Results:
         print(f"models    {self.folder / 'models'}", flush=True)
 
     def _write_report(self, numbers: str) -> None:
-        """Write the page that shows everything, and say where all is; numbers are in that file."""
-        try:
-            report = write_report([self.folder], self.folder / REPORT)
-            print(f"\nreport    {report}")
-        except (ValueError, RuntimeError, ImportError) as error:  # the run has what it found
-            print(f"\nno {REPORT}: {error}")
+        """Write the page that shows everything, and say where all is; numbers are in that file.
+
+        One of many simulations has no page of its own, if whoever started it says so.
+        """
+        if not os.environ.get(NO_REPORT):
+            try:
+                report = write_report([self.folder], self.folder / REPORT)
+                print(f"\nreport    {report}")
+            except (ValueError, RuntimeError, ImportError) as error:  # the run has what it found
+                print(f"\nno {REPORT}: {error}")
         print(f"results   {self.folder / numbers}")
         for picture in self.pictures:
             print(f"picture   {picture}", flush=True)

@@ -41,7 +41,8 @@ class RunResult:
     failures : dict of str
         Why clients were left out, by client index.
     tasks : list of int, optional
-        The true task of each client, in the last round; unknown on real devices.
+        The true task of each client, in the last round; unknown on real devices, and of data that
+        come in partitions.
     tasks_per_round : list of lists of int
         The true task of each client, in each round of `reports`; empty where tasks are unknown.
     names : list of str, optional
@@ -94,12 +95,13 @@ class RunResult:
             num_clients = federation.partition.num_clients
             rounds = [report.round for report in strategy.reports]
             known = {
-                "tasks": federation.tasks_at(len(rounds)).tolist(),
-                "tasks_per_round": [federation.tasks_at(number).tolist() for number in rounds],
                 "malicious": federation.malicious,
                 "newcomers": federation.newcomers,
                 "drifters": federation.drifters,
             }
+            if federation.knows_tasks:
+                known["tasks"] = federation.tasks_at(len(rounds)).tolist()
+                known["tasks_per_round"] = [federation.tasks_at(r).tolist() for r in rounds]
         traffic = {
             "pre-round": training.pre_round_traffic,
             "train": training.train_traffic,

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_core.text import listed
-from strategies.catalogue import BASELINES
+from strategies.catalogue import UNGROUPED
 
 WIDTH = 100
 _MOST_NAMES = 60  # of a cluster; summary.json has all
@@ -27,7 +27,7 @@ def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str,
     for table in event_tables(runs):
         print(f"\n{render(table)}", end="")
     for run in runs:
-        if run["strategy"] not in BASELINES:
+        if run["strategy"] not in UNGROUPED:
             print(f"\n{render(cluster_table(run))}", end="")
 
 
@@ -59,7 +59,7 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
         + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
         title_justify="left",
     )
-    table.add_column("strategy", overflow="fold")  # a pair's name may be long
+    table.add_column("strategy", overflow="fold")  # a name of parts may be long
     tasks_are_known = "ari-mean" in rows[0]
     for column in (
         "accuracy %",

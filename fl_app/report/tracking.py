@@ -136,7 +136,7 @@ def round_values(
             "accuracy/worst-client": min(accuracies.values()),
         }
         values |= _per_cluster(report)
-    if federation is not None:
+    if federation is not None and federation.knows_tasks:
         tasks = federation.tasks_at(report.round).tolist()
         values["ari"] = ari_and_nmi(tasks, clusters, federation.malicious)[0]
     return {name: value for name, value in values.items() if math.isfinite(value)}

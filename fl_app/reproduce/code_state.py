@@ -11,7 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from fl_app.config import Config
+from fl_app.own_code import named_at_clients
 from fl_core.options import options_of
+from fl_core.own_code import own_files
 from strategies.catalogue import system_of
 
 ROOT = Path(__file__).parents[2]
@@ -33,16 +35,19 @@ def state_of(config: Config) -> tuple[str, str]:
     compared, their code and their options.
     """
     systems = [system_of(name) for name in config.strategy]
-    halves = {half for one in systems for half in (one.clustering, one.aggregation)}
+    parts = {part for one in systems for part in one.parts}
     code = hashlib.sha256()
     for name, one in zip(config.strategy, systems, strict=True):
-        words = (name, one.clustering.__qualname__, one.aggregation.__qualname__, one.weighted)
+        words = (name, *(part.__qualname__ for part in one.parts), one.weighted)
         code.update(f"{words}\n".encode())
-    for path in sorted(code_of(halves)):
+    for path in sorted(code_of(parts)):
         # A strategy of somebody's own may lie anywhere.
         shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
         code.update(f"{shown} {code_hash(path, path.stat().st_mtime_ns)}\n".encode())
-    used = {key for half in halves for key in options_of(half)} | set(options_of(Config))
+    named = named_at_clients(config).values()
+    for own in sorted({file for path in named for file in own_files(path)}):
+        code.update(f"{own.name} {code_hash(own, own.stat().st_mtime_ns)}\n".encode())
+    used = {key for part in parts for key in options_of(part)} | set(options_of(Config))
     options = {
         key: value
         for key, value in config.as_run_config().items()
@@ -53,9 +58,9 @@ def state_of(config: Config) -> tuple[str, str]:
     return both.hexdigest(), code.hexdigest()
 
 
-def code_of(halves: Iterable[type]) -> set[Path]:
-    """Return the files whose code runs in a simulation of these clusterings and aggregations."""
-    starts = {ROOT / "strategies" / "base.py"} | {Path(inspect.getfile(half)) for half in halves}
+def code_of(parts: Iterable[type]) -> set[Path]:
+    """Return the files whose code runs in a simulation of these parts of strategies."""
+    starts = {ROOT / "strategies" / "base.py"} | {Path(inspect.getfile(part)) for part in parts}
     app = ROOT / "fl_app"
     around = {path for path in app.glob("*.py") if path.name not in _AROUND}
     rooms = {path for room in ("fl_core", "clients") for path in (ROOT / room).glob("*.py")}

@@ -187,11 +187,13 @@ def run_into(one: Missing[Any], folder: Path, workers: int, **how: Any) -> tuple
     """
     # Ray and torch are imported by neither --list nor --page.
     from fl_app.beforehand import PAPER_CLIENTS  # noqa: PLC0415
+    from fl_app.report.html.build import NO_REPORT  # noqa: PLC0415
     from fl_app.superlink import simulate  # noqa: PLC0415
 
     clients = one.config.num_clients or PAPER_CLIENTS
     started = time.perf_counter()
     overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
+    how = {**how, "settings": {NO_REPORT: "1"}}  # one page shows them all
     if not simulate(None, overrides, num_clients=clients, workers=workers, **how):
         raise RuntimeError(f"the simulation of {one.wanted} failed; what is finished is kept.")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))

@@ -95,10 +95,19 @@ def _legend(experiment: Experiment) -> str:
 
 
 def _tables(experiment: Experiment, row: str, measured: Measured) -> list[str]:
-    """Return a table of each measure, or one of all where there is only one column."""
-    if not any(place.row == row for place in measured):
+    """Return a table of each measure, or one of all where there is only one column.
+
+    A measure of which there is no number, neither ours nor the paper's, has no place in it.
+    """
+    found = {place.measure for place in measured if place.row == row}
+    if not found:
         return ["", "Not run yet."]
-    columns, measures = tuple(experiment.columns), tuple(experiment.measures)
+    columns = tuple(experiment.columns)
+    measures = tuple(
+        name
+        for name in experiment.measures
+        if name in found or row in experiment.published.get(name, {})
+    )
     tables = [measures] if len(columns) == 1 else [(name,) for name in measures]
     lines = []
     for names in tables:

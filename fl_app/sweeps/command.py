@@ -182,6 +182,7 @@ def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -
     try:
         write_report(folders, folder / REPORT, title, sweep.command(folder))
     except ValueError as error:
+        (folder / REPORT).unlink(missing_ok=True)  # of the sweep as it was, with fewer values
         say(f"\nno {REPORT}: {error}")
         return ""
     return REPORT

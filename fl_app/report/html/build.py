@@ -32,6 +32,8 @@ from fl_core.text import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+NO_REPORT = "FEDKIN_NO_REPORT"
+"""A variable of the environment: a run that finds it set writes no report of its own."""
 REPORT = "report.html"
 MOST_BYTES = 5_000_000
 _MOST_CURVES = 24  # more lines are told apart by nobody

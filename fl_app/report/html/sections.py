@@ -13,7 +13,7 @@ from fl_app.report.html.charts import Spec
 from fl_app.report.html.matrix import matrix_chart
 from fl_app.report.html.reading import Grouping, Matrix, Result, Run
 from fl_app.report.html.words import changed_options, command, named
-from strategies.catalogue import BASELINES
+from strategies.catalogue import UNGROUPED
 
 MOST_CANDIDATES = 8
 MOST_NAMES = 60  # of a cluster; summary.json has all
@@ -55,7 +55,7 @@ class Section:
 def section_of(result: Result, most_matrices: int = MOST_MATRICES) -> Section:
     """Return what the page shows of a result."""
     first = first_runs(result)
-    grouped = [run for run in first if run.strategy not in BASELINES]
+    grouped = [run for run in first if run.strategy not in UNGROUPED]
     grouping = result.grouping
     changed = changed_options(result.config)
     matrices = _matrices(result)
@@ -127,7 +127,7 @@ def _value(value: Any) -> str:
 
 def _shown_clusterings(result: Result) -> list[Run]:
     """Return the runs whose clusters were found: of all seeds, as long as they are few."""
-    found = [run for run in result.runs if run.strategy not in BASELINES]
+    found = [run for run in result.runs if run.strategy not in UNGROUPED]
     return found[:12]
 
 

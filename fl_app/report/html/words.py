@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.html.reading import Grouping, Result, Run
-from strategies.catalogue import BASELINES
+from strategies.catalogue import UNGROUPED
 
 OWN_IMAGES = "own"
 # Where a run's files are, and what is only another word for other options.
@@ -25,8 +25,8 @@ def question(result: Result) -> str:
         count = len(result.grouping.names) if result.grouping else 0
         return f"Which of these {count:,} clients should train together?"
     config, count = result.config, result.runs[0].num_clients
-    grouped = [name for name in result.strategies if name not in BASELINES]
-    others = [name for name in result.strategies if name in BASELINES]
+    grouped = [name for name in result.strategies if name not in UNGROUPED]
+    others = [name for name in result.strategies if name in UNGROUPED]
     if config.get("dataset") == OWN_IMAGES:
         return (
             f"Which of these {count:,} devices should train together, and how well do the models "

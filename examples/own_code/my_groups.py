@@ -1,0 +1,32 @@
+"""A clustering of one's own: who moves the last layer in the same direction trains together."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from strategies.clustering import Clustering
+from strategies.conversation import Conversation
+from strategies.grouping import canonical_labels
+from strategies.rounds import Clusters, Round
+
+
+@dataclass
+class LastLayer(Clustering):
+    """Average linkage on the cosine between last layers' first updates; then it stays."""
+
+    exact_number: ClassVar[bool] = True
+    num_clusters: int
+
+    def find(self, conversation: Conversation) -> Clusters:
+        return Clusters(dict.fromkeys(conversation.nodes, 0))
+
+    def after_training(self, state: Round) -> Clusters:
+        if state.number > 1:
+            return state.clusters
+        last = list(state.updates[0].arrays)[-2]  # the weights; its bias comes after them
+        moves = np.stack([(u.arrays[last] - u.received[last]).ravel() for u in state.updates])
+        merges = linkage(moves.astype(np.float64), "average", "cosine")
+        labels = canonical_labels(fcluster(merges, self.num_clusters, "maxclust"))
+        return Clusters({u.client: int(c) for u, c in zip(state.updates, labels, strict=True)})

@@ -1,0 +1,137 @@
+"""What clients keep for themselves, in a run that can be interrupted.
+
+With each checkpoint, the clients are told to hold what they have. A device does so on its own disk,
+and nothing of it is sent. A simulated client has no disk: its state is in the simulation's memory,
+and on a Ray cluster perhaps computed on another machine, so it hands its state over, and a file
+beside the checkpoint has all clients'.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    ConfigRecordValues,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.serverapp import Grid
+
+from clients.client import Client
+from fl_core import protocol
+from strategies import ClusteredStrategy
+from strategies.replies import sort_replies
+
+logger = logging.getLogger(__name__)
+
+Told = Mapping[str, ConfigRecordValues]
+
+
+def keep_states(
+    grid: Grid, strategy: ClusteredStrategy, told: Told, timeout: float
+) -> dict[int, Any]:
+    """Let clients hold what they keep, after the present round, for a checkpoint of it.
+
+    Parameters
+    ----------
+    told : mapping
+        What every message of the run tells a client, the seed among it.
+    timeout : float
+        Seconds to wait for the clients.
+
+    Returns
+    -------
+    dict
+        From a simulated client's index to its state, for `fl_core.checkpoint`.
+    """
+    training = strategy.training
+    told = {**told, **strategy.local_told, protocol.SERVER_ROUND: training.round}
+    asked = {node: client for client, node in training.roster.nodes.items()}
+    answers, failures = _ask(grid, protocol.KEEP_STATE, asked, told, {}, timeout)
+    for client, reason in failures.items():
+        logger.warning(
+            "%s has not kept its own part of the model for this checkpoint, and a run that goes on "
+            "from it starts that part again: %s",
+            *(training.roster.name_of(client), reason),
+        )
+    return {
+        client: {
+            "round": protocol.number(protocol.metrics_of(content), protocol.KEPT),
+            "arrays": protocol.to_arrays(content.array_records[protocol.ARRAYS]),
+        }
+        for client, content in answers.items()
+        if protocol.ARRAYS in content.array_records
+    }
+
+
+def restore_states(
+    grid: Grid, nodes: Mapping[int, int], states: Mapping[int, Any], told: Told, timeout: float
+) -> None:
+    """Give simulated clients back what they had kept: `nodes` is from client index to node id.
+
+    Parameters
+    ----------
+    states : mapping
+        As `keep_states` returned them.
+    told : mapping
+        What every message of the run tells a client, the training's identity among it.
+
+    Raises
+    ------
+    RuntimeError
+        If a client does not take its state.
+    """
+    asked = {nodes[client]: client for client in states if client in nodes}
+    contents: dict[int, dict[str, ArrayRecord | MetricRecord]] = {
+        client: {
+            protocol.ARRAYS: protocol.to_record(state["arrays"]),
+            protocol.METRICS: MetricRecord({protocol.KEPT: state["round"]}),
+        }
+        for client, state in states.items()
+    }
+    _, failures = _ask(grid, protocol.RESTORE_STATE, asked, told, contents, timeout)
+    for client, reason in failures.items():
+        raise RuntimeError(f"client {client} did not take back what it had kept: {reason}")
+
+
+def _ask(
+    grid: Grid,
+    action: str,
+    asked: Mapping[int, int],
+    told: Told,
+    contents: Mapping[int, Mapping[str, ArrayRecord | MetricRecord]],
+    timeout: float,
+) -> tuple[dict[int, RecordDict], dict[int, str]]:
+    messages = [
+        Message(
+            RecordDict({**contents.get(client, {}), protocol.CONFIG: ConfigRecord({**told})}),
+            dst_node_id=node,
+            message_type=protocol.query(action),
+            ttl=timeout,
+        )
+        for node, client in asked.items()
+    ]
+    return sort_replies(asked, grid.send_and_receive(messages, timeout=timeout))
+
+
+def answer_with_state(client: Client) -> RecordDict:
+    """Return what a simulated client keeps, and after which round it was saved."""
+    personal = client.personal()
+    arrays = personal.load()
+    if arrays is None:
+        return RecordDict()
+    kept = MetricRecord({protocol.KEPT: float(personal.round_of_state)})
+    return RecordDict({protocol.ARRAYS: arrays, protocol.METRICS: kept})
+
+
+def take_state(client: Client) -> RecordDict:
+    """Keep what a simulation gives back to its client."""
+    content = client.message.content
+    saved = int(protocol.number(protocol.metrics_of(content), protocol.KEPT) or 0)
+    client.personal().save(content.array_records[protocol.ARRAYS], server_round=saved)
+    return RecordDict()

@@ -1,0 +1,80 @@
+"""Layers of a model by the names of its arrays: which are whose, and which stay at a client."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from fl_core.options import NotAllowedError, Rule
+
+Value = TypeVar("Value")
+
+LAST = "last"
+
+
+def _parse_names(value: Any) -> str:
+    names = [name.strip() for name in str(value).split(",")]
+    if all(re.fullmatch(r"\w+(\.\w+)*", name) for name in names):
+        return ",".join(names)
+    raise NotAllowedError
+
+
+LAYER_NAMES = Rule(f'"{LAST}", or names of layers separated by commas', _parse_names)
+
+
+def is_within(name: str, layers: Iterable[str]) -> bool:
+    """Return whether an array belongs to one of these layers.
+
+    Examples
+    --------
+    >>> is_within("conv1.weight", ["conv1"]), is_within("conv10.weight", ["conv1"])
+    (True, False)
+    """
+    return any(name == layer or name.startswith(f"{layer}.") for layer in layers)
+
+
+def split(
+    arrays: Mapping[str, Value], layers: Sequence[str]
+) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Return the arrays outside these layers and those within, each in the order they had."""
+    outside, within = dict[str, Value](), dict[str, Value]()
+    for name, array in arrays.items():
+        (within if is_within(name, layers) else outside)[name] = array
+    return outside, within
+
+
+def layers_of(names: Iterable[str]) -> list[str]:
+    """Return the layers that hold arrays of these names, in their order.
+
+    Examples
+    --------
+    >>> layers_of(["conv.weight", "conv.bias", "scale"])
+    ['conv', 'scale']
+    """
+    return list(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+
+
+def named_layers(key: str, wanted: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the layers that `wanted` names by commas, `LAST` for the last, checked against arrays.
+
+    Raises
+    ------
+    ValueError
+        If there is no such layer, or none is left to be shared: named by the run-config key `key`.
+    """
+    names = list(names)
+    there = layers_of(names)
+    chosen = (there[-1],) if wanted == LAST else tuple(one.strip() for one in wanted.split(","))
+    for layer in chosen:
+        if not any(is_within(name, [layer]) for name in names):
+            raise ValueError(
+                f'{key} names "{layer}", but the model\'s layers are {", ".join(there)}.'
+            )
+    if all(is_within(name, chosen) for name in names):
+        raise ValueError(
+            f'{key} is "{wanted}", which is all of the model ({", ".join(there)}), and nothing '
+            "would be shared: choose a model of more layers, fewer private ones, or the strategy "
+            "local."
+        )
+    return chosen

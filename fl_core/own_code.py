@@ -1,0 +1,180 @@
+"""Code of one's own, which a run configuration names by import path: `package.module:name`.
+
+It is found as `python -m` finds a module: installed, on PYTHONPATH, or in the working directory.
+Whoever starts a run names it; a device runs only what its owner allows (`fl_app.own_code`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+from fl_core.options import Rule, did_you_mean
+from fl_core.text import one_line
+
+_NAME = r"[^\W\d]\w*"
+_PATH = re.compile(rf"{_NAME}(\.{_NAME})*:{_NAME}")
+_ARGUMENTS = {"model": "shape, num_classes", "features": "samples"}
+_LONGEST = 300  # characters of what went wrong in somebody's code
+
+# The modules that the working directory has given: `forget_own` lets them be read anew.
+_brought: set[str] = set()
+
+
+def is_own(value: object) -> bool:
+    """Return whether a value names code of one's own.
+
+    Examples
+    --------
+    >>> is_own("my_package.models:make_model"), is_own("random:5"), is_own("mlp")
+    (True, False, False)
+    """
+    return isinstance(value, str) and _PATH.fullmatch(value) is not None
+
+
+def or_own(rule: Rule) -> Rule:
+    """Allow the import path of code of one's own, too."""
+
+    def parse(value: Any) -> Any:
+        return value if is_own(value) else rule.parse(value)
+
+    return replace(rule, allowed=f"{rule.allowed}, or your own as MODULE:NAME", parse=parse)
+
+
+def load_own(key: str, path: str) -> Any:
+    """Import what an import path names; its module's code is run.
+
+    Parameters
+    ----------
+    key : str
+        The run-config key that names it, for what is said.
+    path : str
+        As `is_own` wants it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such module, it cannot be imported, or has nothing of this name that can be
+        called.
+    """
+    module_name, _, name = path.partition(":")
+    if module_name == "__main__":
+        raise ValueError(
+            f'{key} is "{path}", but other processes run this, and what is in a script or a '
+            "notebook does not reach them: put it into a module beside it."
+        )
+    try:
+        with _working_directory_last():
+            module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f'{key} is "{path}", but {_not_there(module_name, error)}') from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(
+            f'{key} is "{path}", but {module_name} cannot be imported: {_what(error)}.'
+        ) from error
+    where = getattr(module, "__file__", None) or module_name
+    if not hasattr(module, name):
+        here = [n for n, one in vars(module).items() if _declared_in(one) == module_name]
+        meant = did_you_mean(name, here)
+        raise ValueError(f'{key} is "{path}", but {where} has no {name}.{meant and f" {meant}"}')
+    found = getattr(module, name)
+    if not callable(found):
+        raise ValueError(
+            f'{key} is "{path}", but {name} in {where} is of type {type(found).__name__}: it must '
+            "be a function or a class."
+        )
+    return found
+
+
+def _declared_in(one: object) -> str | None:
+    return getattr(one, "__module__", None)
+
+
+def call_own(key: str, path: str, *arguments: Any) -> Any:
+    """Call a function of somebody's own and return what it returns.
+
+    Raises
+    ------
+    ValueError
+        As `load_own`, or with what the function raises and where.
+    """
+    function = load_own(key, path)
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit) as error:
+        called = f"{path.partition(':')[2]}({_ARGUMENTS.get(key, '')})"
+        raise ValueError(
+            f'{key} is "{path}", but {called}, as it is called, fails: {_what(error)}.'
+        ) from error
+
+
+def own_files(path: str) -> list[Path]:
+    """Return the Python files of what an import path names: its whole package, or its module."""
+    module_name = path.partition(":")[0]
+    with _working_directory_last():
+        spec = find_spec(module_name.partition(".")[0])
+    if spec is None or spec.origin is None or not spec.has_location:
+        return []
+    origin = Path(spec.origin)
+    return sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
+
+
+def forget_own() -> None:
+    """Let modules of the working directory be read anew: in a notebook, they change."""
+    for name in _brought:
+        sys.modules.pop(name, None)
+    _brought.clear()
+    importlib.invalidate_caches()
+
+
+@contextmanager
+def _working_directory_last() -> Iterator[None]:
+    """Look for modules in the working directory, too: after all others, so that it hides none."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        _brought.update(name for name in set(sys.modules) - before if _lies_in(here, name))
+
+
+def _lies_in(folder: str, module_name: str) -> bool:
+    file = getattr(sys.modules.get(module_name), "__file__", None) or ""
+    return Path(file).is_relative_to(folder) and not Path(file).is_relative_to(sys.prefix)
+
+
+def _not_there(module_name: str, error: ModuleNotFoundError) -> str:
+    missing = error.name or module_name
+    if not f"{module_name}.".startswith(f"{missing}."):
+        return f"{module_name} cannot be imported: it needs {missing}, which is not installed."
+    package, _, last = missing.rpartition(".")
+    meant = did_you_mean(last, _modules_in(package))
+    return (
+        f"there is no module {missing}: it must be installed, on PYTHONPATH, or in {Path.cwd()}."
+        f"{meant and f' {meant}'}"
+    )
+
+
+def _modules_in(package: str) -> Iterable[str]:
+    places = list(sys.modules[package].__path__) if package in sys.modules else [str(Path.cwd())]
+    return [one.name for one in iter_modules(places)]
+
+
+def _what(error: BaseException) -> str:
+    """Return what was raised, and in which line of whose file, on one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    said = one_line(f"{type(error).__name__}: {error}".rstrip(": ."), _LONGEST)
+    if isinstance(error, SyntaxError) or len(frames) < 2:  # says where itself; or at our own call
+        return said
+    return f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"

@@ -1,0 +1,98 @@
+"""Import paths: what they may be, what is imported, and what is said where it is not."""
+
+import sys
+
+import pytest
+
+from fl_core.options import one_of
+from fl_core.own_code import call_own, is_own, load_own, or_own, own_files
+from tests.own_modules import own_modules
+
+
+@pytest.mark.parametrize("path", ["a:b", "my_package.models:make_model", "Ünï.x1:_y"])
+def test_import_paths(path):
+    assert is_own(path)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "mlp", "a:", ":b", "a:b:c", "a.:b", "1a:b", "a b:c", "a:b()", "../a:b", "a:1", 3]
+)
+def test_what_is_none(value):
+    assert not is_own(value)
+
+
+def test_an_option_takes_words_and_import_paths():
+    rule = or_own(one_of(("mlp", "cnn")))
+    assert (rule.read("model", "cnn"), rule.read("model", "a.b:c")) == ("cnn", "a.b:c")
+    with pytest.raises(
+        ValueError, match=r'"mpl", .* mlp, cnn, or your own as MODULE:NAME\. Did you mean mlp\?'
+    ):
+        rule.read("model", "mpl")
+
+
+def test_a_module_of_the_working_directory_hides_none(tmp_path):
+    with own_modules(tmp_path, json="def loads(): pass", own="def f(x): return x + 1"):
+        assert call_own("model", "own:f", 1) == 2
+        assert load_own("model", "json:loads")("1") == 1
+        assert sys.path[-1] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("__main__:f", "what is in a script or a notebook does not reach them: put it into a mod"),
+        ("owm:f", r"there is no module owm: it must be installed, .*\. Did you mean own\?$"),
+        ("pack.modle:f", r"there is no module pack\.modle: .* Did you mean model\?$"),
+        ("pack.needy:f", r"pack\.needy cannot be imported: it needs no_such, which is not inst"),
+        ("own:g", r"own\.py has no g\.$"),
+        ("own:fun", r"own\.py has no fun\. Did you mean func\?$"),
+        ("own:x", r"x in .*own\.py is of type int: it must be a function or a class\.$"),
+        ("leaves:f", r"leaves cannot be imported: SystemExit: 3 \(leaves\.py, line 2\)\.$"),
+    ],
+)
+def test_what_cannot_be_had_is_one_sentence(path, message, tmp_path):
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "model.py").touch()
+    (package / "needy.py").write_text("import no_such", encoding="utf-8")
+    texts = {"own": "x = 1\n\n\ndef func(): pass", "leaves": "import sys\nsys.exit(3)"}
+    with own_modules(tmp_path, **texts):
+        with pytest.raises(ValueError, match=f'^model is "{path}", but .*{message}') as caught:
+            load_own("model", path)
+        assert "\n" not in str(caught.value)
+        assert own_files("pack.model:f") == [
+            package / name for name in ("__init__.py", "model.py", "needy.py")
+        ]
+        assert own_files("own:func") == [tmp_path / "own.py"]
+        assert own_files("nowhere:f") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return 1 / 0", r"ZeroDivisionError: division by zero \(own\.py, line 2\)\.$"),
+        ("raise ValueError('two\\nlines')", r"ValueError: two lines \(own\.py, line 2\)\.$"),
+        ("raise SystemExit", r"SystemExit \(own\.py, line 2\)\.$"),
+    ],
+)
+def test_what_a_function_raises_is_said_with_its_line(body, message, tmp_path):
+    with (
+        own_modules(tmp_path, own=f"def f(shape, classes):\n    {body}"),
+        pytest.raises(ValueError, match=rf"but f\(shape, num_classes\), as it .*{message}"),
+    ):
+        call_own("model", "own:f", (1,), 2)
+
+
+def test_a_wrong_signature_says_how_it_is_called(tmp_path):
+    with (
+        own_modules(tmp_path, own="def f(): pass"),
+        pytest.raises(
+            ValueError, match=r"f\(samples\), as it is called, fails: TypeError: f\(\) t"
+        ),
+    ):
+        call_own("features", "own:f", 1)
+
+
+def test_what_lies_in_no_file_has_none():
+    assert own_files("sys:exit") == own_files("os:getcwd") == []

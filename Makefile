@@ -10,8 +10,8 @@ INSTALLED = $(VENV)/.installed
 help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
 	@echo "make check      install, then lint, types and the fast tests, for every change"
-	@echo "make test       install, then lint, types and all tests"
-	@echo "make faults     only the faults and attacks with real devices' processes (docs/faults.md)"
+	@echo "make test       install, then lint, types and all tests but those that only make faults runs"
+	@echo "make faults     only the faults and attacks with real processes, the longest among them (docs/faults.md)"
 	@echo "make lint       only lint and types"
 	@echo "make options    the options into pyproject.toml and docs/options.md, from where they are declared"
 	@echo "make docs       the pages and the API as a site, in site/"
@@ -19,12 +19,16 @@ help:
 	@echo "make reproduce  a paper's table: TABLE=rcc-pfl-2, or none to list them (needs FL_DATA_DIR)"
 	@echo "make grid       the clustering grid of docs/results.md (needs FL_DATA_DIR)"
 
+# Compiled after the installation, since pip does so on one core; some files of the packages are
+# written for other versions of Python. Never left to the first import: where PYTHONDONTWRITEBYTECODE is set,
+# every process would compile PyTorch for itself.
 $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "Python 3.11 to 3.13 is needed: make PYTHON=/path/to/python3.11 run"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV), about 7 GB once and for all: minutes, most of them for PyTorch"
-	$(BIN)/pip install --disable-pip-version-check --editable '.[simulation,efficientnet,privacy,docs,dev]'
+	$(BIN)/pip install --disable-pip-version-check --no-compile --editable '.[simulation,efficientnet,privacy,docs,dev]'
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
 	@touch $@
 
 run: $(INSTALLED)
@@ -41,19 +45,20 @@ lint: $(INSTALLED)
 # Four processes for two cores, since tests with real devices mostly wait; each library on one thread,
 # since threads that share a core wait for each other. In the order of their names: otherwise those that
 # mostly wait come last, all together.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: lint
 	$(PYTEST) -m "not slow"
 
 test: lint
-	$(PYTEST)
+	$(PYTEST) -m "not faults"
 
-# With a SuperLink, a gate and SuperNodes of their own (docs/faults.md).
+# With a SuperLink, a gate and SuperNodes of their own, or killed simulations (docs/faults.md).
 FAULTS = tests/test_devices*.py tests/test_app_stop_family.py
 
 faults: $(INSTALLED)
 	$(PYTEST) $(FAULTS)
+	$(PYTEST) -m faults tests/test_app_*.py
 
 options: $(INSTALLED)
 	$(BIN)/python -m fl_app.options

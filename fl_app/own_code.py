@@ -97,7 +97,9 @@ def check_own_code(config: Config, num_clients: int) -> None:
     kind: SampleKind | None = known_of(config.dataset)
     samples = None
     if "dataset" in paths:
-        kind = dataset = _read_twice(config.dataset)
+        from fl_core.own_data import DATASET, read_own, read_twice  # noqa: PLC0415
+
+        kind = dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
         samples = dataset.train_images[:3]
         _check_spread(config, num_clients, dataset)
     if kind is None:
@@ -107,19 +109,6 @@ def check_own_code(config: Config, num_clients: int) -> None:
     if samples is None:
         samples = random_samples(kind.image_shape, is_float=kind.is_float)
     check_suits(config, kind, samples)
-
-
-def _read_twice(path: str) -> Dataset:
-    """Return data of somebody's own; every worker reads them, and all must read the same."""
-    from fl_core.own_data import read_own  # noqa: PLC0415
-
-    dataset = read_own(path)
-    if read_own(path).checksum() != dataset.checksum():
-        raise ValueError(
-            f'dataset is "{path}", which returned other data when it was called again, but every '
-            "worker calls it and must get the same: give what it draws a fixed seed."
-        )
-    return dataset
 
 
 def _check_spread(config: Config, num_clients: int, dataset: Dataset) -> None:

@@ -44,6 +44,11 @@ def split(
     return outside, within
 
 
+def layer_of(name: str) -> str:
+    """Return the layer of an array: `hidden` for `hidden.weight`, `w` for `w`."""
+    return name.rpartition(".")[0] or name
+
+
 def layers_of(names: Iterable[str]) -> list[str]:
     """Return the layers that hold arrays of these names, in their order.
 
@@ -52,7 +57,7 @@ def layers_of(names: Iterable[str]) -> list[str]:
     >>> layers_of(["conv.weight", "conv.bias", "scale"])
     ['conv', 'scale']
     """
-    return list(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+    return list(dict.fromkeys(map(layer_of, names)))
 
 
 def named_layers(key: str, wanted: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ pixels, which become numbers in [0, 1]; float32 stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +19,7 @@ from fl_core.datasets import Dataset
 from fl_core.held import Held
 from fl_core.own_code import call_own
 
-_KEY = "dataset"
+DATASET = "dataset"
 _WANTED = (
     "return (train samples, train labels, test samples, test labels), a fl_core.datasets.Dataset, "
     "or fl_core.own_data.Partitions"
@@ -62,8 +62,8 @@ def read_own(path: str) -> Dataset:
     ValueError
         If it cannot be called, or returns something else.
     """
-    found = call_own(_KEY, path)
-    with _said(_KEY, path):
+    found = call_own(DATASET, path)
+    with _said(DATASET, path):
         if isinstance(found, Dataset):
             return replace(found, name=path)
         if isinstance(found, Partitions):
@@ -98,6 +98,32 @@ def read_own_part(key: str, path: str) -> Dataset:
         if highest > _HIGHEST_UNNAMED:
             raise ValueError(f"labels up to {highest} without names: name all classes")
         return _dataset(path, part, [str(label) for label in range(highest + 1)])
+
+
+def read_twice(key: str, path: str, read: Callable[[str], Dataset], caller: str) -> Dataset:
+    """Return what a function of one's own returns, read two times over.
+
+    Parameters
+    ----------
+    key, path : str
+        Where the function is named, and its import path.
+    read : callable
+        `read_own` or `read_own_part`, which calls it.
+    caller : str
+        Who calls it over and over.
+
+    Raises
+    ------
+    ValueError
+        As `read`, or if the second time gives other data.
+    """
+    found = read(path)
+    if read(path).checksum() != found.checksum():
+        raise ValueError(
+            f'{key} is "{path}", which returned other data when it was called again, but {caller} '
+            "calls it and must get the same: give what it draws a fixed seed."
+        )
+    return found
 
 
 @contextmanager

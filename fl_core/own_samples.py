@@ -85,14 +85,24 @@ def survey_samples(path: str) -> SampleSurvey:
     Raises
     ------
     ValueError
-        As `read_own_part`, or if class names or the shape are not what a survey may say.
+        As `read_own_part` and `survey_of`.
     """
-    data = read_own_part(DATA, path)
+    return survey_of(read_own_part(DATA, path))
+
+
+def survey_of(data: Dataset) -> SampleSurvey:
+    """Return what a device tells of these samples, which `read_own_part` read.
+
+    Raises
+    ------
+    ValueError
+        If class names or the shape are not what a survey may say.
+    """
     try:
         names = tuple(sorted(map(composed, data.class_names)))
         return SampleSurvey(names, data.image_shape, data.is_float)
     except ValueError as error:
-        raise ValueError(f'{DATA} is "{path}", which cannot be used: {error}') from error
+        raise ValueError(f'{DATA} is "{data.name}", which cannot be used: {error}') from error
 
 
 def read_own_samples(path: str, agreement: Agreement) -> LabelledImages:

@@ -122,7 +122,6 @@ SYSTEMS: dict[str, System] = {
     "fedrep": System(SingleCluster, ClusterMean, False, "Collins et al., 2021", o.PrivateHead),
     "fedbn": System(SingleCluster, ClusterMean, False, "Li et al., 2021", o.PrivateNorms),
 }
-BASELINES = tuple(name for name, system in SYSTEMS.items() if not system.paper)
 # One model for all, or none: what groups clients is measured against these.
 UNGROUPED = tuple(n for n, s in SYSTEMS.items() if s.clustering.shares == "nothing")
 CLUSTERINGS = {system.clustering.name: system.clustering for system in SYSTEMS.values()}

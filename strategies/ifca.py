@@ -24,6 +24,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core import protocol
+from fl_core.layers import layer_of
 from fl_core.options import COUNT, NATURAL, one_of, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import cluster_models
@@ -34,7 +35,6 @@ from strategies.rounds import Clusters, Round
 from strategies.updates import (
     cosine_similarities,
     direction_distances,
-    layer_of,
     update_vector,
 )
 

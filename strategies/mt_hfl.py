@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fl_core.layers import is_within, layers_of
 from fl_core.options import COUNT, NotAllowedError, Rule, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import Aggregation, ClusterMean, mean_model
@@ -86,13 +87,12 @@ class LpsGps(Aggregation):
 
     def _common(self, model: NDArrays) -> list[str]:
         for layer in self.common_layers:
-            if not any(_is_below(name, layer) for name in model):
-                layers = dict.fromkeys(name.rpartition(".")[0] or name for name in model)
+            if not any(is_within(name, [layer]) for name in model):
                 raise ValueError(
                     f'common-layers names "{layer}", but the model\'s layers are '
-                    f"{', '.join(layers)}."
+                    f"{', '.join(layers_of(model))}."
                 )
-        return [n for n in model if any(_is_below(n, layer) for layer in self.common_layers)]
+        return [name for name in model if is_within(name, self.common_layers)]
 
 
 def common_layers(wanted: str, model: nn.Module, model_name: str) -> tuple[str, ...]:
@@ -134,7 +134,3 @@ def common_layers(wanted: str, model: nn.Module, model_name: str) -> tuple[str, 
                 f"{', '.join(layers)}."
             )
     return names
-
-
-def _is_below(parameter: str, layer: str) -> bool:
-    return parameter == layer or parameter.startswith(f"{layer}.")

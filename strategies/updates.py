@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.layers import layer_of
 from fl_core.protocol import NDArrays
 from strategies.rounds import Update
 
@@ -30,11 +31,6 @@ def update_vector(
     if layer is not None:
         before, after = ({name: model[name] for name in layer} for model in (before, after))
     return flatten(before) - flatten(after)
-
-
-def layer_of(name: str) -> str:
-    """Return the layer of an array: `hidden` for `hidden.weight`, `w` for `w`."""
-    return name.rpartition(".")[0] or name
 
 
 def last_layer(model: NDArrays) -> list[str]:

@@ -1,8 +1,6 @@
 """Local objectives by their options, on real images: what is tested, kept and given back."""
 
 import json
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -14,7 +12,8 @@ from fl_app.simulation import Simulation
 from fl_core.checkpoint import load_checkpoint
 from fl_core.model_file import load_model
 from strategies.catalogue import SYSTEMS
-from tests.app_runs import DEFAULTS, ROOT, SGD, models_of, of_strategy, run
+from tests.app_runs import DEFAULTS, SGD, models_of, of_strategy, run
+from tests.processes import fedkin, wait_for_line
 
 KEEPING = "ditto,fedper,spectral+mean+private-head"
 SMALL = {**SGD, "model": "mlp-32", "head_epochs": 1, "clients": 6}
@@ -240,23 +239,16 @@ def test_a_simulation_killed_with_its_workers_goes_on_as_an_undisturbed_one(tmp_
     words = ["strategy=fedper", "num-clients=3", "num-tasks=1", "num-server-rounds=3"]
     words += ["model=mlp-32", "checkpoint-every=1", "optimizer=sgd", "learning-rate=0.1"]
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "fl_app.cli", "run", *words, "--workers", "2"]
-    with subprocess.Popen(
-        [*command, f"output-dir={out}"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as running:
-        assert running.stdout
-        for line in running.stdout:
-            if "round   1/3" in line:
-                break
+    command = ["run", *words, "--workers", "2"]
+    with fedkin([*command, f"output-dir={out}"]) as running:
+        wait_for_line(running, "round   1/3")
         while not (out / "checkpoints/fedper-seed-0.safetensors").exists():
             time.sleep(0.05)
         running.kill()
-        running.stdout.read()
-    subprocess.run([*command, f"resume={out}"], cwd=ROOT, check=True, capture_output=True)
+        running.communicate()
+    with fedkin([*command, f"resume={out}"]) as resumed:
+        said, _ = resumed.communicate()
+    assert resumed.returncode == 0, said
     options = {"strategy": "fedper", "num_tasks": 1, "num_server_rounds": 3}
     wanted = run(tmp_path / "whole", clients=3, model="mlp-32", **options, **SGD)["runs"][0]
     found = json.loads((out / "summary.json").read_text(encoding="utf-8"))["runs"][0]

@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from fl_app.superlink import private_superlink
-
-ROOT = Path(__file__).parents[1]
+from tests.processes import fedkin, wait_for_line
 
 pytestmark = pytest.mark.slow
 
@@ -44,21 +43,9 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[psutil.Pro
     """Return the processes of a simulation after its first round; end it after the last test."""
     words = ["strategy=local", "num-clients=2", "num-server-rounds=5000", "--workers", "1"]
     folder = tmp_path_factory.mktemp("run")
-    with subprocess.Popen(
-        [sys.executable, "-m", "fl_app.cli", "run", *words, f"output-dir={folder}"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as running:
-        assert running.stdout
-        said = []
-        for line in running.stdout:
-            said.append(line)
-            if "round   1/5000" in line:
-                break
+    with fedkin(["run", *words, f"output-dir={folder}"]) as running:
         try:
-            assert running.poll() is None, "".join(said)
+            wait_for_line(running, "round   1/5000")
             yield psutil.Process(running.pid).children(recursive=True)
         finally:
             running.send_signal(signal.SIGTERM)

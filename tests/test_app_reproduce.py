@@ -3,8 +3,6 @@
 import math
 import re
 import shutil
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +28,7 @@ from fl_app.reproduce.verdicts import verdicts
 from strategies import catalogue
 from strategies.catalogue import system_of
 from tests.app_runs import run
+from tests.processes import fedkin, wait_for_line
 
 ROOT = Path(__file__).parents[1]
 TEXT = """
@@ -564,15 +563,10 @@ def test_a_small_table_and_the_same_after_a_kill_in_its_middle(tmp_path):
 
     def start(folder):
         words = ["reproduce", str(path), "--quick", "--output", str(tmp_path / folder)]
-        return subprocess.Popen(
-            [sys.executable, "-m", "fl_app.cli", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        return fedkin(words)
 
     with start("undisturbed") as whole:
-        said, _ = whole.communicate(timeout=300)
+        said, _ = whole.communicate()
     assert whole.returncode == 0
     assert "0 of 2 simulations are finished.\n" in said
     folder = tmp_path / "undisturbed/quick"
@@ -593,20 +587,18 @@ def test_a_small_table_and_the_same_after_a_kill_in_its_middle(tmp_path):
     assert np.isfinite([one["seconds"] for one in cells]).all()
 
     with start("killed") as first:
-        for line in first.stdout:
-            if line.startswith("simulation 2"):
-                break
+        wait_for_line(first, "simulation 2")
         time.sleep(3)  # somewhere in the second simulation
         first.kill()
     numbers = tmp_path / "killed/quick/digits.json"
     assert len(read_cells(numbers)) == 1
     with start("killed") as second:
-        said, _ = second.communicate(timeout=300)
+        said, _ = second.communicate()
     assert "1 of 2 simulations are finished.\n" in said
     assert numbers_of(numbers) == numbers_of(folder / "digits.json")
     before = numbers.read_bytes()
     with start("killed") as third:
-        said, _ = third.communicate(timeout=120)
+        said, _ = third.communicate()
     assert "2 of 2 simulations are finished.\n" in said
     assert "simulation 1" not in said
     assert numbers.read_bytes() == before

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,26 +11,10 @@ from fl_app.cli import main
 from fl_app.superlink import _is_chatter, private_superlink, run_app
 from strategies.catalogue import SYSTEMS
 from strategies.objectives import Plain
-from tests.app_runs import models_of, run, without_seconds
-
-ROOT = Path(__file__).parents[1]
+from tests.app_runs import ROOT, models_of, run, without_seconds
+from tests.processes import fedkin, processes_with, wait_for_line
 
 pytestmark = pytest.mark.slow
-
-
-def processes_with(marker: str) -> list[str]:
-    """Return the command lines of running processes that hold `marker`, this one left out."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if marker.encode() in words:
-            found.append(words.decode(errors="replace"))
-    return found
 
 
 def test_two_workers_give_the_results_of_a_single_process_and_leave_none(tmp_path, monkeypatch):
@@ -69,21 +51,11 @@ def test_stopping_a_run_leaves_no_process(tmp_path):
     """Ctrl-C takes the same way."""
     marker = f"stopped-{os.getpid()}"
     words = ["strategy=local", "num-clients=4", "num-server-rounds=500", "--workers", "1"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "fl_app.cli", "run", *words, f"output-dir={tmp_path}"],
-        cwd=ROOT,
-        env={**os.environ, "LEFT_BEHIND": marker},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as running:
-        assert running.stdout
-        for line in running.stdout:
-            if "round   2/500" in line:
-                break
+    with fedkin(["run", *words, f"output-dir={tmp_path}"], LEFT_BEHIND=marker) as running:
+        wait_for_line(running, "round   2/500")
         assert any("raylet" in words for words in processes_with(marker))
         running.send_signal(signal.SIGTERM)
-        rest = running.stdout.read()
+        rest, _ = running.communicate()
     assert running.returncode == 130
     assert rest.endswith("stopped.\n")
     assert not processes_with(marker)

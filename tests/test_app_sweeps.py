@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from threading import Event, Thread
@@ -29,6 +28,7 @@ from fl_app.sweeps.plan import _name, plan_sweep, read_words
 from fl_app.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
 from fl_app.sweeps.tables import summary_page, tidy_columns
 from tests.app_runs import undrawn_pictures
+from tests.processes import fedkin, processes_with, wait_for_line
 
 MEASURED = Path(__file__).parents[1] / "docs/runs/measured"
 SMALL = {"strategy": "optimum,single", "num-clients": 6, "num-tasks": 3, "model": "mlp-32"}
@@ -447,21 +447,18 @@ def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_pa
     words = ["noise-rate=0,0.4", "noise=class-dependent", "strategy=rcc-pfl,single"]
     words += ["num-clients=6", "num-tasks=3", "num-server-rounds=2", "model=mlp-32"]
     words += ["--output", str(folder), "--processes", "1"]
-    command = [sys.executable, "-m", "fl_app.cli", "sweep", *words]
-    env = {**os.environ, "LEFT_BEHIND": (marker := f"sweep-{os.getpid()}")}
-    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": env}
-    with subprocess.Popen(command, **how) as first:
-        for line in first.stdout:
-            if line.startswith("[2/2] noise-rate=0.4: begins"):
-                break
+    command, marker = ["sweep", *words], f"sweep-{os.getpid()}"
+    with fedkin(command, LEFT_BEHIND=marker) as first:
+        wait_for_line(first, "[2/2] noise-rate=0.4: begins")
         time.sleep(1)  # somewhere in the second simulation
         first.kill()
     assert [cell["cell"] for cell in cells_of(folder)] == ["noise-rate=0"]
     begun = (folder / "cells/noise-rate=0/summary.json").read_bytes()
-    done = subprocess.run(command, **how, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "2 simulations (4 trainings), 1 finished" in done.stdout
-    assert "[1/1] noise-rate=0.4: begins" in done.stdout
+    with fedkin(command, LEFT_BEHIND=marker) as second:
+        said, _ = second.communicate()
+    assert second.returncode == 0, said
+    assert "2 simulations (4 trainings), 1 finished" in said
+    assert "[1/1] noise-rate=0.4: begins" in said
     assert (folder / "cells/noise-rate=0/summary.json").read_bytes() == begun
 
     found = []
@@ -482,12 +479,4 @@ def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_pa
     assert numbers_of(cell.summary) == numbers_of(alone.summary)
     assert cell.accuracy.equals(alone.accuracy)
     assert cell.clients.equals(alone.clients)
-    left = [p for p in Path("/proc").glob("[0-9]*/environ") if marker.encode() in _bytes_of(p)]
-    assert not left
-
-
-def _bytes_of(path):
-    try:
-        return path.read_bytes()
-    except OSError:  # it has just ended
-        return b""
+    assert not processes_with(marker)

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,9 +27,9 @@ from fl_core.datasets import HELD_OUT
 from fl_core.image_files import hold_out, listed_images
 from fl_core.image_folder import for_each_image
 from fl_core.own_code import load_own
-from fl_core.own_data import read_own_part
+from fl_core.own_data import read_own_part, read_twice
 from fl_core.own_images import survey_images
-from fl_core.own_samples import DATA, survey_samples
+from fl_core.own_samples import DATA, survey_of
 from fl_core.settings import described
 from fl_core.text import one_line, printable
 
@@ -155,13 +156,8 @@ def samples_found(path: str) -> str:
     ValueError
         If it fails, returns what cannot be used, or other data when it is called again.
     """
-    survey = survey_samples(path)
-    found = read_own_part(DATA, path)
-    if read_own_part(DATA, path).checksum() != found.checksum():
-        raise ValueError(
-            f'{DATA} is "{path}", which returned other data when it was called again, but each '
-            "message of a run calls it and must get the same: give what it draws a fixed seed."
-        )
+    found = read_twice(DATA, path, partial(read_own_part, DATA), "each message of a run")
+    survey = survey_of(found)
     train, test = (
         labels.bincount(minlength=found.num_classes).tolist()
         for labels in (found.train_labels, found.test_labels)

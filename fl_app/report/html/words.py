@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.html.reading import Grouping, Result, Run
+from fl_core.settings import OWN_IMAGES
 from strategies.catalogue import UNGROUPED
 
-OWN_IMAGES = "own"
 # Where a run's files are, and what is only another word for other options.
 _NOT_REPEATED = ("output-dir", "resume")
 _MOST_NAMES = 5

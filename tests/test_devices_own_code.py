@@ -75,7 +75,7 @@ def test_tables_are_grouped_and_learnt_by_who_allows_the_code(tmp_path, monkeypa
     )
     names = ["berlin", "oslo", "rome"]
     kept = tmp_path / "berlin.safetensors"
-    own = {name: f' own-code="{ALLOWED}"' for name in names[:2]}
+    own = dict.fromkeys(names[:2], f' own-code="{ALLOWED}"')
     own["berlin"] += f' model-path="{kept}"'
     with federation(tmp_path / "federation") as devices, ExitStack() as stack:
         devices.register(*names)

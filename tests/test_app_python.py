@@ -10,6 +10,7 @@ import pytest
 
 import fl_app.api.simulate as api
 from fl_app import load_results, load_sweep, simulate, sweep
+from fl_app.api.results import Pictures
 from fl_app.superlink import run_app
 from fl_core.own_code import forget_own
 from tests.app_runs import ROOT, run
@@ -183,10 +184,21 @@ def test_pictures_are_those_that_the_run_drew(results):
     pictures = results.figures()
     assert {"accuracy-per-round", "labels-per-client", "similarity-rcc-pfl-seed-0"} <= set(pictures)
     pictures["accuracy-per-round"].path.write_bytes(b"a picture")
-    assert pictures["accuracy-per-round"]._repr_png_() == b"a picture"
-    assert "YSBwaWN0dXJl" in pictures._repr_mimebundle_()["text/html"]  # the same in base 64
+    shown = pictures["accuracy-per-round"]._repr_mimebundle_()
+    assert shown["image/png"] == "YSBwaWN0dXJl"  # the same in base 64
+    assert "YSBwaWN0dXJl" in pictures._repr_mimebundle_()["text/html"]
     with pytest.raises(KeyError, match='no picture "accuracy": there are accuracy-against'):
         pictures["accuracy"]
+
+
+def test_pictures_for_papers_are_shown_where_a_notebook_can(tmp_path):
+    (tmp_path / "one.svg").write_text("<svg/>", encoding="utf-8")
+    (tmp_path / "two.pdf").write_bytes(b"%PDF")
+    pictures = Pictures(tmp_path)
+    assert list(pictures) == ["one", "two"]
+    assert pictures["one"]._repr_mimebundle_()["image/svg+xml"] == "<svg/>"
+    assert list(pictures["two"]._repr_mimebundle_()) == ["text/plain"]
+    assert pictures._repr_mimebundle_()["text/html"].count("<img") == 1
 
 
 def test_folders_that_hold_no_results(tmp_path):

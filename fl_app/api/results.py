@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,21 +19,39 @@ if TYPE_CHECKING:  # it comes by the extra simulation
     from pandas import DataFrame
 
 
+_MIME_TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".pdf": "application/pdf"}
+
+
 @dataclass(frozen=True)
 class Picture:
-    """A picture that a run drew; a notebook shows it."""
+    """A picture that a run drew, as `figure-format` says; a notebook shows it, a PDF by its path."""
 
     path: Path
 
-    def _repr_png_(self) -> bytes:
-        return self.path.read_bytes()
+    @property
+    def mime_type(self) -> str:
+        """Return what the file is."""
+        return _MIME_TYPES[self.path.suffix]
+
+    def encoded(self) -> str:
+        """Return the file in base 64."""
+        return b64encode(self.path.read_bytes()).decode()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        said = {"text/plain": repr(self)}
+        if self.mime_type == "image/png":
+            return {**said, self.mime_type: self.encoded()}
+        if self.mime_type == "image/svg+xml":
+            return {**said, self.mime_type: self.path.read_text(encoding="utf-8")}
+        return said
 
 
 class Pictures(Mapping[str, Picture]):
     """Pictures by name; a notebook shows all of them."""
 
     def __init__(self, folder: Path) -> None:
-        self._found = {path.stem: Picture(path) for path in sorted(folder.glob("*.png"))}
+        files = [path for path in sorted(folder.glob("*.*")) if path.suffix in _MIME_TYPES]
+        self._found = {path.stem: Picture(path) for path in files}
 
     def __getitem__(self, name: str) -> Picture:
         """Return a picture."""
@@ -51,12 +70,10 @@ class Pictures(Mapping[str, Picture]):
         return len(self._found)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from base64 import b64encode  # noqa: PLC0415 - a notebook only
-
         shown = "".join(
-            f'<img alt="{html.escape(name)}" '
-            f'src="data:image/png;base64,{b64encode(one._repr_png_()).decode()}">'
+            f'<img alt="{html.escape(name)}" src="data:{one.mime_type};base64,{one.encoded()}">'
             for name, one in self._found.items()
+            if one.mime_type.startswith("image/")
         )
         return {"text/html": shown, "text/plain": f"pictures: {', '.join(self._found)}"}
 

@@ -24,7 +24,7 @@ _MIME_TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".pdf": "applicatio
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that a run drew, as `figure-format` says; a notebook shows it, a PDF by its path."""
+    """A picture that a run drew, as `figure-format` says; a notebook shows it, but for a PDF."""
 
     path: Path
 

@@ -22,10 +22,11 @@ from strategies.catalogue import System, system_of
 from strategies.ifca import LossClustering
 from strategies.objectives import Ditto, PrivateHead, Prox
 
-# Seconds on two cores until the first client answers: SuperLink, Ray, imports; and those that each
-# message costs a worker beside its computation, as in docs/example/summary.json. docs/watching.md
-# has how far off they were.
-_START, _MESSAGE = 20.0, 0.02
+# Seconds on two cores beside the work: until clients are ready (SuperLink, Ray, imports) and after
+# the last round (pictures, report, leaving no process behind); and those that each message costs a
+# worker beside its computation, as in docs/example/summary.json. docs/watching.md has how far off
+# they were.
+_BESIDE, _MESSAGE = 25.0, 0.02
 _LEAST = 0.2  # seconds that each thing is measured for, at least
 _BATCHES = 20
 _FREE_FEATURES = ("hog", "raw")  # the others need weights, and are remembered
@@ -38,8 +39,8 @@ def estimated(config: Config, workers: int) -> str:
     seconds, per_image = estimated_seconds(config, workers)
     about = timedelta(seconds=round(seconds))
     return (
-        f"about {about} with {workers} workers on CPUs: {_START:.0f} s to start, and what training "
-        f"an image takes here, {1e3 * per_image:.3g} ms, measured just now"
+        f"about {about} with {workers} workers on CPUs: {_BESIDE:.0f} s to start and end, and what "
+        f"training an image takes here, {1e3 * per_image:.3g} ms, measured just now"
         f"{_not_counted(config)}{_busy()}"
     )
 
@@ -65,7 +66,7 @@ def estimated_seconds(config: Config, workers: int) -> tuple[float, float]:
         work = sum(_of_training(config, known, system, per_image) for system in systems)
     finally:
         torch.set_num_threads(threads)
-    return _START + config.repeats * work / workers, per_image.training
+    return _BESIDE + config.repeats * work / workers, per_image.training
 
 
 def _not_counted(config: Config) -> str:

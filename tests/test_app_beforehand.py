@@ -175,9 +175,9 @@ def test_how_long_a_run_would_take_is_a_dry_runs_last_line(monkeypatch, capsys):
     # 0.3 seconds for 20 batches of 32 images, trained on for 2 epochs, tested once.
     training = 10 * 3 * (400 * 2 * 0.3 / (20 * 32 * 2) + 0.02)
     testing = 10 * 3 * (100 * 0.3 / (20 * 32) + 0.02)
-    about = timedelta(seconds=round(20 + (training + testing) / 2))
+    about = timedelta(seconds=round(25 + (training + testing) / 2))
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith(f"about {about} with 2 workers on CPUs: 20 s to start, and what")
+    assert last.startswith(f"about {about} with 2 workers on CPUs: 25 s to start and end, and what")
     assert last.endswith("an image takes here, 0.234 ms, measured just now")
 
 

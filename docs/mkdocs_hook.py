@@ -26,6 +26,7 @@ LINKED = (
     "docs/results/*.json",
     "docs/results/*.png",
     "experiments/*.toml",
+    "experiments/*.py",
     "deploy/*",
     "deploy/cluster/*",
     "examples/*/**/*.py",

@@ -18,13 +18,14 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate.command import superlink_tls
+from fl_app.flower_app import toml_lines
 from fl_app.processes import stop_family
 from fl_app.superlink import free_ports, program_path
 
@@ -229,6 +230,15 @@ class Federation:
             words += [f"--{option.replace('_', '-')}", value]
         with running("supernode", words, self.folder / name) as program:
             yield program
+
+    def started_run(
+        self, app: Path, run_config: Mapping[str, Any]
+    ) -> AbstractContextManager[Program]:
+        """Start a run of the app in a folder; `flwr` shows its log, and ends with it."""
+        profile = self.folder / "profile.toml"
+        profile.write_text(toml_lines(run_config), encoding="utf-8")
+        words = [program_path("flwr"), "run", str(app), "--run-config", str(profile), "--stream"]
+        return running("run", words, self.folder / "run", env=self.env)
 
 
 @contextmanager

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.superlink import program_path
 from fl_core.model_file import load_model
-from tests.device_processes import federation, running
+from tests.device_processes import federation
 from tests.device_runs import groups
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
@@ -67,12 +66,7 @@ def test_tables_are_grouped_and_learnt_by_who_allows_the_code(tmp_path, monkeypa
     (code / "sites.py").write_text(SITES, encoding="utf-8")
     (code / "study.py").write_text(STUDY, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(code))  # of the SuperLink and of each SuperNode
-    profile = tmp_path / "profile.toml"
     options = {**OPTIONS, "output-dir": str(tmp_path / "out")}
-    profile.write_text(
-        "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()),
-        encoding="utf-8",
-    )
     names = ["berlin", "oslo", "rome"]
     kept = tmp_path / "berlin.safetensors"
     own = dict.fromkeys(names[:2], f' own-code="{ALLOWED}"')
@@ -83,8 +77,7 @@ def test_tables_are_grouped_and_learnt_by_who_allows_the_code(tmp_path, monkeypa
             config = f'name="{name}" data="sites:{name}"{own.get(name, "")}'
             node = stack.enter_context(devices.supernode(name, config))
             node.wait_for("SuperNode ID")
-        words = [program_path("flwr"), "run", str(ROOT), "--run-config", str(profile), "--stream"]
-        with running("run", words, tmp_path / "flwr", env=devices.env) as started:
+        with devices.started_run(ROOT, options) as started:
             assert started.wait_for_exit(_PATIENCE) == 0, started.text
     said = " ".join(started.text.split())
     assert "code that the owner of this node does not allow" in said

@@ -7,9 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fl_app.superlink import program_path
 from tests.device_images import write_sites
-from tests.device_processes import federation, running
+from tests.device_processes import federation
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
@@ -27,12 +26,7 @@ def test_three_of_four_devices_end_a_secure_sum_that_the_fourth_began(tmp_path, 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # four devices share two cores here
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     images = write_sites(tmp_path / "sites", SITES)
-    profile = tmp_path / "profile.toml"
     options = {**OPTIONS, "output-dir": str(tmp_path / "out")}
-    profile.write_text(
-        "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()),
-        encoding="utf-8",
-    )
     with federation(tmp_path / "federation") as devices, ExitStack() as stack:
         devices.register(*SITES)
         nodes = {
@@ -43,8 +37,7 @@ def test_three_of_four_devices_end_a_secure_sum_that_the_fourth_began(tmp_path, 
         }
         for node in nodes.values():
             node.wait_for("SuperNode ID")
-        words = [program_path("flwr"), "run", str(ROOT), "--run-config", str(profile), "--stream"]
-        with running("run", words, tmp_path / "flwr", env=devices.env) as started:
+        with devices.started_run(ROOT, options) as started:
             nodes["rome"].wait_for("Receiving: train", _PATIENCE)
             rome = psutil.Process(nodes["rome"].process.pid)
             for process in (*rome.children(recursive=True), rome):  # as a power cut does

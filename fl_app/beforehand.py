@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.config import Config
+from fl_app.config_checks import shares_eigenvectors
 from fl_app.own_code import check_own_code
 from fl_app.report.trackers import check_tracker
 from fl_app.resources import gpus_per_client
@@ -53,9 +54,8 @@ def check_run(config: Config, folder: Path) -> None:
     check_federation(config.federation_settings(clients, config.seed))
     if isinstance(config.num_clusters, int):
         check_num_clusters(config, config.num_clusters, clients - config.newcomers)
-    shares = {system_of(name).clustering.shares for name in config.strategy}
     known = known_of(config.dataset)
-    if "eigenvectors" in shares and known is not None:
+    if shares_eigenvectors(config.strategy) and known is not None:
         check_num_eigenvectors(config, known)
     _check_data(config)
     check_own_code(config, clients)

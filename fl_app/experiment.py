@@ -18,7 +18,7 @@ from clients.own_features import random_samples
 from fl_app.beforehand import check_num_clusters
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import Config, output_folder
-from fl_app.config_checks import one_shot
+from fl_app.config_checks import one_shot, shares_eigenvectors
 from fl_app.devices.run import Devices
 from fl_app.own_code import check_tasks_are_known
 from fl_app.quorum import QuorumGrid
@@ -253,10 +253,10 @@ def check(setting: Setting, num_clients: int) -> None:
     else:
         check_tasks_are_known(config, setting.federation)
         samples = setting.federation.dataset.train_images[:3]
-    clusterings = {system_of(name).clustering for name in config.strategy}
+    clusterings = (system_of(name).clustering for name in config.strategy)
     if any(issubclass(clustering, SignatureClustering) for clustering in clusterings):
         need_extra("umap", "the clustering signature (flt)", "use pca-km-hc")
-    if any(clustering.shares == "eigenvectors" for clustering in clusterings):
+    if shares_eigenvectors(config.strategy):
         weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
         feature_map(config.features, weights=weights)
     check_suits(config, images, samples)

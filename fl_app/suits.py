@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from clients.dimensions import feature_dimension
 from clients.privacy import PROJECTED
 from fl_app.config import Config
+from fl_app.config_checks import shares_eigenvectors
 from fl_core.options import key_of
 from fl_core.own_code import is_own
 from fl_core.settings import SampleKind, are_images, described
@@ -43,14 +44,13 @@ def check_suits(config: Config, kind: SampleKind, samples: Tensor) -> None:
     if is_own(config.model):
         check_model(config.model, model, as_pixels(samples), kind.num_classes)
         _check_noise(config, model)
+    if shares_eigenvectors(config.strategy):
+        if is_own(config.features):
+            check_own_features(config.features, samples)
+        check_num_eigenvectors(config, kind)
     for name in config.strategy:
-        clustering = system_of(name).clustering
-        if issubclass(clustering, SignatureClustering):
+        if issubclass(system_of(name).clustering, SignatureClustering):
             _check_encoder(name, kind)
-        if clustering.shares == "eigenvectors":
-            if is_own(config.features):
-                check_own_features(config.features, samples)
-            check_num_eigenvectors(config, kind)
 
 
 def _check_noise(config: Config, model: nn.Module) -> None:

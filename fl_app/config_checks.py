@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clients.privacy import PROJECTED
-from fl_core.options import refusal
+from fl_core.options import at_value, refusal
 from fl_core.protocol import CLASS_ENERGY
 from fl_core.settings import OWN_IMAGES
 from strategies.catalogue import parameters, system_of
@@ -154,9 +154,8 @@ def check_for_secure_sums(values: Mapping[str, Any]) -> None:
         if values[field_of(key)] != absent:
             raise ValueError(
                 f"secure-aggregation is true, but {key} is {values[field_of(key)]}, and a round "
-                "that is trained again can show single updates: leave it "
-                f"{'empty' if absent == '' else f'at {absent}'}, or set secure-aggregation to "
-                "false."
+                f"that is trained again can show single updates: leave it {at_value(absent)}, or "
+                "set secure-aggregation to false."
             )
 
 
@@ -179,8 +178,7 @@ def check_for_devices(values: Mapping[str, Any]) -> None:
         if values[name] != absent:
             raise ValueError(
                 f'{name.replace("_", "-")} is {values[name]}, but dataset is "{OWN_IMAGES}", and '
-                "that is for simulations only: leave it "
-                f"{'empty' if absent == '' else f'at {absent}'}."
+                f"that is for simulations only: leave it {at_value(absent)}."
             )
     for strategy in values["strategy"]:
         if system_of(strategy).clustering.needs_tasks:

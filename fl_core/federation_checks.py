@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fl_core.options import at_value
 from fl_core.partition import check_labels, clients_of_tasks, default_tasks, parse_tasks
 from fl_core.settings import SYNTHETIC, FederationSettings, known_of, num_labels
 from fl_core.tasks import are_random, parse_counts
@@ -68,8 +69,7 @@ def check_held(settings: FederationSettings, num_clients: int, knows_tasks: bool
             raise ValueError(
                 f"{name.replace('_', '-')} is {getattr(settings, name)}, but {settings.dataset} "
                 "comes in partitions already made"
-                f"{'' if name in _DECIDED else ', of unknown tasks'}: leave it "
-                f"{'empty' if value == '' else f'at {value}'}."
+                f"{'' if name in _DECIDED else ', of unknown tasks'}: leave it {at_value(value)}."
             )
 
 

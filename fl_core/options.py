@@ -118,6 +118,11 @@ def refusal(key: str, value: Any, allowed: str, words: Iterable[str] = ()) -> Va
     return ValueError(f"{key} is {shown}, but it must be {allowed}.{meant and f' {meant}'}")
 
 
+def at_value(value: Any) -> str:
+    """Return how an option is left at a value, for what is said: `empty`, or `at none`."""
+    return "empty" if value == "" else f"at {value}"
+
+
 def did_you_mean(value: Any, words: Iterable[str]) -> str:
     """Return a question that names the word most like `value`, or nothing.
 

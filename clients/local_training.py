@@ -106,7 +106,8 @@ def train_by_objective(
         If the objective is unknown, or this client has lost its private layers.
     """
     told = Told.of(message)
-    _load(model, whole_model(message, personal, message.content.array_records[protocol.ARRAYS]))
+    shared = message.content.array_records[protocol.ARRAYS]
+    model.load_state_dict(whole_model(message, personal, shared).to_torch_state_dict())
     return OBJECTIVES[told.objective](told, personal, model, fit)
 
 
@@ -189,10 +190,6 @@ def _parted(told: Told, personal: Personal, model: nn.Module) -> ArrayRecord:
     shared, private = split(model.state_dict(), told.layers)
     personal.save(_of(private))
     return _of(shared)
-
-
-def _load(model: nn.Module, arrays: ArrayRecord) -> None:
-    model.load_state_dict(arrays.to_torch_state_dict())
 
 
 def _record(model: nn.Module) -> ArrayRecord:

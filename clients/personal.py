@@ -123,19 +123,19 @@ def _write(path: Path, arrays: ArrayRecord, number: int) -> None:
 
 
 def _round_of(path: Path) -> int:
-    return int(_opened(path)[0])
+    return _opened(path)[0]
 
 
 def _read(path: Path) -> ArrayRecord:
     return _opened(path, arrays=True)[1]
 
 
-def _opened(path: Path, *, arrays: bool = False) -> tuple[str, ArrayRecord]:
+def _opened(path: Path, *, arrays: bool = False) -> tuple[int, ArrayRecord]:
     try:
         with safe_open(path, framework="numpy") as file:
             number = (file.metadata() or {})[_FORMAT]
             names = list(file.keys()) if arrays else []
-            return str(int(number)), protocol.to_record({n: file.get_tensor(n) for n in names})
+            return int(number), protocol.to_record({n: file.get_tensor(n) for n in names})
     except (SafetensorError, ValueError, KeyError) as error:
         raise ValueError(
             f"{path} is no personal state of this app ({error}): remove it, and this client begins "

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
+from clients.objectives import nothing
 from clients.privacy import Promise, Randomness
 from clients.settings import TrainingSettings
 from clients.training import as_pixels, build_optimizer
@@ -84,7 +85,7 @@ def train_privately(
     settings: TrainingSettings,
     promise: Promise,
     randomness: Randomness,
-    between: Callable[[], None] = lambda: None,
+    between: Callable[[], None] = nothing,
 ) -> None:
     """Train `model` in place for one of `promise.rounds` rounds.
 

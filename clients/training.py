@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
+from clients.objectives import nothing
 from clients.settings import TrainingSettings
 
 
@@ -56,7 +57,7 @@ def train(
     labels: torch.Tensor,
     settings: TrainingSettings,
     generator: torch.Generator,
-    between: Callable[[], None] = lambda: None,
+    between: Callable[[], None] = nothing,
 ) -> float:
     """Train `model` in place on one client's images and return its mean loss.
 

@@ -105,12 +105,12 @@ def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: Mode
     OSError
         If the file cannot be written.
     """
-    plain = _contiguous(arrays)
+    forms = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
     try:
-        _check_arrays({n: (a.shape, a.dtype.name) for n, a in plain.items()}, _unfilled(card), card)
+        _check_arrays(forms, _unfilled(card), card)
     except ValueError as error:
         raise ValueError(f"{path} is not written: {error}.") from error
-    _write(path, plain, _FORMAT, card)
+    _write(path, arrays, _FORMAT, card)
 
 
 def save_shared_part(
@@ -123,19 +123,16 @@ def save_shared_part(
     OSError
         If the file cannot be written.
     """
-    _write(path, _contiguous(arrays), _PART, card)
-
-
-def _contiguous(arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    _write(path, arrays, _PART, card)
 
 
 def _write(
     path: Path, arrays: Mapping[str, NDArray[np.generic]], form: str, card: ModelCard
 ) -> None:
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with replacing(path) as temporary:
         # One entry: safetensors writes several in any order, and equal models are equal files.
-        save_file(dict(arrays), temporary, metadata={form: json.dumps(asdict(card))})
+        save_file(plain, temporary, metadata={form: json.dumps(asdict(card))})
 
 
 def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:

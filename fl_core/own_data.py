@@ -68,10 +68,7 @@ def read_own(path: str) -> Dataset:
             return replace(found, name=path)
         if isinstance(found, Partitions):
             return _joined(path, found)
-        if isinstance(found, tuple | list) and len(found) in (4, 5):
-            names = found[4] if len(found) == 5 else None
-            return _dataset(path, _part(found[:4], "the"), names)
-        raise ValueError(f"{_brief(found)}: it must {_WANTED}")
+        return _dataset(path, *_arrays_and_names(found, _WANTED))
 
 
 def read_own_part(key: str, path: str) -> Dataset:
@@ -86,10 +83,7 @@ def read_own_part(key: str, path: str) -> Dataset:
     """
     found = call_own(key, path)
     with _said(key, path):
-        if not isinstance(found, tuple | list) or len(found) not in (4, 5):
-            raise ValueError(f"{_brief(found)}: it must {_PART_WANTED}")
-        part = _part(found[:4], "the")
-        names = found[4] if len(found) == 5 else None
+        part, names = _arrays_and_names(found, _PART_WANTED)
         if names is not None:
             if not isinstance(names, tuple | list | np.ndarray):
                 raise ValueError(f"{_brief(names)} for class names: a list of texts is expected")
@@ -133,6 +127,13 @@ def _said(key: str, path: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f'{key} is "{path}", which returned {error}'.rstrip(".") + ".") from error
+
+
+def _arrays_and_names(found: Any, wanted: str) -> tuple[tuple[Tensor, ...], Any]:
+    """Return the one partition that a function returned, checked, and class names, if any."""
+    if not isinstance(found, tuple | list) or len(found) not in (4, 5):
+        raise ValueError(f"{_brief(found)}: it must {wanted}")
+    return _part(found[:4], "the"), found[4] if len(found) == 5 else None
 
 
 def _joined(path: str, given: Partitions) -> Dataset:

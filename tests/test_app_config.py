@@ -137,6 +137,17 @@ def test_the_readme_shows_the_table_of_the_committed_run():
     assert by_name["rcc-pfl"] > by_name["single"] + 0.05
 
 
+def test_a_long_name_of_parts_is_broken_before_its_last_part():
+    summary = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    rows = [{**summary["table"][0], "strategy": "single+mean+private-layers"}]
+    runs = [{**run, "strategy": rows[0]["strategy"]} for run in summary["runs"]]
+    lines = render(strategy_table(rows, runs)).splitlines()
+    assert [line.split("│")[1].strip() for line in lines if line.startswith("│")] == [
+        "single+mean",
+        "+private-layers",
+    ]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

@@ -14,6 +14,7 @@ from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
 
 WIDTH = 100
+_LONGEST_NAME = 20  # of a strategy, in one line
 _MOST_NAMES = 60  # of a cluster; summary.json has all
 _MOST_ROUNDS = 14  # columns that fit
 
@@ -59,22 +60,22 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
         + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
         title_justify="left",
     )
-    table.add_column("strategy", overflow="fold")  # a name of parts may be long
+    table.add_column("strategy", overflow="fold")
     tasks_are_known = "ari-mean" in rows[0]
     for column in (
         "accuracy %",
         "variance",
         *(["ARI"] if tasks_are_known else []),
         "clusters",
-        "pre-round kB/client",
-        "training kB/client",
+        "pre-round\nkB/client",
+        "training\nkB/client",
         "seconds",
     ):
         table.add_column(column, justify="right")
     for row in rows:
         group = [run for run in runs if run["strategy"] == row["strategy"]]
         table.add_row(
-            row["strategy"],
+            _in_lines(row["strategy"]),
             f"{100 * row['accuracy-mean']:.1f}"
             + (f" ± {100 * row['accuracy-std']:.1f}" if len(group) > 1 else ""),
             f"{1e4 * row['accuracy-variance']:.1f}",
@@ -85,6 +86,12 @@ def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str
             f"{sum(run['seconds']['total'] for run in group) / len(group):.1f}",
         )
     return table
+
+
+def _in_lines(strategy: str) -> str:
+    """Return a long name of parts with a line for the last ones: Rich folds anywhere else."""
+    first, plus, last = strategy.rpartition("+")
+    return f"{first}\n{plus}{last}" if plus and len(strategy) > _LONGEST_NAME else strategy
 
 
 def event_tables(runs: Sequence[Mapping[str, Any]]) -> list[Table]:

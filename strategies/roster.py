@@ -62,6 +62,8 @@ class Roster:
         From client index to what else its node said when it joined.
     failures : dict of str
         From client index to why it is out.
+    unknown : dict of str
+        From node id to why it is out, of nodes that never said by which name they go.
     refused : callable
         Says, from node to the name that it gives, which nodes may not use theirs, nor, any more,
         the name that they gave before.
@@ -72,6 +74,7 @@ class Roster:
     names: dict[int, str] = field(default_factory=dict)
     descriptions: dict[int, ConfigRecord] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
+    unknown: dict[int, str] = field(default_factory=dict)
     refused: Callable[[Mapping[int, str]], Mapping[int, Refusal]] = _nobody_refused
     _connected: set[int] = field(default_factory=set)
     _attempts: Counter[int] = field(default_factory=Counter)
@@ -119,14 +122,18 @@ class Roster:
         """
         for node, reason in failures.items():
             logger.warning("node %d is left out, it could not take part: %s", node, reason)
+            self._remain_unknown(node, reason)
             self._ask_again_later(node)
         found: dict[int, int] = {}
+        for node in answers:
+            self.unknown.pop(node, None)
         for node, index in self._indices(answers).items():
             if index is None:
                 logger.warning(
                     "node %d is left out, it gave no %s that can be used",
                     *(node, "name" if self.by_name else "index"),
                 )
+                self._remain_unknown(node, "it gave no name that can be used")
                 continue
             if index in found:
                 problem = (
@@ -213,6 +220,11 @@ class Roster:
         if client not in self.nodes:  # the name may be that of one that is in, at another node
             self.failures[client] = refusal.reason
         self._ask_again_later(node)
+
+    def _remain_unknown(self, node: int, reason: str) -> None:
+        """Note why a node is out that is no client; an index is a client, whoever has it."""
+        if self.by_name and node not in self.nodes.values():
+            self.unknown[node] = one_line(reason)
 
     def _remove(self, node: int, reason: str, but: int | None = None) -> None:
         """Take a node from the clients that it was, all but one."""

@@ -84,6 +84,19 @@ def test_folders_of_real_images_are_grouped_by_what_they_show(tmp_path, capsys):
         assert {**other, "command": ""} == {**report, "command": ""}
 
 
+def test_a_folder_without_images_is_named_below_the_table(tmp_path, capsys):
+    write_sites(tmp_path / "sites")
+    (tmp_path / "sites/vienna").mkdir()
+    report = group(tmp_path / "out", "--folders", str(tmp_path / "sites"))
+    assert report["clients"] == sorted(SITES)
+    ((node, why),) = report["unknown_nodes"].items()
+    assert why.startswith("vienna: ")
+    assert "has no class folders" in why
+    below = capsys.readouterr().out.partition("Who should train with whom")[2]
+    assert f"left out: node {node}: {why}" in below
+    assert "vienna" in (tmp_path / "out/report.html").read_text(encoding="utf-8")
+
+
 def test_a_client_with_images_of_both_tasks_is_the_one_in_doubt(tmp_path):
     """Who has a digit of either kind lands now here, now there."""
     sites = {**SITES, "vienna": (4, 8), "paris": (0, 2, 4), "milan": (6, 8, 1)}

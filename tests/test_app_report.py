@@ -583,13 +583,27 @@ def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
         found["clusters"][0] = -1
         found["odd"] = ["oslo", "rome"]
         found["odd_why"] = {"oslo": "it sent nothing usable"}
+        found["unknown_nodes"] = {"7": "lyon: no <images>"}
 
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
     folder = write_grouping(tmp_path, names, change)
+    assert "One node could not take part" in build_report([read_result(folder)])
     assert section_of(read_result(folder)).troubles.rows == [
         ["left out", "berlin", "is in no cluster", "grouping"],
+        ["left out", "node 7", "lyon: no <images>", "grouping"],
         ["odd", "oslo", "it sent nothing usable", "grouping"],
         ["odd", "rome", "its data are like nobody's", "grouping"],
+    ]
+
+
+def test_nodes_that_never_said_who_they_are_are_in_the_report_of_a_run(tmp_path):
+    def change(summary):
+        summary["runs"][0]["unknown-nodes"] = {"7": "its disk is full"}
+
+    result = read_result(write_results(tmp_path / "run", change=change))
+    (run, *_) = result.runs
+    assert section_of(result).troubles.rows == [
+        ["left out", "node 7", "its disk is full", f"{run.strategy}/{run.seed}"]
     ]
 
 

@@ -99,6 +99,17 @@ def test_who_has_answered_and_who_is_waited_for(status, clock):
     assert [one["client"] for one in said["failures"]] == ["client 0", "client 2"]
 
 
+def test_a_node_that_never_said_who_it_is_is_listed_as_left_out(status):
+    roster = roster_of(2, failures={7: "its survey failed"})
+    roster.unknown[12] = "its disk is full"
+    status.watch(lambda: roster)
+    status.begin_run("single", 0, 0, 4)
+    status.asked(messages([100]), [], 60.0)
+    clients = status.content()["clients"]
+    assert clients["left-out"][1:] == [{"client": "node 12", "reason": "its disk is full"}]
+    assert clients["num-left-out"] == 2
+
+
 def test_rounds_accuracy_and_the_time_left(status, clock):
     status.begin_run("single", 3, 0, 4)
     clock.now += 30

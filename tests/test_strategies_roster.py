@@ -30,6 +30,29 @@ def test_a_name_that_looks_like_another_is_none(name, caplog):
     assert "node 7 is left out, it gave no name that can be used" in caplog.text
 
 
+def test_why_a_node_never_said_who_it_is_is_known_until_it_does():
+    roster = Roster(by_name=True)
+    roster.look([7, 8])
+    roster.recognise({8: called("")}, {7: "its disk\nis full"}, twice_is_an_error=False)
+    assert roster.unknown == {7: "its disk is full", 8: "it gave no name that can be used"}
+    again = roster.for_another_training()
+    join(again, {7: "berlin"})
+    assert list(again.unknown) == list(roster.unknown) == [8]
+
+
+def test_a_client_that_fails_at_a_later_roll_call_is_not_unknown():
+    roster = Roster(by_name=True)
+    join(roster, {7: "berlin"})
+    roster.recognise({}, {7: "its disk is full"}, twice_is_an_error=False)
+    assert roster.unknown == {}
+
+
+def test_who_has_an_index_is_never_unknown():
+    roster = Roster()
+    roster.recognise({}, {7: "its disk is full"}, twice_is_an_error=False)
+    assert roster.unknown == {}
+
+
 @pytest.mark.parametrize("name", ["Sankt Gallen", "Z\u00fcrich", "Zu\u0308rich", "\u6771\u4eac"])
 def test_a_name_is_what_people_read(name):
     roster = Roster(by_name=True)

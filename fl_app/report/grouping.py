@@ -124,6 +124,7 @@ def grouping_report(
     cost: Cost,
     rule: int | str,
     command: str,
+    unknown: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
     """Return what grouping.json says.
 
@@ -137,6 +138,8 @@ def grouping_report(
         The number of clusters that was asked for, or the rule that chooses it.
     command : str
         That does the same again.
+    unknown : mapping of str, optional
+        Why nodes were left out that are no client, by node id.
     """
     count = len(names)
     labels = [clusters.of_client.get(client, -1) for client in range(count)]
@@ -180,6 +183,7 @@ def grouping_report(
         },
         "odd": [names[client] for client in clusters.odd],
         "odd_why": {names[client]: why for client, why in clusters.odd.items()},
+        "unknown_nodes": {str(node): why for node, why in (unknown or {}).items()},
         "resamples": resamples,
         "drawn": clusters.drawn,
         "command": command,
@@ -354,6 +358,9 @@ def _remarks(report: Mapping[str, Any]) -> list[str]:
     for name, why in report["odd_why"].items():
         reasons.setdefault(why, []).append(printable(name))
     lines += [f"odd: {listed(own, _MOST_NAMES)}: {why}" for why, own in reasons.items()]
+    lines += [
+        f"left out: node {node}: {printable(why)}" for node, why in report["unknown_nodes"].items()
+    ]
     own = report["bytes"]
     lines.append(
         f"cost: {own['pre_round_per_client'] / 1000:,.0f} kB per client for this pre-round, "

@@ -179,6 +179,7 @@ class Results:
             cost_of(strategy, self.config, images),
             getattr(strategy.clustering, "num_clusters", self.config.num_clusters),
             self.command or command_of(self.config),
+            strategy.training.roster.unknown,
         )
         path = self.folder / GROUPING
         if self._num_groupings:

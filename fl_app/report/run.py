@@ -51,6 +51,8 @@ class RunResult:
         Why devices do not have their model, by client index.
     odd : dict of str
         What was found odd about clients, by index.
+    unknown : dict of str
+        Why nodes were left out that never said by which name they go, by node id.
     malicious, newcomers, drifters : tuple of int
         Clients that attack, that came late, and whose task changed. Accuracies, ARI and
         NMI are those of the honest ones.
@@ -70,6 +72,7 @@ class RunResult:
     names: list[str] | None = None
     not_kept: dict[int, str] = field(default_factory=dict)
     odd: dict[int, str] = field(default_factory=dict)
+    unknown: dict[int, str] = field(default_factory=dict)
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
     drifters: tuple[int, ...] = ()
@@ -133,6 +136,7 @@ class RunResult:
                 if client not in found
             },
             odd=dict(strategy.clusters.odd),
+            unknown=dict(training.roster.unknown),
             **known,
         )
 
@@ -206,6 +210,7 @@ class RunResult:
             "seconds": self.seconds,
             "failures": _by_text(self.failures),
             **({"odd-clients": _by_text(self.odd)} if self.odd else {}),
+            **({"unknown-nodes": _by_text(self.unknown)} if self.unknown else {}),
             **self._events(),
         }
 

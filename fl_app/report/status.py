@@ -242,13 +242,14 @@ def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[tuple
 def _clients(roster: Roster) -> dict[str, Any]:
     out = [
         {"client": roster.name_of(client), "reason": reason}
-        for client, reason in list(roster.failures.items())[:_MOST_LISTED]
+        for client, reason in roster.failures.items()
     ]
+    out += [{"client": f"node {node}", "reason": why} for node, why in roster.unknown.items()]
     away = [roster.name_of(client) for client in set(roster.nodes) - set(roster.connected())]
     return {
         "taking-part": len(roster.nodes),
         "connected": len(roster.nodes) - len(away),
         "away": sorted(away)[:_MOST_LISTED],
-        "left-out": out,
-        "num-left-out": len(roster.failures),
+        "left-out": out[:_MOST_LISTED],
+        "num-left-out": len(out),
     }

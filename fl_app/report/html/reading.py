@@ -48,6 +48,8 @@ class Run:
         As in summary.json.
     failures, odd, not_kept : dict of str
         What was said of clients, by index.
+    unknown : dict of str
+        Why nodes were left out that are no client, by what to call them.
     malicious, newcomers, drifters : frozenset of int
     """
 
@@ -65,6 +67,7 @@ class Run:
     failures: dict[int, str]
     odd: dict[int, str]
     not_kept: dict[int, str]
+    unknown: dict[str, str]
     malicious: frozenset[int]
     newcomers: frozenset[int]
     drifters: frozenset[int]
@@ -111,6 +114,7 @@ class Grouping:
     relevance: NDArray[np.float64] | None
     bytes: dict[str, float]
     odd: dict[str, str]
+    unknown: dict[str, str]
     resamples: int
     command: str
 
@@ -251,6 +255,7 @@ def _run(one: Mapping[str, Any]) -> Run:
         failures=_said(one["failures"], count),
         odd=_said(one.get("odd-clients", {}), count),
         not_kept=_said(one.get("models-not-kept", {}), count),
+        unknown=_unknown(one.get("unknown-nodes", {})),
         malicious=_clients(one.get("malicious", ()), count),
         newcomers=_clients(one.get("newcomers", ()), count),
         drifters=_clients(one.get("drifters", ()), count),
@@ -282,6 +287,10 @@ def _texts(found: Mapping[str, Any]) -> dict[str, str]:
 
 def _said(found: Mapping[str, Any], count: int) -> dict[int, str]:
     return {_client(key, count): one_line(str(value)) for key, value in found.items()}
+
+
+def _unknown(found: Mapping[str, Any]) -> dict[str, str]:
+    return {f"node {int(node)}": one_line(str(why)) for node, why in found.items()}
 
 
 def _clients(found: Iterable[Any], count: int) -> frozenset[int]:
@@ -402,6 +411,7 @@ def _grouping(found: Mapping[str, Any]) -> Grouping:
             printable(str(name)): one_line(str(whys.get(name, "its data are like nobody's")))
             for name in found["odd"]
         },
+        unknown=_unknown(found.get("unknown_nodes", {})),
         resamples=int(found["resamples"]),
         command=one_line(str(found["command"]), 2000),
     )

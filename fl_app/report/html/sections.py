@@ -327,6 +327,8 @@ def _troubles(result: Result) -> Grid | None:
         ):
             for client, why in found.items():
                 say(kind, why, run, client)
+        for node, why in run.unknown.items():
+            said.setdefault(("left out", why), []).append((node, _where(run)))
         for kind, clients in (
             ("malicious", run.malicious),
             ("joined later", run.newcomers),
@@ -364,6 +366,7 @@ def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
     without = [] if result.runs else [name for name, cluster in pairs if cluster < 0]
     return [
         *((name, "left out", "is in no cluster") for name in without),  # a run says why
+        *((node, "left out", why) for node, why in grouping.unknown.items() if not result.runs),
         *((name, "odd", why) for name, why in grouping.odd.items()),
     ]
 

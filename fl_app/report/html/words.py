@@ -59,7 +59,15 @@ def answer(result: Result) -> list[str]:
         said += _groups(result.grouping)
     failed = sorted({run.names[client] for run in result.runs for client in run.failures})
     if failed:
-        said.append(f"{_count(len(failed), 'client')} failed: {named(failed, _MOST_NAMES)}.")
+        said.append(
+            f"{_count(len(failed), 'client').capitalize()} failed: {named(failed, _MOST_NAMES)}."
+        )
+    unknown = {node for run in result.runs for node in run.unknown}
+    if result.grouping is not None:
+        unknown |= result.grouping.unknown.keys()
+    if unknown:
+        text = _count(len(unknown), "node").capitalize()
+        said.append(f"{text} could not take part: see failures below.")
     return said
 
 
@@ -91,7 +99,9 @@ def _groups(grouping: Grouping) -> list[str]:
     said = [f"The clients form {_count(found, 'cluster')}: {grouping.why.rstrip('.')}."]
     if grouping.in_doubt:
         names = [one["client"] for one in grouping.in_doubt]
-        said.append(f"{_count(len(names), 'client')} in doubt: {named(names, _MOST_NAMES)}.")
+        said.append(
+            f"{_count(len(names), 'client').capitalize()} in doubt: {named(names, _MOST_NAMES)}."
+        )
     elif grouping.resamples:
         said.append("No client is in doubt.")
     return said

@@ -280,7 +280,7 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
         ["not tested", "oslo", "gave no accuracy in the last round", "rcc-pfl/0"],
     ]
     page = page_of(folder)
-    assert "one client failed: berlin." in page.text
+    assert "One client failed: berlin." in page.text
     assert "paris (joined later)" in page.text
     assert "left out" in page.words
 
@@ -311,7 +311,7 @@ def test_a_grouping_alone_is_a_report(tmp_path):
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
     result = read_result(write_grouping(tmp_path, names))
     assert question(result) == "Which of these 6 clients should train together?"
-    assert answer(result)[1] == "one client in doubt: ghent."
+    assert answer(result)[1] == "One client in doubt: ghent."
     text = build_report([result])
     page = Page(text)
     assert "Clients in doubt" in page.words

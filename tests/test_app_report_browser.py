@@ -141,6 +141,18 @@ def test_ten_thousand_clients_open_and_name_the_lowest(tmp_path):
     assert said == []
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_that_differ_at_their_end_are_whole_in_the_legend(tmp_path, width):
+    rates = ["class-dependent noise-rate=0.2", "class-dependent noise-rate=0.4"]
+    folders = [write_results(tmp_path / rate, seeds=1) for rate in rates]
+    with opened(write_report(folders, tmp_path / "report.html"), width, []) as page:
+        chart = page.locator(".chart[aria-label*='over the rounds']")
+        chart.scroll_into_view_if_needed()
+        names = chart.locator("g.role-legend-label text").all_text_contents()
+    assert len(set(names)) == len(names) >= 4
+    assert all(name.endswith(tuple(rates)) for name in names)
+
+
 def test_a_click_in_the_legend_fades_the_others(reports):
     with opened(reports["devices"], 1280, []) as page:
         chart = page.locator(".chart[aria-label*='over the rounds']")

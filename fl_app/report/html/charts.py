@@ -6,7 +6,7 @@ depends on the width: `report.js` sets it to that of the page.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,7 +162,12 @@ def curves_chart(curves: Mapping[str, Curve]) -> Spec | None:
         },
     ]
     text = f"Test accuracy over the rounds of {', '.join(domain[:6])}"
-    return figure(text, 340, layers, data={"values": rows})
+    return figure(text, 340, layers, data={"values": rows}, usermeta=_legend_of(domain))
+
+
+def _legend_of(names: Iterable[str]) -> Spec:
+    """Return what the page must know to lay a legend out, so that no name is cut."""
+    return {"longest": max(map(len, names))}
 
 
 def costs_chart(points: Mapping[str, tuple[float, float, float, float]]) -> Spec | None:
@@ -235,7 +240,7 @@ def costs_chart(points: Mapping[str, tuple[float, float, float, float]]) -> Spec
         },
     ]
     text = "Final accuracy of each strategy against what a client sent and received"
-    return figure(text, 260, layers, data={"values": rows})
+    return figure(text, 260, layers, data={"values": rows}, usermeta=_legend_of(domain))
 
 
 def looks_of(names: Mapping[str, Any]) -> dict[str, tuple[str, list[float], float]]:

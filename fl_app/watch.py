@@ -70,7 +70,14 @@ def _follow(folder: Path, console: Console) -> dict[str, Any]:
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    waiting = Text(f"waiting for a run to begin in {printable(str(folder))}; Ctrl-C ends this")
+    not_there = "" if folder.exists() else ", which is not there yet"
+    waiting = Text(
+        f"waiting for a run to begin in {printable(str(folder))}{not_there}; Ctrl-C ends this"
+    )
+    if not console.is_terminal and read_status(folder) is None:
+        console.print(
+            waiting, soft_wrap=True
+        )  # a pipe gets a display when it ends, and people think it hangs
     with Live(waiting, console=console, auto_refresh=False) as live:
         while True:
             status = read_status(folder)

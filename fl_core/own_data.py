@@ -85,9 +85,7 @@ def read_own_part(key: str, path: str) -> Dataset:
     with _said(key, path):
         part, names = _arrays_and_names(found, _PART_WANTED)
         if names is not None:
-            if not isinstance(names, tuple | list | np.ndarray):
-                raise ValueError(f"{_brief(names)} for class names: a list of texts is expected")
-            return _dataset(path, part, [str(name) for name in names])
+            return _dataset(path, part, names)
         highest = int(torch.cat(part[1::2]).max()) if len(part[1]) else 0
         if highest > _HIGHEST_UNNAMED:
             raise ValueError(f"labels up to {highest} without names: name all classes")
@@ -159,10 +157,12 @@ def _joined(path: str, given: Partitions) -> Dataset:
     return replace(_dataset(path, whole, given.class_names), held=held)
 
 
-def _dataset(path: str, part: Sequence[Tensor], names: Sequence[str] | None) -> Dataset:
+def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
     labels = torch.cat([part[1], part[3]])
     if not len(labels):
         raise ValueError("no samples at all")
+    if names is not None and not isinstance(names, tuple | list | np.ndarray):
+        raise ValueError(f"{_brief(names)} for class names: a list of texts is expected")
     if names is None:
         present = torch.unique(part[1]).tolist()
         if present != list(range(len(present))) or len(present) < 2:

@@ -78,7 +78,9 @@ def load():
         (f"({X}, {Y} - 1, {X}, {Y}, ['a', 'b'])", "training labels from -1 to 0, but 2 classes"),
         (f"({X}[:, 0], {Y}, {X}, {Y})", r"float32 \(4,\), but \(n, …\) is expected"),
         (f"({X} + np.nan, {Y}, {X}, {Y})", "some numbers are infinite or NaN"),
-        (f"({X}[:0], {Y}[:0], {X}, {Y}, 'ab')", "this: data set own:load has no training images"),
+        (f"({X}[:0], {Y}[:0], {X}, {Y}, ['a', 'b'])", "this: data set own:load has no training"),
+        (f"({X}, {Y}, {X}, {Y}, 2)", "a int for class names: a list of texts is expected"),
+        (f"({X}, {Y}, {X}, {Y}, 'ab')", "a str for class names: a list of texts"),
         (f"([object()], {Y}, {X}, {Y})", "the training samples that are a list of 1, but an array"),
     ],
 )
@@ -149,6 +151,7 @@ def test_what_would_spread_them_anew_is_refused(clients, options, message, tmp_p
         (partitions(f"{PART}, 3"), "as client 1's partition a int, but four arrays"),
         (partitions(f"{PART}, ({X}[:, :1], {Y}, {X}[:, :1], {Y})"), r"client 1's samples float32"),
         (partitions(f"{PART}, ({X}, {Y}, {X}[:0], {Y}[:0])"), "no test samples for client 1"),
+        (partitions(PART, ", class_names=2"), "a int for class names: a list of texts"),
         (partitions(PART, ", tasks=[0, 1]"), "2 tasks for 1 clients: give one for each"),
     ],
 )

@@ -118,10 +118,15 @@ def call_own(key: str, path: str, *arguments: Any) -> Any:
 
 
 def own_files(path: str) -> list[Path]:
-    """Return the Python files of what an import path names: its whole package, or its module."""
+    """Return the Python files of what an import path names: its whole package, or its module.
+
+    Of a folder that is no package, having no ``__init__.py``, it is the module alone.
+    """
     module_name = path.partition(":")[0]
     with _working_directory_last():
         spec = find_spec(module_name.partition(".")[0])
+        if spec is not None and spec.origin is None:  # a folder without __init__.py
+            spec = find_spec(module_name)
     if spec is None or spec.origin is None or not spec.has_location:
         return []
     origin = Path(spec.origin)

@@ -65,6 +65,11 @@ def test_what_cannot_be_had_is_one_sentence(path, message, tmp_path):
             package / name for name in ("__init__.py", "model.py", "needy.py")
         ]
         assert own_files("own:func") == [tmp_path / "own.py"]
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder/digits.py").touch()
+        (tmp_path / "folder/other.py").touch()
+        assert own_files("folder.digits:load") == [tmp_path / "folder/digits.py"]
+        assert own_files("folder.nothing:load") == own_files("folder:load") == []
         assert own_files("nowhere:f") == []
 
 

@@ -86,9 +86,10 @@ def linear_signature(
     coordinates = np.zeros((len(features), num_components), np.float32)
     mean, axes = features[0], np.zeros((kept, features.shape[1]))
     if len(np.unique(features, axis=0)) > 1:  # PCA divides by the variance, which else is zero
-        # Both solvers are exact and have no random start. The first is much faster, but it makes
-        # a d × d matrix. In float64, since it squares.
-        small = features.shape[1] <= _LARGEST_COVARIANCE
+        # Both solvers are exact and have no random start. The first makes a d × d matrix, and is
+        # much faster unless there are few images. In float64, since it squares.
+        count, width = features.shape
+        small = width <= min(_LARGEST_COVARIANCE, 2 * count)
         solver = "covariance_eigh" if small else "full"
         pca = PCA(kept, svd_solver=solver).fit(features.astype(np.float64))
         mean, axes = pca.mean_, pca.components_

@@ -89,6 +89,15 @@ def test_axes_that_a_client_does_not_have_are_zero():
     assert np.allclose(two[:, 1:], 0, atol=1e-5)
 
 
+def test_pixels_that_are_always_black_change_no_linear_signature():
+    """With many, there are few images for them, and another solver."""
+    data = np.random.default_rng(3).normal(size=(20, 12)).astype(np.float32)
+    wide = np.hstack([data, np.zeros((20, 88), np.float32)])
+    assert np.allclose(
+        linear_signature(wide, 3, 4, seed=0), linear_signature(data, 3, 4, seed=0), atol=1e-5
+    )
+
+
 def test_moving_all_images_leaves_linear_signatures():
     data = rows(5, 60, 4) * np.array([8, 4, 2, 1], np.float32)
     found = linear_signature(data, 3, 2, seed=0)

@@ -75,9 +75,8 @@ def _follow(folder: Path, console: Console) -> dict[str, Any]:
         f"waiting for a run to begin in {printable(str(folder))}{not_there}; Ctrl-C ends this"
     )
     if not console.is_terminal and read_status(folder) is None:
-        console.print(
-            waiting, soft_wrap=True
-        )  # a pipe gets a display when it ends, and people think it hangs
+        # A pipe gets the display when it ends, and until then people think that it hangs.
+        console.print(waiting, soft_wrap=True)
     with Live(waiting, console=console, auto_refresh=False) as live:
         while True:
             status = read_status(folder)

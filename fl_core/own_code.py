@@ -126,7 +126,10 @@ def own_files(path: str) -> list[Path]:
     with _working_directory_last():
         spec = find_spec(module_name.partition(".")[0])
         if spec is not None and spec.origin is None:  # a folder without __init__.py
-            spec = find_spec(module_name)
+            try:
+                spec = find_spec(module_name)
+            except ModuleNotFoundError:
+                return []
     if spec is None or spec.origin is None or not spec.has_location:
         return []
     origin = Path(spec.origin)

@@ -358,9 +358,10 @@ def _remarks(report: Mapping[str, Any]) -> list[str]:
     for name, why in report["odd_why"].items():
         reasons.setdefault(why, []).append(printable(name))
     lines += [f"odd: {listed(own, _MOST_NAMES)}: {why}" for why, own in reasons.items()]
-    lines += [
-        f"left out: node {node}: {printable(why)}" for node, why in report["unknown_nodes"].items()
-    ]
+    unknown = [f"node {node}: {printable(why)}" for node, why in report["unknown_nodes"].items()]
+    lines += [f"left out: {one}" for one in unknown[:_MOST_DOUBTS]]
+    if len(unknown) > _MOST_DOUBTS:
+        lines.append(f"left out: {len(unknown) - _MOST_DOUBTS} more nodes, in grouping.json")
     own = report["bytes"]
     lines.append(
         f"cost: {own['pre_round_per_client'] / 1000:,.0f} kB per client for this pre-round, "

@@ -242,9 +242,9 @@ def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[tuple
 def _clients(roster: Roster) -> dict[str, Any]:
     out = [
         {"client": roster.name_of(client), "reason": reason}
-        for client, reason in roster.failures.items()
+        for client, reason in list(roster.failures.items())
     ]
-    out += [{"client": f"node {node}", "reason": why} for node, why in roster.unknown.items()]
+    out += [{"client": f"node {node}", "reason": why} for node, why in list(roster.unknown.items())]
     away = [roster.name_of(client) for client in set(roster.nodes) - set(roster.connected())]
     return {
         "taking-part": len(roster.nodes),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
@@ -22,8 +22,9 @@ from strategies.conversation import Conversation
 from strategies.grouping import NumClusters
 from strategies.rounds import Clusters, Round
 from strategies.signatures import (
+    CENTROID_DISTANCES,
     THRESHOLD,
-    closest_distances,
+    CentroidDistance,
     cluster_means,
     embed_signatures,
     group_graph,
@@ -57,7 +58,9 @@ class SignatureClustering(Clustering):
     num_centroids : int
         k.
     threshold : float
-        γ: clients whose closest centroids are within it are neighbours.
+        γ: clients that are within it are neighbours.
+    centroid_distance : "closest" or "matching"
+        Between two clients: see `signatures.closest_distances` and `signatures.matching_distances`.
     fine_tune_epochs : int
         J: for this many epochs, clients that are asked again fit the autoencoder to their images
         before they encode them.
@@ -87,6 +90,13 @@ class SignatureClustering(Clustering):
         number(float, 0),
         "how close two clients' centroids must be on the manifold; the paper's 1 suits 100 clients",
         key="graph-threshold",
+    )
+    centroid_distance: CentroidDistance = option(
+        "closest",
+        one_of(get_args(CentroidDistance)),
+        "how far apart two clients are: their `closest` centroids, as FLT says, or all of them, "
+        "`matching` each with another, as its authors' code has it with one centroid for each "
+        "class (`num-centroids`): better where tasks share classes",
     )
     fine_tune_epochs: int = option(
         5, COUNT, "epochs for which clients fit the encoder to their images"
@@ -209,7 +219,7 @@ class SignatureClustering(Clustering):
     def _relate(self) -> Clusters:
         signatures = self._signatures
         rows = list(signatures.values())
-        distances = closest_distances(embed_signatures(rows, self.seed))
+        distances = CENTROID_DISTANCES[self.centroid_distance](embed_signatures(rows, self.seed))
         graph = relatedness_graph(distances, self.threshold)
         grouping = group_graph(graph, self.num_clusters)
         self._means = cluster_means(rows, grouping.labels)

@@ -6,7 +6,7 @@ V. Smith, "Heterogeneity for the win: one-shot federated clustering", ICML 2021,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -21,10 +21,11 @@ from strategies.conversation import Conversation
 from strategies.flt import SignatureClustering, ask_signatures
 from strategies.grouping import NumClusters, agglomerate_distances, closest_clusters
 from strategies.rounds import Clusters
-from strategies.signatures import closest_distances
+from strategies.signatures import CENTROID_DISTANCES, CentroidDistance
 from strategies.spectral import SpectralClustering
 
 Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
 Coordinates = Literal["components", "pixels"]
 
 
@@ -32,15 +33,16 @@ Coordinates = Literal["components", "pixels"]
 class LinearSignatureClustering(Clustering):
     """Clients send k-means centroids of their principal components (FLT, section IV-C).
 
-    The distance between two clients is that between their closest centroids, as in FLT. FLT's
-    authors compare coordinates along each client's own axes, which says next to nothing; mapped
-    back to pixels, the same centroids compare, but they are images.
+    FLT's authors compare coordinates along each client's own axes, which says next to nothing;
+    mapped back to pixels, the same centroids compare, but they are images.
 
     Attributes
     ----------
     num_clusters : int, "elbow" or "silhouette"
     num_centroids : int
         k.
+    centroid_distance : "closest" or "matching"
+        Between two clients, as in FLT.
     """
 
     name: ClassVar[str] = "linear-signature"
@@ -56,13 +58,14 @@ class LinearSignatureClustering(Clustering):
         "mapped back to `pixels`, which is far better but shows blurred images",
         key="centroid-coordinates",
     )
+    centroid_distance: CentroidDistance = SignatureClustering.centroid_distance
     linkage: str = SpectralClustering.linkage
     _signatures: dict[int, Float32] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for centroids, then agglomerate."""
         self._signatures = signatures = self._ask(conversation, None, None)
-        distances = closest_distances([own.astype(float) for own in signatures.values()])
+        distances = self._distances(signatures.values())
         grouping = agglomerate_distances(distances, self.num_clusters, self.linkage)
         return Clusters(
             dict(zip(signatures, grouping.labels.tolist(), strict=True)),
@@ -81,8 +84,8 @@ class LinearSignatureClustering(Clustering):
         known = self._signatures
         width = next(iter(known.values())).shape[1]
         fresh = self._ask(conversation, newcomers, width)
-        rows = [own.astype(float) for own in (*known.values(), *fresh.values())]
-        distances = closest_distances(rows)[len(known) :, : len(known)]
+        between = self._distances((*known.values(), *fresh.values()))
+        distances = between[len(known) :, : len(known)]
         members = [clusters.of_client[client] for client in known]
         placed = dict(zip(fresh, closest_clusters(-distances, members).tolist(), strict=True))
         self._signatures = {**known, **fresh}
@@ -90,6 +93,9 @@ class LinearSignatureClustering(Clustering):
         return clusters.with_clients(
             placed, dict(zip(fresh, 1 / (1 + distances[:, first]), strict=True))
         )
+
+    def _distances(self, signatures: Iterable[Float32]) -> Float64:
+        return CENTROID_DISTANCES[self.centroid_distance]([own.astype(float) for own in signatures])
 
     def _ask(
         self, conversation: Conversation, clients: Sequence[int] | None, width: int | None

@@ -6,10 +6,13 @@ FLT Algorithm 2 (FCR), lines 12 to 19: pure functions over arrays; labels are ne
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist, pdist, squareform
 
@@ -125,6 +128,46 @@ def closest_distances(embedded: Sequence[Float64]) -> Float64:
     # One client's rows at a time: all pairs of thousands of clients' points would fill memory.
     rows = [np.minimum.reduceat(cdist(own, everything).min(axis=0), starts) for own in embedded]
     return np.stack(rows)
+
+
+def matching_distances(embedded: Sequence[Float64]) -> Float64:
+    """Return A from all points, each matched with one of the other client's.
+
+    FLT's text has the closest points (`closest_distances`), which are next to each other as soon
+    as two clients share a class. Its authors' code matches: A_ij = min over π of
+    √(Σ_r ‖u_ir − u_jπ(r)‖²) / k_i, where π gives each of the k_i points of the client that has
+    fewer another point of j. That asks for as many centroids as a client has classes.
+
+    Parameters
+    ----------
+    embedded : sequence of NDArray[np.float64], shapes (k_i, d)
+        Each client's points; at least one each.
+
+    Returns
+    -------
+    NDArray[np.float64], shape (K, K)
+        Symmetric, zero on the diagonal.
+
+    Examples
+    --------
+    >>> shared = np.array([0.0, 0])
+    >>> matching_distances([np.array([shared, [8, 0]]), np.array([[0, 6], shared])]).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
+    """
+    found = np.zeros((len(embedded), len(embedded)))
+    for i, j in combinations(range(len(embedded)), 2):
+        fewer, more = sorted((embedded[i], embedded[j]), key=len)
+        squares = cdist(fewer, more, "sqeuclidean")
+        matched = np.sort(squares[linear_sum_assignment(squares)])  # one sum, whoever is first
+        found[i, j] = found[j, i] = np.sqrt(matched.sum()) / len(fewer)
+    return found
+
+
+CentroidDistance = Literal["closest", "matching"]
+CENTROID_DISTANCES: Mapping[CentroidDistance, Callable[[Sequence[Float64]], Float64]] = {
+    "closest": closest_distances,
+    "matching": matching_distances,
+}
 
 
 def relatedness_graph(distances: Float64, threshold: float = THRESHOLD) -> Bool:

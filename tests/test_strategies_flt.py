@@ -95,6 +95,22 @@ def test_gamma_decides_who_is_linked():
         assert strategy.clusters.neighbours[0] == linked
 
 
+def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
+    # Clients 0 and 2 have classes at 0 and 4, 1 has those at 4 and 8: matched, 0 and 1 are at
+    # √(4² + 4²)/2 = √8 or √(8² + 0²)/2 = 4, whichever is less.
+    spoil = {
+        ("query.signature", client): sends(*((x, 0, 0) for x in own))
+        for client, own in enumerate([(0, 4), (4, 8), (0, 4)])
+    }
+    found = {}
+    for distance in ("closest", "matching"):
+        strategy = Flt(ENCODER, threshold=2.8, centroid_distance=distance)
+        run(strategy, LocalGrid(toy_app(spoil=spoil), 3))
+        found[distance] = groups(strategy.clusters.of_client)
+    assert found == {"closest": [[0, 1, 2]], "matching": [[0, 2], [1]]}
+    assert np.allclose(strategy.clusters.similarity[0], [1, 1 / (1 + np.sqrt(8)), 1])
+
+
 @pytest.mark.parametrize("fraction", [1, 0.3])
 def test_case_1_on_cliques_is_case_2(fraction):
     graph, clusters = (Flt(ENCODER, 3, graph=g, fraction_train=fraction) for g in (True, False))

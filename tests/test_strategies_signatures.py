@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from strategies.signatures import (
     cluster_means,
     embed_signatures,
     group_graph,
+    matching_distances,
     nearest_cluster,
     relatedness_graph,
 )
@@ -58,6 +60,58 @@ def test_closest_distances_term_by_term(seed, count, data):
         closest_distances([embedded[i] for i in order]), found[np.ix_(order, order)]
     )
     assert np.allclose(closest_distances([3 * own for own in embedded]), 3 * found)
+
+
+def test_by_hand_matching_distances():
+    # Client 0: (0,0), (8,0); client 1 shares (0,0), and has (0,6); client 2: (8,3) alone.
+    embedded = [
+        np.array([[0.0, 0], [8, 0]]),
+        np.array([[0.0, 6], [0, 0]]),
+        np.array([[8.0, 3]]),
+    ]
+    # 0 and 1: (0,0) with itself and 10 from (8,0) to (0,6), over two centroids: 5. 2 is matched
+    # with whichever is nearer: 3 from (8,0) and √73 from (0,6).
+    assert np.allclose(matching_distances(embedded), [[0, 5, 3], [5, 0, 8.5440037], [3, 8.544, 0]])
+    # The closest of two with a class in common are one point, however far apart the others are.
+    assert closest_distances(embedded[:2])[0, 1] == 0
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 8), st.data())
+def test_matching_distances_term_by_term(seed, count, data):
+    rng = np.random.default_rng(seed)
+    embedded = [rng.normal(size=(rng.integers(1, 5), 2)) for _ in range(count)]
+    found = matching_distances(embedded)
+
+    def naive(a, b):
+        few, many = sorted((a, b), key=len)
+        sums = [
+            ((few - many[list(p)]) ** 2).sum() for p in permutations(range(len(many)), len(few))
+        ]
+        return np.sqrt(min(sums)) / len(few)
+
+    assert np.allclose(found, [[naive(a, b) for b in embedded] for a in embedded])
+    order = data.draw(st.permutations(range(count)))
+    assert np.array_equal(
+        matching_distances([embedded[i] for i in order]), found[np.ix_(order, order)]
+    )
+    shuffled = [rng.permutation(own) for own in embedded]
+    assert np.allclose(matching_distances(shuffled), found)
+    assert np.allclose(matching_distances([3 * own for own in embedded]), 3 * found)
+
+
+def test_tasks_that_share_classes_are_told_apart_by_matching_alone():
+    # Five tasks in a ring, each of three classes, one shared with the next: FLT's scenario 2.
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(10, 2)) * 10
+    tasks = np.repeat(range(5), 4)
+    own = [
+        centres[[2 * t, 2 * t + 1, (2 * t + 2) % 10]] + rng.normal(size=(3, 2)) * 0.1 for t in tasks
+    ]
+    found = group_graph(relatedness_graph(matching_distances(own), 1.0), "elbow")
+    assert found.labels.tolist() == tasks.tolist()
+    graph = relatedness_graph(closest_distances(own), 1.0)
+    assert graph[:4, 4:8].all()  # task 0's clients are linked with task 1's
 
 
 def test_the_threshold_belongs_to_the_graph():

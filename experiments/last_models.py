@@ -1,0 +1,38 @@
+"""How the authors of FLT average: whoever did not take part counts, too, with the last model.
+
+Their code sums the models of all clients of a cluster, though a fifth of them have trained; the
+others still hold the cluster's model. So a cluster moves by a fifth of what its clients ask for.
+The paper's Algorithm 3 has the clients that trained, and so do the strategies of this project.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fl_core.protocol import NDArrays
+from strategies.aggregation import Aggregation, mean_model
+from strategies.rounds import Round
+
+
+@dataclass(frozen=True)
+class MeanOfLastModels(Aggregation):
+    """The plain mean over all clients of a cluster: trained models, and the cluster's for others.
+
+    For clients with equally many images.
+    """
+
+    name: ClassVar[str] = "last-models"
+
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return each cluster's model, whatever the order of the updates."""
+        models = []
+        for cluster, model in enumerate(state.models):
+            trained = sorted(
+                (u for u in state.updates if u.cluster == cluster), key=lambda u: u.client
+            )
+            idle = len(state.clusters.members(cluster)) - len(trained)
+            counted = [*(u.arrays for u in trained), model]
+            weights = [*[1] * len(trained), idle]
+            models.append(mean_model(counted, weights) if trained else dict(model))
+        return models

@@ -556,8 +556,8 @@ def numbers_of(path):
     return cells
 
 
-@pytest.mark.slow
-def test_a_small_table_and_the_same_after_a_kill_in_its_middle(tmp_path):
+def small_table(tmp_path):
+    """Return how to reproduce two simulations into a folder, as a process."""
     path = tmp_path / "digits.toml"
     path.write_text(TEXT.replace("[columns.three]\nnum-tasks = 3\n", ""), encoding="utf-8")
 
@@ -565,7 +565,12 @@ def test_a_small_table_and_the_same_after_a_kill_in_its_middle(tmp_path):
         words = ["reproduce", str(path), "--quick", "--output", str(tmp_path / folder)]
         return fedkin(words)
 
-    with start("undisturbed") as whole:
+    return start
+
+
+@pytest.mark.slow
+def test_a_small_table(tmp_path):
+    with small_table(tmp_path)("undisturbed") as whole:
         said, _ = whole.communicate()
     assert whole.returncode == 0
     assert "0 of 2 simulations are finished.\n" in said
@@ -586,6 +591,13 @@ def test_a_small_table_and_the_same_after_a_kill_in_its_middle(tmp_path):
     assert cells[0]["versions"]["torch"]
     assert np.isfinite([one["seconds"] for one in cells]).all()
 
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_table_killed_in_its_middle_is_that_of_an_undisturbed_run(tmp_path):
+    start = small_table(tmp_path)
+    with start("undisturbed") as whole:
+        whole.communicate()
     with start("killed") as first:
         wait_for_line(first, "simulation 2")
         time.sleep(3)  # somewhere in the second simulation
@@ -595,7 +607,7 @@ def test_a_small_table_and_the_same_after_a_kill_in_its_middle(tmp_path):
     with start("killed") as second:
         said, _ = second.communicate()
     assert "1 of 2 simulations are finished.\n" in said
-    assert numbers_of(numbers) == numbers_of(folder / "digits.json")
+    assert numbers_of(numbers) == numbers_of(tmp_path / "undisturbed/quick/digits.json")
     before = numbers.read_bytes()
     with start("killed") as third:
         said, _ = third.communicate()

@@ -110,7 +110,7 @@ def test_a_client_with_images_of_both_tasks_is_the_one_in_doubt(tmp_path):
     assert doubt["share"] == pytest.approx(1 - sure["vienna"], abs=1e-4)
 
 
-def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path):
+def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, capsys):
     options = {"strategy": "rcc-pfl", "num_server_rounds": 0}
     run_config = {
         **DEFAULTS,
@@ -125,6 +125,7 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path):
     assert one["drawn"].startswith("of what two clients say")
     assert one["resamples"] == 100
     assert other["command"] == "fedkin group num-clients=6 num-tasks=3"
+    assert capsys.readouterr().out.count("against the true tasks: ARI 1.00\n") == 2
     words = one["command"].split()
     assert words[:2] == ["fedkin", "run"]
     wanted = {"strategy=rcc-pfl", "num-clients=6", "num-clusters=3", "num-server-rounds=0"}

@@ -160,6 +160,9 @@ class Results:
         report = self.add_grouping(found, strategy, images)
         print(f"\n{name}", end="")
         print_grouping(report)
+        if found.tasks is not None:
+            ari, _ = ari_and_nmi(found.tasks, strategy.clusters.of_client)
+            print(f"against the true tasks: ARI {ari:.2f}", flush=True)
 
     def finish_grouping(self) -> None:
         """Say where everything is, after a run that trained nothing."""

@@ -117,8 +117,8 @@ def _centroids(rows: Float32, num_centroids: int, seed: int) -> Float32:
     if len(distinct) <= num_centroids:
         return distinct
     ordered = rows[np.lexsort(rows.T[::-1])]
-    # float64: sums over thousands of rows then do not depend on how threads share them out.
-    found = KMeans(num_centroids, n_init=_KMEANS_STARTS, random_state=seed).fit(
-        ordered.astype(np.float64)
-    )
-    return np.unique(found.cluster_centers_.astype(np.float32), axis=0)
+    values = ordered.astype(np.float64)
+    labels = KMeans(num_centroids, n_init=_KMEANS_STARTS, random_state=seed).fit_predict(values)
+    # Its own centroids depend, in the last digit, on how many threads shared out the sums.
+    means = [values[labels == one].mean(axis=0) for one in np.unique(labels)]
+    return np.unique(np.stack(means).astype(np.float32), axis=0)

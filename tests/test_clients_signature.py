@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 from clients.signature import linear_signature, signature
 from fl_core.datasets import load_dataset
@@ -51,6 +52,20 @@ def test_the_order_of_the_images_does_not_matter(seed, k, count, data):
 def test_scaled_embeddings_have_scaled_centroids():
     data = rows(1)
     assert np.allclose(signature(data * 4, 5, seed=0), signature(data, 5, seed=0) * 4, rtol=1e-6)
+
+
+def test_no_digit_depends_on_how_many_threads_sum():
+    # Between 8 and 16, float32 has steps of 2⁻²⁰: a mean of 128 values lies half way between two of
+    # them in one case of 128, and then the last digit of the sum decides.
+    rng = np.random.default_rng(0)
+    steps = rng.integers(0, 2**19, size=(640, 2000)) + np.repeat(range(5), 128)[:, None] * 2**20
+    steps[:, 0] %= 2**19  # rows are sorted by it: each thread then has some of each cluster
+    embeddings = (8 + steps * 2.0**-20).astype(np.float32)
+    found = []
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads, user_api="openmp"):
+            found.append(signature(embeddings, 5, seed=0))
+    assert all(np.array_equal(found[0], other) for other in found)
 
 
 def test_clear_clusters_are_found_whatever_the_seed():

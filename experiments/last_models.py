@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fl_core.protocol import NDArrays
-from strategies.aggregation import Aggregation, mean_model
+from strategies.aggregation import Aggregation, mean_model, updates_by_cluster
 from strategies.rounds import Round
 
 
@@ -27,12 +27,9 @@ class MeanOfLastModels(Aggregation):
     def __call__(self, state: Round) -> list[NDArrays]:
         """Return each cluster's model, whatever the order of the updates."""
         models = []
-        for cluster, model in enumerate(state.models):
-            trained = sorted(
-                (u for u in state.updates if u.cluster == cluster), key=lambda u: u.client
-            )
+        for cluster, trained in enumerate(updates_by_cluster(state)):
             idle = len(state.clusters.members(cluster)) - len(trained)
-            counted = [*(u.arrays for u in trained), model]
+            counted = [*(update.arrays for update in trained), state.models[cluster]]
             weights = [*[1] * len(trained), idle]
-            models.append(mean_model(counted, weights) if trained else dict(model))
+            models.append(mean_model(counted, weights) if trained else dict(counted[-1]))
         return models

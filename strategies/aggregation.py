@@ -49,17 +49,22 @@ class PerCluster(Aggregation):
 
     def __call__(self, state: Round) -> list[NDArrays]:
         """Return each cluster's model, whatever the order of the updates."""
-        own: list[list[Update]] = [[] for _ in state.models]
-        for update in sorted(state.updates, key=lambda u: u.client):
-            own[update.cluster].append(update)
         return [
             self.of_updates(updates) if updates else dict(model)
-            for updates, model in zip(own, state.models, strict=True)
+            for updates, model in zip(updates_by_cluster(state), state.models, strict=True)
         ]
 
     @abstractmethod
     def of_updates(self, updates: Sequence[Update]) -> NDArrays:
         """Return the next model of a cluster from its updates, by client; there is at least one."""
+
+
+def updates_by_cluster(state: Round) -> list[list[Update]]:
+    """Return each cluster's updates, by client whatever their order, where it has one model."""
+    own: list[list[Update]] = [[] for _ in state.models]
+    for update in sorted(state.updates, key=lambda u: u.client):
+        own[update.cluster].append(update)
+    return own
 
 
 @dataclass(frozen=True)

@@ -46,22 +46,6 @@ def test_by_hand_closest_distances():
     assert np.allclose(found, [[0, 5, 1], [5, 0, np.sqrt(49 + 9)], [1, np.sqrt(58), 0]])
 
 
-@settings(max_examples=50)
-@given(st.integers(0, 10**6), st.integers(1, 12), st.data())
-def test_closest_distances_term_by_term(seed, count, data):
-    rng = np.random.default_rng(seed)
-    embedded = [rng.normal(size=(rng.integers(1, 5), 2)) for _ in range(count)]
-    found = closest_distances(embedded)
-    naive = [[min(np.hypot(*(u - v)) for u in a for v in b) for b in embedded] for a in embedded]
-    assert np.allclose(found, naive)
-    assert np.array_equal(found, found.T)
-    order = data.draw(st.permutations(range(count)))
-    assert np.array_equal(
-        closest_distances([embedded[i] for i in order]), found[np.ix_(order, order)]
-    )
-    assert np.allclose(closest_distances([3 * own for own in embedded]), 3 * found)
-
-
 def test_by_hand_matching_distances():
     # Client 0: (0,0), (8,0); client 1 shares (0,0), and has (0,6); client 2: (8,3) alone.
     embedded = [
@@ -76,28 +60,31 @@ def test_by_hand_matching_distances():
     assert closest_distances(embedded[:2])[0, 1] == 0
 
 
+def closest(a, b):
+    return min(np.hypot(*(u - v)) for u in a for v in b)
+
+
+def matched(a, b):
+    few, many = sorted((a, b), key=len)
+    chosen = permutations(range(len(many)), len(few))
+    return np.sqrt(min(((few - many[list(p)]) ** 2).sum() for p in chosen)) / len(few)
+
+
+@pytest.mark.parametrize(
+    ("distances", "term"), [(closest_distances, closest), (matching_distances, matched)]
+)
 @settings(max_examples=50)
-@given(st.integers(0, 10**6), st.integers(1, 8), st.data())
-def test_matching_distances_term_by_term(seed, count, data):
+@given(st.integers(0, 10**6), st.integers(1, 12), st.data())
+def test_distances_term_by_term(distances, term, seed, count, data):
     rng = np.random.default_rng(seed)
     embedded = [rng.normal(size=(rng.integers(1, 5), 2)) for _ in range(count)]
-    found = matching_distances(embedded)
-
-    def naive(a, b):
-        few, many = sorted((a, b), key=len)
-        sums = [
-            ((few - many[list(p)]) ** 2).sum() for p in permutations(range(len(many)), len(few))
-        ]
-        return np.sqrt(min(sums)) / len(few)
-
-    assert np.allclose(found, [[naive(a, b) for b in embedded] for a in embedded])
+    found = distances(embedded)
+    assert np.allclose(found, [[term(a, b) for b in embedded] for a in embedded])
+    assert np.array_equal(found, found.T)
     order = data.draw(st.permutations(range(count)))
-    assert np.array_equal(
-        matching_distances([embedded[i] for i in order]), found[np.ix_(order, order)]
-    )
-    shuffled = [rng.permutation(own) for own in embedded]
-    assert np.allclose(matching_distances(shuffled), found)
-    assert np.allclose(matching_distances([3 * own for own in embedded]), 3 * found)
+    assert np.array_equal(distances([embedded[i] for i in order]), found[np.ix_(order, order)])
+    assert np.allclose(distances([rng.permutation(own) for own in embedded]), found)
+    assert np.allclose(distances([3 * own for own in embedded]), 3 * found)
 
 
 def test_tasks_that_share_classes_are_told_apart_by_matching_alone():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,11 +59,21 @@ class Total(NamedTuple):
         How many they are.
     loss : float, optional
         The mean of their training losses, if all of them had one.
+    weight : int
+        By how much they count together.
+    length : float
+        How far the mean is from what they were sent: the Euclidean norm over all but whole numbers.
     """
 
     model: NDArrays
     num_clients: int
     loss: float | None
+    weight: int
+    length: float
+
+
+class SpoiltError(ValueError):
+    """A sum came to nothing since somebody has sent garbage, not for want of answers."""
 
 
 def threshold(num_clients: int) -> int:
@@ -212,8 +223,8 @@ def from_words(
 
     Raises
     ------
-    ValueError
-        If it cannot be the sum of so many updates: somebody sent garbage.
+    SpoiltError
+        If it cannot be the sum of so many updates.
     """
     numbers = summed.view(np.int64)
     weight, num_losses, loss = numbers[:_HEAD].tolist()
@@ -221,15 +232,17 @@ def from_words(
     # Compared as floats: the absolute value of the smallest integer is no integer.
     largest = np.abs(numbers[_HEAD:].astype(np.float64)).max(initial=0)
     if not (sensible and 0 <= loss <= num_losses * _LARGEST and largest <= weight * _LARGEST):
-        raise ValueError("what they sent does not add up to updates: one of them sent garbage")
-    model, start = {}, _HEAD
+        raise SpoiltError("what they sent does not add up to updates: one of them sent garbage")
+    model, start, squares = {}, _HEAD, 0.0
     for name, before in received.items():
-        part = numbers[start : start + before.size].reshape(before.shape)
-        mean = before + part * (_step(before) / weight)
+        moved = numbers[start : start + before.size].reshape(before.shape)
+        moved = moved * (_step(before) / weight)
+        mean = before + moved
+        squares += float((moved**2).sum()) if before.dtype.kind == "f" else 0.0
         model[name] = (np.rint(mean) if before.dtype.kind in "iu" else mean).astype(before.dtype)
         start += before.size
     mean_loss = loss * STEP / num_clients if num_losses == num_clients else None
-    return Total(model, num_clients, mean_loss)
+    return Total(model, num_clients, mean_loss, weight, sqrt(squares))
 
 
 def _step(array: NDArray[Any]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -31,11 +31,12 @@ from strategies.replies import read_test, read_update
 from strategies.roster import Roster
 from strategies.rounds import Clusters, Update
 from strategies.secure_aggregation import SecureRound, check_fraction, why_not
+from strategies.spoilers import Spoilers
 from strategies.training import RoundReport, Training
 
 logger = logging.getLogger(__name__)
 
-_PARTICIPANTS, _TESTS = 0xDEA1, 0x7E575
+_PARTICIPANTS, _TESTS, _PARTS = 0xDEA1, 0x7E575, 0x9A275
 
 
 @dataclass(eq=False, repr=False)
@@ -103,6 +104,7 @@ class ClusteredStrategy(Strategy):
     local_told: dict[str, ConfigRecordValues] = field(default_factory=dict, init=False)
     _checkpoint: Mapping[str, Any] | None = field(default=None, init=False)
     _secure: SecureRound | None = field(default=None, init=False)
+    _spoilers: Spoilers = field(init=False)
     _summed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -262,6 +264,9 @@ class ClusteredStrategy(Strategy):
             self.clustering.recall(checkpoint["clustering"])
             conversation.traffic = self.training.pre_round_traffic  # the roll counts once
         conversation.training_traffic = self.training.train_traffic
+        # Devices know the seed of a run; a simulation must come out the same again.
+        parts = None if roster.by_name else [self.seed, _PARTS]
+        self._spoilers = Spoilers(np.random.default_rng(parts))
 
     def _regroup(self, clusters: Clusters) -> None:
         self.training.regroup(clusters, self.clustering.keeps_models)
@@ -277,13 +282,21 @@ class ClusteredStrategy(Strategy):
         if newcomers := conversation.admit_newcomers():
             self._regroup(self.clustering.place(newcomers, training.clusters, conversation))
         untrained = self.clustering.knows_by_training
-        drawn = draw_participants(training, self.fraction_train, self.seed, untrained=untrained)
+        drawn = draw_participants(
+            training,
+            self.fraction_train,
+            self.seed,
+            untrained=untrained,
+            without=self._spoilers.left_out,
+        )
         self._regroup(self.clustering.before_training(training.as_round(drawn), conversation))
         self._participants = [client for client in drawn if client in conversation.nodes]
         if self.secure_aggregation:
             check_fraction(self.fraction_train, len(training.roster.nodes))
             weighted = self.aggregation.weighted
-            self._secure = SecureRound(conversation, training.clusters, weighted, self._timeout)
+            self._secure = SecureRound(
+                conversation, training.clusters, weighted, self._timeout, self._spoilers
+            )
             self._participants = self._secure.agree(self._participants)
         self._exchange = Exchange(training, self._participants, training.train_traffic)
         told = {**config, **self.local_told}
@@ -346,12 +359,13 @@ class ClusteredStrategy(Strategy):
     def _combine_sums(self, replies: Iterable[Message], secure: SecureRound) -> list[float | None]:
         """Take each cluster's mean from a secure sum; return its mean loss for each client."""
         training, sent = self.training, self._exchange.sent
-        masked = self._exchange.read(replies, lambda client, c: secure.read(sent[client], c))
+        masked = self._exchange.read(replies, lambda c, content: secure.read(c, sent[c], content))
         training.heard(sent, masked)
         if not masked:
             self._lose_round()
         totals = secure.unmask(masked, training.models)
         self._summed |= bool(totals)
+        self.reports[-1].left_out_of_sums = dict(self._spoilers.left_out)
         current = enumerate(training.models)
         training.hold([totals[c].model if c in totals else model for c, model in current])
         return [total.loss for total in totals.values() for _ in range(total.num_clients)]
@@ -390,11 +404,17 @@ class ClusteredStrategy(Strategy):
 
 
 def draw_participants(
-    training: Training, fraction: float, seed: int, *, untrained: bool = False
+    training: Training,
+    fraction: float,
+    seed: int,
+    *,
+    untrained: bool = False,
+    without: Collection[int] = (),
 ) -> list[int]:
     """Return the clients that train in the present round, ascending: a share of the connected ones.
 
-    With `untrained`, all connected ones that have never trained are among them, too.
+    With `untrained`, all connected ones that have never trained are among them, too; those of
+    `without` never are.
 
     Raises
     ------
@@ -402,12 +422,13 @@ def draw_participants(
         If no client is left.
     """
     nodes = training.roster.nodes
-    clients = training.roster.connected() or list(nodes)
+    there = training.roster.connected() or list(nodes)
+    clients = [client for client in there if client not in without]
     if not clients:
         raise RuntimeError(
             "no client is left to train: start those that are missing, then resume the run"
         )
-    for client in sorted(set(nodes) - set(clients)):
+    for client in sorted(set(nodes) - set(there)):
         warn(training, client, "it is not connected")
     drawn = _draw(clients, fraction, seed, training.round, _PARTICIPANTS)
     never = set(training.roster.connected()) - set(training.num_examples)

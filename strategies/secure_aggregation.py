@@ -4,6 +4,7 @@ Bonawitz et al., CCS 2017, for a server that keeps to the protocol (fl_core.mask
 round's training, a cluster's participants send public keys, then shares of their two secrets, which
 only the client that a share is for can read. What they train comes back masked. Afterwards those
 whose update came reveal one share of each secret that is needed to take the masks off the sum.
+Whoever spoils sums is found and left out (strategies.spoilers).
 """
 
 from __future__ import annotations
@@ -11,27 +12,25 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
-from numpy.typing import NDArray
 
 from fl_core import masking, protocol
-from fl_core.masking import Total, Words
+from fl_core.masking import SpoiltError, Total, Words
 from fl_core.protocol import NDArrays
-from strategies.aggregation import Aggregation, ClusterMean
+from fl_core.text import one_line
+from strategies.aggregation import Aggregation, ClusterMean, mean_model
 from strategies.clustering import Clustering, OwnCluster
 from strategies.conversation import Conversation
 from strategies.rounds import Clusters
+from strategies.secure_group import Group, read_array, read_keys
+from strategies.spoilers import FEWEST_SEARCHED, Outcome, Spoilers
 
 logger = logging.getLogger(__name__)
 
 Reading = TypeVar("Reading")
-Kind = TypeVar("Kind", bound=np.generic)
 
 
 def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str | None:
@@ -61,35 +60,8 @@ def check_fraction(fraction: float, num_clients: int) -> None:
         )
 
 
-@dataclass
-class Group:
-    """The participants of one cluster, in the order in which they know each other: their places.
-
-    Attributes
-    ----------
-    members : list of int
-        Client indices.
-    keys : array of uint8, shape (n, 2, bytes)
-        Everybody's public keys: for masks, and for shares.
-    shares : dict of arrays, shape (n, bytes)
-        From a place to the encrypted shares of its secrets, one for each place.
-    digests : dict of arrays, shape (2, n, bytes)
-        And to the digests of its shares: of its seed, and of its key.
-    """
-
-    members: list[int]
-    keys: masking.Bytes
-    shares: dict[int, masking.Bytes] = field(default_factory=dict)
-    digests: dict[int, masking.Bytes] = field(default_factory=dict)
-
-    @property
-    def threshold(self) -> int:
-        """Return how many must be left at the end."""
-        return masking.threshold(len(self.members))
-
-
 class SecureRound:
-    """One round's secure sums, one for each cluster.
+    """One round's secure sums: one for each cluster, or for each part of one.
 
     Parameters
     ----------
@@ -99,16 +71,26 @@ class SecureRound:
         Whether clients count by their number of samples.
     timeout : float
         Seconds to wait for the answers to each query.
+    spoilers : Spoilers
+        What earlier rounds have told of the clients; who is left out is not asked to begin with.
     """
 
     def __init__(
-        self, conversation: Conversation, clusters: Clusters, weighted: bool, timeout: float
+        self,
+        conversation: Conversation,
+        clusters: Clusters,
+        weighted: bool,
+        timeout: float,
+        spoilers: Spoilers,
     ) -> None:
         self._conversation = conversation
         self._clusters = clusters
         self._weighted = weighted
         self._timeout = timeout
-        self._groups: dict[int, Group] = {}
+        self._spoilers = spoilers
+        self._known = set(spoilers.left_out)
+        self._groups: list[Group] = []
+        self._group_of: dict[int, Group] = {}
 
     def agree(self, participants: Sequence[int]) -> list[int]:
         """Let participants exchange keys and shares, and return those that may train.
@@ -128,25 +110,28 @@ class SecureRound:
         chosen = [
             client
             for cluster, members in self._by_cluster(participants).items()
-            if self._enough(cluster, members, masking.FEWEST, "take part")
+            if self._enough(cluster, members, len(members), masking.FEWEST, "take part")
             for client in members
         ]
-        keys = self._ask(protocol.PUBLIC_KEYS, chosen, lambda _: RecordDict(), _read_keys)
+        keys = self._ask(protocol.PUBLIC_KEYS, chosen, lambda _: RecordDict(), read_keys)
         keys = self._without_repeated(keys)
         for cluster, members in self._by_cluster(keys).items():
-            if self._enough(cluster, members, masking.FEWEST, "sent keys"):
-                self._groups[cluster] = Group(members, np.stack([keys[c] for c in members]))
+            if self._enough(cluster, members, len(members), masking.FEWEST, "sent keys"):
+                for part in self._spoilers.parts_of(cluster, members):
+                    names = [self._conversation.roster.name_of(client) for client in part]
+                    self._groups.append(
+                        Group(cluster, part, names, np.stack([keys[c] for c in part]))
+                    )
+        self._group_of = {client: group for group in self._groups for client in group.members}
         self._share()
-        return sorted(
-            group.members[place] for group in self._groups.values() for place in group.shares
-        )
+        return sorted(group.members[place] for group in self._groups for place in group.shares)
 
     def told(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return with whom a client's update is to be summed."""
-        group = self._group_of(client)
+        group = self._group_of[client]
         return {protocol.PEERS: sorted(group.shares), protocol.WEIGHTED: self._weighted}
 
-    def read(self, model: NDArrays, content: RecordDict) -> Words:
+    def read(self, client: int, model: NDArrays, content: RecordDict) -> Words:
         """Return the masked update of a client that was sent `model`.
 
         Raises
@@ -154,15 +139,19 @@ class SecureRound:
         ValueError
             If it cannot be one.
         """
-        if protocol.MASKED not in content.array_records.get(protocol.ARRAYS, ArrayRecord()):
-            raise ValueError(
-                "its update is not masked: its ClientApp needs the mod "
-                "clients.secure_aggregation.mask_mod"
-            )
-        return _read_array(content, protocol.MASKED, (masking.size_of(model),), np.uint64)
+        try:
+            if protocol.MASKED not in content.array_records.get(protocol.ARRAYS, ArrayRecord()):
+                raise ValueError(
+                    "its update is not masked: its ClientApp needs the mod "
+                    "clients.secure_aggregation.mask_mod"
+                )
+            return read_array(content, protocol.MASKED, (masking.size_of(model),), np.uint64)
+        except Exception as error:  # bytes from the network may be anything
+            self._spoilers.blame(client, one_line(str(error)))
+            raise
 
     def unmask(self, masked: Mapping[int, Words], models: Sequence[NDArrays]) -> dict[int, Total]:
-        """Return each cluster's sum; a cluster whose masks cannot be taken off has none.
+        """Return each cluster's sum; a cluster none of whose masks can be taken off has none.
 
         Parameters
         ----------
@@ -171,49 +160,91 @@ class SecureRound:
         models : sequence of dicts
             What the clients of each cluster were sent.
         """
-        places = {
-            cluster: [p for p in sorted(group.shares) if group.members[p] in masked]
-            for cluster, group in self._groups.items()
+        there = {
+            group: [p for p in sorted(group.shares) if group.members[p] in masked]
+            for group in self._groups
         }
-        places = {
-            cluster: there
-            for cluster, there in places.items()
-            if self._enough(cluster, there, self._groups[cluster].threshold, "sent an update")
+        there = {
+            group: places
+            for group, places in there.items()
+            if self._enough(
+                group.cluster, group.members, len(places), group.threshold, "sent an update"
+            )
         }
-        asked = [self._groups[c].members[p] for c, there in places.items() for p in there]
+        revealed = self._reveal(there)
+        sums: dict[int, list[tuple[Group, Total | None]]] = {}
+        for group, places in there.items():
+            updates = [masked[group.members[place]] for place in places]
+            total = None
+            try:
+                secrets = self._secrets(group, places, revealed)
+                summed = group.unmasked(places, secrets, updates)
+                most = masking.heaviest(len(group.members)) if self._weighted else 1
+                total = masking.from_words(summed, models[group.cluster], len(places), most)
+            except ValueError as error:
+                self._lost(group.cluster, group.members, str(error))
+                if not isinstance(error, SpoiltError):
+                    continue  # too few were left, which is nobody's fault
+            sums.setdefault(group.cluster, []).append((group, total))
+        totals = {}
+        for cluster, found in sorted(sums.items()):
+            if right := self._right(cluster, found):
+                totals[cluster] = _together(right)
+        for client in sorted(self._spoilers.left_out.keys() - self._known):
+            logger.warning(
+                "%s takes part in no secure sum of this run any more: %s",
+                *(self._conversation.roster.name_of(client), self._spoilers.left_out[client]),
+            )
+        return totals
+
+    def _right(self, cluster: int, sums: Sequence[tuple[Group, Total | None]]) -> list[Total]:
+        """Return a cluster's sums that are right, and learn from those that are not."""
+        spoilers = self._spoilers
+        searched = spoilers.searches(cluster)
+        right = {group: total for group, total in sums if total is not None}
+        too_long = spoilers.too_long(cluster, [total.length for total in right.values()])
+        for group in [group for group, long in zip(right, too_long, strict=True) if long]:
+            del right[group]
+            reason = "their mean update is many times as long as usual: one of them is far off"
+            self._lost(cluster, group.members, reason)
+        outcomes = [Outcome(group.clients, group in right) for group, _ in sums]
+        spoilers.learn(cluster, outcomes, [total.length for total in right.values()])
+        if spoilers.searches(cluster) and not searched:
+            clients = sum(len(group.members) for group, _ in sums)
+            logger.warning(
+                "cluster %d has a client that spoils sums, and it cannot be told which: %s",
+                cluster,
+                "it is searched for by sums over parts of the cluster"
+                if clients >= FEWEST_SEARCHED
+                else f"{clients} clients are too few to search for it, which takes "
+                f"{FEWEST_SEARCHED}; choose fewer clusters, or set secure-aggregation to false",
+            )
+        return list(right.values())
+
+    def _reveal(self, there: Mapping[Group, Sequence[int]]) -> dict[int, masking.Bytes]:
+        """Ask those whose update came for their shares, and return them by client."""
 
         def content_of(client: int) -> RecordDict:
-            group, there = self._group_of(client), places[self._clusters.of_client[client]]
+            group = self._group_of[client]
             place = group.members.index(client)
             ciphertexts = np.zeros((len(group.members), masking.CIPHERTEXT_BYTES), np.uint8)
             for owner, own in group.shares.items():
                 ciphertexts[owner] = own[place]
-            gone = sorted(group.shares.keys() - set(there))
+            gone = sorted(group.shares.keys() - set(there[group]))
             return protocol.with_arrays(
                 {
                     protocol.SHARES: ciphertexts,
-                    protocol.SURVIVORS: np.array(there, np.int64),
+                    protocol.SURVIVORS: np.array(there[group], np.int64),
                     protocol.DROPPED: np.array(gone, np.int64),
                 }
             )
 
         def read(client: int, content: RecordDict) -> masking.Bytes:
-            shape = (len(self._group_of(client).members), masking.SHARE_BYTES)
-            return _read_array(content, protocol.SHARES, shape, np.uint8)
+            shape = (len(self._group_of[client].members), masking.SHARE_BYTES)
+            return read_array(content, protocol.SHARES, shape, np.uint8)
 
-        revealed = self._ask(protocol.UNMASK, asked, content_of, read)
-        totals = {}
-        for cluster, there in places.items():
-            group = self._groups[cluster]
-            updates = [masked[group.members[place]] for place in there]
-            try:
-                secrets = self._secrets(group, there, revealed)
-                summed = unmasked(group, there, secrets, updates)
-                most = masking.heaviest(len(group.members)) if self._weighted else 1
-                totals[cluster] = masking.from_words(summed, models[cluster], len(there), most)
-            except ValueError as error:
-                self._lost(cluster, str(error))
-        return totals
+        asked = [group.members[p] for group, places in there.items() for p in places]
+        return self._ask(protocol.UNMASK, sorted(asked), content_of, read)
 
     def _without_repeated(self, keys: Mapping[int, masking.Bytes]) -> dict[int, masking.Bytes]:
         """Leave out, and name, clients with a key that another sent, too: all would refuse it."""
@@ -232,63 +263,61 @@ class SecureRound:
         """Let the clients of each group exchange shares of their secrets."""
 
         def content_of(client: int) -> RecordDict:
-            return protocol.with_arrays({protocol.KEYS: self._group_of(client).keys})
+            return protocol.with_arrays({protocol.KEYS: self._group_of[client].keys})
 
         def read(client: int, content: RecordDict) -> tuple[masking.Bytes, masking.Bytes]:
-            count = len(self._group_of(client).members)
+            count = len(self._group_of[client].members)
             return (
-                _read_array(content, protocol.SHARES, (count, masking.CIPHERTEXT_BYTES), np.uint8),
-                _read_array(content, protocol.DIGESTS, (2, count, masking.DIGEST_BYTES), np.uint8),
+                read_array(content, protocol.SHARES, (count, masking.CIPHERTEXT_BYTES), np.uint8),
+                read_array(content, protocol.DIGESTS, (2, count, masking.DIGEST_BYTES), np.uint8),
             )
 
-        asked = [client for group in self._groups.values() for client in group.members]
+        asked = sorted(self._group_of)
         for client, both in self._ask(protocol.SHARE_KEYS, asked, content_of, read).items():
-            group = self._group_of(client)
+            group = self._group_of[client]
             place = group.members.index(client)
             group.shares[place], group.digests[place] = both
-        for cluster, group in list(self._groups.items()):
-            if not self._enough(cluster, list(group.shares), group.threshold, "sent shares"):
-                del self._groups[cluster]
+        self._groups = [
+            group
+            for group in self._groups
+            if self._enough(
+                group.cluster, group.members, len(group.shares), group.threshold, "sent shares"
+            )
+        ]
 
     def _secrets(
-        self, group: Group, there: Sequence[int], revealed: Mapping[int, masking.Bytes]
+        self, group: Group, there: Sequence[int], answers: Mapping[int, masking.Bytes]
     ) -> dict[int, bytes]:
         """Return, from place, the seed of each client that is there, and the key of the others.
+
+        Whoever must have lied about them is left out of further sums.
 
         Raises
         ------
         ValueError
             If one cannot be had: whose, and why.
         """
-        names = [self._conversation.roster.name_of(client) for client in group.members]
-        answers = {p: revealed[c] for p, c in enumerate(group.members) if c in revealed}
-        unfit: dict[tuple[int, str], list[str]] = {}
-        secrets = {}
-        for owner in group.shares:
-            kind = 0 if owner in there else 1
-            shares = {place: rows[owner].tobytes() for place, rows in answers.items()}
-            known = {p: group.digests[owner][kind, p].tobytes() for p in shares}
-            fit = [share for p, share in shares.items() if masking.digest(share) == known[p]]
-            if len(fit) < group.threshold:
-                raise ValueError(
-                    f"of {names[owner]}'s secret {len(fit)} fitting shares came back, and it takes "
-                    f"{group.threshold}"
-                )
-            for place, share in shares.items():
-                if masking.digest(share) != known[place]:
-                    wrong = "are not what was announced" if any(share) else "could not be read"
-                    unfit.setdefault((place, wrong), []).append(names[owner])
-            try:
-                secrets[owner] = combine_shares(fit[: group.threshold])
-                _check_secret(secrets[owner], None if kind == 0 else group.keys[owner, 0])
-            except ValueError:
-                raise ValueError(f"{names[owner]} shared something else than its secret") from None
-        for (place, wrong), owners in unfit.items():
+        revealed = {p: answers[c] for p, c in enumerate(group.members) if c in answers}
+        unfit = group.unfit(there, revealed)
+        at_fault = group.at_fault(unfit)
+        for place, reason in at_fault.items():
+            self._spoilers.blame(group.members[place], reason)
+        between: dict[tuple[int, str], list[str]] = {}
+        for (owner, holder), wrong in unfit.items():
+            if not {owner, holder} & at_fault.keys():
+                between.setdefault((holder, wrong), []).append(group.names[owner])
+        for (holder, wrong), owners in between.items():
             reason = (
                 f"its shares of {', '.join(owners)} {wrong} and are left out; either side may be "
                 "at fault"
             )
-            self._conversation.warn(group.members[place], protocol.UNMASK, reason)
+            self._conversation.warn(group.members[holder], protocol.UNMASK, reason)
+        secrets, liars = group.secrets(there, revealed, unfit)
+        for place in liars:
+            self._spoilers.blame(group.members[place], "it shared something else than its secret")
+        if liars:
+            names = ", ".join(group.names[place] for place in liars)
+            raise SpoiltError(f"{names} shared something else than a secret")
         return secrets
 
     def _ask(
@@ -298,7 +327,7 @@ class SecureRound:
         content_of: Callable[[int], RecordDict],
         read: Callable[[int, RecordDict], Reading],
     ) -> dict[int, Reading]:
-        """Return what `read` makes of each client's answer; one at which it fails is named."""
+        """Return what `read` makes of each client's answer; one at which it fails is left out."""
         found: dict[int, Reading] = {}
         if not clients:
             return found
@@ -310,6 +339,7 @@ class SecureRound:
                 found[client] = read(client, content)
             except Exception as error:  # bytes from the network may be anything
                 self._conversation.warn(client, action, str(error))
+                self._spoilers.blame(client, one_line(str(error)))
         return found
 
     def _by_cluster(self, clients: Iterable[int]) -> dict[int, list[int]]:
@@ -318,79 +348,37 @@ class SecureRound:
             found.setdefault(self._clusters.of_client[client], []).append(client)
         return dict(sorted(found.items()))
 
-    def _group_of(self, client: int) -> Group:
-        return self._groups[self._clusters.of_client[client]]
+    def _enough(
+        self, cluster: int, clients: Sequence[int], number: int, least: int, did: str
+    ) -> bool:
+        if number < least:
+            self._lost(cluster, clients, f"{number} of its clients {did}, and it takes {least}")
+        return number >= least
 
-    def _enough(self, cluster: int, there: Sequence[int], least: int, did: str) -> bool:
-        if len(there) < least:
-            self._lost(cluster, f"{len(there)} of its clients {did}, and it takes {least}")
-        return len(there) >= least
-
-    def _lost(self, cluster: int, reason: str) -> None:
+    def _lost(self, cluster: int, clients: Sequence[int], reason: str) -> None:
+        """Say that there is no sum over some clients of a cluster, or over all of it."""
+        parts = sum(group.cluster == cluster for group in self._groups)
+        now = self._conversation.server_round
+        if parts < 2:
+            logger.warning("cluster %d keeps its model in round %d: %s", cluster, now, reason)
+            return
+        names = ", ".join(self._conversation.roster.name_of(client) for client in clients)
         logger.warning(
-            "cluster %d keeps its model in round %d: %s",
-            *(cluster, self._conversation.server_round, reason),
+            "cluster %d goes without its part %s in round %d: %s", cluster, names, now, reason
         )
 
 
-def unmasked(
-    group: Group, there: Sequence[int], secrets: Mapping[int, bytes], updates: Sequence[Words]
-) -> Words:
-    """Return the sum of updates without their masks.
-
-    Parameters
-    ----------
-    group : Group
-    there : sequence of int
-        The places whose masked `updates` came.
-    secrets : mapping of bytes
-        From a place that is there to its seed, from one that is not to its key.
-    updates : sequence of arrays of uint64
-    """
-    summed = np.zeros_like(updates[0])
-    for words in updates:
-        summed += words
-    publics = {p: bytes_to_public_key(group.keys[p, 0].tobytes()) for p in there}
-    for place, secret in secrets.items():
-        if place in there:
-            summed -= masking.mask(secret, len(summed))
-            continue
-        private = masking.private_key(secret)
-        for other, public in publics.items():
-            # What who is gone would have added: with what `other` added, it cancels.
-            masking.add_common_mask(summed, masking.common_key(private, public), place, other)
-    return summed
-
-
-def _check_secret(secret: bytes, key: masking.Bytes | None) -> None:
-    if len(secret) != masking.SECRET_BYTES:
-        raise ValueError("its length is wrong")
-    if key is not None:
-        own = public_key_to_bytes(masking.private_key(secret).public_key())
-        if own != key.tobytes():
-            raise ValueError("it is not that of the public key")
-
-
-def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
-    """Return a client's two public keys."""
-    keys = _read_array(content, protocol.KEYS, (2, masking.PUBLIC_KEY_BYTES), np.uint8)
-    for key in keys:
-        if not masking.is_public_key(key.tobytes()):
-            raise ValueError("its keys are none of ours")
-    if np.array_equal(*keys):
-        raise ValueError("its two keys are the same")
-    return keys
-
-
-def _read_array(
-    content: RecordDict, name: str, shape: tuple[int, ...], kind: type[Kind]
-) -> NDArray[Kind]:
-    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
-    if name not in record:
-        raise ValueError(f"its answer has no {name}")
-    array: NDArray[Kind] = record[name].numpy()
-    if array.shape != shape or array.dtype != kind:
-        raise ValueError(
-            f"its {name} are {array.dtype} of shape {array.shape}, not {np.dtype(kind)} of {shape}"
-        )
-    return array
+def _together(totals: Sequence[Total]) -> Total:
+    """Return the sum of sums."""
+    if len(totals) == 1:
+        return totals[0]
+    clients = sum(total.num_clients for total in totals)
+    losses = [total.loss * total.num_clients for total in totals if total.loss is not None]
+    weights = [total.weight for total in totals]
+    return Total(
+        mean_model([total.model for total in totals], weights),
+        clients,
+        sum(losses) / clients if len(losses) == len(totals) else None,
+        sum(weights),
+        max(total.length for total in totals),
+    )

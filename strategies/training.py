@@ -41,6 +41,8 @@ class RoundReport:
         The cluster of each client after the round's training.
     bytes : int
         Payload bytes of all clients together so far, for finding clusters and training.
+    left_out_of_sums : dict of str
+        Why clients take part in no secure sum any more, by client index.
     """
 
     round: int
@@ -53,6 +55,7 @@ class RoundReport:
     samples: dict[int, float] = field(default_factory=dict)
     clusters: dict[int, int] = field(default_factory=dict)
     bytes: int = 0
+    left_out_of_sums: dict[int, str] = field(default_factory=dict)
 
     @property
     def scores(self) -> dict[str, dict[int, float]]:

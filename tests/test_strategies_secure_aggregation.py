@@ -125,9 +125,11 @@ def test_who_drops_out_costs_the_others_nothing(stage, gone, mean, caplog):
 
 def test_drop_outs_at_every_stage_at_once(caplog):
     tasks = [0] * 9
-    spoil = {(KEYS, 0): fail, (SHARES, 1): fail, (protocol.TRAIN, 2): fail, (UNMASK, 3): fail}
+    stages = (KEYS, SHARES, protocol.TRAIN, UNMASK)
+    spoil = {(stage, client): in_rounds(2) for client, stage in enumerate(stages)}
     # Nobody hears of 0 any more; 3's update is in the sum. 4 to 9 are left, and 5 are needed.
-    assert weights(run(optimum(tasks), grid_of(spoil, tasks))) == [np.mean([4, 5, 6, 7, 8, 9])]
+    (found,) = weights(run(optimum(tasks), grid_of(spoil, tasks), 2))
+    assert found == 5 + np.mean([4, 5, 6, 7, 8, 9])
 
 
 @pytest.mark.parametrize(
@@ -459,9 +461,8 @@ UNREAD = (
             UNMASK,
             garbage("shares"),
             3,
-            "client 1 failed at unmask in round 1: its shares of client 0, client 1, client 2, "
-            "client 3, client 4 are not what was announced and are left out; either side may be "
-            "at fault",
+            "client 1 takes part in no secure sum of this run any more: its secrets' shares are "
+            "not what was announced",
         ),
         (UNMASK, shortened("shares"), 3, "client 1 failed at unmask"),
     ],
@@ -488,7 +489,10 @@ def of_another_kind(arrays):
 def test_keys_that_all_others_would_refuse_cost_their_client_alone(change, reason, caplog):
     grid = grid_of({(KEYS, 1): with_arrays(change)})
     assert weights(run(optimum(), grid)) == pytest.approx([13 / 4, 7])
-    assert logged(caplog) == [f"client 1 failed at public_keys in round 1: {reason}"]
+    assert logged(caplog) == [
+        f"client 1 failed at public_keys in round 1: {reason}",
+        f"client 1 takes part in no secure sum of this run any more: {reason}",
+    ]
 
 
 @pytest.mark.parametrize("row", [0, 1])
@@ -508,18 +512,105 @@ def test_two_clients_with_one_key_are_left_out_and_named(row, caplog):
     assert logged(caplog) == [f"client {client} {reason}" for client in (1, 3)]
 
 
+@pytest.mark.parametrize("name", ["digests", "shares"])
+def test_shares_that_spoil_a_sum_cost_one_round_and_their_client_all_others(name, caplog):
+    strategy = optimum()
+    found = run(strategy, grid_of({(SHARES, 1): garbage(name)}), 3)
+    assert weights(found) == pytest.approx([2 * 13 / 4, 21])  # without client 1, after the first
+    lost = "cluster 0 keeps its model in round 1: of client 1's secret 0 fitting shares came back"
+    assert any(line.startswith(lost) for line in logged(caplog))
+    reason = "its secrets' shares are not what was announced"
+    assert f"client 1 takes part in no secure sum of this run any more: {reason}" in logged(caplog)
+    assert [report.left_out_of_sums for report in strategy.reports] == [{1: reason}] * 3
+
+
+def test_a_cluster_of_fewer_than_six_says_that_it_cannot_search(caplog):
+    grid = grid_of({(protocol.TRAIN, 1): in_rounds(1, 2, spoil=garbage("masked"))})
+    assert weights(run(optimum(), grid, 3)) == pytest.approx([3, 21])
+    lines = logged(caplog)
+    for number in (1, 2):
+        lost = f"cluster 0 keeps its model in round {number}: what they sent does not add up to"
+        assert any(line.startswith(lost) for line in lines)
+    (said,) = [line for line in lines if "spoils" in line]
+    assert "cluster 0 has a client that spoils sums" in said
+    assert "5 clients are too few to search for it, which takes 6" in said
+
+
+TWELVE = [0] * 12
+
+
+def usual(client, task):
+    return (client % 3 + 1, 0)
+
+
+LIARS = (2, 7)
+
+
 @pytest.mark.parametrize(
-    ("stage", "spoil", "reason"),
+    ("stage", "spoil"),
     [
-        (SHARES, garbage("digests"), "of client 1's secret 0 fitting shares came back"),
-        (SHARES, garbage("shares"), "of client 1's secret 0 fitting shares came back"),
-        (protocol.TRAIN, garbage("masked"), "one of them sent garbage"),
+        (KEYS, shortened("keys")),
+        (SHARES, shortened("shares")),
+        (SHARES, garbage("shares")),
+        (SHARES, garbage("digests")),
+        (protocol.TRAIN, shortened("masked")),
+        (UNMASK, garbage("shares")),
+        (UNMASK, shortened("shares")),
     ],
 )
-def test_garbage_that_spoils_the_sum_costs_one_cluster_one_round(stage, spoil, reason, caplog):
-    grid = grid_of({(stage, 1): in_rounds(1, spoil=spoil)})
-    assert weights(run(optimum(), grid, 2)) == pytest.approx([3, 14])
-    assert any("cluster 0 keeps" in line and reason in line for line in logged(caplog))
+def test_who_sends_what_cannot_be_right_is_left_out_after_its_first_round(stage, spoil, caplog):
+    app = toy_app(TWELVE, {(stage, client): spoil for client in LIARS}, usual)
+    strategy = optimum(TWELVE)
+    run(strategy, LocalGrid(app, 12), 2)
+    assert [sorted(report.left_out_of_sums) for report in strategy.reports] == [list(LIARS)] * 2
+    for client in LIARS:
+        assert any(line.startswith(f"client {client} takes part in no") for line in logged(caplog))
+
+
+def test_garbage_under_masks_is_searched_for_and_the_others_learn_meanwhile(caplog):
+    app = toy_app(TWELVE, {(protocol.TRAIN, c): garbage("masked") for c in LIARS}, usual)
+    strategy = optimum(TWELVE)
+    (found,) = weights(run(strategy, LocalGrid(app, 12), 10))
+    assert sorted(strategy.reports[-1].left_out_of_sums) == list(LIARS)
+    assert 17 <= found <= 23  # honest clients move the weight by two in a round on average
+    assert any("searched for by sums over parts of the cluster" in line for line in logged(caplog))
+
+
+def test_a_plausible_but_huge_update_is_found_under_its_mask(caplog):
+    def step(client, task):
+        return (200.0, 0) if client in LIARS else usual(client, task)
+
+    strategy = optimum(TWELVE)
+    (found,) = weights(run(strategy, LocalGrid(toy_app(TWELVE, step=step), 12), 10))
+    assert sorted(strategy.reports[-1].left_out_of_sums) == list(LIARS)
+    assert 17 <= found <= 23
+    assert any(
+        "their mean update is many times as long as usual" in line for line in logged(caplog)
+    )
+
+
+def test_parts_come_to_the_mean_of_all():
+    tasks = [0] * 8
+    strategy = optimum(tasks, weighted_mean=True)
+    grid = LocalGrid(toy_app(tasks, step=usual), 8)
+    (found,) = weights(run(strategy, grid))
+    assert {len(m.content[protocol.CONFIG][protocol.PEERS]) for m in trainings(grid)} == {4}
+    counts = np.arange(1, 9)
+    moved = [usual(client, 0)[0] for client in range(8)]
+    assert found == pytest.approx(np.average(moved, weights=counts))
+    assert strategy.reports[-1].train_loss == pytest.approx(3.5)
+
+
+def trainings(grid):
+    return [m for m in grid.sent if m.metadata.message_type == protocol.TRAIN]
+
+
+def test_who_is_left_out_is_still_tested_and_may_leave_a_cluster_without_a_sum(caplog):
+    strategy = optimum()
+    grid = grid_of({(SHARES, 6): shortened("shares")})
+    assert weights(run(strategy, grid, 2)) == pytest.approx([6, 0])  # of three, two are left
+    assert any("2 of its clients take part, and it takes 3" in line for line in logged(caplog))
+    assert sorted(strategy.reports[-1].accuracies) == list(range(8))
 
 
 def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplog):
@@ -537,6 +628,8 @@ def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplo
     grid = grid_of({(KEYS, 1): note, (protocol.TRAIN, 1): fail})
     assert weights(run(optimum(), grid)) == pytest.approx([0, 7])
     assert any("client 1 shared something else" in line for line in logged(caplog))
+    said = "client 1 takes part in no secure sum of this run any more: it shared something else"
+    assert any(line.startswith(said) for line in logged(caplog))
 
 
 def test_the_steps_of_a_round_have_its_deadline_and_not_that_of_the_pre_round():

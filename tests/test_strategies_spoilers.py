@@ -1,0 +1,166 @@
+"""Who spoils secure sums: chances worked by hand, and whole searches with sums made up."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies.spoilers import OFTEN_SPOILT, Outcome, Spoilers, chances_of_honesty
+
+
+def outcomes(*parts, spoilt):
+    """Return the sums over parts, of which those at the places `spoilt` are not right."""
+    return [Outcome(frozenset(part), place not in spoilt) for place, part in enumerate(parts)]
+
+
+FOUR_PARTS = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
+
+
+def test_an_honest_client_is_in_a_spoilt_sum_by_the_share_of_its_places():
+    # Of eleven honest clients two are in the spoilt part.
+    found = chances_of_honesty([outcomes(*FOUR_PARTS, spoilt={0})])
+    assert [found[client] for client in (0, 1, 2)] == pytest.approx([2 / 11] * 3)
+    assert [found[client] for client in range(3, 12)] == [1] * 9
+    # Of ten, four are in two spoilt parts.
+    found = chances_of_honesty([outcomes(*FOUR_PARTS, spoilt={0, 3})])
+    assert found[9] == pytest.approx(4 / 10)
+
+
+def test_several_rounds_multiply_and_a_right_sum_speaks_for_a_client():
+    again = ((0, 3, 6), (1, 4, 9), (2, 7, 10), (5, 8, 11))
+    rounds = [outcomes(*FOUR_PARTS, spoilt={0}), outcomes(*again, spoilt={0})]
+    found = chances_of_honesty(rounds)
+    assert found[0] == pytest.approx((2 / 11) ** 2)
+    once = 1 - (9 / 11) ** 2  # in one spoilt sum or more of two
+    assert [found[client] for client in (1, 2, 3, 6)] == pytest.approx([once] * 4)
+
+
+def test_a_spoilt_sum_over_all_says_nothing_of_anybody():
+    assert set(chances_of_honesty([outcomes(range(12), spoilt={0})]).values()) == {1}
+
+
+def test_a_sum_that_a_known_spoiler_was_in_says_nothing_of_the_others():
+    rounds = [outcomes(*FOUR_PARTS, spoilt={0, 1})]
+    found = chances_of_honesty(rounds, known={0})
+    assert not found.keys() & {0, 1, 2}
+    assert found[3] == pytest.approx(2 / 8)  # of nine clients in three parts, one spoilt
+    assert chances_of_honesty(rounds, known={0, 3}) == {}
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(0, 3)))
+def test_what_clients_are_called_changes_nothing(names, spoilt):
+    renamed = [[names[client] for client in part] for part in FOUR_PARTS]
+    found = chances_of_honesty([outcomes(*renamed, spoilt=spoilt)])
+    before = chances_of_honesty([outcomes(*FOUR_PARTS, spoilt=spoilt)])
+    assert found == {names[client]: chance for client, chance in sorted(before.items())}
+
+
+def search(clients, spoils, rounds, seed=0):
+    """Return what sums tell in so many rounds; `spoils` says who does, by client and round."""
+    spoilers = Spoilers(np.random.default_rng(seed))
+    sizes, when = [], {}
+    for number in range(1, rounds + 1):
+        parts = spoilers.parts_of(0, [c for c in range(clients) if c not in spoilers.left_out])
+        assert sorted(client for part in parts for client in part) == [
+            client for client in range(clients) if client not in spoilers.left_out
+        ]
+        sizes.append([len(part) for part in parts])
+        found = [Outcome(frozenset(p), not any(spoils(c, number) for c in p)) for p in parts]
+        spoilers.learn(0, found, [1.0] * sum(one.right for one in found))
+        for client in spoilers.left_out:
+            when.setdefault(client, number)
+    return sizes, when, spoilers
+
+
+def test_parts_are_summed_first_and_then_the_whole_while_nobody_spoils():
+    for clients, first in (
+        (5, [5]),
+        (6, [3, 3]),
+        (8, [4, 4]),
+        (12, [3] * 4),
+        (31, [7, 6, 6, 6, 6]),
+    ):
+        sizes, when, _ = search(clients, lambda client, number: False, 3)
+        assert sizes == [first, [clients], [clients]]
+        assert not when
+
+
+def test_who_always_spoils_is_left_out_and_then_the_whole_is_summed_again():
+    # (2/11)⁵ × 12 is below a hundredth, and (2/11)⁴ × 12 is not.
+    sizes, when, spoilers = search(12, lambda client, number: client == 7, 7)
+    assert when == {7: 5}
+    assert sizes == [[3] * 4] * 5 + [[11]] * 2
+    assert spoilers.left_out == {7: OFTEN_SPOILT}
+    assert not spoilers.searches(0)
+
+
+def test_two_who_always_spoil_are_both_found():
+    for seed in range(5):
+        _, when, _ = search(12, lambda client, number: client in (2, 7), 10, seed)
+        assert sorted(when) == [2, 7]
+
+
+def test_who_spoils_now_and_then_costs_its_part_and_is_found_later():
+    sizes, when, _ = search(12, lambda client, number: client == 7 and number % 2 == 0, 16)
+    assert list(when) == [7]
+    assert sizes[1] == [12]  # the first round was right
+    assert set(map(tuple, sizes[2 : when[7]])) == {(3,) * 4}
+
+
+def test_who_has_spoilt_once_is_not_accused_and_its_cluster_stays_in_parts():
+    sizes, when, spoilers = search(12, lambda client, number: client == 7 and number == 2, 20)
+    assert not when
+    assert sizes[2:] == [[3] * 4] * 18
+    assert spoilers.searches(0)
+
+
+def test_of_fewer_than_six_nobody_is_searched_for():
+    sizes, when, spoilers = search(5, lambda client, number: client == 1, 20)
+    assert sizes == [[5]] * 20
+    assert not when
+    assert spoilers.searches(0)
+
+
+def test_clusters_are_searched_apart():
+    spoilers = Spoilers(np.random.default_rng(0))
+    for cluster in (0, 1):
+        whole = [Outcome(frozenset(range(12)), cluster == 1)]
+        spoilers.learn(cluster, whole, [1.0])
+    assert [len(spoilers.parts_of(cluster, range(12))) for cluster in (0, 1)] == [4, 1]
+
+
+def test_nobody_is_left_out_by_chance_in_most_searches():
+    """At each look less than one search in a hundred accuses an honest client."""
+    accused = [
+        sorted(search(12, lambda client, number: client in (0, 1), 10, seed)[1].keys() - {0, 1})
+        for seed in range(40)
+    ]
+    assert sum(map(bool, accused)) <= 1
+
+
+def test_an_update_that_is_far_too_long_is_found_among_the_others():
+    spoilers = Spoilers(np.random.default_rng(0))
+    assert spoilers.too_long(0, [1.0, 2.0, 1.5, 3.0]) == [False] * 4
+    assert spoilers.too_long(0, [1.0, 2.0, 1.5, 9.0]) == [False, False, False, True]
+    assert spoilers.too_long(0, [1.0, 50.0, 1.5, 9.0]) == [False, True, False, True]
+    assert spoilers.too_long(0, [1.0, 4.1]) == [False, True]
+    assert spoilers.too_long(0, [0.0, 0.0, 1.0]) == [False] * 3  # nobody knows what is usual
+
+
+def test_a_sum_over_all_is_compared_with_earlier_rounds():
+    spoilers = Spoilers(np.random.default_rng(0))
+    assert spoilers.too_long(0, [100.0]) == [False]
+    for length in (3.0, 2.0, 1.0):
+        spoilers.learn(0, [Outcome(frozenset(range(12)), right=True)], [length])
+    assert spoilers.too_long(0, [8.0]) == [False]
+    assert spoilers.too_long(0, [8.1]) == [True]
+    assert spoilers.too_long(1, [8.1]) == [False]  # another cluster's
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=2, max_size=8), st.floats(0.01, 100))
+def test_the_scale_of_updates_does_not_matter(lengths, scale):
+    spoilers = Spoilers(np.random.default_rng(0))
+    rounded = [float(np.round(length, 2)) for length in lengths]
+    near = [4 * np.median(rounded[:i] + rounded[i + 1 :]) - x for i, x in enumerate(rounded)]
+    if min(map(abs, near)) > 1e-6:
+        assert spoilers.too_long(0, rounded) == spoilers.too_long(0, [scale * x for x in rounded])

@@ -149,6 +149,8 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
             yield f"now: {status['doing']}, for {_clock_text(now - status['since'])}"
         yield from _asking(status, now)
     yield from _clients(status["clients"])
+    if spoilers := status.get("left-out-of-sums"):
+        yield f"left out of secure sums: {_reasons(spoilers, len(spoilers))}"
     for one in status["failures"]:
         yield printable(
             f"{_clock_text(now - one['at'])} ago {one['client']} failed ({one['what']}): "
@@ -180,8 +182,11 @@ def _clients(clients: Mapping[str, Any]) -> Iterator[str]:
         line += f"; away: {_names(clients['away'], clients['taking-part'] - clients['connected'])}"
     yield line
     if clients["left-out"]:
-        why = [f"{one['client']} ({one['reason']})" for one in clients["left-out"]]
-        yield f"left out: {_names(why, clients['num-left-out'])}"
+        yield f"left out: {_reasons(clients['left-out'], clients['num-left-out'])}"
+
+
+def _reasons(said: Sequence[Mapping[str, str]], number: int) -> str:
+    return _names([f"{one['client']} ({one['reason']})" for one in said], number)
 
 
 def _names(names: Sequence[str], number: int) -> str:

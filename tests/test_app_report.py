@@ -266,6 +266,7 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
         first["newcomers"] = [3]
         first["odd-clients"] = {"4": "like nobody"}
         first["models-not-kept"] = {"5": "disk full"}
+        first["left-out-of-sums"] = {"3": "its keys are none of ours"}
         summary["config"]["attack"] = "sign-flip"
 
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
@@ -275,12 +276,14 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
         ["failed", "berlin", "did not answer the roll call", "rcc-pfl/0"],
         ["odd", "bonn", "like nobody", "rcc-pfl/0"],
         ["model not kept", "ghent", "disk full", "rcc-pfl/0"],
+        ["left out of secure sums", "paris", "its keys are none of ours", "rcc-pfl/0"],
         ["malicious", "rome", "sign-flip; 100 % in clusters of their own", "rcc-pfl/0"],
         ["joined later", "paris", "as configured", "rcc-pfl/0"],
         ["not tested", "oslo", "gave no accuracy in the last round", "rcc-pfl/0"],
     ]
     page = page_of(folder)
     assert "One client failed: berlin." in page.text
+    assert "One client spoilt secure sums and took part in no more of them: paris." in page.text
     assert "paris (joined later)" in page.text
     assert "left out" in page.words
 

@@ -1,14 +1,16 @@
 """Secure aggregation in the app: the same results in simulations and on devices."""
 
+import csv
 import logging
 
 import numpy as np
 import pytest
 
+from fl_app.watch import lines_of, read_status
 from tests import device_runs
 from tests.app_runs import models_of, run
 from tests.device_images import write_sites
-from tests.toy_app import fail, in_rounds
+from tests.toy_app import fail, in_rounds, with_arrays
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +58,19 @@ def test_a_simulation_comes_to_the_same_and_says_less(tmp_path):
     ]
     assert len(samples[0]) > 2
     assert samples[1] == {"samples", ""}
+
+
+def test_who_spoils_sums_is_in_all_results(tmp_path, capsys):
+    spoil = {("train", 1): with_arrays(lambda arrays: arrays.update(masked=np.zeros(1, "u8")))}
+    options = {"strategy": "single", "secure_aggregation": True, "num_server_rounds": 2}
+    one = run(tmp_path, clients=6, spoil=spoil, model="mlp-32", **options)["runs"][0]
+    assert list(one["left-out-of-sums"]) == ["1"]
+    with (tmp_path / "clients.csv").open(encoding="utf-8") as file:
+        said = {(row["client"], row["left-out-of-sums"] != "") for row in csv.DictReader(file)}
+    assert said == {(str(client), client == 1) for client in range(6)}
+    assert "left out of sums\n1: its masked are uint64 of shape (1,)" in capsys.readouterr().out
+    text = "\n".join(lines_of(read_status(tmp_path), 0.0))
+    assert "left out of secure sums: client 1 (its masked are" in text
 
 
 def test_devices_sum_their_models_and_one_that_fails_is_named(tmp_path, caplog):

@@ -137,6 +137,15 @@ def test_rounds_accuracy_and_the_time_left(status, clock):
     assert status.content()["runs"][0]["accuracy"] == 0.625
 
 
+def test_who_is_left_out_of_secure_sums_is_named(status):
+    status.begin_run("single", 0, 0, 4)
+    found = report(1, {})
+    found.left_out_of_sums = {1: "its keys are none of ours"}
+    status.after_round(found, roster_of(2), 3, 10.0)
+    text = "\n".join(lines_of(status.content(), 1000.0))
+    assert "left out of secure sums: client 1 (its keys are none of ours)" in text
+
+
 def test_ten_thousand_clients_are_counted_and_not_listed(status):
     roster = roster_of(10_000, failures=dict.fromkeys(range(10_000, 20_000), "away"))
     status.watch(lambda: roster)

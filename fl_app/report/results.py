@@ -48,6 +48,7 @@ _SCORES = (protocol.ACCURACY, protocol.LOSS, protocol.MACRO_F1, protocol.BALANCE
 _CLIENT_COLUMNS = (
     *("strategy", "seed", "round", "client", "name", "cluster", "task", "samples"),
     *_SCORES,
+    "left-out-of-sums",
 )
 _SOFTWARE = ("fedkin", "flwr", "torch", "torchvision", "numpy", "scipy", "scikit-learn")
 _MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megabytes
@@ -449,6 +450,7 @@ def _client_rows(run: RunResult) -> Iterable[list[Any]]:
                 run.tasks_per_round[place][client] if run.tasks_per_round else "",
                 "" if samples is None else f"{samples:.15g}",
                 *(report.scores[score].get(client, "") for score in _SCORES),
+                csv_cell(report.left_out_of_sums.get(client, "")),
             ]
 
 

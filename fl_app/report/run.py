@@ -53,6 +53,8 @@ class RunResult:
         What was found odd about clients, by index.
     unknown : dict of str
         Why nodes were left out that never said by which name they go, by node id.
+    left_out_of_sums : dict of str
+        Why clients took part in no secure sum any more in the end, by index.
     malicious, newcomers, drifters : tuple of int
         Clients that attack, that came late, and whose task changed. Accuracies, ARI and
         NMI are those of the honest ones.
@@ -73,6 +75,7 @@ class RunResult:
     not_kept: dict[int, str] = field(default_factory=dict)
     odd: dict[int, str] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
+    left_out_of_sums: dict[int, str] = field(default_factory=dict)
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
     drifters: tuple[int, ...] = ()
@@ -137,6 +140,7 @@ class RunResult:
             },
             odd=dict(strategy.clusters.odd),
             unknown=dict(training.roster.unknown),
+            left_out_of_sums=strategy.reports[-1].left_out_of_sums,
             **known,
         )
 
@@ -211,6 +215,11 @@ class RunResult:
             "failures": _by_text(self.failures),
             **({"odd-clients": _by_text(self.odd)} if self.odd else {}),
             **({"unknown-nodes": _by_text(self.unknown)} if self.unknown else {}),
+            **(
+                {"left-out-of-sums": _by_text(self.left_out_of_sums)}
+                if self.left_out_of_sums
+                else {}
+            ),
             **self._events(),
         }
 

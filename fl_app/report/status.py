@@ -105,6 +105,7 @@ class Status(Listener):
         with self._lock:
             self._runs[-1] |= found
             self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}
+            self._known["left-out-of-sums"] = _reasons(roster, report.left_out_of_sums)
             self._clients = _clients(roster)
         self._says_round(report.round + 1)
 
@@ -239,11 +240,15 @@ def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[tuple
     return [(name_of(m.metadata.dst_node_id), m.metadata.created_at) for m in late]
 
 
-def _clients(roster: Roster) -> dict[str, Any]:
-    out = [
+def _reasons(roster: Roster, said: Mapping[int, str]) -> list[dict[str, str]]:
+    return [
         {"client": roster.name_of(client), "reason": reason}
-        for client, reason in list(roster.failures.items())
+        for client, reason in list(said.items())
     ]
+
+
+def _clients(roster: Roster) -> dict[str, Any]:
+    out = _reasons(roster, roster.failures)
     out += [{"client": f"node {node}", "reason": why} for node, why in list(roster.unknown.items())]
     away = [roster.name_of(client) for client in set(roster.nodes) - set(roster.connected())]
     return {

@@ -28,7 +28,7 @@ def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str,
     for table in event_tables(runs):
         print(f"\n{render(table)}", end="")
     for run in runs:
-        if run["strategy"] not in UNGROUPED:
+        if run["strategy"] not in UNGROUPED or "left-out-of-sums" in run:
             print(f"\n{render(cluster_table(run))}", end="")
 
 
@@ -168,12 +168,15 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
             listed([str(names[i]) for i in members], _MOST_NAMES),
             *(str(own.count(task) or "·") for task in sorted(set(tasks or ()))),
         )
-    odd: dict[str, list[str]] = {}
-    for client, why in run.get("odd-clients", {}).items():
-        odd.setdefault(why, []).append(str(names[int(client)]))
-    if odd:
-        said = [f"{listed(own, _MOST_NAMES)}: {why}" for why, own in odd.items()]
-        table.caption, table.caption_justify = "\n".join(["odd clients", *said]), "left"
+    said = []
+    for key, what in (("odd-clients", "odd clients"), ("left-out-of-sums", "left out of sums")):
+        whose: dict[str, list[str]] = {}
+        for client, why in run.get(key, {}).items():
+            whose.setdefault(why, []).append(str(names[int(client)]))
+        lines = [f"{listed(own, _MOST_NAMES)}: {why}" for why, own in whose.items()]
+        said += [what, *lines] if lines else []
+    if said:
+        table.caption, table.caption_justify = "\n".join(said), "left"
     return table
 
 

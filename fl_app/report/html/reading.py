@@ -46,7 +46,7 @@ class Run:
         As in summary.json.
     bytes, seconds : dict of float
         As in summary.json.
-    failures, odd, not_kept : dict of str
+    failures, odd, not_kept, left_out_of_sums : dict of str
         What was said of clients, by index.
     unknown : dict of str
         Why nodes were left out that are no client, by what to call them.
@@ -67,6 +67,7 @@ class Run:
     failures: dict[int, str]
     odd: dict[int, str]
     not_kept: dict[int, str]
+    left_out_of_sums: dict[int, str]
     unknown: dict[str, str]
     malicious: frozenset[int]
     newcomers: frozenset[int]
@@ -255,6 +256,7 @@ def _run(one: Mapping[str, Any]) -> Run:
         failures=_said(one["failures"], count),
         odd=_said(one.get("odd-clients", {}), count),
         not_kept=_said(one.get("models-not-kept", {}), count),
+        left_out_of_sums=_said(one.get("left-out-of-sums", {}), count),
         unknown=_unknown(one.get("unknown-nodes", {})),
         malicious=_clients(one.get("malicious", ()), count),
         newcomers=_clients(one.get("newcomers", ()), count),

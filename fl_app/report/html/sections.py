@@ -324,6 +324,7 @@ def _troubles(result: Result) -> Grid | None:
             ("failed", run.failures),
             ("odd", run.odd),
             ("model not kept", run.not_kept),
+            ("left out of secure sums", run.left_out_of_sums),
         ):
             for client, why in found.items():
                 say(kind, why, run, client)

@@ -1,13 +1,33 @@
-"""Files that are written completely or not at all."""
+"""Files that are written completely or not at all, and read only if they are files."""
 
 from __future__ import annotations
 
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file, or what a link leads to, for reading; a pipe or a device is not waited for.
+
+    Raises
+    ------
+    ValueError
+        If it is not a file: `it is not a file`.
+    OSError
+        If it cannot be opened.
+    """
+    if path.is_file():  # even to open a device can do something
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        if stat.S_ISREG(os.fstat(handle).st_mode):  # still
+            return os.fdopen(handle, "rb")
+        os.close(handle)
+    raise ValueError("it is not a file")
 
 
 @contextmanager

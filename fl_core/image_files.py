@@ -18,6 +18,8 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import BinaryIO, NamedTuple
 
+from fl_core.files import open_file
+
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
 
@@ -167,15 +169,10 @@ def _classes_entries(parent: Path, parts: tuple[str, ...]) -> Iterator[_Entry]:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     is_dir = entry.is_dir()
-                    if (
-                        is_dir or entry.is_file() or entry.is_symlink()
-                    ):  # a pipe would be waited for
+                    # A pipe is passed over; a link that leads to none of them is named later.
+                    if is_dir or entry.is_file() or entry.is_symlink():
                         inside = (*parts, folder.name, entry.name)
-                        yield _Entry(inside, is_dir, partial(_opened_file, entry.path))
-
-
-def _opened_file(path: str) -> BinaryIO:
-    return Path(path).open("rb")
+                        yield _Entry(inside, is_dir, partial(open_file, Path(entry.path)))
 
 
 @contextmanager

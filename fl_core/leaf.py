@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fl_core.files import open_file
+
 CHARACTERS = tuple(digits + ascii_uppercase + ascii_lowercase)
 _SIDE = 28  # pixels
 
@@ -55,7 +57,8 @@ def read_femnist(folder: Path) -> WrittenImages:
     written: dict[str, tuple[Tensor, Tensor]] = {}
     for path in files:
         try:
-            content = json.loads(path.read_bytes())["user_data"]
+            with open_file(path) as file:
+                content = json.load(file)["user_data"]
             written |= {writer: _of_writer(own) for writer, own in content.items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(

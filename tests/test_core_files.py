@@ -12,8 +12,9 @@ from safetensors import SafetensorError
 
 import fl_core.checkpoint
 from fl_core.checkpoint import load_checkpoint, save_checkpoint
-from fl_core.files import replacing
+from fl_core.files import open_file, replacing
 from tests.app_runs import SGD, models_of, run
+from tests.pipes import not_waited_for
 
 FULL = [
     OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
@@ -124,3 +125,24 @@ def test_a_run_whose_disk_was_full_goes_on_where_it_was(tmp_path, monkeypatch):
     for name, model in expected.items():
         for key, array in model.items():
             np.testing.assert_array_equal(found[name][key], array)
+
+
+def test_only_files_and_links_to_them_are_opened(tmp_path):
+    (tmp_path / "file").write_bytes(b"mine")
+    (tmp_path / "link").symlink_to("file")
+    for name in ("file", "link"):
+        with open_file(tmp_path / name) as stream:
+            assert stream.read() == b"mine"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to-pipe").symlink_to("pipe")
+    (tmp_path / "to-nothing").symlink_to("nowhere")
+    for name in ("pipe", "to-pipe", "to-nothing", "", "/dev/zero"):
+        with not_waited_for(tmp_path / "pipe"), pytest.raises(ValueError, match="it is not a file"):
+            open_file(tmp_path / name)
+
+
+def test_a_pipe_that_takes_a_files_place_is_not_waited_for(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(Path, "is_file", lambda _: True)
+    with not_waited_for(tmp_path / "pipe"), pytest.raises(ValueError, match="it is not a file"):
+        open_file(tmp_path / "pipe")

@@ -1,4 +1,5 @@
 import json
+import os
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from fl_core.datasets import load_dataset
 from fl_core.federation import simulate_federation
 from fl_core.settings import FederationSettings
 from tests.app_runs import run
+from tests.pipes import not_waited_for
 
 TRAINING = {"f0_01": [0, 10, 36], "f1_02": [61] * 5, "f2_03": [1, 2, 3, 4]}
 TEST = {"f0_01": [10], "f1_02": [61, 61], "f2_03": [4]}
@@ -136,3 +138,10 @@ def test_the_app_trains_on_writers(femnist, tmp_path, capsys):
     assert summary["config"]["tasks"] == ""
     assert [len(one["accuracy-per-client"]) for one in summary["runs"]] == [3, 3]
     assert np.isfinite([one["accuracy"] for one in summary["runs"]]).all()
+
+
+def test_a_pipe_is_named_and_not_waited_for(femnist):
+    pipe = femnist / "femnist" / "data" / "train" / "all_data_pipe.json"
+    os.mkfifo(pipe)
+    with not_waited_for(pipe), pytest.raises(ValueError, match=r"pipe\.json is not in LEAF's"):
+        load_dataset("femnist", str(femnist))

@@ -12,6 +12,7 @@ from PIL import Image, ImageFile
 from fl_core import image_folder
 from fl_core.image_files import hold_out, listed_images
 from fl_core.own_images import Agreement, Survey, agree, read_own_images, survey_images
+from tests.pipes import not_waited_for
 
 CAFE = "café"
 
@@ -448,3 +449,13 @@ def test_what_lies_on_a_whole_disk_is_no_class_and_pipes_are_not_waited_for(site
     os.mkfifo(site / "bolt" / "pipe.png")
     read = read_own_images(site, tmp_path / "cache", agreement())
     assert len(read.train_labels) + len(read.test_labels) == 15
+
+
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
+def test_a_link_to_a_pipe_or_a_device_is_named_and_not_waited_for(site, tmp_path, target):
+    os.mkfifo(site / "pipe")
+    (site / "bolt" / "link.png").symlink_to(site / target)
+    said = r"1 of 16 images in .*, bolt/link.png \(the first: it is not a file\): remove or replace"
+    for look in (survey_images, lambda site: read_own_images(site, tmp_path, agreement())):
+        with not_waited_for(site / "pipe"), pytest.raises(ValueError, match=said):
+            look(site)

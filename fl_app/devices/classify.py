@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from torch import nn
 
 from clients.training import as_pixels
 from fl_app.report.tables import render
-from fl_core.files import replacing
+from fl_core.files import open_file, replacing
 from fl_core.image_files import ENDINGS
 from fl_core.image_folder import attempt_each, header_of, in_words, pixels_of
 from fl_core.model_file import ModelCard, load_model
@@ -190,7 +190,7 @@ def _classify_batch(
         images[index] = pixels_of(image, (height, width), grey)
         return is_recoloured
 
-    outcomes = attempt_each([partial(opened_image, path) for path in paths], read)
+    outcomes = attempt_each([partial(open_file, path) for path in paths], read)
     whole = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
     labels, probabilities = _predict(model, torch.from_numpy(images[whole]))
     said = iter(zip(labels, probabilities, strict=True))
@@ -200,13 +200,6 @@ def _classify_batch(
         else Prediction(path, *next(said), outcome)
         for path, outcome in zip(paths, outcomes, strict=True)
     ]
-
-
-def opened_image(path: Path) -> BinaryIO:
-    """Open an image; anything but a file is a ValueError."""
-    if not path.is_file():  # a pipe would be waited for
-        raise ValueError("it is not a file")
-    return path.open("rb")
 
 
 @torch.inference_mode()

@@ -139,7 +139,8 @@ def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
     import torch  # noqa: PLC0415
     from PIL import Image  # noqa: PLC0415
 
-    from fl_app.devices.classify import find_images, opened_image  # noqa: PLC0415
+    from fl_app.devices.classify import find_images  # noqa: PLC0415
+    from fl_core.files import open_file  # noqa: PLC0415
     from fl_core.image_folder import attempt_each, header_of, in_words, pixels_of  # noqa: PLC0415
 
     channels, height, width = image_shape
@@ -151,7 +152,7 @@ def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
         images[index] = pixels_of(image, (height, width), grey)
         return header_of(image).grey != grey
 
-    outcomes = attempt_each([partial(opened_image, path) for path in paths], read)
+    outcomes = attempt_each([partial(open_file, path) for path in paths], read)
     for path, outcome in zip(paths, outcomes, strict=True):
         if isinstance(outcome, Exception):
             raise ValueError(f"{path} cannot be decoded: {in_words(outcome)}. Repair or remove it.")

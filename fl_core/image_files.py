@@ -16,12 +16,14 @@ from io import BytesIO
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import BinaryIO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple
 
 from fl_core.files import open_file
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
+
+_PART = 1 << 20  # bytes of an archive that are unpacked at a time
 
 
 class ImageFile(NamedTuple):
@@ -75,7 +77,8 @@ def listed_images(root: Path) -> Iterator[Splits]:
     ------
     ValueError
         If there are no class folders, a class has no images or none for training, images lie
-        deeper than the class folders, or a file is not an archive.
+        deeper than the class folders, or a file is not an archive, or unpacks to more than the
+        temporary files' disk would have left.
     OSError
         If the folder or file is not there or cannot be read.
     """
@@ -185,8 +188,7 @@ def _opened_tar(path: Path) -> Iterator[tarfile.TarFile]:
             except tarfile.ReadError:
                 # A compressed file would start from its beginning again with each step back.
                 plain = stack.enter_context(tempfile.TemporaryFile())
-                with gzip.open(path) as compressed:
-                    shutil.copyfileobj(compressed, plain)
+                _unpack(path, plain)
                 plain.seek(0)
                 tar = stack.enter_context(tarfile.open(fileobj=plain, mode="r:"))
             yield tar
@@ -195,6 +197,21 @@ def _opened_tar(path: Path) -> Iterator[tarfile.TarFile]:
                 f"{path} cannot be read as .tar or .tar.gz ({error}): a folder or .tar file with "
                 f"{LAYOUT} is expected."
             ) from error
+
+
+def _unpack(path: Path, plain: IO[bytes]) -> None:
+    """Write what is compressed in a file, which never takes more room than it leaves."""
+    written = 0
+    with gzip.open(path) as compressed:
+        while part := compressed.read(_PART):
+            written += plain.write(part)
+            # Asked each time: others may be writing there, too.
+            if written > shutil.disk_usage(tempfile.gettempdir()).free:
+                raise ValueError(
+                    f"{path} unpacks to more than {written / 1e6:.0f} MB, and less than that would "
+                    f"be left in {tempfile.gettempdir()}: unpack it yourself and name the folder, "
+                    "or set the variable TMPDIR to a folder on a larger disk."
+                )
 
 
 def _tar_entries(tar: tarfile.TarFile) -> Iterator[_Entry]:

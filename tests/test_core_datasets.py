@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -988,6 +989,23 @@ def test_what_is_no_archive_is_refused(tmp_path, content):
     (tmp_path / "images.tar").write_bytes(content)
     with pytest.raises(ValueError, match=r"images.tar (cannot be read as .tar|holds no folder)"):
         read(tmp_path / "images.tar")
+
+
+@pytest.mark.parametrize("free", [3_000_000, 100_000_000])
+def test_an_archive_never_takes_more_room_than_it_leaves(folder, tmp_path, monkeypatch, free):
+    (folder / "zeros").write_bytes(bytes(50_000_000))
+    path = pack(folder, tmp_path / "images.tar.gz", mode="w:gz")
+    assert path.stat().st_size < 100_000
+    total, unpacked = shutil.disk_usage(tmp_path), (tmp_path / "unpacked").open("w+b")
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: unpacked)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: total._replace(free=free))
+    if free > 50_000_000:
+        assert len(read(path).train_images) == 5
+        return
+    with pytest.raises(ValueError, match=r"images\.tar\.gz unpacks to more than 3 MB, .* TMPDIR"):
+        read(path)
+    assert unpacked.closed
+    assert (tmp_path / "unpacked").stat().st_size < 5_000_000
 
 
 @pytest.mark.parametrize(("ending", "mode"), [("tar", "w"), ("tar.gz", "w:gz")])

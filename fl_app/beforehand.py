@@ -17,6 +17,7 @@ from fl_app.resources import gpus_per_client
 from fl_app.suits import check_num_eigenvectors, check_objectives
 from fl_core.federation_checks import check_federation
 from fl_core.folders import resolve_data_dir
+from fl_core.image_files import check_layout
 from fl_core.own_code import is_own
 from fl_core.settings import OWN_IMAGES, SYNTHETIC, known_of
 from strategies.catalogue import system_of
@@ -40,9 +41,9 @@ def check_run(config: Config, folder: Path) -> None:
     ------
     ValueError
         If it is one for devices, if tasks or clients cannot be as the configuration says, or if
-        there is no folder with data, or none that results can be written to, or there are more
-        clusters than clients, more eigenvectors than features, no such layers as stay private, or
-        code of one's own is wrong.
+        there is no folder with data, or one without classes, or none that results can be written
+        to, or there are more clusters than clients, more eigenvectors than features, no such layers
+        as stay private, or code of one's own is wrong.
     """
     if config.dataset == OWN_IMAGES:
         raise ValueError(
@@ -97,6 +98,12 @@ def check_num_clusters(config: Config, wanted: int, num_clients: int) -> None:
 
 
 def _check_data(config: Config) -> None:
+    if config.dataset == "folder":
+        try:
+            check_layout(resolve_data_dir(config.data_dir))
+        except OSError as error:
+            raise ValueError(str(error)) from error
+        return
     named = config.data_dir or os.environ.get("FL_DATA_DIR")
     if not named or config.dataset in _OF_THE_PACKAGE or is_own(config.dataset):
         return

@@ -16,7 +16,7 @@ from torch import Tensor
 from fl_core.extras import load_extra
 from fl_core.folders import cache_dir, resolve_data_dir
 from fl_core.held import Held
-from fl_core.image_files import LAYOUT
+from fl_core.image_files import check_layout
 from fl_core.image_folder import read_image_folder
 from fl_core.leaf import CHARACTERS, read_femnist
 from fl_core.own_code import is_own
@@ -341,11 +341,7 @@ def _femnist(root: Path) -> Dataset:
 
 
 def _folder(root: Path, cache: Path, seed: int) -> Dataset:
-    if not root.exists():
-        raise FileNotFoundError(
-            f'the folder {root} of dataset "folder" does not exist: set data-dir or FL_DATA_DIR '
-            f"to one with {LAYOUT}."
-        )
+    check_layout(root)
     read = read_image_folder(root, cache)
     if not len(read.test_images):
         return _held_out("folder", read.train_images, read.train_labels, read.classes, seed)

@@ -83,7 +83,7 @@ def listed_images(root: Path) -> Iterator[Splits]:
         If the folder or file is not there or cannot be read.
     """
     with ExitStack() as stack:
-        try:
+        with _named(root):
             is_tar = root.is_file()
             entries = (
                 _tar_entries(stack.enter_context(_opened_tar(root)))
@@ -91,12 +91,49 @@ def listed_images(root: Path) -> Iterator[Splits]:
                 else _folder_entries(root)
             )
             splits = _arranged(entries, root)
-        except OSError as error:
-            raise OSError(
-                f"{error.filename or root} cannot be read ({error.strerror or error}): a folder or "
-                f".tar file with {LAYOUT} is expected."
-            ) from error
         yield splits
+
+
+def check_layout(root: Path) -> None:
+    """Refuse a data set's folder or archive as `listed_images` would, as far as is known at once.
+
+    Of a folder, that is all but what lies in a class behind its first image, so that it may hold
+    millions of them; of an archive, only whether it is one.
+
+    Raises
+    ------
+    ValueError
+        As `listed_images`.
+    OSError
+        If the folder or file is not there or cannot be read.
+    """
+    if not root.exists():
+        raise FileNotFoundError(
+            f'the folder {root} of dataset "folder" does not exist: set data-dir or FL_DATA_DIR '
+            f"to one with {LAYOUT}."
+        )
+    with _named(root):
+        if not root.is_file():
+            _arranged(_folder_entries(root, first_only=True), root)
+            return
+        with _named_archive(root):
+            try:
+                tarfile.open(root, "r:").close()
+            except tarfile.ReadError:
+                with gzip.open(root) as compressed:
+                    tarfile.open(fileobj=compressed, mode="r:").close()
+
+
+@contextmanager
+def _named(root: Path) -> Iterator[None]:
+    """Say of what cannot be read what was expected."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"{error.filename or root} cannot be read ({error.strerror or error}): a folder or "
+            f".tar file with {LAYOUT} is expected."
+        ) from error
 
 
 def hold_out(splits: Splits, share: float) -> Splits:
@@ -153,50 +190,66 @@ def checksum(root: Path) -> str:
     return digest.hexdigest()
 
 
-def _folder_entries(root: Path) -> Iterator[_Entry]:
-    """Yield splits, class folders and what lies directly in them; links are followed."""
+def _folder_entries(root: Path, *, first_only: bool = False) -> Iterator[_Entry]:
+    """Yield splits, class folders and what lies directly in them; links are followed.
+
+    If `first_only`, what lies in a class folder behind its first image is left out.
+    """
     for split in ("train", "test"):
         if (root / split).is_dir():
             yield _Entry((split,), True, BytesIO)
-            yield from _classes_entries(root / split, (split,))
+            yield from _classes_entries(root / split, (split,), first_only)
     if not (root / "train").is_dir():
-        yield from _classes_entries(root, ())
+        yield from _classes_entries(root, (), first_only)
 
 
-def _classes_entries(parent: Path, parts: tuple[str, ...]) -> Iterator[_Entry]:
-    for folder in parent.iterdir():
-        is_split = not parts and folder.name == "test"
-        is_none = folder.name.startswith(".") or folder.name == "lost+found"  # of a whole disk
-        if folder.is_dir() and not is_split and not is_none:
-            yield _Entry((*parts, folder.name), True, BytesIO)
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    is_dir = entry.is_dir()
-                    # A pipe is passed over; a link that leads to none of them is named later.
-                    if is_dir or entry.is_file() or entry.is_symlink():
-                        inside = (*parts, folder.name, entry.name)
-                        yield _Entry(inside, is_dir, partial(open_file, Path(entry.path)))
+def _classes_entries(parent: Path, parts: tuple[str, ...], first_only: bool) -> Iterator[_Entry]:
+    with os.scandir(parent) as folders:
+        for folder in folders:
+            is_split = not parts and folder.name == "test"
+            is_none = folder.name.startswith(".") or folder.name == "lost+found"  # of a whole disk
+            if folder.is_dir() and not is_split and not is_none:
+                inside = (*parts, folder.name)
+                yield _Entry(inside, True, BytesIO)
+                yield from _class_entries(folder.path, inside, first_only)
+
+
+def _class_entries(folder: str, parts: tuple[str, ...], first_only: bool) -> Iterator[_Entry]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            is_dir = entry.is_dir()
+            # A pipe is passed over; a link that leads to none of them is named later.
+            if is_dir or entry.is_file() or entry.is_symlink():
+                yield _Entry((*parts, entry.name), is_dir, partial(open_file, Path(entry.path)))
+                if first_only and not is_dir and _is_image(entry.name):
+                    return
 
 
 @contextmanager
 def _opened_tar(path: Path) -> Iterator[tarfile.TarFile]:
     """Open an archive for access in any order."""
-    with ExitStack() as stack:
+    with ExitStack() as stack, _named_archive(path):
         try:
-            try:
-                tar = stack.enter_context(tarfile.open(path, "r:"))
-            except tarfile.ReadError:
-                # A compressed file would start from its beginning again with each step back.
-                plain = stack.enter_context(tempfile.TemporaryFile())
-                _unpack(path, plain)
-                plain.seek(0)
-                tar = stack.enter_context(tarfile.open(fileobj=plain, mode="r:"))
-            yield tar
-        except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise ValueError(
-                f"{path} cannot be read as .tar or .tar.gz ({error}): a folder or .tar file with "
-                f"{LAYOUT} is expected."
-            ) from error
+            tar = stack.enter_context(tarfile.open(path, "r:"))
+        except tarfile.ReadError:
+            # A compressed file would start from its beginning again with each step back.
+            plain = stack.enter_context(tempfile.TemporaryFile())
+            _unpack(path, plain)
+            plain.seek(0)
+            tar = stack.enter_context(tarfile.open(fileobj=plain, mode="r:"))
+        yield tar
+
+
+@contextmanager
+def _named_archive(path: Path) -> Iterator[None]:
+    """Say of what is no archive what was expected."""
+    try:
+        yield
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise ValueError(
+            f"{path} cannot be read as .tar or .tar.gz ({error}): a folder or .tar file with "
+            f"{LAYOUT} is expected."
+        ) from error
 
 
 def _unpack(path: Path, plain: IO[bytes]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import tarfile
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from fl_app.cli import main
 from fl_app.config import parse_config
 from fl_core.datasets import load_dataset
 from fl_core.federation_checks import check_federation
+from fl_core.image_files import check_layout
 from fl_core.settings import DATASETS, FederationSettings, known_of, num_labels
 from strategies.catalogue import system_of
 from tests.app_runs import DEFAULTS
@@ -87,6 +89,74 @@ def test_a_data_folder_that_is_only_in_the_variable(monkeypatch, capsys):
     assert "the variable FL_DATA_DIR is /nowhere/at/all, which is no" in capsys.readouterr().err
     with pytest.raises(AssertionError, match="something was started"):
         main(["run", *BASE])  # mnist-5k is in the package
+
+
+@pytest.mark.parametrize("command", [["run"], ["run", "--dry-run"], ["group"], ["sweep"]])
+def test_a_folder_of_images_that_cannot_be_one(tmp_path, monkeypatch, capsys, command):
+    def refused(folder):
+        data = f"data-dir={folder}"
+        swept = "num-clients=4,5" if command == ["sweep"] else "num-clients=4"
+        assert main([*command, "strategy=rcc-pfl", swept, "dataset=folder", data]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        with pytest.raises((ValueError, OSError)) as raised:
+            load_dataset("folder", str(folder))
+        assert f"{raised.value}\n" in error  # the same sentence as in a run
+        return error
+
+    pets = tmp_path / "pets"
+    assert 'pets of dataset "folder" does not exist: set data-dir or FL_DATA_DIR' in refused(pets)
+    pets.mkdir()
+    (pets / "1.png").touch()
+    assert "pets has no class folders: train/CLASS/* or CLASS/* and" in refused(pets)
+    (pets / "cat").mkdir()
+    assert "cat in " in refused(pets)
+    (tmp_path / "pets.tar").write_bytes(b"no archive" * 100)
+    assert "pets.tar cannot be read as .tar or .tar.gz (" in refused(tmp_path / "pets.tar")
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("FL_DATA_DIR", raising=False)
+    assert f'{tmp_path / "cache" / "data"} of dataset "folder" does not exist' in refused("")
+
+
+def test_folders_and_archives_that_may_be_data_are_not_refused(tmp_path, capsys):
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(2):
+            (tmp_path / "pets" / name / f"{number}.png").touch()  # nothing is decoded
+    for path, mode in (("pets.tar", "w"), ("pets.tar.gz", "w:gz")):
+        with tarfile.open(tmp_path / path, mode) as tar:
+            tar.add(tmp_path / "pets", "pets")
+    for path in ("pets", "pets.tar", "pets.tar.gz"):
+        words = ["dataset=folder", f"data-dir={tmp_path / path}"]
+        assert main(["run", "--dry-run", *BASE, *words]) == 0
+        assert "no estimate of the time" in capsys.readouterr().out
+
+
+def test_of_a_class_no_more_names_are_read_than_up_to_its_first_image(tmp_path, monkeypatch):
+    read = []
+
+    class Scanned:
+        def __init__(self, path, scandir=os.scandir):
+            self._entries = scandir(path)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self._entries.close()
+
+        def __iter__(self):
+            for entry in self._entries:
+                read.append(entry.name)
+                yield entry
+
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(50):
+            (tmp_path / name / f"{number}.png").touch()
+    monkeypatch.setattr(os, "scandir", Scanned)
+    check_layout(tmp_path)
+    assert len(read) == 4  # both classes, and one image of each
 
 
 def test_folders_for_results_that_cannot_be(tmp_path, capsys):

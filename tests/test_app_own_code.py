@@ -313,9 +313,13 @@ def test_a_model_is_tried_on_the_shape_of_a_known_data_set(own):
     given = {**DEFAULTS, "model": "own:make_model", "num-clients": 4}
     with pytest.raises(ValueError, match=r"own:make_model.*fails: ValueError: too many values"):
         check_run(parse_config(given), own / "out")
+    for name in ("cat", "dog"):
+        (own / "pets" / name).mkdir(parents=True)
+        (own / "pets" / name / "0.png").touch()
+    given |= {"dataset": "folder", "data-dir": str(own / "pets")}
     with pytest.raises(ValueError, match=r"own\.py has no make_it"):
-        check_run(parse_config({**given, "dataset": "folder", "model": "own:make_it"}), own / "out")
-    check_run(parse_config({**given, "dataset": "folder"}), own / "out")
+        check_run(parse_config({**given, "model": "own:make_it"}), own / "out")
+    check_run(parse_config(given), own / "out")
 
 
 def test_what_is_right_is_checked_and_not_kept(own):

@@ -23,6 +23,7 @@ from fl_app.devices.gate.command import server_tls
 from fl_app.devices.names import fingerprint, read_names
 from fl_app.devices.registry import known_devices, last_clusters, one_device, revoke
 from fl_app.report.tables import render
+from tests.supernodes import supernode
 
 LEFT = "2026-11-21T16:45:01+00:00"
 
@@ -418,6 +419,18 @@ def test_a_model_that_cannot_be_kept(check, certificates, images):
         status, said = check(port, node_config=own)
     assert status == 1
     assert "which is a folder: name a file in it" in said["model-path"][1]
+
+
+def test_images_that_another_device_of_this_machine_has(check, certificates, images):
+    with listening(server_tls(certificates)) as port:
+        with supernode(f'name="lyon" data-path="{images}"'):
+            status, said = check(port)
+        assert status == 1
+        assert said["neighbours"][0] == "✗"
+        assert f"data-path is {images}, which lyon on this machine has" in said["neighbours"][1]
+        status, said = check(port)
+    assert status == 0
+    assert "neighbours" not in said
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import zlib
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from flwr.app import ConfigRecordValues, Context, Message, RecordDict
 from clients.client import Images
 from clients.local_training import model_to_test
 from clients.personal import Personal
+from fl_app.devices.neighbours import shared_paths
 from fl_app.node import Node
 from fl_app.own_code import allowed_by
 from fl_core import protocol
@@ -25,6 +27,8 @@ from fl_core.own_code import is_own
 from fl_core.own_images import CLASS_NAMES, Agreement, Survey, read_own_images, survey_images
 from fl_core.own_samples import DATA, SampleSurvey, read_own_samples, survey_samples
 from fl_core.settings import OWN_IMAGES
+
+logger = logging.getLogger(__name__)
 
 _START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
@@ -89,6 +93,11 @@ class NodeConfig(NamedTuple):
                 raise ValueError(f"{key} is {one}, but it must be absolute: {_START}")
         path, model_path = paths.get("data-path"), paths.get("model-path")
         return cls(str(own["name"]), path, data, model_path, allowed_by(own))
+
+    @property
+    def paths(self) -> dict[str, Path | None]:
+        """Return where its images are and where its model is kept, by their keys."""
+        return {"data-path": self.path, "model-path": self.model_path}
 
     def survey(self) -> Survey | SampleSurvey:
         """Return what the device tells of its data before anything is agreed.
@@ -170,6 +179,8 @@ class DeviceNode(Node):
     def description(self) -> dict[str, ConfigRecordValues]:
         """Return what it says of itself: its name and, before there is an agreement, its data.
 
+        Its owner is warned, at the device alone, if another on the same machine has its paths.
+
         Raises
         ------
         ValueError
@@ -186,6 +197,8 @@ class DeviceNode(Node):
                 said |= self.own.survey().as_config()
         except (ValueError, OSError, ImportError) as error:  # the server knows no name yet
             raise ValueError(f"{self.name}: {error}") from error
+        for shared in shared_paths(self.name, self.own.paths):
+            logger.warning("%s: %s", self.name, shared)
         return said
 
     def personal(self) -> Personal:

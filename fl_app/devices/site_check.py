@@ -21,6 +21,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fl_app.devices.names import fingerprint, short
+from fl_app.devices.neighbours import shared_paths
 from fl_app.devices.node import NodeConfig, check_model_path
 from fl_app.own_code import OWN_CODE
 from fl_core.datasets import HELD_OUT
@@ -85,6 +86,10 @@ def check_site(site: Site) -> list[Finding]:
         _data(site.own),
         _finding("model-path", lambda: model_kept(site.own.model_path)),
         *([_finding(OWN_CODE, lambda: code_found(site.own.own_code))] if site.own.own_code else []),
+        *(
+            Finding("neighbours", False, one_line(said, 600))
+            for said in shared_paths(site.own.name, site.own.paths)
+        ),
         _finding("server", lambda: server_reached(site)),
     ]
     findings.append(_if(findings[-1], "certificate", lambda: certificate_accepted(site)))

@@ -23,6 +23,7 @@ from fl_core.files import open_file
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
 
+_LARGEST = 400_000_000  # bytes: four for each pixel of the largest image that is decoded
 _PART = 1 << 20  # bytes of an archive that are unpacked at a time
 
 
@@ -292,7 +293,14 @@ def _tar_root(files: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 def _opened_member(tar: tarfile.TarFile, member: tarfile.TarInfo, lock: Lock) -> BinaryIO:
     with lock:  # members share one file position
         stream = tar.extractfile(member)
-        return BytesIO(stream.read() if stream else b"")
+        if stream is None:
+            return BytesIO()
+        # Of the file that a link leads to. A sparse one may claim any size.
+        size = stream.seek(0, os.SEEK_END)
+        if size > _LARGEST:
+            raise ValueError(f"it has {size / 1e6:,.0f} MB, more than an image can")
+        stream.seek(0)
+        return BytesIO(stream.read())
 
 
 def _is_image(name: str) -> bool:

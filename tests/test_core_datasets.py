@@ -991,6 +991,24 @@ def test_what_is_no_archive_is_refused(tmp_path, content):
         read(tmp_path / "images.tar")
 
 
+def test_a_small_archive_of_a_huge_image_is_not_read_into_memory(folder, tmp_path):
+    """Of a file that is mostly holes, only the rest lies in an archive, and its size."""
+    path = pack(folder, tmp_path / "images.tar")
+    with tarfile.open(path, "a", format=tarfile.GNU_FORMAT) as tar:
+        huge = tarfile.TarInfo("train/cat/huge.png")
+        header = bytearray(huge.tobuf(tarfile.GNU_FORMAT))
+        header[156:157] = tarfile.GNUTYPE_SPARSE
+        header[483:495] = b"%011o\0" % 500_000_000
+        header[148:156] = b"%06o\0 " % (256 + sum(header[:148]) + sum(header[156:512]))
+        tar.fileobj.write(header)
+        tar.offset += len(header)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(
+        ValueError, match=r"huge\.png \(the first: it has 500 MB, more than an image"
+    ):
+        read(path)
+
+
 @pytest.mark.parametrize("free", [3_000_000, 100_000_000])
 def test_an_archive_never_takes_more_room_than_it_leaves(folder, tmp_path, monkeypatch, free):
     (folder / "zeros").write_bytes(bytes(50_000_000))

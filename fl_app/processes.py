@@ -115,13 +115,18 @@ def _end(members: Iterable[psutil.Process]) -> None:
 
 
 def _with_home(home: Path) -> list[psutil.Process]:
-    """Return the other processes of ours that were started with this `FLWR_HOME`."""
-    found = []
+    """Return the other processes of ours that were started with this `FLWR_HOME`, or by these.
+
+    Ray's agents write their titles over their environment: they are known by their parent only, and
+    would notice by themselves that it has gone only a minute later.
+    """
+    found = {}
     for other in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if other.pid != os.getpid() and other.environ().get("FLWR_HOME") == str(home):
-                found.append(other)
-    return found
+                found[other.pid] = other
+                found |= {child.pid: child for child in other.children(recursive=True)}
+    return list(found.values())
 
 
 if __name__ == "__main__":

@@ -68,30 +68,38 @@ def test_children_that_left_are_found_when_their_parent_has_ended(tmp_path):
 
 
 def test_what_a_killed_command_leaves_is_ended(tmp_path):
+    """Also a grandchild that shows no environment, as Ray's agents, which call themselves anew."""
     home = tmp_path / "home"
     home.mkdir()
+    start_agent = (
+        "import os, subprocess\n"
+        f"agent = subprocess.Popen({SLEEP!r}, env={{}}, start_new_session=True, "
+        "stdout=subprocess.DEVNULL)\n"
+        "print(os.getpid(), agent.pid, flush=True)\n"
+        "agent.wait()\n"
+    )
     start_both = (
         "import os, subprocess, sys\n"
         "from pathlib import Path\n"
         "from fl_app.processes import guarded\n"
         f"with guarded(Path({str(home)!r})):\n"
         f"    environment = {{**os.environ, 'FLWR_HOME': {str(home)!r}}}\n"
-        f"    child = subprocess.Popen({SLEEP!r}, env=environment, start_new_session=True)\n"
-        "    print(child.pid, flush=True)\n"
-        "    child.wait()\n"
+        f"    words = [sys.executable, '-c', {start_agent!r}]\n"
+        "    subprocess.Popen(words, env=environment, start_new_session=True).wait()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", start_both], stdout=subprocess.PIPE)
     assert parent.stdout is not None
-    child = psutil.Process(int(parent.stdout.readline()))
+    family = [psutil.Process(int(number)) for number in parent.stdout.readline().split()]
     try:
         parent.kill()
-        psutil.wait_procs([child], timeout=60)
-        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
         deadline = time.monotonic() + 60
         while home.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not home.exists()
+        for one in family:
+            assert not one.is_running() or one.status() == psutil.STATUS_ZOMBIE
     finally:
         close(parent)
-        with suppress(psutil.NoSuchProcess):
-            child.kill()
+        for one in family:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()

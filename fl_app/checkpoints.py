@@ -11,6 +11,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fl_app.config import CHECKPOINTS, OPTIONS, WHOLE, Config, output_folder
+from fl_app.watch import LOCK_FILE
 from fl_core.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.own_images import Agreement
 from strategies import ClusteredStrategy, RoundReport
@@ -97,7 +98,7 @@ class Checkpoints:
             If a new run finds results there.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / ".lock")
+        lock = FileLock(self.folder / LOCK_FILE)
         try:
             lock.acquire(timeout=PATIENCE)
         except Timeout:

@@ -20,6 +20,7 @@ from typing import Any
 
 from fl_app.flower_app import toml_lines, write_app
 from fl_app.processes import guarded, stop_family, uninterrupted
+from fl_app.watch import cut_short
 
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -95,6 +96,13 @@ def simulate(
     RuntimeError
         If the SuperLink does not start or `flwr run` refuses the run.
     """
+    explained = False
+
+    def tell(line: str) -> None:
+        nonlocal explained
+        explained = explained or line.startswith("error: ")
+        show(line)
+
     federation = f"num-supernodes={num_clients} client-resources-num-cpus=1"
     if gpus_per_client:
         federation += f" client-resources-num-gpus={gpus_per_client}"
@@ -108,7 +116,11 @@ def simulate(
         app = app or write_app(folder / "app")
         words = ("--run-config", str(overrides), "--federation-config", federation)
         with private_superlink(folder, ray_address, {**hidden, **(settings or {})}) as env:
-            return run_app(env, app, *words, show=show)
+            done = run_app(env, app, *words, show=tell)
+    results = Path(str(run_config.get("output-dir", "")))
+    if not done and not explained and (why := cut_short(results)):
+        show(f"error: {why}\n")
+    return done
 
 
 def run_app(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -22,6 +24,11 @@ RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 HEARTBEAT = 5.0
 """Seconds after which the file is written even if nothing has happened: its reader then knows that
 the server lives."""
+SILENT = 4 * HEARTBEAT
+"""Seconds without news after which something is wrong with a run."""
+LOCK_FILE = ".lock"
+"""Held by a run as long as it writes to its results folder, and removed at its end, whatever that
+is. fl_app.checkpoints does so."""
 
 _LOOK_AGAIN = 0.5  # seconds
 _MOST_NAMES = 20
@@ -90,6 +97,8 @@ def _follow(folder: Path, console: Console) -> dict[str, Any]:
 def read_status(folder: Path) -> dict[str, Any] | None:
     """Return what the server has written into a results folder; None: nothing yet.
 
+    A run whose process has gone without an end has failed, whatever it wrote last.
+
     Raises
     ------
     ValueError
@@ -97,6 +106,40 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     OSError
         If it cannot be read.
     """
+    status = _read(folder)
+    # A clock and a lock: over some network file systems, other machines see no locks.
+    if status is not None and status["state"] == RUNNING:
+        silent = time.time() - status["written"] > SILENT
+        if silent and (why := cut_short(folder)):
+            status |= {"state": FAILED, "ended": status["written"], "error": why}
+    return status
+
+
+def cut_short(folder: Path) -> str:
+    """Return in a sentence that a run has ended without its end; empty: it has not.
+
+    A process that is killed leaves its lock behind, which nobody holds any more.
+    """
+    try:
+        with (folder / LOCK_FILE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if not os.fstat(file.fileno()).st_nlink:
+                return ""  # it ends in order at this moment
+    except OSError:  # no run, one that goes on, or a file system without locks
+        return ""
+    from fl_app.config import CHECKPOINTS, WHOLE  # noqa: PLC0415 - it takes a second
+
+    if any((folder / CHECKPOINTS).glob(WHOLE)):
+        go_on = f"go on from its last checkpoints with resume={folder.absolute()}"
+    else:
+        go_on = "it left no checkpoint to go on from (checkpoint-every): start it again"
+    return (
+        "it ended without a word, as a process does that is stopped from outside or killed, or for "
+        f"which the machine has no memory left; {go_on}."
+    )
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
     try:
         status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -140,7 +183,7 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
             left = max(0.0, status["seconds-left"] - (now - status["since"]))
             line += f", about {_clock_text(left)} left for {status['rounds-left']} rounds"
         yield line
-        if now - status["written"] > 4 * HEARTBEAT:
+        if now - status["written"] > SILENT:
             yield (
                 f"nothing heard from the server for {_clock_text(now - status['written'])}: it has "
                 "been stopped, or hangs"

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fl_app.cli import main
@@ -59,6 +61,25 @@ def test_stopping_a_run_leaves_no_process(tmp_path):
     assert running.returncode == 130
     assert rest.endswith("stopped.\n")
     assert not processes_with(marker)
+
+
+@pytest.mark.faults
+def test_a_run_whose_process_is_killed_says_how_to_go_on(tmp_path, capsys):
+    """Flower itself ends most of a minute later, without a word."""
+    words = ["strategy=local", "num-clients=4", "num-server-rounds=500", "checkpoint-every=1"]
+    with fedkin(["run", *words, "--workers", "1", f"output-dir={tmp_path}"]) as running:
+        wait_for_line(running, "round   2/500")
+        for child in psutil.Process(running.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if "flwr-simulation" in " ".join(child.cmdline()):
+                    child.kill()
+        assert main(["watch", str(tmp_path)]) == 1
+        rest, _ = running.communicate()
+    assert running.returncode == 1
+    expected = f"go on from its last checkpoints with resume={tmp_path}"
+    assert expected in capsys.readouterr().out.replace("\n", "")
+    assert "\nerror: it ended without a word" in f"\n{rest}"
+    assert expected in rest
 
 
 def test_flwr_run_alone_works_and_a_wrong_number_of_clients_says_what_to_do(

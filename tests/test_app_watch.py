@@ -5,8 +5,10 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
+from filelock import FileLock
 from flwr.app import Message, RecordDict
 
 from fl_app import experiment, watch
@@ -16,7 +18,8 @@ from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid
 from fl_app.report import status as status_module
 from fl_app.report.status import Status
-from fl_app.watch import FAILED, FINISHED, RUNNING, lines_of, read_status
+from fl_app.superlink import simulate
+from fl_app.watch import FAILED, FINISHED, LOCK_FILE, RUNNING, SILENT, lines_of, read_status
 from strategies import Roster, RoundReport
 from tests.app_runs import DEFAULTS, of_strategy, run
 from tests.device_post import Post, good, reply_of
@@ -214,6 +217,88 @@ def test_what_takes_long_is_said_in_lines_that_become_fewer(status, clock):
     status.asked(messages([1, 2]), [], 60.0)
     clock.now += 60
     assert status._line() == "reading cifar10: 160 s so far, 0 of 2 have answered"
+
+
+# --------------------------------------------------------------------- a run that is killed
+
+
+def begun(folder, clock):
+    """Write what a run writes that has begun and finished a round, and been silent since."""
+    clock.now = time.time() - SILENT - 60.0
+    status = Status(clock)
+    status.begin_run("rcc-pfl", 0, 0, 4)
+    status.after_round(report(1, {0: 0.5}), roster_of(1), 3, 60.0)
+    clock.now += 60.0 - 1.0
+    status.write_to(folder)
+    return folder
+
+
+def killed(folder):
+    """Leave the lock of a run that was killed."""
+    program = (
+        "import os, signal, sys; from filelock import FileLock; "
+        "FileLock(sys.argv[1]).acquire(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(folder / LOCK_FILE)], check=False)
+
+
+def with_checkpoint(folder):
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints/rcc-pfl-seed-0.safetensors").touch()
+
+
+def test_a_run_that_was_killed_has_failed_and_says_how_to_go_on(tmp_path, clock, capsys):
+    killed(begun(tmp_path, clock))
+    assert main(["watch", str(tmp_path), "--once"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "failed after 0:00:59: it ended without a word" in said
+    assert "it left no checkpoint to go on from (checkpoint-every): start it again." in said
+    with_checkpoint(tmp_path)
+    assert main(["watch", str(tmp_path)]) == 1
+    said = capsys.readouterr().out.replace("\n", "")
+    assert f"go on from its last checkpoints with resume={tmp_path}" in said
+
+
+def test_a_run_that_hangs_or_ends_in_order_was_not_killed(tmp_path, clock):
+    begun(tmp_path, clock)
+    lock = tmp_path / LOCK_FILE
+    assert read_status(tmp_path)["state"] == RUNNING  # it has let its lock go, and ends
+    with FileLock(lock):
+        assert read_status(tmp_path)["state"] == RUNNING
+    killed(tmp_path)
+    clock.now = time.time()  # heard of a moment ago, from a machine whose locks are not seen here
+    Status(clock).write_to(tmp_path)
+    assert read_status(tmp_path)["state"] == RUNNING
+
+
+def test_a_run_whose_lock_goes_while_one_looks_ends_in_order(tmp_path, clock, monkeypatch):
+    killed(begun(tmp_path, clock))
+    assert read_status(tmp_path)["state"] == FAILED
+    lock = watch.fcntl.flock
+    monkeypatch.setattr(
+        watch.fcntl, "flock", lambda *how: (tmp_path / LOCK_FILE).unlink() or lock(*how)
+    )
+    assert read_status(tmp_path)["state"] == RUNNING
+
+
+def test_a_simulation_whose_process_was_killed_says_how_to_go_on(tmp_path, clock, monkeypatch):
+    with_checkpoint(begun(tmp_path, clock))
+    monkeypatch.setattr("fl_app.superlink.private_superlink", lambda *_: nullcontext({}))
+    options = {"output-dir": str(tmp_path)}
+
+    def said_after(ending):
+        said = []
+        monkeypatch.setattr("fl_app.superlink.run_app", lambda *_, show: ending(show))
+        assert not simulate(tmp_path, options, num_clients=1, workers=1, show=said.append)
+        return said
+
+    assert said_after(lambda show: None) == []  # it let its lock go
+    (line,) = said_after(lambda show: killed(tmp_path))
+    assert line.startswith("error: it ended without a word")
+    assert line.endswith(f"go on from its last checkpoints with resume={tmp_path}.\n")
+    # The next one says what is wrong by itself, before it takes the lock that is still there.
+    refused = "error: num-tasks is 2, but …\n"
+    assert said_after(lambda show: show(refused)) == [refused]
 
 
 # -------------------------------------------------------------------------------- a whole run

@@ -76,11 +76,22 @@ def main(grid, context):
             print(json.dumps(said), file=file)
 '''
 
-_CLIENT = """
+_CLIENT = '''
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 app = ClientApp()
-"""
+
+
+@app.query("ask")
+def answer(message, context):
+    """Answer with as many arrays, and bytes in each, as the device's owner says."""
+    count, size = context.node_config["arrays"], context.node_config["bytes"]
+    drawn = np.random.default_rng(0)
+    arrays = {str(i): Array(drawn.integers(0, 256, size, np.uint8)) for i in range(count)}
+    return Message(RecordDict({"arrays": ArrayRecord(arrays)}), reply_to=message)
+'''
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from hashlib import sha256
 
 import httpx
@@ -10,15 +11,34 @@ import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
-from flwr.proto.fleet_pb2 import PushMessagesRequest
-from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    Metadata,
+    ObjectTree,
+    PushObjectRequest,
+)
+from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.node_pb2 import Node
+from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fl_app.devices.gate import application, callers
-from fl_app.devices.gate.application import Gate
+from fl_app.devices.gate.application import MOST_BYTES, MOST_BYTES_OF_NAMES, Gate
 from fl_app.devices.gate.pushes import MOST_OBJECTS, RefusedError, check_push
-from tests.gate_requests import PUSH_MESSAGES, STRANGER, Upstream, known, post
+from tests.gate_requests import (
+    DEVICE,
+    PULL,
+    PUSH,
+    PUSH_MESSAGES,
+    STRANGER,
+    Upstream,
+    ask,
+    known,
+    post,
+    said,
+)
 
 NODE = 2**63 + 11
 
@@ -207,3 +227,151 @@ def test_a_device_that_keeps_the_database_rests_longer_than_it_works(monkeypatch
         return slept
 
     assert through(steps) == [0.0, 10.0, 0.0, 7.5]
+
+
+# ------------------------------------------------------------- what a device can never send
+
+
+RUN = 7
+
+
+class Answering(httpx.MockTransport):
+    """A SuperLink that hands out one message, takes what is pushed, and notes all that it hears."""
+
+    def __init__(self, pushes=200):
+        self.pushes = pushes
+        self.heard = []
+        about = {"run_id": RUN, "message_id": name("asked"), "src_node_id": 1, "dst_node_id": NODE}
+        about |= {"created_at": time.time(), "ttl": 60.0, "message_type": "train"}
+        self.asked = MessageProto(metadata=Metadata(**about), content=ProtoRecordDict())
+        super().__init__(self.answer)
+
+    def answer(self, request):
+        path = request.url.path.encode()
+        self.heard.append((path, request.content))
+        status, said = 200, b""
+        if path == PULL:
+            found = PullMessagesResponse(messages_list=[self.asked])
+            found.message_object_trees.add(object_id=name("asked"))
+            said = found.SerializeToString()
+        elif path == PUSH_MESSAGES:
+            status = self.pushes
+            (tree,) = PushMessagesRequest.FromString(request.content).message_object_trees
+            took = PushMessagesResponse(objects_to_push=[tree.object_id], session_id="session")
+            said = took.SerializeToString()
+        headers = {"content-length": str(len(said))}
+        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(said))
+
+
+def in_run(content, run=RUN):
+    """Return a device's reply, and a later one to the same message is the same."""
+    return push(content, change=set_to(run_id=run)).SerializeToString()
+
+
+def at_gate(superlink, *requests):
+    """Return the statuses with which a gate answers a device's requests: path and body."""
+
+    async def all_requests():
+        async with httpx.AsyncClient(transport=superlink) as client:
+            gate = known(Gate("127.0.0.1:8000", client))
+            return [await post(gate, body, target=path) for path, body in requests]
+
+    return asyncio.run(all_requests())
+
+
+def too_many():
+    return (PUSH_MESSAGES, in_run(model(400)))
+
+
+ASKING = (PULL, b"")
+
+
+@pytest.mark.parametrize(
+    ("is_long", "status", "reason"),
+    [(False, 403, "more than 700 parts"), (True, 413, "longer than 262144 bytes")],
+)
+def test_a_reply_that_can_never_be_sent_is_a_failure_at_once(is_long, status, reason):
+    superlink = Answering()
+    too_large = (PUSH_MESSAGES, bytes(MOST_BYTES_OF_NAMES + 1)) if is_long else too_many()
+    # A second time, the server knows.
+    assert at_gate(superlink, ASKING, too_large, too_large) == [200, status, status]
+    assert [path for path, _ in superlink.heard] == [PULL, PUSH_MESSAGES, PUSH]
+    check_push(superlink.heard[1][1])
+    said = PushMessagesRequest.FromString(superlink.heard[1][1])
+    about = said.messages_list[0].metadata
+    assert (about.reply_to_message_id, about.run_id) == (name("asked"), RUN)
+    assert said.node.node_id == about.src_node_id == NODE
+    part = PushObjectRequest.FromString(superlink.heard[2][1])
+    assert (part.run_id, part.session_id, part.node.node_id) == (RUN, "session", NODE)
+    assert part.object_id == about.message_id
+    whole = inflate_object_from_contents(part.object_id, {part.object_id: part.object_content})
+    assert whole.error.reason.startswith("its answer was refused: it ")
+    assert reason in whole.error.reason
+
+
+def test_a_reply_of_which_a_part_can_never_be_sent_is_lost_at_once():
+    superlink = Answering()
+    reply = (PUSH_MESSAGES, in_run(model(1)))
+    (sent,) = PushMessagesRequest.FromString(reply[1]).messages_list
+    assert at_gate(superlink, ASKING, reply, (PUSH, bytes(MOST_BYTES + 1))) == [200, 200, 413]
+    path, said = superlink.heard[-1]
+    assert path == b"/v1/fleet/confirm-message-received"
+    lost = ConfirmMessageReceivedRequest.FromString(said)
+    assert (lost.node.node_id, lost.run_id) == (NODE, RUN)
+    assert lost.message_object_id == sent.metadata.message_id
+
+
+def test_nothing_is_said_for_a_device_that_can_still_answer():
+    superlink = Answering()
+    order = push(change=set_to(reply_to_message_id="")).SerializeToString()
+    # It was handed out nothing; what it is refused is no reply; and what it asks for is too long.
+    requests = [too_many(), ASKING, (PUSH_MESSAGES, order), (PULL, bytes(5000))]
+    assert at_gate(superlink, *requests) == [403, 200, 403, 413]
+    assert [path for path, _ in superlink.heard] == [PULL]
+    assert at_gate(superlink, (PUSH_MESSAGES, in_run(model(1)))) == [200]
+
+
+@pytest.mark.parametrize("status", [500, 412])
+def test_a_superlink_that_takes_no_failure_either_is_a_line_in_the_log(status, caplog):
+    assert at_gate(Answering(status), ASKING, too_many()) == [200, 403]
+    assert "an answer that was refused is waited for" in caplog.text
+
+
+def test_a_reply_for_a_run_that_is_not_there_is_refused_for_good():
+    superlink = Answering(500)  # as the SuperLink answers it
+    nowhere = (PUSH_MESSAGES, in_run(model(1), run=8))
+    here = (PUSH_MESSAGES, in_run(model(1)))
+    # A gate that was just started has seen no run: what fails may be right.
+    assert at_gate(superlink, nowhere, ASKING, nowhere, here) == [503, 200, 403, 503]
+
+
+def test_a_part_for_a_run_that_is_not_there_is_refused_for_good():
+    class Failing(Answering):
+        def answer(self, request):
+            if request.url.path.encode() == PUSH:
+                return httpx.Response(500, stream=httpx.ByteStream(b""))
+            return super().answer(request)
+
+    nowhere = (PUSH, PushObjectRequest(run_id=8).SerializeToString())
+    here = (PUSH, PushObjectRequest(run_id=RUN).SerializeToString())
+    assert at_gate(Failing(), ASKING, nowhere, here, (PUSH, b"\xff")) == [200, 403, 503, 403]
+
+
+@pytest.mark.parametrize(("key", "status", "read"), [(DEVICE, 413, 3), (STRANGER, 413, 0)])
+def test_what_is_too_long_is_read_to_its_end_from_a_known_device_alone(key, status, read):
+    """Closed in the middle of it, a connection may lose the answer, and it would be sent again."""
+    pieces = [said(b"a", more=True), said(b"b", more=True), said(b"c")]
+
+    async def once():
+        async with httpx.AsyncClient(transport=Answering()) as client:
+
+            async def receive():
+                return pieces.pop(0)
+
+            gate = known(Gate("127.0.0.1:8000", client))
+            headers = [(b"content-length", b"%d" % (MOST_BYTES_OF_NAMES + 1))]
+            answered = await ask(gate, receive, target=PUSH_MESSAGES, headers=headers, key=key)
+            return answered[0]["status"]
+
+    assert asyncio.run(once()) == status
+    assert len(pieces) == 3 - read

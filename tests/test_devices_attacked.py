@@ -24,6 +24,8 @@ from tests.raw_device import RawDevice, fleet_client, status_of
 
 pytestmark = pytest.mark.slow
 
+WAITED_FOR = 3600.0  # seconds: no test waits so long
+
 
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory) -> Iterator[Federation]:
@@ -76,6 +78,25 @@ def test_nobody_gives_orders_to_others(devices, tmp_path):
     assert "it is an instruction, and devices only reply" in devices.gate.text
 
 
+def test_an_answer_for_a_run_that_is_not_there_is_refused_for_good(devices, tmp_path):
+    """The SuperLink fails at it, as it does at what may be sent again."""
+    with (
+        RawDevice(devices, "berlin") as berlin,
+        RawDevice(devices, "mallory") as mallory,
+        probing(devices, tmp_path / "probe", rounds=1) as probe,
+    ):
+        to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
+        nowhere = Message(answer(666.0), reply_to=to_mallory)
+        nowhere.metadata.__dict__["_run_id"] += 1
+        assert status_of(lambda: mallory.push(nowhere)) == 403
+        part = PushObjectRequest(node=mallory.node, run_id=nowhere.metadata.run_id)
+        assert status_of(lambda: mallory.client.PushObject(part)) == 403
+        berlin.reply(to_berlin, answer(1.0))
+        mallory.reply(to_mallory, answer(2.0))
+        said = probe.heard(1)["heard"]
+        assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+
+
 def test_a_small_reply_that_claims_to_be_huge_is_not_put_together(devices, tmp_path):
     record = ArrayRecord({"a": Array(np.zeros(5 * 2**20 - 200, np.uint8))})
     record["a"].__dict__["_chunks"] = record["a"].slice_array() * 400
@@ -126,7 +147,7 @@ def test_thousands_of_names_do_not_pass(devices, tmp_path):
     with (
         RawDevice(devices, "berlin") as berlin,
         RawDevice(devices, "mallory") as mallory,
-        probing(devices, tmp_path / "probe", rounds=1) as probe,
+        probing(devices, tmp_path / "probe", rounds=1, timeout=WAITED_FOR) as probe,
     ):
         to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
         reply = Message(answer(2.0), reply_to=to_mallory)
@@ -134,8 +155,9 @@ def test_thousands_of_names_do_not_pass(devices, tmp_path):
         tree.children.extend(ObjectTree(object_id=f"{i:064x}") for i in range(2000))
         assert status_of(lambda: mallory.push(reply, tree)) == 403
         berlin.reply(to_berlin, answer(1.0))
-        mallory.reply(to_mallory, answer(2.0))
-        assert len(probe.heard(1)["heard"]) == 2
+        said = probe.heard(1)["heard"]  # nobody waits for one that can never answer
+        assert said[str(berlin.node_id)] == [1.0]
+        assert "it has more than 700 parts" in said[str(mallory.node_id)]
 
 
 def test_strangers_do_not_use_up_the_door(devices, tmp_path_factory):

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import httpx
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Request
 
 from fl_app.devices.gate.callers import (
     MOST_BYTES_OF_STRANGER,
@@ -21,7 +23,8 @@ from fl_app.devices.gate.callers import (
     signer,
 )
 from fl_app.devices.gate.connections import Connection
-from fl_app.devices.gate.pushes import RefusedError, check_push
+from fl_app.devices.gate.failures import answer_for
+from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_push, pushed_for
 from fl_app.devices.gate.sizes import Sizes, TooLargeError
 
 # ASGI's: what a request is, where its body comes from, and where the answer goes.
@@ -58,6 +61,7 @@ MOST_BYTES_OF_NAMES = 2**18
 MOST_BYTES_OF_OTHERS = 2**12
 """The longest body of any other request."""
 
+_MOST_DIGITS = 20  # of a length: Python reads no numbers of thousands
 _LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_NAMES}
 
 # RFC 9110, section 7.6.1: these are about one connection, not about the message.
@@ -99,24 +103,29 @@ class Gate:
         self._client = client
         self._callers = Callers()
         self._sizes = Sizes()
+        self._runs: set[int] = set()
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._heartbeats = asyncio.Semaphore(_HEARTBEATS_AT_A_TIME)
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        address = _address(scope)
+        address, device = _address(scope), None
         try:
-            length, key = _checked_length(scope), signer(scope["headers"])
+            length, key = _stated_length(scope), signer(scope["headers"])
+            device = None if key is None else self._callers.device(key)
+            is_known = device is not None and device.is_known
+            if not is_known:
+                _check_length(scope["raw_path"], length)
             if key is None:
                 reason = "without the signature of a key, or its timestamp is wrong"
                 raise RefusedError(reason, 401)
-            device = self._callers.device(key)
-            if (device is None or not device.is_known) and length > MOST_BYTES_OF_STRANGER:
+            if not is_known and length > MOST_BYTES_OF_STRANGER:
                 raise RefusedError("its key is not known yet: try again later", 503)
             # Until the answer has gone, too: the SuperLink holds what its receiver does not read.
             with self._callers.request(key, address) as held:
                 post = device.post if device and scope["raw_path"] == _PUSH_OBJECT else None
                 try:
+                    _check_length(scope["raw_path"], length)
                     with self._sizes.room_for(post, length) if post else nullcontext():
                         response = await self._ask(scope, receive, key, held)
                 except TooLargeError:
@@ -139,6 +148,33 @@ class Gate:
             await _refuse(scope, send, 503, "too many requests: try again later")
         except RefusedError as refused:
             await _refuse(scope, send, refused.status, str(refused))
+            if isinstance(refused, UnsendableError) and device and device.is_known:
+                await self._answer_for(device, scope, str(refused))
+
+    async def _answer_for(self, device: Device, scope: Event, reason: str) -> None:
+        """Tell the server that a device can never send its answer."""
+        if scope["raw_path"] not in _PUSHES:
+            return
+
+        async def tell(name: str, request: Request) -> bytes:
+            # A SuperNode signs the time, and not what it sends.
+            path, body = f"/v1/fleet/{name}".encode("ascii"), request.SerializeToString()
+            headers = [one for one in scope["headers"] if one[0] != b"content-length"]
+            headers.append((b"content-length", b"%d" % len(body)))
+            async with self._turn(path, device):
+                response = await self._send(
+                    {**scope, "raw_path": path, "headers": headers}, bytearray(body)
+                )
+                try:
+                    response.raise_for_status()
+                    return await response.aread()
+                finally:
+                    await response.aclose()
+
+        try:
+            await answer_for(device.post, f"its answer was refused: {reason}", tell)
+        except (RefusedError, httpx.HTTPError, DecodeError) as error:
+            _log.warning("an answer that was refused is waited for: %s", _name(error))
 
     async def _ask(self, scope: Event, receive: Receive, key: bytes, held: Held) -> httpx.Response:
         """Pass a request on, and return the SuperLink's answer, of which nothing is read yet."""
@@ -150,8 +186,7 @@ class Gate:
         pushing = device if path == _PUSH_MESSAGES else None
         async with pushing.one_push() if pushing is not None else nullcontext():
             body = await _body(receive, held)
-            if path == _PUSH_MESSAGES:
-                check_push(bytes(body))
+            reply = check_push(bytes(body)) if path == _PUSH_MESSAGES else None
             # Given back with the head of the answer, which devices may read slowly.
             async with self._turn(path, device):
                 if connection is not None and connection.is_closed:
@@ -162,15 +197,23 @@ class Gate:
                     self._note_size(device, body, response)
                 if pushing is not None:
                     pushing.rest_after(time.monotonic() - started)
+                    if reply is not None and response.status_code == httpx.codes.OK:
+                        pushing.post.reply = reply.messages_list[0].metadata.message_id
         held.give_back()
-        return await self._learnt_from(response, key, path)
+        return await self._learnt_from(response, key, path, body)
 
     def _hear(self, scope: Event, key: bytes) -> Callable[[bytes], None] | None:
         """Return what is to hear an answer before the device does."""
         device = self._callers.device(key)
         if device is None or scope["raw_path"] != _PULL_MESSAGES:
             return None
-        return device.post.hear
+
+        def hear(answer: bytes) -> None:
+            device.post.hear(answer)
+            if device.post.asked is not None:
+                self._runs.add(device.post.asked.metadata.run_id)
+
+        return hear
 
     def _note_size(self, device: Device, body: bytearray, answer: httpx.Response) -> None:
         """Note how large a part of its message a device is sent."""
@@ -226,7 +269,7 @@ class Gate:
             ) from error
 
     async def _learnt_from(
-        self, response: httpx.Response, key: bytes, path: bytes
+        self, response: httpx.Response, key: bytes, path: bytes, body: bytearray
     ) -> httpx.Response:
         """Return an answer of the SuperLink, after which the gate knows its caller better."""
         if response.status_code == httpx.codes.OK:
@@ -240,6 +283,9 @@ class Gate:
             return response
         await response.aclose()
         if device is not None:
+            run = pushed_for(bytes(body), is_object=path == _PUSH_OBJECT)
+            if self._runs and run not in self._runs:  # of none it knows when it was just started
+                raise RefusedError("it is for a run of which no device was sent anything")
             device.failed_pushes += 1
             if device.failed_pushes >= _MOST_FAILED_PUSHES:
                 device.failed_pushes = 0
@@ -247,7 +293,7 @@ class Gate:
         raise RefusedError("the SuperLink failed: try again later", 503)
 
 
-def _checked_length(scope: Event) -> int:
+def _stated_length(scope: Event) -> int:
     """Return how long a request says that its body is.
 
     Raises
@@ -264,10 +310,14 @@ def _checked_length(scope: Event) -> int:
     # SuperNodes always say how much they send.
     if length is None or b"transfer-encoding" in headers:
         raise RefusedError("it states no length", 411)
+    return int(length[:_MOST_DIGITS])
+
+
+def _check_length(path: bytes, length: int) -> None:
+    """Refuse a body that is too long for where it is sent."""
     most = _LONGEST.get(path, MOST_BYTES_OF_OTHERS)
-    if len(length) > len(str(most)) or int(length) > most:
-        raise RefusedError(f"it is longer than {most} bytes", 413)
-    return int(length)
+    if length > most:
+        raise TooLargeError(f"it is longer than {most} bytes", 413)
 
 
 async def _body(receive: Receive, held: Held) -> bytearray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PushMessagesRequest
-from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import is_valid_sha256_hash
 from google.protobuf.message import DecodeError
 
@@ -31,11 +31,14 @@ class RefusedError(Exception):
         self.status = status
 
 
-def check_push(body: bytes) -> None:
-    """Refuse what a device may not send to `push-messages`.
+class UnsendableError(RefusedError):
+    """A device's own reply that is too large, however often it is sent."""
 
-    That is a `PushMessagesRequest`. That the caller is the node that it says it is, the SuperLink
-    checks by its key.
+
+def check_push(body: bytes) -> PushMessagesRequest:
+    """Return what a device sends to `push-messages`, and refuse what it may not.
+
+    That the caller is the node that it says it is, the SuperLink checks by its key.
 
     Raises
     ------
@@ -43,7 +46,7 @@ def check_push(body: bytes) -> None:
         With the reason.
     """
     try:
-        request = PushMessagesRequest.FromString(body)
+        request: PushMessagesRequest = PushMessagesRequest.FromString(body)
     except DecodeError:
         raise RefusedError("it cannot be read") from None
     if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
@@ -62,6 +65,17 @@ def check_push(body: bytes) -> None:
     if tree.object_id != about.message_id:
         raise RefusedError("its parts are another message's")
     _check_parts(tree)
+    return request
+
+
+def pushed_for(body: bytes, *, is_object: bool) -> int | None:
+    """Return the run for which something is pushed; None: for none."""
+    try:
+        if is_object:
+            return int(PushObjectRequest.FromString(body).run_id)
+        return int(PushMessagesRequest.FromString(body).messages_list[0].metadata.run_id)
+    except (DecodeError, IndexError):
+        return None
 
 
 def _check_parts(tree: ObjectTree) -> None:
@@ -70,7 +84,7 @@ def _check_parts(tree: ObjectTree) -> None:
     for _ in range(_DEEPEST):
         count += len(level)
         if count > MOST_OBJECTS:
-            raise RefusedError(f"it has more than {MOST_OBJECTS} parts")
+            raise UnsendableError(f"it has more than {MOST_OBJECTS} parts")
         for part in level:
             names = {child.object_id for child in part.children}
             if not is_valid_sha256_hash(part.object_id) or len(names) != len(part.children):

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from flwr.proto.fleet_pb2 import PullMessagesResponse
-from flwr.proto.message_pb2 import PullObjectRequest
+from flwr.proto.message_pb2 import Message, PullObjectRequest
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from google.protobuf.message import DecodeError
 
-from fl_app.devices.gate.pushes import RefusedError
+from fl_app.devices.gate.pushes import UnsendableError
 from fl_app.devices.sizes import most_bytes_of_answer
 
 
-class TooLargeError(RefusedError):
-    """An object of a reply that is too large; its request's body is still to come."""
+class TooLargeError(UnsendableError):
+    """A request that is too large; its body is still to come."""
 
 
 @dataclass(eq=False)
@@ -32,9 +32,15 @@ class Post:
     ----------
     pushed : int
         Bytes that it has pushed since it was handed out a message.
+    asked : Message, optional
+        The message, until it is answered for the device.
+    reply : str
+        The number of its reply, once the SuperLink has taken that.
     """
 
     pushed: int = 0
+    asked: Message | None = None
+    reply: str = ""
     _parts: dict[str, int] = field(default_factory=dict)
 
     def hear(self, answer: bytes) -> None:
@@ -49,7 +55,7 @@ class Post:
             p.object_id for tree in found.message_object_trees for p in iterate_object_tree(tree)
         ]
         self._parts = dict.fromkeys(names, 0)
-        self.pushed = 0
+        self.pushed, self.asked, self.reply = 0, found.messages_list[0], ""
 
     def fetched(self, name: str, size: int) -> int:
         """Note how large a part of its message is, and return how large all are so far.

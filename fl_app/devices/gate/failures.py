@@ -1,0 +1,60 @@
+"""A device's answer that can never be sent: the server is told, and waits for it no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PushObjectRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.inflatable.inflatable_object import get_object_tree
+from google.protobuf.message import Message as Request
+
+from fl_app.devices.gate.sizes import Post
+
+Tell = Callable[[str, Request], Awaitable[bytes]]
+"""Sends the SuperLink a request of this name in the device's name, and returns its answer."""
+
+
+async def answer_for(post: Post, reason: str, tell: Tell) -> None:
+    """Answer the message that a device was handed out last with an error, once.
+
+    Raises
+    ------
+    DecodeError
+        If the SuperLink's answer cannot be read; and whatever `tell` raises.
+    """
+    asked, post.asked = post.asked, None
+    if asked is None:
+        return
+    about = asked.metadata
+    node = Node(node_id=about.dst_node_id)
+    if post.reply:
+        # The SuperLink takes one reply to a message: this one loses its parts, which tells, too.
+        lost = ConfirmMessageReceivedRequest(
+            node=node, run_id=about.run_id, message_object_id=post.reply
+        )
+        await tell("confirm-message-received", lost)
+        return
+    error = Message(Error(ErrorCode.UNKNOWN, reason), reply_to=message_from_proto(asked))
+    reply = message_to_proto(error)
+    reply.metadata.message_id = error.object_id
+    push = PushMessagesRequest(
+        node=node,
+        messages_list=[reply],
+        message_object_trees=[get_object_tree(error)],
+        clientapp_runtime_list=[0.0],
+    )
+    taken = PushMessagesResponse.FromString(await tell("push-messages", push))
+    if taken.objects_to_push:
+        part = PushObjectRequest(
+            node=node,
+            run_id=about.run_id,
+            session_id=taken.session_id,
+            object_id=error.object_id,
+            object_content=error.deflate(),
+        )
+        await tell("push-object", part)

@@ -88,7 +88,7 @@ class Personal:
         if self._folder is not None:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             _forget_oldest(self._folder)
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(exist_ok=True, mode=0o700)
             _write(self._folder / f"{_LATEST}.safetensors", arrays, number)
 
     def hold(self) -> None:

@@ -97,7 +97,7 @@ class Checkpoints:
         ValueError
             If a new run finds results there.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = FileLock(self.folder / LOCK_FILE)
         try:
             lock.acquire(timeout=PATIENCE)

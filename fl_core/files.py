@@ -35,8 +35,8 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, with the same ending, to write `path` by.
 
     Once the block has ended well, it is moved onto `path`; if the block raises, it is removed. The
-    folder is made where it is missing. If `private`, only the owner may read the file, whatever the
-    umask says.
+    folder is made where it is missing. Nobody may read the file who may not read the folder; if
+    `private`, only the owner, whatever the umask says.
 
     Raises
     ------
@@ -57,11 +57,11 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _replacing(path: Path, private: bool) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    open_to = _made(path.parent)
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
     # Not by tempfile, whose files only their owner can read: to find out what open() would give,
     # one has to change the umask of the whole process, while another thread may do the same.
-    mode = 0o600 if private else 0o666
+    mode = 0o600 if private else open_to & 0o666
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
     try:
         yield temporary
@@ -70,6 +70,13 @@ def _replacing(path: Path, private: bool) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _made(folder: Path) -> int:
+    """Make a folder where it is missing, as private as what it is in, and return its mode."""
+    if not folder.exists():
+        folder.mkdir(mode=_made(folder.parent) & 0o777 | 0o700, exist_ok=True)
+    return folder.stat().st_mode
 
 
 def _is_full(error: Exception) -> bool:

@@ -1,5 +1,7 @@
 """The SuperLink's database has more patience than Flower gives it."""
 
+import os
+
 import pytest
 from flwr.supercore.object_store import ObjectStoreFactory
 from sqlalchemy import text
@@ -16,3 +18,27 @@ def test_how_long_flowers_own_store_waits(tmp_path, query, seconds):
             waits = session.execute(text("PRAGMA busy_timeout")).scalar()
         assert waits == seconds * 1000
     store._engine.dispose()
+
+
+@pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's
+def test_a_new_database_is_for_its_owner_alone(tmp_path):
+    """And what SQLite puts beside it; one that is there is whose it was."""
+    old = tmp_path / "old.db"
+    old.touch()
+    old.chmod(0o640)
+    before = os.umask(0o000)
+    try:
+        for path in (tmp_path / "new.db", old):
+            store = ObjectStoreFactory(f"sqlite:///{path}?plugin=fedkin").store()
+            with store.session() as session:
+                session.execute(text("CREATE TABLE sites (name TEXT)"))
+                beside = list(tmp_path.glob(f"{path.name}-*"))
+            assert beside
+            mode = path.stat().st_mode & 0o777
+            assert mode == (0o640 if path == old else 0o600)
+            assert {one.stat().st_mode & 0o777 for one in beside if one.exists()} <= {mode}
+            store._engine.dispose()
+    finally:
+        os.umask(before)
+    ObjectStoreFactory("sqlite:///:memory:?plugin=fedkin").store()
+    assert not (tmp_path / ":memory:").exists()

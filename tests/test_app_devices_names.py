@@ -132,6 +132,12 @@ def test_a_name_is_written_as_people_write_it(path):
     ]
 
 
+def test_the_file_is_for_its_owner_alone(path):
+    path.parent.chmod(0o755)  # where the SuperLink was started
+    owners(path, key_of(1)).refused({1: "berlin"})
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_name_in_the_file_is_the_same_however_its_letters_are_put_together(path):
     path.write_text(json.dumps({"Zu\u0308rich": key_of(1).fingerprint}), encoding="utf-8")
     assert list(owners(path, key_of(2)).refused({1: "Z\u00fcrich"})) == [1]

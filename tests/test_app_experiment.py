@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import re
 import subprocess
 
@@ -347,6 +348,26 @@ def test_images_too_small_for_the_model_are_refused_before_anything_is_written(t
         run(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
     assert run(tmp_path / "out", model="mlp", **options)["runs"][0]["rounds"] == 2
+
+
+def test_results_are_for_their_owner_alone_unless_the_folder_says_otherwise(tmp_path):
+    """They name sites and hold models."""
+    tmp_path.chmod(0o755)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    before = os.umask(0o022)
+    try:
+        shared.chmod(0o750)
+        for folder, nobody in ((tmp_path / "results/today", 0o077), (shared, 0o007)):
+            run(folder, strategy="spectral+mean+ditto", checkpoint_every=1)
+            assert any((folder / "checkpoints/personal").iterdir())
+            for path in (folder, *folder.rglob("*")):
+                assert path.stat().st_mode & nobody == 0, path
+        assert (shared / "summary.json").stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+    assert (tmp_path / "results").stat().st_mode & 0o777 == 0o755
+    assert shared.stat().st_mode & 0o777 == 0o750
 
 
 def test_results_are_never_mixed_with_older_ones(tmp_path):

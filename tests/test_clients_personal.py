@@ -57,6 +57,7 @@ def test_a_device_that_restarts_has_it_on_its_disk(tmp_path):
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_has_what_was_kept_then(tmp_path):
+    tmp_path.chmod(0o755)
     for number in range(1, 7):
         own = context()
         personal(asked(number), own, tmp_path).save(record(number))
@@ -73,6 +74,8 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_what_was_kept_then(tmp_path):
         "round-000000004.safetensors",
         "round-000000006.safetensors",
     ]
+    for path in (tmp_path / "00ff", *(tmp_path / "00ff").iterdir()):  # a site's own, never sent
+        assert path.stat().st_mode & 0o077 == 0
     # It goes on: what was trained after round 4 is trained again, and counts.
     own = context()
     personal(asked(5), own, tmp_path).save(record(50))

@@ -49,6 +49,7 @@ def test_where_not_even_a_name_can_be_made(tmp_path, monkeypatch):
 
 def test_the_umask_says_who_may_read_and_is_never_changed(tmp_path, monkeypatch):
     """It is the whole process's: two threads that set and restore it may leave it at 0."""
+    tmp_path.chmod(0o755)
     masks, change = [], os.umask
     before = change(0o027)
     try:
@@ -62,6 +63,23 @@ def test_the_umask_says_who_may_read_and_is_never_changed(tmp_path, monkeypatch)
     assert masks == []
     assert (tmp_path / "summary.json").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_is_open_to_nobody_who_may_not_read_its_folder(tmp_path):
+    """The folders that are made on the way, too."""
+    before = os.umask(0o022)
+    try:
+        for name, mode in (("mine", 0o700), ("groups", 0o750), ("everybodys", 0o755)):
+            (tmp_path / name).mkdir()
+            (tmp_path / name).chmod(mode)
+            path = tmp_path / name / "checkpoints/personal/x.safetensors"
+            with replacing(path) as temporary:
+                temporary.write_text("new")
+            assert path.stat().st_mode & 0o777 == mode & 0o666
+            for folder in path.parents[:3]:
+                assert folder.stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
 
 
 def test_another_error_stays_what_it_is(tmp_path):

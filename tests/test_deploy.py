@@ -309,3 +309,12 @@ def test_systemd_accepts_the_units(tmp_path):
     assert complaints() == []
     paths[0].write_text(paths[0].read_text().replace("RestartSec", "RestartSek"))
     assert "RestartSek" in "".join(complaints())  # and it would have said so
+
+
+def test_what_the_server_keeps_is_for_its_account_alone():
+    """It names sites and holds models; a site's model is for its group, too."""
+    for name, others in (("superlink", 0o077), ("gate", 0o077), ("supernode", 0o007)):
+        (mask,) = unit(name)["UMask"]
+        assert int(mask, 8) & others == others
+        for mode in unit(name)["StateDirectoryMode"]:
+            assert int(mode, 8) & others == 0

@@ -1,13 +1,16 @@
-"""More patience for the SuperLink's database: `--database "sqlite:///superlink.db?plugin=fedkin"`.
+"""A private, more patient SuperLink's database: `--database "sqlite:///superlink.db?plugin=fedkin"`.
 
 SQLite lets one write at a time, and Flower 1.41 gives up after waiting 5 seconds for its turn: the
 SuperLink answers 500, its own programs end for good (no run starts any more), and devices' answers
-are lost. Flower has no option for it, but its address of the database is SQLAlchemy's, which loads
-the plugins that it names.
+are lost. It also leaves to the umask who may read what names the sites and holds their models.
+Flower has no option for either, but its address of the database is SQLAlchemy's, which loads the
+plugins that it names.
 """
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import URL, Engine, event
@@ -18,10 +21,16 @@ PATIENCE = 20
 
 
 class PatientDatabase(CreateEnginePlugin):
-    """Lets every connection wait for its turn for `PATIENCE` seconds."""
+    """Lets a connection wait for its turn for `PATIENCE` seconds, and makes the file private."""
 
     def update_url(self, url: URL) -> URL:
-        """Leave the rest of the address as it is."""
+        """Leave the rest of the address as it is, and make the file, to be read by its owner only.
+
+        SQLite takes an empty file for an empty database, and gives those beside it the same mode.
+        """
+        if url.database and url.database != ":memory:":
+            with suppress(FileExistsError):
+                os.close(os.open(url.database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         return url
 
     def engine_created(self, engine: Engine) -> None:

@@ -152,7 +152,7 @@ def changed_names(path: Path) -> Iterator[dict[str, str]]:
         before = dict(names)
         yield names
         if names != before:
-            with replacing(path) as temporary:
+            with replacing(path, private=True) as temporary:
                 text = json.dumps(names, indent=2, sort_keys=True, ensure_ascii=False)
                 temporary.write_text(text + "\n", encoding="utf-8")
 

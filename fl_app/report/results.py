@@ -68,7 +68,7 @@ class Results:
         self.folder = Path(config.output_dir)
         self.runs: list[RunResult] = []
         self.pictures: list[Path] = []
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def add_federation(self, seed: int, federation: Federation) -> None:
         """Save who holds what, and draw it for the first seed."""

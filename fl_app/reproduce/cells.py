@@ -113,7 +113,7 @@ def run_missing(
 def _folder(path: Path) -> Iterator[Path]:
     """Make a folder and remove it afterwards; what a killed command left there goes first."""
     shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
+    path.mkdir(parents=True, mode=0o700)
     try:
         yield path.resolve()
     finally:

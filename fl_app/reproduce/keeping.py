@@ -118,7 +118,7 @@ class Keeper:
         self._writing = Lock()
 
     def __enter__(self) -> Keeper:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             self._file.acquire()
         except Timeout:

@@ -176,7 +176,7 @@ class _Crew:
         results = self._folder / CELLS / one.wanted.cell
         self._keeper.drop(one)  # or it would count as finished again with its first strategy
         shutil.rmtree(results, ignore_errors=True)  # what a kill, or other options, left there
-        results.mkdir(parents=True)
+        results.mkdir(parents=True, mode=0o700)
         gpus = gpus_per_client(one.config.device, self._workers * processes, None)
         home = Path(tempfile.mkdtemp(prefix="fedkin-"))
         self._homes.add(home)

@@ -3,7 +3,7 @@
 Twelve clients of mnist-5k in one cluster, of which one or two spoil every sum that they are asked
 for; the honest ones' accuracy after ten rounds. Then how far honest clients' mean updates differ in
 length, and how soon, and how rightly, spoilers are found if sums are made up. Everything runs in
-this process, message by message. docs/robustness.md has what this prints; some ten minutes.
+this process, message by message. docs/robustness.md has what this prints; half an hour of a core.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from strategies.spoilers import Outcome, Spoilers
 from tests.local_grid import LocalGrid
 
 CLIENTS, ROUNDS = 12, 10
+MODELS = {"paper": "logistic regression", "mlp": "mlp"}
 Change = Callable[[np.ndarray], np.ndarray]
 Way = tuple[str, str, Change]
 
@@ -309,7 +310,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     models = sorted({row["model"] for row in rows})
     columns = list(product(models, (1, 2)))
     lines = [
-        ["what each of them does", *(f"{model}, {liars} of {CLIENTS}" for model, liars in columns)],
+        [
+            "what each of them does",
+            *(f"{MODELS[model]}, {liars} of {CLIENTS}" for model, liars in columns),
+        ],
         ["---"] * (1 + len(columns)),
     ]
     for way in dict.fromkeys(row["way"] for row in rows):
@@ -346,7 +350,7 @@ def main() -> int:
             with replacing(options.output) as path:
                 path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
-    for model, seed in product(("paper", "mlp"), range(options.seeds)):
+    for model, seed in product(MODELS, range(options.seeds)):
         measured(f"{model}, seed {seed}", partial(spoilt, model, seed))
     measured("lengths", lengths)
     measured("searches", lambda: searches(options.searches))

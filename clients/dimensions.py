@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from clients.privacy import PROJECTED
 from clients.settings import FEATURES
 from fl_core.own_code import is_own
 from fl_core.settings import are_images, described
@@ -45,6 +46,20 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
         return ENCODER_DIMENSIONS[name]
     _, height, width = shape
     return hog_dimension(height, width)
+
+
+def compared_dimension(
+    name: str, shape: tuple[int, ...], *, is_float: bool = False, is_private: bool = False
+) -> int:
+    """Return in how many dimensions clients are compared: fewer, if noise makes features private.
+
+    Raises
+    ------
+    ValueError
+        As `feature_dimension`.
+    """
+    dimension = feature_dimension(name, shape, is_float=is_float)
+    return min(dimension, PROJECTED) if is_private else dimension
 
 
 def check_feature_name(name: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from clients.dimensions import feature_dimension
-from clients.privacy import PROJECTED
+from clients.dimensions import compared_dimension
 from fl_app.config import Config
 from fl_app.config_checks import shares_eigenvectors
 from fl_core.options import key_of
@@ -97,7 +96,12 @@ def check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
 
     A client with fewer images than eigenvectors has fewer of these, which is no error.
     """
-    dimension = compared_dimension(config, kind)
+    dimension = compared_dimension(
+        config.features,
+        kind.image_shape,
+        is_float=kind.is_float,
+        is_private=config.pre_round_epsilon > 0,
+    )
     counts = {"num-eigenvectors": config.num_eigenvectors, **config.of_strategies}
     asked = {
         key_of(field)
@@ -110,9 +114,3 @@ def check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
                 f"{key} is {counts[key]}, but {config.features} features of these images have "
                 f"{dimension} dimensions: choose 1 to {dimension}."
             )
-
-
-def compared_dimension(config: Config, kind: SampleKind) -> int:
-    """Return how many dimensions the features have in which clients are compared."""
-    dimension = feature_dimension(config.features, kind.image_shape, is_float=kind.is_float)
-    return min(dimension, PROJECTED) if config.pre_round_epsilon else dimension

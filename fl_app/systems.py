@@ -16,10 +16,10 @@ from flwr.app import ArrayRecord
 from torch import nn
 
 from clients.accelerator import torch_device
+from clients.dimensions import compared_dimension
 from clients.pretraining import pretrained_autoencoder
 from clients.settings import AUTO, CPU
 from fl_app.config import AS_TASKS, Config
-from fl_app.suits import compared_dimension
 from fl_core import protocol
 from fl_core.datasets import Dataset
 from fl_core.federation import Federation
@@ -206,7 +206,12 @@ def _fine_tuning(setting: Setting) -> tuple[int, bool]:
 # What is no option of its own, by the name of the field that takes it.
 FOUND: dict[str, Callable[[Setting], Any]] = {
     "seed": lambda setting: setting.seed,
-    "dimension": lambda setting: compared_dimension(setting.config, setting.images),
+    "dimension": lambda setting: compared_dimension(
+        setting.config.features,
+        setting.images.image_shape,
+        is_float=setting.images.is_float,
+        is_private=setting.config.pre_round_epsilon > 0,
+    ),
     "draw_model": lambda setting: drawn_models(
         lambda seed: _arrays_of(initial_model(setting._replace(seed=seed))), setting.seed
     ),

@@ -23,7 +23,8 @@ from threadpoolctl import threadpool_limits
 
 from clients.features import feature_map
 from clients.spectrum import leading_spectrum, relevance
-from fl_core.datasets import Dataset, load_dataset
+from fl_core.dataset import Dataset
+from fl_core.datasets import load_dataset
 from fl_core.federation import simulate_federation
 from fl_core.folders import cache_dir
 from fl_core.partition import Kind

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from clients.shift import data_shift, image_sketch
-from fl_core.datasets import Dataset, load_dataset
+from fl_core.dataset import Dataset
+from fl_core.datasets import load_dataset
 from fl_core.partition import default_tasks
 from strategies.flt import SignatureClustering
 

@@ -23,7 +23,7 @@ from sklearn.metrics import adjusted_rand_score
 from clients.autoencoder import encode
 from clients.pretraining import pretrained_autoencoder
 from clients.signature import signature
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.federation import simulate_federation
 from fl_core.partition import Kind
 from fl_core.settings import FederationSettings

@@ -33,7 +33,7 @@ from clients.spectrum import (
     leading_spectrum,
     spectrum_of_gram,
 )
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.federation import Federation, simulate_federation
 from fl_core.files import replacing
 from fl_core.partition import Kind, default_tasks

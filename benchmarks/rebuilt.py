@@ -28,7 +28,8 @@ from clients.privacy import bounded_features, noise_multiplier, private_gram
 from clients.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
 from fl_app.report.pictures.figure import new_figure, save
 from fl_app.report.pictures.style import SMALL_SIZE
-from fl_core.datasets import Dataset, load_dataset
+from fl_core.dataset import Dataset
+from fl_core.datasets import load_dataset
 
 Float64 = NDArray[np.float64]
 Float = NDArray[np.floating[Any]]

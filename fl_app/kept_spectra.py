@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from clients.settings import FEATURES
 from fl_app.config import Config
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.files import replacing
 from fl_core.own_code import is_own
 from fl_core.own_images import Agreement

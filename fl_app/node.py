@@ -27,7 +27,7 @@ from fl_app.config import Config, parse_config
 from fl_app.own_code import refuse_unallowed
 from fl_app.personal import answer_with_state, take_state
 from fl_core import protocol
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.federation import Federation, simulate_federation
 from fl_core.folders import cache_dir
 from fl_core.models import empty_model

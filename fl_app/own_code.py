@@ -13,7 +13,7 @@ from fl_core.settings import SampleKind, known_of
 from strategies.catalogue import system_of
 
 if TYPE_CHECKING:  # PyTorch takes seconds: it is imported where it is needed
-    from fl_core.datasets import Dataset
+    from fl_core.dataset import Dataset
     from fl_core.federation import Federation
 
 OWN_CODE = "own-code"

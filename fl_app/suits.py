@@ -17,7 +17,7 @@ from strategies.objectives import Plain
 if TYPE_CHECKING:  # PyTorch takes seconds: it is imported where it is needed
     from torch import Tensor, nn
 
-    from fl_core.datasets import Dataset
+    from fl_core.dataset import Dataset
 
 
 def check_suits(config: Config, kind: SampleKind, samples: Tensor) -> None:

@@ -21,7 +21,7 @@ from clients.pretraining import pretrained_autoencoder
 from clients.settings import AUTO, CPU
 from fl_app.config import AS_TASKS, Config
 from fl_core import protocol
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.federation import Federation
 from fl_core.layers import is_within
 from fl_core.models import build_model

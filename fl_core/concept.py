@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl_core.datasets import Dataset, Groups
+from fl_core.dataset import Dataset, Groups
 from fl_core.partition import Tasks
 
 _STREAM = 0xC0CE7

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from fl_core.concept import concept_shifted, concept_tasks
-from fl_core.datasets import Dataset, load_dataset
+from fl_core.dataset import Dataset
+from fl_core.datasets import load_dataset
 from fl_core.federation_checks import check_counts, check_held, num_malicious
 from fl_core.held import held_partition
 from fl_core.noise import add_label_noise

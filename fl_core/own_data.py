@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.held import Held
 from fl_core.own_code import call_own
 
 DATASET = "dataset"
 _WANTED = (
-    "return (train samples, train labels, test samples, test labels), a fl_core.datasets.Dataset, "
+    "return (train samples, train labels, test samples, test labels), a fl_core.dataset.Dataset, "
     "or fl_core.own_data.Partitions"
 )
 _PART_WANTED = (

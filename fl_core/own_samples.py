@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.image_folder import LabelledImages, few
 from fl_core.own_data import read_own_part
 from fl_core.own_images import (

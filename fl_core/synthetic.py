@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
-from fl_core.datasets import Dataset, Groups
+from fl_core.dataset import Dataset, Groups
 from fl_core.settings import SYNTHETIC, SYNTHETIC_IMAGES
 
 CLASSES = tuple(digits)

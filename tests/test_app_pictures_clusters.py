@@ -20,7 +20,7 @@ from fl_app.report.typical import (
     typical_classes,
     typical_of_clusters,
 )
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.federation import Federation, simulate_federation
 from fl_core.partition import Partition
 from tests.app_runs import DEFAULTS, run

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_core.concept import concept_shifted, concept_tasks, permutations
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 
 
 def toy(per_class=6):

@@ -24,7 +24,8 @@ from PIL import Image
 from torchvision import datasets as tv
 
 from fl_core import image_folder
-from fl_core.datasets import CIFAR20_OTHERS, Dataset, Groups, joined, load_dataset, only, rotated
+from fl_core.dataset import Dataset, Groups
+from fl_core.datasets import CIFAR20_OTHERS, joined, load_dataset, only, rotated
 from fl_core.folders import cache_dir, resolve_data_dir
 from fl_core.idx import read_idx
 from fl_core.image_folder import read_image_folder

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_core import federation as module
-from fl_core.datasets import Dataset, load_dataset, rotated
+from fl_core.dataset import Dataset
+from fl_core.datasets import load_dataset, rotated
 from fl_core.federation import simulate_federation
 from fl_core.partition import ROTATIONS, Partition, own_tests
 from fl_core.settings import FederationSettings

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fl_core.datasets import Dataset, load_dataset
+from fl_core.dataset import Dataset
+from fl_core.datasets import load_dataset
 from fl_core.federation import simulate_federation, spread
 from fl_core.own_data import read_own
 from fl_core.partitioners import from_partitioner
@@ -43,7 +44,7 @@ def test_names_of_classes_and_samples_of_any_shape(tmp_path):
 def test_a_dataset_may_say_what_tasks_are_made_of(tmp_path):
     text = """
 import torch
-from fl_core.datasets import Dataset, Groups
+from fl_core.dataset import Dataset, Groups
 
 def load():
     x, y = torch.zeros(8, 2), torch.arange(8) % 2

@@ -18,7 +18,7 @@ from rich.text import Text
 from fl_app.config import OPTIONS, Config, parse_config
 from fl_app.report.tables import render
 from fl_core import protocol
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.files import replacing
 from fl_core.models import build_model
 from fl_core.options import Scalar

@@ -33,7 +33,7 @@ from fl_app.report.run import RunResult, ari_and_nmi, table_rows
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
 from fl_core import protocol
-from fl_core.datasets import Dataset
+from fl_core.dataset import Dataset
 from fl_core.federation import Federation
 from fl_core.files import replacing
 from fl_core.model_file import ModelCard, save_model, save_shared_part

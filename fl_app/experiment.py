@@ -19,7 +19,6 @@ from fl_app.beforehand import check_num_clusters
 from fl_app.checkpoints import Checkpoints
 from fl_app.config import Config, output_folder
 from fl_app.config_checks import one_shot, shares_eigenvectors
-from fl_app.devices.run import Devices
 from fl_app.own_code import check_tasks_are_known
 from fl_app.quorum import QuorumGrid
 from fl_app.report.progress import Progress
@@ -36,6 +35,7 @@ from fl_app.systems import (
     initial_model,
     wanted_clusters,
 )
+from fl_app.world import Meet, World
 from fl_core import protocol
 from fl_core.extras import DRAWING, need_extra
 from fl_core.settings import OWN_IMAGES
@@ -43,17 +43,18 @@ from strategies import ClusteredStrategy, Clusters, RoundReport
 from strategies.catalogue import system_of
 from strategies.flt import SignatureClustering
 
-World = Simulation | Devices
-"""Where the clients are: what differs is said there, in the order in which a run comes to it."""
-
-
 Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
 """From a strategy that has grouped its clients, the configuration and the seed to its clusters, and
 how they would be on data drawn again."""
 
 
 def run_experiment(
-    config: Config, grid: Grid, *, redraw: Redraw | None = None, command: str = ""
+    config: Config,
+    grid: Grid,
+    meet: Meet = Simulation,
+    *,
+    redraw: Redraw | None = None,
+    command: str = "",
 ) -> Path:
     """Run `config.strategy` for `config.repeats` seeds, write the results and return their folder.
 
@@ -62,6 +63,8 @@ def run_experiment(
 
     Parameters
     ----------
+    meet : callable
+        Waits for the clients: a `Simulation`, or `fl_app.devices.run.Devices`.
     redraw : callable, optional
         Says how sure clusters are, where clients are only grouped and their images are at hand;
         otherwise the server does, by what it was told.
@@ -81,21 +84,20 @@ def run_experiment(
     if isinstance(grid, QuorumGrid):
         grid.listener = status
     with status.running():
-        _run_all(config, grid, checkpoints, status, redraw, command)
+        status.doing("meeting the clients")
+        world = meet(config, grid, checkpoints)
+        _run_all(config, world, checkpoints, status, redraw, command)
     return checkpoints.folder
 
 
 def _run_all(
     config: Config,
-    grid: Grid,
+    world: World,
     checkpoints: Checkpoints,
     status: Status,
     redraw: Redraw | None,
     command: str,
 ) -> None:
-    status.doing("meeting the clients")
-    meet = Devices if config.dataset == OWN_IMAGES else Simulation
-    world: World = meet(config, grid, checkpoints)
     seeds = range(config.seed, config.seed + config.repeats)
     status.doing(f"reading {config.dataset}")
     for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed

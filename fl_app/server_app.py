@@ -8,8 +8,11 @@ from flwr.superlink.grid import HttpGrid, InMemoryGrid
 
 from fl_app.config import parse_config
 from fl_app.devices.grid import DeviceGrid
+from fl_app.devices.run import Devices
 from fl_app.experiment import run_experiment
 from fl_app.simulated_grid import SimulatedGrid
+from fl_app.simulation import Simulation
+from fl_core.settings import OWN_IMAGES
 
 app = ServerApp()
 
@@ -23,7 +26,7 @@ def main(grid: Grid, context: Context) -> None:
             grid = SimulatedGrid(grid, config.min_answers)
         elif isinstance(grid, HttpGrid):
             grid = DeviceGrid(grid, config.min_answers)
-        run_experiment(config, grid)
+        run_experiment(config, grid, Devices if config.dataset == OWN_IMAGES else Simulation)
     except Exception as error:
         # One line that can be found again in Flower's log, which goes on with the traceback.
         print(f"error: {error}", flush=True)

@@ -7,6 +7,7 @@ from flwr.app import Context, RecordDict
 
 from fl_app.client_app import app
 from fl_app.config import parse_config
+from fl_app.devices.run import Devices as DeviceWorld
 from fl_app.experiment import run_experiment
 from fl_core.own_code import is_own
 from fl_core.salt import without_salt
@@ -76,6 +77,10 @@ class SpoiledNodes(SpoiledApp):
         return self.spoil[key](message, context, answer) if key in self.spoil else answer
 
 
+def run_on_devices(run_config, grid):
+    return run_experiment(parse_config(run_config), grid, DeviceWorld)
+
+
 def run(folder, folders, *, grid=None, **options):
     keys = {key.replace("_", "-"): value for key, value in options.items()}
     on_nodes = {k: keys.pop(k.replace("_", "-")) for k in ("spoil", "away") if k in keys}
@@ -88,7 +93,7 @@ def run(folder, folders, *, grid=None, **options):
         run_config["output-dir"] = ""
     grid = Devices(folders, run_config, **on_nodes)
     with undrawn_pictures():
-        run_experiment(parse_config(run_config), grid)
+        run_on_devices(run_config, grid)
     return json.loads((folder / "summary.json").read_text(encoding="utf-8")), grid
 
 

@@ -14,12 +14,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from fl_app.config import parse_config
-from fl_app.experiment import run_experiment
 from fl_core.model_file import load_model
 from fl_core.salt import KEY as SALT
 from tests.app_runs import DEFAULTS, untrained_encoder, whole_space
 from tests.device_images import SITES, TOGETHER, write_sites
-from tests.device_runs import OPTIONS, Devices, groups, run
+from tests.device_runs import OPTIONS, Devices, groups, run, run_on_devices
 from tests.toy_app import fail, with_arrays
 
 pytestmark = pytest.mark.slow  # each a run or two, half a minute together
@@ -152,7 +151,7 @@ def test_a_node_without_name_or_images_is_told_so(tmp_path, missing, reason, cap
     run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
     grid = Devices(folders, run_config)
     del grid.contexts[grid.node_of(2)].node_config[missing]
-    run_experiment(parse_config(run_config), grid)
+    run_on_devices(run_config, grid)
     assert reason in caplog.text
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     assert summary["runs"][0]["names"] == ["berlin", "lyon", "rome"]
@@ -165,7 +164,7 @@ def test_a_device_is_never_made_to_simulate(tmp_path):
     for context in grid.contexts.values():
         del context.node_config["name"]  # forgotten as well
     with pytest.raises(RuntimeError, match=r'dataset is "mnist-5k".* --run-config pyproject-flwr'):
-        run_experiment(parse_config({**run_config, "output-dir": str(tmp_path / "out")}), grid)
+        run_on_devices({**run_config, "output-dir": str(tmp_path / "out")}, grid)
 
 
 def test_a_device_that_cannot_start_is_named_and_the_table_counts_the_others(
@@ -199,11 +198,9 @@ def test_the_table_says_how_many_were_tested(tmp_path, capsys):
 def test_relative_paths_are_refused_since_nobody_knows_to_what(tmp_path, caplog):
     run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
     with pytest.raises(RuntimeError, match="data-path is scans, but it must be absolute"):
-        run_experiment(parse_config(run_config), Devices({"berlin": Path("scans")}, run_config))
+        run_on_devices(run_config, Devices({"berlin": Path("scans")}, run_config))
     with pytest.raises(RuntimeError, match="nowhere"):
-        run_experiment(
-            parse_config(run_config), Devices({"berlin": tmp_path / "nowhere"}, run_config)
-        )
+        run_on_devices(run_config, Devices({"berlin": tmp_path / "nowhere"}, run_config))
 
 
 def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
@@ -213,7 +210,7 @@ def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
     grid = Devices(folders, run_config)
     first, second = sorted((grid.node_of(0), grid.node_of(2)))
     grid.contexts[grid.node_of(2)].node_config["name"] = "berlin"
-    run_experiment(parse_config(run_config), grid)
+    run_on_devices(run_config, grid)
     said = f"nodes {first} and {second} both say that they are berlin: give each SuperNode a name"
     assert said in caplog.text
     assert f"Node {second} is left out" in caplog.text
@@ -391,7 +388,7 @@ def test_an_interrupted_run_on_devices_goes_on_and_ends_as_an_undisturbed_one(tm
     keys = {key.replace("_", "-"): value for key, value in options.items()}
     run_config = {**DEFAULTS, **OPTIONS, **keys, "output-dir": str(tmp_path / "cut")}
     with pytest.raises(PowerCutError):
-        run_experiment(parse_config(run_config), Cut(folders, run_config))
+        run_on_devices(run_config, Cut(folders, run_config))
     assert [p.name for p in (tmp_path / "cut/checkpoints").iterdir()] == [
         "rcc-pfl-seed-0.safetensors"
     ]

@@ -6,12 +6,10 @@ import os
 
 import pytest
 
-from fl_app.config import parse_config
 from fl_app.devices.names import Key, NameOwners, changed_names, read_names
-from fl_app.experiment import run_experiment
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
-from tests.device_runs import OPTIONS, Devices
+from tests.device_runs import OPTIONS, Devices, run_on_devices
 
 
 def key_of(number, name=""):
@@ -195,7 +193,7 @@ def run(folder, folders, *, says=None, keys=None, away=None, **options):
     for name, given in (says or {}).items():
         grid.contexts[grid.node_of(grid.names.index(name))].node_config["name"] = given
     with undrawn_pictures():
-        run_experiment(parse_config(run_config), grid)
+        run_on_devices(run_config, grid)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary["runs"][0], grid
 

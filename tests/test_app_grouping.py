@@ -27,7 +27,7 @@ from strategies.rounds import Clusters
 from strategies.spectral import OPINIONS
 from tests.app_runs import DEFAULTS, run, undrawn_pictures
 from tests.device_images import SITES, TOGETHER, write_sites
-from tests.device_runs import Devices
+from tests.device_runs import Devices, run_on_devices
 from tests.device_runs import run as run_devices
 from tests.local_grid import LocalGrid
 
@@ -230,7 +230,7 @@ def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
     }
     grid = Devices(folders, run_config, model_paths=models)
     with undrawn_pictures():
-        run_experiment(parse_config(run_config), grid)
+        run_on_devices(run_config, grid)
     report = report_of(tmp_path / "out")
     assert named_groups(report) == TOGETHER
     assert report["resamples"] == 100

@@ -10,14 +10,13 @@ from fl_app.beforehand import check_run
 from fl_app.cli import main
 from fl_app.config import parse_config
 from fl_app.devices.site_check import code_found
-from fl_app.experiment import run_experiment
 from fl_app.own_code import OWN_CODE, allowed_by, refuse_unallowed
 from fl_app.reproduce.code_state import state_of
 from fl_core.datasets import load_dataset
 from fl_core.model_file import load_model
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
-from tests.device_runs import OPTIONS, Devices
+from tests.device_runs import OPTIONS, Devices, run_on_devices
 from tests.own_modules import TABLE, own_modules, run_alone
 
 OWN = {"dataset": "own:load", "num-clients": 8, "num-tasks": 2, "features": "raw"}
@@ -193,7 +192,7 @@ def test_a_device_runs_what_its_owner_allows_and_keeps_the_model(tmp_path, monke
             if context.node_config["name"] != "rome":
                 context.node_config[OWN_CODE] = "scans:phi,scans:make_model"
         with undrawn_pictures():
-            run_experiment(parse_config(run_config), grid)
+            run_on_devices(run_config, grid)
         (found,) = json.loads((tmp_path / "out/summary.json").read_text("utf-8"))["runs"]
         assert found["names"] == ["berlin", "lyon", "oslo"]
         assert found["clusters"] == [0, 0, 1]

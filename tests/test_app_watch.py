@@ -437,7 +437,9 @@ def test_watching_loads_nothing_that_takes_seconds(tmp_path):
 
 def test_the_server_tells_its_grid_whom_to_tell(monkeypatch):
     heard = []
-    monkeypatch.setattr(experiment, "_run_all", lambda config, grid, *_: heard.append(grid))
+    monkeypatch.setattr(experiment, "_run_all", lambda *_: None)
     grid = DeviceGrid(Post({}))
-    experiment.run_experiment(parse_config(DEFAULTS), grid)
+    experiment.run_experiment(
+        parse_config(DEFAULTS), grid, lambda config, grid, _: heard.append(grid)
+    )
     assert isinstance(heard[0].listener, Status)

@@ -22,7 +22,6 @@ import torch
 from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.config import parse_config
-from fl_app.experiment import run_experiment
 from fl_app.own_code import OWN_CODE
 from fl_app.superlink import free_ports, program_path
 from fl_core.checkpoint import load_checkpoint
@@ -31,7 +30,7 @@ from fl_core.own_samples import DATA
 from tests.app_runs import DEFAULTS
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_processes import Program, environment, running
-from tests.device_runs import Devices, groups
+from tests.device_runs import Devices, groups, run_on_devices
 
 pytestmark = pytest.mark.slow
 
@@ -317,7 +316,7 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
     torch.set_num_threads(1)
     kept = {name: tmp_path / "kept" / f"{name}.safetensors" for name in names}
     grid = Devices(images, undisturbed, model_paths=kept)
-    run_experiment(parse_config(undisturbed), grid)
+    run_on_devices(undisturbed, grid)
     torch.set_num_threads(threads)
     shared = "models/ditto/seed-0/cluster-0.safetensors"
     assert (out / shared).read_bytes() == (tmp_path / "undisturbed" / shared).read_bytes()

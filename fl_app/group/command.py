@@ -58,10 +58,12 @@ def _natural(text: str) -> int:
 def _group(options: argparse.Namespace) -> int:
     from fl_app.beforehand import PAPER_CLIENTS, check_run  # noqa: PLC0415
     from fl_app.config import output_folder, parse_config  # noqa: PLC0415
+    from fl_app.devices.run import Devices  # noqa: PLC0415
     from fl_app.experiment import run_experiment  # noqa: PLC0415
     from fl_app.flower_app import installed_app, parse_override, read_defaults  # noqa: PLC0415
     from fl_app.group.in_process import InProcessGrid  # noqa: PLC0415
     from fl_app.own_code import OWN_CODE, named_at_clients  # noqa: PLC0415
+    from fl_app.simulation import Simulation  # noqa: PLC0415
     from fl_core.extras import DRAWING, need_extra  # noqa: PLC0415
     from fl_core.settings import OWN_IMAGES  # noqa: PLC0415
 
@@ -116,7 +118,8 @@ def _group(options: argparse.Namespace) -> int:
         return redrawn(grid, strategy, config, options.resamples, seed)
 
     command = _command(folders, given, options.resamples)
-    run_experiment(parse_config(run_config), grid, redraw=redraw, command=command)
+    meet = Devices if options.folders else Simulation
+    run_experiment(parse_config(run_config), grid, meet, redraw=redraw, command=command)
     return 0
 
 

@@ -362,7 +362,7 @@ class SecureRound:
         if parts < 2:
             logger.warning("cluster %d keeps its model in round %d: %s", cluster, now, reason)
             return
-        names = ", ".join(self._conversation.roster.name_of(client) for client in clients)
+        names = ", ".join(self._conversation.roster.name_of(client) for client in sorted(clients))
         logger.warning(
             "cluster %d goes without its part %s in round %d: %s", cluster, names, now, reason
         )

@@ -66,7 +66,9 @@ class Spoilers:
         """Return over whom to sum: over all of a cluster's `clients`, or over random parts of them.
 
         Parts are as many as there can be while it is not known who has spoilt a sum, and up to
-        five before any sum has told how far the cluster's updates usually go.
+        five before any sum has told how far the cluster's updates usually go. Each is in the order
+        in which it was drawn: clients see their places, and in ascending order these would say who
+        else is in their part.
         """
         number = len(clients) // FEWEST
         if not self.searches(cluster):
@@ -74,7 +76,7 @@ class Spoilers:
         if number < 2:
             return [list(clients)]
         drawn = self._rng.permutation(list(clients))
-        return [sorted(part.tolist()) for part in np.array_split(drawn, number)]
+        return [part.tolist() for part in np.array_split(drawn, number)]
 
     def searches(self, cluster: int) -> bool:
         """Return whether a sum of the cluster was spoilt, and by nobody who is known."""

@@ -138,6 +138,18 @@ def test_nobody_is_left_out_by_chance_in_most_searches():
     assert sum(map(bool, accused)) <= 1
 
 
+def test_a_place_in_a_part_does_not_say_in_whose_company_one_is():
+    """Client 1 would be second just when 0 is there, too, and could have 0 left out."""
+    for seed in range(5):
+        spoilers = Spoilers(np.random.default_rng(seed))
+        spoilers.learn(0, [Outcome(frozenset(range(12)), right=False)], [])
+        while not spoilers.left_out:
+            parts = spoilers.parts_of(0, range(12))
+            found = [Outcome(frozenset(part), part[1] != 1) for part in parts]
+            spoilers.learn(0, found, [1.0] * sum(one.right for one in found))
+        assert list(spoilers.left_out) == [1]
+
+
 def test_an_update_that_is_far_too_long_is_found_among_the_others():
     spoilers = Spoilers(np.random.default_rng(0))
     assert spoilers.too_long(0, [1.0, 2.0, 1.5, 3.0]) == [False] * 4

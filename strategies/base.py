@@ -384,7 +384,8 @@ class ClusteredStrategy(Strategy):
             report.clusters = dict(self.clusters.of_client)
         if last or report.round % self.evaluate_every == 0:
             nodes = list(training.roster.nodes)
-            clients = _draw(nodes, self.fraction_evaluate, self.seed, report.round, _TESTS)
+            count = _share_of(len(nodes), self.fraction_evaluate)
+            clients = _draw(nodes, count, self.seed, report.round, _TESTS)
         self._exchange = Exchange(training, clients, training.evaluate_traffic, UNTESTED)
         told = {**config, **self.local_told}
         return self._exchange.messages(protocol.EVALUATE, told, self._timeout)
@@ -414,7 +415,7 @@ def draw_participants(
     """Return the clients that train in the present round, ascending: a share of the connected ones.
 
     With `untrained`, all connected ones that have never trained are among them, too; those of
-    `without` never are.
+    `without` never are, and do not make the others fewer.
 
     Raises
     ------
@@ -423,21 +424,27 @@ def draw_participants(
     """
     nodes = training.roster.nodes
     there = training.roster.connected() or list(nodes)
-    clients = [client for client in there if client not in without]
+    # If none of these is connected, all are asked: who is left out must not end the run.
+    clients = [c for c in there if c not in without] or [c for c in nodes if c not in without]
     if not clients:
         raise RuntimeError(
             "no client is left to train: start those that are missing, then resume the run"
         )
     for client in sorted(set(nodes) - set(there)):
         warn(training, client, "it is not connected")
-    drawn = _draw(clients, fraction, seed, training.round, _PARTICIPANTS)
+    count = min(len(clients), _share_of(len(there), fraction))
+    drawn = _draw(clients, count, seed, training.round, _PARTICIPANTS)
     never = set(training.roster.connected()) - set(training.num_examples)
     return sorted(never.union(drawn)) if untrained else drawn
 
 
-def _draw(clients: list[int], fraction: float, seed: int, number: int, stream: int) -> list[int]:
-    """Return a share of the clients, at least one, ascending; of all of them, all."""
-    count = max(1, round(fraction * len(clients)))
+def _share_of(number: int, fraction: float) -> int:
+    """Return how many clients a share of so many is, at least one."""
+    return max(1, round(fraction * number))
+
+
+def _draw(clients: list[int], count: int, seed: int, number: int, stream: int) -> list[int]:
+    """Return so many of the clients, ascending."""
     rng = np.random.default_rng([seed, number, stream])
     return sorted(rng.choice(clients, size=count, replace=False).tolist())
 

@@ -1,5 +1,6 @@
 """Secure aggregation between a strategy and clients in this process; toy_app has the numbers."""
 
+import base64
 import itertools
 import logging
 
@@ -16,7 +17,7 @@ from clients.secure_aggregation import STATE
 from fl_core import masking, protocol
 from strategies import ClusterMean, GivenClusters, LpsGps, Optimum, Random, Single
 from strategies.base import ClusteredStrategy
-from tests.local_grid import LocalGrid
+from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     MODEL,
     STRATEGIES,
@@ -587,6 +588,33 @@ def test_a_plausible_but_huge_update_is_found_under_its_mask(caplog):
     assert any(
         "their mean update is many times as long as usual" in line for line in logged(caplog)
     )
+
+
+def test_shares_do_not_say_when_they_were_made():
+    """A clock that is wrong would tell others in whose part they are, in each round anew."""
+    times = set()
+
+    def note(arrays):
+        times.update(base64.urlsafe_b64decode(row.tobytes())[1:9] for row in arrays["shares"])
+
+    run(optimum(), grid_of({(SHARES, client): with_arrays(note) for client in range(8)}))
+    assert times == {bytes(8)}
+
+
+def test_who_is_left_out_does_not_make_the_others_fewer():
+    """A quarter of twelve are three, and of the ten that are left, two: no sum in any round."""
+    app = toy_app(TWELVE, {(KEYS, client): shortened("keys") for client in LIARS}, usual)
+    strategy = optimum(TWELVE, fraction_train=0.25)
+    grid = LocalGrid(app, 12)
+    run(strategy, grid, 20)
+    assert sorted(strategy.reports[-1].left_out_of_sums) == list(LIARS)
+    assert sum(message.metadata.group_id == "20" for message in trainings(grid)) == 3
+
+
+def test_who_is_left_out_does_not_end_the_run_while_the_others_are_away():
+    spoil = {(KEYS, 6): shortened("keys")}
+    grid = Visits(toy_app([0] * 7, spoil), 7, {client: [2] for client in range(6)})
+    assert weights(run(optimum([0] * 7), grid, 3)) == pytest.approx([2 * 3.5])
 
 
 def test_parts_come_to_the_mean_of_all():

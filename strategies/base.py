@@ -279,7 +279,12 @@ class ClusteredStrategy(Strategy):
         training, conversation = self.training, self._conversation
         training.reports.append(RoundReport(training.round + 1, self._num_rounds))
         conversation.server_round = training.round
-        if newcomers := conversation.admit_newcomers():
+        before = dict(training.roster.nodes)
+        newcomers = conversation.admit_newcomers()
+        now = training.roster.nodes
+        # On another node, nothing that a client keeps may be there.
+        training.heard([client for client, node in before.items() if now.get(client) != node], ())
+        if newcomers:
             self._regroup(self.clustering.place(newcomers, training.clusters, conversation))
         untrained = self.clustering.knows_by_training
         drawn = draw_participants(

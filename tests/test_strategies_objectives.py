@@ -44,7 +44,7 @@ from tests.objective_app import (
     strategy,
     two_layers,
 )
-from tests.toy_app import fail, in_rounds
+from tests.toy_app import fail, in_rounds, with_metrics
 
 KEEPING = {
     "ditto": Ditto(0.5),
@@ -122,6 +122,18 @@ def test_who_may_have_lost_its_layers_is_sent_them_again_and_keeps_its_own():
     first = INITIAL["output.bias"].numpy()
     # Its answer was lost, not its training: it goes on from there, not from the first layers.
     assert np.abs(own - other).max() < np.abs(own - first).max() / 4
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@every_keeping
+def test_who_comes_back_as_another_node_costs_no_round(local, secure, caplog):
+    # The last node is client 0's new one, on which nothing is kept yet.
+    app = small_app({("query.describe", NUM_CLIENTS): with_metrics(client_index=0)})
+    world = Visits(app, NUM_CLIENTS + 1, {0: {2, 3}, NUM_CLIENTS: {0, 1}})
+    one = strategy(local, secure_aggregation=secure)
+    run(one, world, 3)
+    assert world.rounds_of(NUM_CLIENTS) == [2, 3]
+    assert "client 0" not in caplog.text
 
 
 @every_keeping

@@ -202,13 +202,16 @@ class SecureRound:
         spoilers = self._spoilers
         searched = spoilers.searches(cluster)
         right = {group: total for group, total in sums if total is not None}
-        too_long = spoilers.too_long(cluster, [total.length for total in right.values()])
+        lengths = [total.length for total in right.values()]
+        too_long = spoilers.too_long(cluster, lengths)
         for group in [group for group, long in zip(right, too_long, strict=True) if long]:
             del right[group]
             reason = "their mean update is many times as long as usual: one of them is far off"
             self._lost(cluster, group.members, reason)
         outcomes = [Outcome(group.clients, group in right) for group, _ in sums]
-        spoilers.learn(cluster, outcomes, [total.length for total in right.values()])
+        # A sum alone that is too long says what is usual, too: if all are as long from now on, the
+        # cluster must not stand still for good.
+        spoilers.learn(cluster, outcomes, [total.length for total in right.values()] or lengths)
         if spoilers.searches(cluster) and not searched:
             clients = sum(len(group.members) for group, _ in sums)
             logger.warning(

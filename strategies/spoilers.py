@@ -114,7 +114,7 @@ class Spoilers:
         cluster : int
         outcomes : sequence of Outcome
         lengths : sequence of float
-            Of those that are right.
+            Of those that are right; if there are none, of those that are too long.
         """
         if lengths:
             self._usual.setdefault(cluster, []).append(float(np.median(lengths)))

@@ -3,6 +3,7 @@
 import base64
 import itertools
 import logging
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -535,6 +536,20 @@ def test_a_cluster_of_fewer_than_six_says_that_it_cannot_search(caplog):
     (said,) = [line for line in lines if "spoils" in line]
     assert "cluster 0 has a client that spoils sums" in said
     assert "5 clients are too few to search for it, which takes 6" in said
+
+
+def test_a_cluster_of_fewer_than_six_does_not_stand_still_for_good():
+    """Client 0 makes two sums short, and behaves: others' updates are then too long, but usual."""
+    trained = Counter()
+
+    def step(client, task):
+        trained[client] += 1
+        return (-3.9 if client == 0 and trained[client] < 3 else 1, 0)
+
+    strategy = optimum([0] * 5)
+    (found,) = weights(run(strategy, LocalGrid(toy_app([0] * 5, step=step), 5), 6))
+    assert found == pytest.approx(2 * 0.1 / 5 + 2)  # rounds 3 and 4 are lost
+    assert not strategy.reports[-1].left_out_of_sums
 
 
 TWELVE = [0] * 12

@@ -347,17 +347,19 @@ class ClusteredStrategy(Strategy):
             return read_update(client, of_client[client], content, sent[client])
 
         updates = list(self._exchange.read(replies, read).values())
+        if not updates:
+            self._lose_round()
         training.heard(sent, (update.client for update in updates))
         if updates:
             combine(updates, training, self.clustering, self.aggregation)
-        else:
-            self._lose_round()
         self.reports[-1].samples = {update.client: update.num_examples for update in updates}
         return [update.loss for update in updates]
 
     def _lose_round(self) -> None:
-        training = self.training
-        if set(self._exchange.sent) >= set(training.roster.nodes):
+        training, asked = self.training, set(self._exchange.sent)
+        # All may have lost their private layers, in a run that goes on: they are sent them again.
+        again = training.private and training.holders >= asked
+        if asked >= set(training.roster.nodes) and not again:
             raise RuntimeError(f"no client sent a usable model in round {training.round}.")
         logger.warning("round %d is lost: no participant sent a usable model", training.round)
 
@@ -365,9 +367,9 @@ class ClusteredStrategy(Strategy):
         """Take each cluster's mean from a secure sum; return its mean loss for each client."""
         training, sent = self.training, self._exchange.sent
         masked = self._exchange.read(replies, lambda c, content: secure.read(c, sent[c], content))
-        training.heard(sent, masked)
         if not masked:
             self._lose_round()
+        training.heard(sent, masked)
         totals = secure.unmask(masked, training.models)
         self._summed |= bool(totals)
         self.reports[-1].left_out_of_sums = dict(self._spoilers.left_out)

@@ -218,6 +218,18 @@ def test_a_run_that_is_cut_off_goes_on_with_what_clients_kept(local, tmp_path):
 
 
 @every_keeping
+def test_a_run_goes_on_where_no_client_has_kept_anything(local, tmp_path):
+    """Devices without a `model-path`: with private layers, that costs a round."""
+    one = strategy(local)
+    run(one, grid(), 2)
+    save_checkpoint(tmp_path / "c", one.checkpoint())
+    again = strategy(local)
+    again.resume(load_checkpoint(tmp_path / "c"))
+    run(again, grid(), 4)
+    assert [len(report.samples) for report in again.reports[-1:]] == [NUM_CLIENTS]
+
+
+@every_keeping
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_every_aggregation_combines_what_is_shared(name, local):
     made = {**AGGREGATIONS, "lps-gps": lambda: LpsGps(("body",))}

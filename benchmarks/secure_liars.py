@@ -33,7 +33,7 @@ from fl_core.files import replacing
 from strategies import ClusteredStrategy
 from strategies.aggregation import ClusterMean
 from strategies.rounds import Round
-from strategies.spoilers import Outcome, Spoilers
+from strategies.spoilers import Fault, Outcome, Spoilers
 from tests.local_grid import LocalGrid
 
 CLIENTS, ROUNDS = 12, 10
@@ -65,6 +65,7 @@ WAYS: dict[str, Way | float] = {
     "garbage under the mask": (protocol.TRAIN, protocol.MASKED, _noise),
     "an update 100 times as long": 100.0,
     "an update 100 times as long, backwards": -100.0,
+    "an update 11 times as long, backwards": -11.0,
     "garbage as revealed shares": (protocol.query(protocol.UNMASK), protocol.SHARES, _noise),
 }
 
@@ -265,9 +266,13 @@ def search(clients: int, liars: int, share: float, rounds: int, seed: int) -> Ma
         here = [client for client in range(clients) if client not in spoilers.left_out]
         lying = {client for client in range(liars) if rng.random() < share}
         parts = spoilers.parts_of(0, here)
-        found = [Outcome(frozenset(part), not lying & set(part)) for part in parts]
-        spoilers.learn(0, found, [1.0] * sum(one.right for one in found))
-        counted += sum(client >= liars for one in found if one.right for client in one.clients)
+        found = [
+            Outcome(frozenset(part), Fault.GARBAGE if lying & set(part) else Fault.NONE)
+            for part in parts
+        ]
+        right = [one for one in found if one.fault is Fault.NONE]
+        spoilers.learn(0, found, [1.0] * len(right))
+        counted += sum(client >= liars for one in right for client in one.clients)
         for client in spoilers.left_out:
             when.setdefault(client, number)
     return {

@@ -26,7 +26,7 @@ from strategies.clustering import Clustering, OwnCluster
 from strategies.conversation import Conversation
 from strategies.rounds import Clusters
 from strategies.secure_group import Group, read_array, read_keys
-from strategies.spoilers import FEWEST_SEARCHED, Outcome, Spoilers
+from strategies.spoilers import FEWEST_SEARCHED, Fault, Outcome, Spoilers
 
 logger = logging.getLogger(__name__)
 
@@ -201,17 +201,22 @@ class SecureRound:
         """Return a cluster's sums that are right, and learn from those that are not."""
         spoilers = self._spoilers
         searched = spoilers.searches(cluster)
-        right = {group: total for group, total in sums if total is not None}
-        lengths = [total.length for total in right.values()]
-        too_long = spoilers.too_long(cluster, lengths)
-        for group in [group for group, long in zip(right, too_long, strict=True) if long]:
-            del right[group]
-            reason = "their mean update is many times as long as usual: one of them is far off"
-            self._lost(cluster, group.members, reason)
-        outcomes = [Outcome(group.clients, group in right) for group, _ in sums]
+        lengths = [None if total is None else total.length for _, total in sums]
+        faults = spoilers.faults(cluster, lengths)
+        right = {}
+        for (group, total), fault in zip(sums, faults, strict=True):
+            if fault is Fault.LONG:
+                reason = "their mean update is many times as long as usual: one of them is far off"
+                self._lost(cluster, group.members, reason)
+            elif total is not None:
+                right[group] = total
+        outcomes = [
+            Outcome(group.clients, fault) for (group, _), fault in zip(sums, faults, strict=True)
+        ]
         # A sum alone that is too long says what is usual, too: if all are as long from now on, the
         # cluster must not stand still for good.
-        spoilers.learn(cluster, outcomes, [total.length for total in right.values()] or lengths)
+        known = [total.length for total in right.values()] or [x for x in lengths if x is not None]
+        spoilers.learn(cluster, outcomes, known)
         if spoilers.searches(cluster) and not searched:
             clients = sum(len(group.members) for group, _ in sums)
             logger.warning(

@@ -9,6 +9,7 @@ large populations, 1943). docs/robustness.md derives the numbers that are set he
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
@@ -29,13 +30,29 @@ CHANCE = 0.01
 _PARTS_AT_FIRST = 5
 
 OFTEN_SPOILT = "the secure sums that it was part of were spoilt more often than chance has it"
+OFTEN_SHORT = "the secure sums that it was part of were too short more often than chance has it"
+
+
+class Fault(Enum):
+    """What is wrong with a sum."""
+
+    NONE = auto()
+    GARBAGE = auto()
+    LONG = auto()
+    SHORT = auto()
+    """It counts: but it makes others, which may be right, look too long."""
 
 
 class Outcome(NamedTuple):
-    """A sum over some clients, and whether it is right; otherwise one of them has spoilt it."""
+    """A sum over some clients; if it has a fault, somebody among them is to blame for it."""
 
     clients: frozenset[int]
-    right: bool
+    fault: Fault = Fault.NONE
+
+
+# Where lengths differ too much, either side may lie: each client is suspected of both.
+_SPOILS = frozenset({Fault.GARBAGE, Fault.LONG})
+_SHORTENS = frozenset({Fault.SHORT})
 
 
 class Spoilers:
@@ -55,7 +72,7 @@ class Spoilers:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
         self.left_out: dict[int, str] = {}
-        self._outcomes: dict[int, list[list[Outcome]]] = {}
+        self._rounds: dict[int, list[list[Outcome]]] = {}
         self._usual: dict[int, list[float]] = {}
 
     def blame(self, client: int, reason: str) -> None:
@@ -81,13 +98,13 @@ class Spoilers:
     def searches(self, cluster: int) -> bool:
         """Return whether a sum of the cluster was spoilt, and by nobody who is known."""
         return any(
-            not one.right and not one.clients & self.left_out.keys()
-            for outcomes in self._outcomes.get(cluster, ())
-            for one in outcomes
+            one.fault in _SPOILS
+            for outcomes in self._rounds.get(cluster, ())
+            for one in telling(outcomes, _SPOILS, self.left_out.keys())
         )
 
-    def too_long(self, cluster: int, lengths: Sequence[float]) -> list[bool]:
-        """Return which of a round's mean updates go too far to be honest clients'.
+    def faults(self, cluster: int, lengths: Sequence[float | None]) -> list[Fault]:
+        """Return what is wrong with a round's sums, by how far their mean updates go.
 
         Each is compared with the median of the round's others; one alone, with the median of the
         cluster's earlier ones.
@@ -95,15 +112,23 @@ class Spoilers:
         Parameters
         ----------
         cluster : int
-        lengths : sequence of float
-            The Euclidean norms of the mean updates of the cluster's sums.
+        lengths : sequence of float, optional
+            The Euclidean norms of the mean updates of the cluster's sums; None: of garbage.
         """
-        earlier = self._usual.get(cluster, [])
         found = []
         for place, length in enumerate(lengths):
-            others = [*lengths[:place], *lengths[place + 1 :]] or earlier
+            if length is None:
+                found.append(Fault.GARBAGE)
+                continue
+            others = [x for i, x in enumerate(lengths) if i != place and x is not None]
+            others = others or self._usual.get(cluster, [])
             usual = float(np.median(others)) if others else 0.0
-            found.append(0 < MOST_TIMES * usual < length)
+            if 0 < MOST_TIMES * usual < length:
+                found.append(Fault.LONG)
+            else:
+                found.append(Fault.SHORT if MOST_TIMES * length < usual else Fault.NONE)
+        if Fault.LONG not in found:  # whoever is far shorter than the others harms nobody
+            return [Fault.NONE if fault is Fault.SHORT else fault for fault in found]
         return found
 
     def learn(self, cluster: int, outcomes: Sequence[Outcome], lengths: Sequence[float]) -> None:
@@ -114,36 +139,80 @@ class Spoilers:
         cluster : int
         outcomes : sequence of Outcome
         lengths : sequence of float
-            Of those that are right; if there are none, of those that are too long.
+            Of those that count; if there are none, of those that are too long.
         """
         if lengths:
             self._usual.setdefault(cluster, []).append(float(np.median(lengths)))
-        if all(one.right for one in outcomes):
+        if not any(one.fault in _SPOILS for one in outcomes):
             return
-        rounds = self._outcomes.setdefault(cluster, [])
+        rounds = self._rounds.setdefault(cluster, [])
         rounds.append(list(outcomes))
-        while suspects := chances_of_honesty(rounds, self.left_out.keys()):
-            client = min(suspects, key=lambda one: (suspects[one], one))
-            if suspects[client] * len(suspects) >= CHANCE:
+        while True:
+            chances = {
+                (client, reason): chance
+                for faults, reason in ((_SPOILS, OFTEN_SPOILT), (_SHORTENS, OFTEN_SHORT))
+                for client, chance in chances_of_honesty(
+                    rounds, faults, self.left_out.keys()
+                ).items()
+            }
+            if not chances:
                 return
-            self.blame(client, OFTEN_SPOILT)
+            (client, reason), chance = min(chances.items(), key=lambda item: (item[1], item[0]))
+            if chance * len(chances) >= CHANCE:
+                return
+            self.blame(client, reason)
+
+
+def telling(
+    outcomes: Sequence[Outcome], faults: Collection[Fault], known: Collection[int]
+) -> list[Outcome]:
+    """Return the sums of a round that say something of who has these faults.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+    faults : collection of Fault
+    known : collection of int
+        Who spoils for certain: faults in their company say nothing of the others, and if theirs was
+        too short, nor do those that looked too long beside it; or the other way round.
+    """
+    guilty = {one.fault for one in outcomes if not one.clients.isdisjoint(known)}
+    explained = {
+        fault
+        for fault, opposite in ((Fault.LONG, Fault.SHORT), (Fault.SHORT, Fault.LONG))
+        if opposite in guilty
+    }
+    return [
+        one
+        for one in outcomes
+        if (
+            one.fault not in explained and one.clients.isdisjoint(known)
+            if one.fault in faults
+            else one.fault is not Fault.GARBAGE
+        )
+    ]
 
 
 def chances_of_honesty(
-    rounds: Sequence[Sequence[Outcome]], known: Collection[int] = ()
+    rounds: Sequence[Sequence[Outcome]],
+    faults: Collection[Fault] = _SPOILS,
+    known: Collection[int] = (),
 ) -> dict[int, float]:
-    """Return how likely an honest client would be in as many spoilt sums as each has been.
+    """Return how likely an honest client would be in as many faulty sums as each has been.
 
-    Parts are drawn anew in each round, so an honest client is in spoilt ones by chance: by that of
-    the honest clients' places in them, of which each has at least one that is not honest's. In how
-    many is Poisson binomial.
+    Parts are drawn anew in each round, so an honest client is in faulty ones by chance: by that of
+    the honest clients' places in them, of which each has at least one that is not honest's; but
+    where some sums are too long beside others, those may be in either. In how many a client is, is
+    Poisson binomial.
 
     Parameters
     ----------
     rounds : sequence of sequences of Outcome
         The sums of each round.
+    faults : collection of Fault
+        Those that count.
     known : collection of int
-        Who spoils for certain: spoilt sums with them say nothing of the others.
+        As in `telling`.
 
     Returns
     -------
@@ -152,15 +221,18 @@ def chances_of_honesty(
     """
     seen: dict[int, list[tuple[bool, float]]] = {}
     for outcomes in rounds:
-        telling = [one for one in outcomes if one.right or one.clients.isdisjoint(known)]
-        spoilt = [len(one.clients) for one in telling if not one.right]
-        if not spoilt:
+        said = telling(outcomes, faults, known)
+        faulty = [len(one.clients) for one in said if one.fault in faults]
+        if not faulty:
             continue
-        clients = sum(len(one.clients) for one in telling)
-        chance = (sum(spoilt) - len(spoilt)) / (clients - len(spoilt))
-        for one in telling:
+        clients = sum(len(one.clients) for one in said)
+        chance = (sum(faulty) - len(faulty)) / (clients - len(faulty))
+        opposite = sum(one.fault not in faults and one.fault is not Fault.NONE for one in said)
+        if opposite:  # then all in the faulty ones may be honest
+            chance = max(chance, sum(faulty) / (clients - opposite))
+        for one in said:
             for client in one.clients:
-                seen.setdefault(client, []).append((not one.right, chance))
+                seen.setdefault(client, []).append((one.fault in faults, chance))
     return {
         client: float(poisson_binom.sf(sum(bad for bad, _ in own) - 1, [p for _, p in own]))
         for client, own in sorted(seen.items())

@@ -5,12 +5,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.spoilers import OFTEN_SPOILT, Outcome, Spoilers, chances_of_honesty
+from strategies.spoilers import (
+    OFTEN_SHORT,
+    OFTEN_SPOILT,
+    Fault,
+    Outcome,
+    Spoilers,
+    chances_of_honesty,
+)
 
 
 def outcomes(*parts, spoilt):
     """Return the sums over parts, of which those at the places `spoilt` are not right."""
-    return [Outcome(frozenset(part), place not in spoilt) for place, part in enumerate(parts)]
+    return [made(part, place in spoilt) for place, part in enumerate(parts)]
+
+
+def made(part, is_spoilt):
+    return Outcome(frozenset(part), Fault.GARBAGE if is_spoilt else Fault.NONE)
 
 
 FOUR_PARTS = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
@@ -65,8 +76,8 @@ def search(clients, spoils, rounds, seed=0):
             client for client in range(clients) if client not in spoilers.left_out
         ]
         sizes.append([len(part) for part in parts])
-        found = [Outcome(frozenset(p), not any(spoils(c, number) for c in p)) for p in parts]
-        spoilers.learn(0, found, [1.0] * sum(one.right for one in found))
+        found = [made(part, any(spoils(client, number) for client in part)) for part in parts]
+        spoilers.learn(0, found, [1.0] * [one.fault for one in found].count(Fault.NONE))
         for client in spoilers.left_out:
             when.setdefault(client, number)
     return sizes, when, spoilers
@@ -124,7 +135,7 @@ def test_of_fewer_than_six_nobody_is_searched_for():
 def test_clusters_are_searched_apart():
     spoilers = Spoilers(np.random.default_rng(0))
     for cluster in (0, 1):
-        whole = [Outcome(frozenset(range(12)), cluster == 1)]
+        whole = [made(range(12), cluster == 0)]
         spoilers.learn(cluster, whole, [1.0])
     assert [len(spoilers.parts_of(cluster, range(12))) for cluster in (0, 1)] == [4, 1]
 
@@ -142,37 +153,76 @@ def test_a_place_in_a_part_does_not_say_in_whose_company_one_is():
     """Client 1 would be second just when 0 is there, too, and could have 0 left out."""
     for seed in range(5):
         spoilers = Spoilers(np.random.default_rng(seed))
-        spoilers.learn(0, [Outcome(frozenset(range(12)), right=False)], [])
+        spoilers.learn(0, [made(range(12), is_spoilt=True)], [])
         while not spoilers.left_out:
             parts = spoilers.parts_of(0, range(12))
-            found = [Outcome(frozenset(part), part[1] != 1) for part in parts]
-            spoilers.learn(0, found, [1.0] * sum(one.right for one in found))
+            found = [made(part, part[1] == 1) for part in parts]
+            spoilers.learn(0, found, [1.0])
         assert list(spoilers.left_out) == [1]
+
+
+FINE, LONG, SHORT = Fault.NONE, Fault.LONG, Fault.SHORT
 
 
 def test_an_update_that_is_far_too_long_is_found_among_the_others():
     spoilers = Spoilers(np.random.default_rng(0))
-    assert spoilers.too_long(0, [1.0, 2.0, 1.5, 3.0]) == [False] * 4
-    assert spoilers.too_long(0, [1.0, 2.0, 1.5, 9.0]) == [False, False, False, True]
-    assert spoilers.too_long(0, [1.0, 50.0, 1.5, 9.0]) == [False, True, False, True]
-    assert spoilers.too_long(0, [1.0, 4.1]) == [False, True]
-    assert spoilers.too_long(0, [0.0, 0.0, 1.0]) == [False] * 3  # nobody knows what is usual
+    assert spoilers.faults(0, [1.0, 2.0, 1.5, 3.0]) == [FINE] * 4
+    assert spoilers.faults(0, [1.0, 2.0, 1.5, 9.0]) == [FINE, FINE, FINE, LONG]
+    assert spoilers.faults(0, [1.0, None, 1.5, 9.0]) == [SHORT, Fault.GARBAGE, FINE, LONG]
+    assert spoilers.faults(0, [0.0, 0.0, 1.0]) == [FINE] * 3  # nobody knows what is usual
+
+
+def test_where_as_many_are_long_as_short_either_may_be_at_fault():
+    spoilers = Spoilers(np.random.default_rng(0))
+    assert spoilers.faults(0, [1.0, 4.1]) == [SHORT, LONG]
+    assert spoilers.faults(0, [1.0, 50.0, 1.5, 60.0]) == [SHORT, LONG, SHORT, LONG]
+    assert spoilers.faults(0, [1.0, 1.0, 1.0, 0.1]) == [FINE] * 4  # who is short harms nobody
+
+
+@pytest.mark.parametrize("length", [0.01, 100.0])
+@pytest.mark.parametrize(("clients", "liars"), [(8, {3}), (12, {2, 7})])
+def test_whoever_makes_others_look_wrong_is_found_itself(clients, liars, length):
+    """Half of the parts may be theirs: by their lengths alone nobody can tell in one round."""
+    for seed in range(20):
+        spoilers = Spoilers(np.random.default_rng(seed))
+        for _ in range(60):
+            parts = spoilers.parts_of(0, [c for c in range(clients) if c not in spoilers.left_out])
+            lengths = [length if liars & set(part) else 1.0 for part in parts]
+            faults = spoilers.faults(0, lengths)
+            found = [Outcome(frozenset(p), f) for p, f in zip(parts, faults, strict=True)]
+            counted = [x for x, f in zip(lengths, faults, strict=True) if f is not LONG]
+            spoilers.learn(0, found, counted or lengths)
+        assert spoilers.left_out.keys() <= liars
+        assert set(spoilers.left_out.values()) <= {OFTEN_SPOILT if length > 1 else OFTEN_SHORT}
+
+
+def test_what_a_known_spoiler_made_look_wrong_says_nothing_of_others():
+    parts = [Outcome(frozenset(part), SHORT if 0 in part else LONG) for part in FOUR_PARTS]
+    both = frozenset({Fault.GARBAGE, LONG})
+    # If 0 is at fault, all nine in long ones are among eleven honest clients.
+    assert chances_of_honesty([parts], both)[3] == pytest.approx(9 / 11)
+    assert chances_of_honesty([parts], both, known={0}) == {}
+    # If there is a spoiler in each long one, all three beside 0 may be honest.
+    assert chances_of_honesty([parts], frozenset({SHORT}))[0] == pytest.approx(3 / 9)
+    assert chances_of_honesty([parts], frozenset({SHORT}), known={3}) == {}
 
 
 def test_a_sum_over_all_is_compared_with_earlier_rounds():
     spoilers = Spoilers(np.random.default_rng(0))
-    assert spoilers.too_long(0, [100.0]) == [False]
+    assert spoilers.faults(0, [100.0]) == [FINE]
     for length in (3.0, 2.0, 1.0):
-        spoilers.learn(0, [Outcome(frozenset(range(12)), right=True)], [length])
-    assert spoilers.too_long(0, [8.0]) == [False]
-    assert spoilers.too_long(0, [8.1]) == [True]
-    assert spoilers.too_long(1, [8.1]) == [False]  # another cluster's
+        spoilers.learn(0, [made(range(12), is_spoilt=False)], [length])
+    assert spoilers.faults(0, [8.0]) == [FINE]
+    assert spoilers.faults(0, [8.1]) == [LONG]
+    assert spoilers.faults(1, [8.1]) == [FINE]  # another cluster's
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=2, max_size=8), st.floats(0.01, 100))
 def test_the_scale_of_updates_does_not_matter(lengths, scale):
     spoilers = Spoilers(np.random.default_rng(0))
     rounded = [float(np.round(length, 2)) for length in lengths]
-    near = [4 * np.median(rounded[:i] + rounded[i + 1 :]) - x for i, x in enumerate(rounded)]
+    usual = [np.median(rounded[:i] + rounded[i + 1 :]) for i in range(len(rounded))]
+    near = [4 * u - x for u, x in zip(usual, rounded, strict=True)]
+    near += [u - 4 * x for u, x in zip(usual, rounded, strict=True)]
     if min(map(abs, near)) > 1e-6:
-        assert spoilers.too_long(0, rounded) == spoilers.too_long(0, [scale * x for x in rounded])
+        assert spoilers.faults(0, rounded) == spoilers.faults(0, [scale * x for x in rounded])

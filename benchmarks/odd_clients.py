@@ -30,8 +30,13 @@ from fl_core.files import replacing
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from fl_core.settings import FederationSettings
 from strategies.grouping import NumClusters, agglomerate, average_relevance
+from strategies.odd_clients import strangers_by_vectors
 from strategies.relevance import Spectra, relevances
-from strategies.relevance_groups import RelevanceGroups, group_by_eigenpairs, group_by_relevance
+from strategies.relevance_groups import (
+    RelevanceGroups,
+    group_by_eigenpairs,
+    group_by_relevance,
+)
 
 Float64 = NDArray[np.float64]
 Grouped = Callable[[NumClusters], RelevanceGroups]
@@ -144,8 +149,10 @@ def groupings(
             lambda number: agglomerate(average_relevance(found), number).labels,
         )
     table = said(formula, shared, liars, scores, rng)
+    vectors = [one.eigenvectors[:, : USUAL_EIGENVECTORS[formula]] for one in shared]
+    strange = strangers_by_vectors(vectors, np.random.default_rng(0))
     return (
-        lambda number: group_by_relevance(table, number),
+        lambda number: group_by_relevance(table, number, strange=strange),
         lambda number: agglomerate(average_relevance(table), number).labels,
     )
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from strategies.grouping import (
     NumClusters,
@@ -23,30 +22,15 @@ from strategies.grouping import (
     merge_heights,
     number_by_rule,
 )
-from strategies.relevance import Spectra, captured_energies, relevances
+from strategies.odd_clients import believed_clients, strangers
+from strategies.relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-# An honest client's scores go along with the others' scores of it. With these limits nobody was
-# doubted in 120 federations of honest clients (benchmarks.odd_clients).
-_LEAST_AGREEMENT = 0.5
-# Where all clients are alike there is nothing to go along with, so scores must also be far off, or
-# all the same.
-_MOST_DISAGREEMENT = 0.1
-_LEAST_SPREAD = 0.01
-_USUAL_DISAGREEMENT = 1.7  # times the median client's: with noise all scores are far off
-_FEWEST_JUDGED = 8  # clients; a correlation over fewer says little
 # A gap between merges that overrules the number that was asked for; with 2 a liar could do so.
 _FAR_WIDER = 4.0
 _FEW = 100  # clients, of which a cluster of one may be chance
-# Of each other's energy, clients that see something alike capture more: of two with images of one
-# class each 0.18 at least, in 120 usual federations 0.54. A random basis, 5 of 324, captures 0.015.
-_NOTHING_SHARED = 0.1
-_SAME_STRANGENESS = 0.5
-_COMPARED_WITH = 200  # clients, that each may be found to be a stranger to
-_MOST_STRANGERS = 2_000
-_SHARE_OF_A_TASK = 0.25
 _SAID_ALIKE = 1e-5  # principal angles in float32 differ by up to 1e-6
 
 DISBELIEVED = "what it says of the others disagrees with what they say of it, and does not count"
@@ -91,35 +75,41 @@ def group_by_relevance(
     num_clusters: NumClusters,
     linkage: str = "average",
     *,
+    strange: Int64 | None = None,
     own_words: bool = True,
     resamples: int = 0,
     rng: np.random.Generator | None = None,
 ) -> RelevanceGroups:
     """Group clients by their relevance to each other (RCC-PFL, Procedure 1), whatever a few send.
 
-    Clients that are believed, and relevant to somebody, are agglomerated. One that is not believed
-    joins the cluster that finds it most relevant, if that finds it nearer to itself than to the
-    next cluster; else it stays alone, as those do who are relevant to nobody. Of fewer than a
-    hundred clients, where nobody is odd, the clusters are those of `agglomerate`.
+    Clients that are believed are agglomerated. One that is not believed joins the cluster that
+    finds it most relevant, if that finds it nearer to itself than to the next cluster; else it
+    stays alone. Strangers stay apart, in clusters of those that are alike. Of fewer than a hundred
+    clients, where nobody is odd, the clusters are those of `agglomerate`.
 
     Parameters
     ----------
     scores : NDArray, shape (K, K)
         r(i, j), of client j to client i.
     num_clusters : int, "elbow" or "silhouette"
-        As in `agglomerate`; odd clients that stay alone come on top, and so do clusters of less
+        As in `agglomerate`; odd clients that stay apart come on top, and so do clusters of less
         than a hundredth of the clients (`_number_beside_few`). But a client that is alone because
         it is not believed may be one of the tasks (`_number_with_tasks_of_one`).
+    strange : NDArray[np.int64], shape (K,), optional
+        Who shares nothing with most others, as `strangers` or `strangers_by_vectors` returns it; by
+        default nobody.
     own_words : bool
         Whether row i is what client i says, which is then compared with what the others say of it.
     resamples : int
         How often opinions are drawn anew (`heard_anew`) and grouped, by `rng`.
     """
-    relevant = np.flatnonzero(~_irrelevant(scores))
-    believed = relevant
+    if strange is None:
+        strange = np.full(len(scores), -1)
+    usual = np.flatnonzero(strange < 0)
+    believed = usual
     if own_words:
-        believed = relevant[believed_clients(scores[np.ix_(relevant, relevant)])]
-    groups = _grouped(scores, relevant, believed, num_clusters, linkage)
+        believed = usual[believed_clients(scores[np.ix_(usual, usual)])]
+    groups = _grouped(scores, strange, believed, num_clusters, linkage)
     rng = rng or np.random.default_rng(0)
     drawn = [heard_anew(scores, groups, num_clusters, linkage, rng) for _ in range(resamples)]
     return replace(groups, resampled=tuple(one for one in drawn if one is not None))
@@ -151,19 +141,21 @@ def heard_anew(
         return None
     heard = scores.copy()
     heard[np.ix_(believed, believed)] = np.where(rng.random(said.shape) < 0.5, said, said.T)
-    relevant = np.flatnonzero(~_irrelevant(scores))
-    return _grouped(heard, relevant, believed, num_clusters, linkage)
+    strange = np.full(len(scores), -1)
+    apart = [client for client, why in groups.odd.items() if why == SHARES_NOTHING]
+    strange[apart] = canonical_labels(groups.labels[apart])
+    return _grouped(heard, strange, believed, num_clusters, linkage)
 
 
 def _grouped(
     scores: NDArray[np.floating],
-    relevant: Int64,
+    strange: Int64,
     believed: Int64,
     num_clusters: NumClusters,
     linkage: str,
 ) -> RelevanceGroups:
     everybody = np.arange(len(scores))
-    doubted = np.setdiff1d(relevant, believed)
+    doubted = np.setdiff1d(np.flatnonzero(strange < 0), believed)
     similarity = average_relevance(scores[np.ix_(believed, believed)])
     plain = agglomerate(similarity, _possible(num_clusters, len(believed), len(everybody)), linkage)
     merges, chosen = plain.merges, isinstance(num_clusters, str)
@@ -182,9 +174,11 @@ def _grouped(
     labels = np.full(len(everybody), -1)
     labels[believed], labels[doubted] = cut, joined
     odd = dict.fromkeys(doubted.tolist(), DISBELIEVED)
-    for client in np.flatnonzero(labels < 0).tolist():
+    for client in doubted[joined < 0].tolist():
         labels[client], odd[client] = labels.max() + 1, UNLIKE_ALL
-    odd = dict(sorted(odd.items()))
+    aside = np.flatnonzero(strange >= 0)
+    labels[aside] = labels.max() + 1 + strange[aside]
+    odd = dict(sorted((odd | dict.fromkeys(aside.tolist(), SHARES_NOTHING)).items()))
     return RelevanceGroups(canonical_labels(labels), believed, similarity, merges, odd, by_rule)
 
 
@@ -274,68 +268,6 @@ def _number_with_tasks_of_one(heights: Float64, fewest: int, number: int, apart:
     return widest if gaps[widest - 1] > _FAR_WIDER * gaps[number - 1] else number
 
 
-def believed_clients(scores: NDArray[np.floating]) -> Int64:
-    """Return, ascending, the clients whose scores agree with what the others say of them.
-
-    Relevance is nearly mutual, so what client i says, r(i, ·), goes along with what is said of it,
-    r(·, i). One is not believed whose scores neither go along (their correlation is low) nor come
-    near (the median of the disagreements is high), or are all the same. The worst is left out
-    first, then the others are judged without it, since liars speak of everybody. Of fewer than
-    eight clients, or if no more than half would be left, nothing can be told: all are believed.
-
-    Parameters
-    ----------
-    scores : NDArray, shape (K, K)
-        Row i is what client i says.
-    """
-    everybody = np.arange(len(scores))
-    left = everybody
-    while len(scores) >= _FEWEST_JUDGED and 2 * len(left) > len(scores):
-        said = scores[np.ix_(left, left)].astype(np.float64)
-        scored = np.where(np.eye(len(left), dtype=bool), np.nan, said)
-        apart = np.nanmedian(np.abs(scored - scored.T), axis=1)
-        most = max(_MOST_DISAGREEMENT, _USUAL_DISAGREEMENT * float(np.median(apart)))
-        wrong = (apart > most) | (np.nanstd(scored, axis=1) < _LEAST_SPREAD)
-        suspects = (_agreements(said) < _LEAST_AGREEMENT) & wrong
-        if not suspects.any():
-            return left
-        # Of many, several at a time.
-        worst = np.argsort(np.where(suspects, -apart, 1), kind="stable")[: 1 + len(left) // 50]
-        left = np.delete(left, [one for one in worst if suspects[one]])
-    return everybody
-
-
-def _irrelevant(scores: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Return who is next to irrelevant to most others, and has no friend, shape (K,).
-
-    A friend is one that finds it relevant and is found so. Nobody, if half of the clients are.
-    """
-    count = len(scores)
-    if count < 3:
-        return np.zeros(count, np.bool_)
-    others = scores.astype(np.float64)
-    np.fill_diagonal(others, np.nan)
-    next_to_nothing = _NOTHING_SHARED * np.nanmedian(others)
-    found = np.nanmedian(others, axis=0) < next_to_nothing
-    if not found.any():
-        return found
-    friends = np.nanmax(np.minimum(others[:, found], others[found].T), axis=0) >= next_to_nothing
-    found[found] = ~friends
-    return np.asarray(found & (2 * found.sum() < count), np.bool_)
-
-
-def _agreements(said: Float64) -> Float64:
-    """Return the correlation of each row with its column, the diagonal left out; 0 if constant."""
-    count = len(said)
-    others = ~np.eye(count, dtype=bool)
-    rows, columns = (part[others].reshape(count, count - 1) for part in (said, said.T))
-    rows, columns = (part - part.mean(axis=1, keepdims=True) for part in (rows, columns))
-    scale = np.sqrt((rows**2).sum(axis=1) * (columns**2).sum(axis=1))
-    products = (rows * columns).sum(axis=1)
-    found: Float64 = np.divide(products, scale, out=np.zeros(count), where=scale > 1e-9)
-    return found
-
-
 def group_by_eigenpairs(
     everybody: Spectra,
     formula: str,
@@ -404,47 +336,3 @@ def group_by_eigenpairs(
 
     resampled = tuple(among_all(one) for one in groups.resampled)
     return replace(among_all(groups), resampled=resampled)
-
-
-def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generator) -> Int64:
-    """Return who shares nothing with most others, shape (K,): −1 for all but strangers.
-
-    Strangers that share something with one another have the same number, from 0. A client is a
-    stranger if the median of what it and another capture of each other's energy, the smaller of the
-    two, is next to nothing. But a quarter of all clients that are strangers of one kind are a task;
-    and if half of them are strangers, of whatever kinds, nobody is one.
-
-    Parameters
-    ----------
-    everybody : Spectra
-        Of K clients.
-    num_eigenvectors : int
-        How many eigenvectors capture.
-    rng : numpy.random.Generator
-        Draws with whom each is compared, if they are many.
-    """
-    count = len(everybody.widths)
-    asked = np.arange(count)
-    if count > _COMPARED_WITH:
-        asked = np.sort(rng.choice(count, _COMPARED_WITH, replace=False))
-    mutual = _mutually_captured(everybody, everybody[asked], num_eigenvectors)
-    mutual[asked, np.arange(len(asked))] = np.nan
-    found = np.full(count, -1)
-    if len(asked) < 3:
-        return found
-    strange = np.flatnonzero(np.nanmedian(mutual, axis=1) < _NOTHING_SHARED)
-    if 2 * len(strange) >= count or not len(strange):
-        return found
-    kinds = np.zeros(len(strange), np.int64)
-    if len(strange) <= _MOST_STRANGERS:  # more are not compared with each other
-        alike = _mutually_captured(everybody[strange], everybody[strange], num_eigenvectors)
-        _, kinds = connected_components(alike > _SAME_STRANGENESS, directed=False)
-    few = np.bincount(kinds)[kinds] < _SHARE_OF_A_TASK * count
-    found[strange[few]] = canonical_labels(kinds[few])
-    return found
-
-
-def _mutually_captured(one: Spectra, other: Spectra, num_eigenvectors: int) -> Float64:
-    ours = captured_energies(one, other, num_eigenvectors)
-    theirs = captured_energies(other, one, num_eigenvectors)
-    return np.minimum(ours, theirs.T).astype(np.float64)

@@ -22,6 +22,7 @@ from fl_core.text import listed
 from strategies.clustering import Clustering, learnt
 from strategies.conversation import Conversation
 from strategies.grouping import LINKAGES, NumClusters, closest_clusters
+from strategies.odd_clients import strangers_by_vectors
 from strategies.relevance import Spectra, relevances
 from strategies.relevance_groups import (
     RelevanceGroups,
@@ -128,12 +129,14 @@ class SpectralClustering(Clustering):
         # A client that fails now leaves its column behind.
         columns = [i for i, client in enumerate(spectra) if client in answers]
         scores = np.array(list(answers.values()), np.float64)[:, columns]
+        rng = _rng(conversation, _OPINIONS_STREAM)
         groups = group_by_relevance(
             scores,
             self.num_clusters,
             self.linkage,
+            strange=strangers_by_vectors(list(self._spectra.values()), rng),
             resamples=num_resamples(len(answers), self.num_clusters),
-            rng=_rng(conversation, _OPINIONS_STREAM),
+            rng=rng,
         )
         return self._clusters(list(answers), groups)
 

@@ -28,8 +28,8 @@ class SameImages(Client):
         return torch.empty(0), torch.from_numpy((self._kinds() + self.index) % 2)
 
 
-def conversation(clients, order=list):
+def conversation(clients, order=list, kind=SameImages):
     app = ClientApp()
-    answer_queries(app, SameImages)
+    answer_queries(app, kind)
     nodes = {client: LocalGrid.node_of(client) for client in range(clients)}
     return Conversation(LocalGrid(app, clients, order=order), {protocol.SEED: 1}, 1, Roster(nodes))

@@ -1,25 +1,28 @@
 """Clusters by relevance when a few clients lie, or are unlike everybody."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
+from clients.settings import USUAL_EIGENVECTORS
+from clients.spectrum import RELEVANCES, leading_spectrum
 from strategies import SpectralClustering
 from strategies.grouping import agglomerate, average_relevance
+from strategies.odd_clients import believed_clients, strangers, strangers_by_vectors
 from strategies.relevance import Spectra
 from strategies.relevance_groups import (
     DISBELIEVED,
     SHARES_NOTHING,
     UNLIKE_ALL,
     _clusters_of_more_than,
-    believed_clients,
     group_by_eigenpairs,
     group_by_relevance,
-    strangers,
 )
-from tests.same_images import conversation
+from tests.same_images import SameImages, conversation
 
 TASKS = np.repeat([0, 1, 2], 8)
 
@@ -146,6 +149,87 @@ def test_where_all_are_alike_chance_is_no_lie():
     assert len(believed_clients(scores_of(np.zeros(20, int)))) == 20
 
 
+def honest_spectra(clients, seed, images=(10, 200), dimension=40):
+    """Return spectra of clients that all draw from one distribution, some of them little."""
+    rng = np.random.default_rng(seed)
+    mixed = rng.normal(size=(dimension, dimension)) * 0.8 ** np.arange(dimension)[:, None]
+    sizes = np.geomspace(*images, clients).astype(int)
+    rows = [(rng.normal(size=(size, dimension)) + 1) @ mixed for size in sizes]
+    return [leading_spectrum(own.astype(np.float32), 20) for own in rows]
+
+
+def said_by(spectra, formula):
+    k = USUAL_EIGENVECTORS[formula]
+    vectors = [one.eigenvectors[:, :k] for one in spectra]
+    return np.array([RELEVANCES[formula](s.gram, s.eigenvalues[:k], vectors) for s in spectra])
+
+
+@pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+@pytest.mark.parametrize("clients", [25, 100])
+@pytest.mark.parametrize("number", [1, 2, "elbow"])
+def test_of_honest_clients_of_one_task_nobody_is_odd(formula, clients, number):
+    # With few images, clients are found less relevant than they find others.
+    spectra = honest_spectra(clients, seed=clients)
+    scores = said_by(spectra, formula)
+    vectors = [one.eigenvectors for one in spectra]
+    strange = strangers_by_vectors(vectors, np.random.default_rng(0))
+    assert group_by_relevance(scores, number, strange=strange).odd == {}
+    pairs = Spectra.of(vectors, [one.eigenvalues for one in spectra])
+    assert group_by_eigenpairs(pairs, formula, USUAL_EIGENVECTORS[formula], number).odd == {}
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(8, 40), st.floats(0, 0.4))
+def test_how_relevant_all_find_a_client_is_no_lie_of_its(seed, clients, range_of_levels):
+    rng = np.random.default_rng(seed)
+    heard = range_of_levels * rng.random(clients)
+    scores = np.clip(0.3 + heard + rng.normal(0, 0.05, (clients, clients)), 0, 1)
+    assert believed_clients(scores).tolist() == list(range(clients))
+
+
+def test_where_scores_are_noise_nobody_lies():
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(0.5, 1 / 6, (25, 25))
+        assert len(believed_clients(np.clip(noise, 0, 1))) == 25
+
+
+@pytest.mark.parametrize(("level", "spread"), [(0, 0.1), (0.9, 0.1), (0.5, 0.01)])
+def test_scores_that_hardly_differ_are_not_believed(level, spread):
+    scores, rng = scores_of(TASKS), np.random.default_rng(0)
+    scores[[3, 12]] = level + spread * rng.random((2, 24))
+    assert np.setdiff1d(np.arange(24), believed_clients(scores)).tolist() == [3, 12]
+
+
+@pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+@pytest.mark.parametrize("false", ["null space", "random"])
+def test_false_eigenvectors_are_seen_whatever_their_owner_says(formula, false):
+    rng = np.random.default_rng(0)
+    spectra = honest_spectra(12, 0, images=(100, 200), dimension=320)
+    gram = np.mean([one.gram for one in spectra], axis=0)
+    liars = [2, 7]
+    for liar in liars:
+        basis = np.linalg.qr(rng.normal(size=(320, 20)))[0]
+        if false == "null space":
+            basis = np.linalg.qr(np.linalg.eigh(gram)[1][:, :60] @ rng.normal(size=(60, 20)))[0]
+        spectra[liar] = replace(spectra[liar], eigenvectors=basis.astype(np.float32))
+    vectors = [one.eigenvectors[:, : USUAL_EIGENVECTORS[formula]] for one in spectra]
+    strange = strangers_by_vectors(vectors, rng)
+    assert np.flatnonzero(strange >= 0).tolist() == liars
+    found = group_by_relevance(said_by(spectra, formula), 1, strange=strange)
+    assert found.odd == dict.fromkeys(liars, SHARES_NOTHING)
+    assert np.delete(found.labels, liars).tolist() == [0] * 10
+
+
+def test_strangers_keep_their_clusters_when_opinions_are_drawn_anew():
+    scores, strange = scores_of(TASKS), np.full(24, -1)
+    strange[[4, 11, 20]] = 0, 1, 0
+    found = group_by_relevance(scores, 3, strange=strange, resamples=3)
+    for one in (found, *found.resampled):
+        assert one.labels[4] == one.labels[20] != one.labels[11]
+        assert one.labels.max() == 4
+        assert honest_index(TASKS, one.labels, [4, 11, 20]) == 1
+        assert one.odd == dict.fromkeys([4, 11, 20], SHARES_NOTHING)
+
+
 @given(st.permutations(range(24)), st.sampled_from([3, "elbow"]))
 def test_the_order_of_clients_does_not_matter(order, number):
     scores = scores_of(TASKS)
@@ -183,6 +267,13 @@ def test_a_task_that_shares_nothing_with_the_others_is_no_stranger(own):
     assert (strangers(everybody, 2, np.random.default_rng(0)) == -1).all()
 
 
+def test_by_eigenvectors_a_stranger_shares_no_direction():
+    axes = np.eye(12, dtype=np.float32)
+    own = [(0, 1), (0, 2)] * 4 + [(8, 9), (10, 11), (8, 9), (7, 0)]
+    found = strangers_by_vectors([axes[:, list(pair)] for pair in own], np.random.default_rng(0))
+    assert found.tolist() == [-1] * 8 + [0, 1, 0, -1]
+
+
 def test_of_many_clients_strangers_are_found_by_a_sample():
     everybody = in_dimensions([(0, 1), (0, 2)] * 150 + [(8, 9)])
     found = strangers(everybody, 2, np.random.default_rng(0))
@@ -216,6 +307,23 @@ def test_the_strategy_names_who_is_odd(place, monkeypatch, caplog):
     clustering = SpectralClustering(2, num_eigenvectors=2, relevance_at=place)
     assert clustering.find(conversation(6)).odd == {4: UNLIKE_ALL}
     assert f"odd: {UNLIKE_ALL}: 4" in caplog.text
+
+
+class OneUnlikeAll(SameImages):
+    """Client 3 has images that have nothing in common with the others'."""
+
+    def features(self):
+        found = super().features()
+        return found[:, [1, 0, 3, 2]] * (1, -1, 1, -1) if self.index == 3 else found
+
+
+@pytest.mark.parametrize("place", ["clients", "server"])
+def test_the_strategy_sets_a_stranger_apart_wherever_it_compares(place):
+    clustering = SpectralClustering(1, num_eigenvectors=2, relevance_at=place)
+    found = clustering.find(conversation(6, kind=OneUnlikeAll))
+    assert found.odd == {3: SHARES_NOTHING}
+    assert [found.of_client[client] for client in range(6)] == [0, 0, 0, 1, 0, 0]
+    assert clustering.find(conversation(6)).odd == {}
 
 
 @pytest.mark.parametrize("number", [3, "elbow"])

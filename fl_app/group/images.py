@@ -12,7 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
+from clients.labelled_spectrum import (
+    LabelledSpectrum,
+    class_energy_relevance,
+    labelled_spectrum,
+)
 from clients.spectrum import (
     RELEVANCES,
     Spectrum,
@@ -22,6 +26,7 @@ from clients.spectrum import (
 from fl_core.protocol import CLASS_ENERGY
 from fl_core.relevance import PRINCIPAL_ANGLE
 from strategies import SpectralClustering
+from strategies.odd_clients import strangers_by_vectors
 from strategies.relevance import Spectra
 from strategies.relevance_groups import (
     RelevanceGroups,
@@ -79,9 +84,6 @@ def grouped(clients: Sequence[Own], clustering: SpectralClustering) -> Relevance
     """Group clients by what they would answer."""
     number, linkage, k = clustering.num_clusters, clustering.linkage, clustering.num_eigenvectors
     formula = clustering.relevance
-    if formula == CLASS_ENERGY:
-        scores = _labelled_scores(clients, k, clustering.label_weight)
-        return group_by_relevance(scores, number, linkage)
     if clustering.relevance_at == AT_SERVER:
         most = k if formula == PRINCIPAL_ANGLE else max(k, RANK)
         spectra = [spectrum(own.features, most) for own in clients]
@@ -89,10 +91,16 @@ def grouped(clients: Sequence[Own], clustering: SpectralClustering) -> Relevance
             [one.eigenvectors for one in spectra], [one.eigenvalues for one in spectra]
         )
         return group_by_eigenpairs(pairs, formula, k, number, linkage)
-    spectra = [spectrum(own.features, k) for own in clients]
-    vectors = [one.eigenvectors for one in spectra]
-    scores = np.array([scores_of(formula, one, vectors) for one in spectra])
-    return group_by_relevance(scores, number, linkage)
+    if formula == CLASS_ENERGY:
+        labelled = [labelled_spectrum(*own, k) for own in clients]
+        vectors = [one.eigenvectors for one in labelled]
+        scores = _labelled_scores(clients, labelled, clustering.label_weight)
+    else:
+        spectra = [spectrum(own.features, k) for own in clients]
+        vectors = [one.eigenvectors for one in spectra]
+        scores = np.array([scores_of(formula, one, vectors) for one in spectra])
+    strange = strangers_by_vectors(vectors, np.random.default_rng(0))
+    return group_by_relevance(scores, number, linkage, strange=strange)
 
 
 def spectrum(features: Float32, count: int) -> Spectrum:
@@ -107,8 +115,9 @@ def scores_of(formula: str, own: Spectrum, everybodys: Sequence[Float32]) -> lis
     return RELEVANCES[formula](own.gram, own.eigenvalues, everybodys)
 
 
-def _labelled_scores(clients: Sequence[Own], count: int, label_weight: float) -> Float64:
-    spectra = [labelled_spectrum(*own, count) for own in clients]
+def _labelled_scores(
+    clients: Sequence[Own], spectra: Sequence[LabelledSpectrum], label_weight: float
+) -> Float64:
     vectors = [one.eigenvectors for one in spectra]
     classes = [one.classes for one in spectra]
     return np.array(

@@ -2,7 +2,8 @@
 
 docs/robustness.md has what this prints. In each federation of 25 clients, some lie, one after the
 other of `LIES`; the number in a cell is the honest clients' adjusted Rand index with their tasks,
-the mean and the lowest over seeds. No model is trained, and no message is sent: the clients' and
+the mean and the lowest over seeds. Before that, honest clients that are found odd are counted in a
+thousand federations without a liar. No model is trained, and no message is sent: the clients' and
 the server's functions are called directly.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.clustering_grid import CLIENTS, KINDS, all_features
+from benchmarks import honest_federations as honest
+from benchmarks.clustering_grid import CLIENTS, all_features
+from benchmarks.honest_federations import MOST_EIGENVECTORS
 from benchmarks.many_clients import counts_of
 from clients.attacks import random_basis
 from clients.settings import USUAL_EIGENVECTORS
@@ -44,8 +47,6 @@ Plain = Callable[[NumClusters], NDArray[np.int64]]
 
 _WAYS = list(product(("clients", "server"), (PAPER, MISSED_ENERGY)))
 
-MOST_EIGENVECTORS = 20
-HONEST_DATASETS = ("mnist", "fashion-mnist", "cifar10", "mnist-5k")
 NULL_DIMENSIONS = 60  # in which all clients together have least energy
 
 # What a liar shares, and what it says of everybody: "own": the truth, by what it shares.
@@ -198,23 +199,56 @@ def measure(
     return rows
 
 
-def without_liars(datasets: Sequence[str], seeds: int) -> dict[str, int]:
-    """Count federations of honest clients, and how they are grouped.
+def without_liars(found: dict[str, Any], seeds: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Count honest clients that are odd, in federations of each kind, and yield the counts so far.
 
-    For each place, formula and way to know M: how often, how often otherwise than by agglomeration
-    alone, and how often somebody is odd.
+    For each place and formula where there are any: in how many federations somebody is odd, and
+    how many clients are. Whether M is given or chosen makes no difference to that.
+
+    Parameters
+    ----------
+    found : dict
+        What was yielded before, or nothing; what is in it is not counted again.
     """
-    counts = {"federations": 0, "groupings": 0, "otherwise": 0, "with-odd": 0}
-    for dataset, kind, num_tasks, seed in product(datasets, KINDS, (2, 3, 5), range(seeds)):
-        spectra, _ = federation(dataset, num_tasks, seed, partition=kind)
-        counts["federations"] += 1
-        for here, plain in _honestly(spectra):
-            for number in (num_tasks, "elbow"):
-                groups = here(number)
-                counts["groupings"] += 1
-                counts["otherwise"] += int((groups.labels != plain(number)).any())
-                counts["with-odd"] += bool(groups.odd)
-    return counts
+    rows = {_kind(row): row for row in found.get("rows", [])}
+    done = [tuple(block) for block in found.get("done", [])]
+    for data, seed in product((*honest.DATASETS, honest.STYLED, honest.PHOTOGRAPHS), seeds):
+        if (data, seed) in done:
+            continue
+        for kind in honest.kinds(data):
+            row = rows.setdefault(kind, {**kind._asdict(), "federations": 0, "odd": {}})
+            row["federations"] += 1
+            spectra = honest.spectra_of(kind, seed)
+            for way, (here, _) in zip(_WAYS, _honestly(spectra), strict=True):
+                if odd := here(kind.tasks).odd:
+                    some, accused = row["odd"].get(" ".join(way), (0, 0))
+                    row["odd"][" ".join(way)] = [some + 1, accused + len(odd)]
+        done.append((data, seed))
+        yield {"done": done, "rows": list(rows.values())}
+
+
+def _kind(row: Mapping[str, Any]) -> honest.Kind:
+    return honest.Kind(*(row[name] for name in honest.Kind._fields))
+
+
+def honest_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return how many federations have an odd client, and how many clients are, by kind."""
+    ways = [" ".join(way) for way in _WAYS]
+    heads = ["data", "tasks", "federations", "clients", *(way.replace(" ", ", ") for way in ways)]
+    sums: dict[tuple[str, str], NDArray[np.int64]] = {}
+    for row in rows:
+        kind = _kind(row)
+        odd = [count for way in ways for count in row["odd"].get(way, (0, 0))]
+        counts = np.array([row["federations"], row["federations"] * kind.clients, *odd])
+        for data in (kind.data, "all"):
+            key = (data, "one" if kind.tasks == 1 else "two and more")
+            sums[key] = sums.get(key, 0) + counts
+    sums = dict(sorted(sums.items(), key=lambda item: item[0][0] == "all"))
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    for key, (federations, clients, *odd) in sums.items():
+        cells = [f"{some}: {accused}" for some, accused in zip(odd[::2], odd[1::2], strict=True)]
+        lines.append(f"| {' | '.join([*key, f'{federations}', f'{clients:,}', *cells])} |")
+    return "\n".join(lines)
 
 
 def tasks_of_one(seeds: int) -> list[dict[str, Any]]:
@@ -266,26 +300,35 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Print the table, and write its numbers."""
+    """Print the tables, and write their numbers; honest federations that are there are kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset", default="mnist")
     parser.add_argument("--num-tasks", type=int, default=3)
     parser.add_argument("--liars", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--honest-seeds", type=int, nargs="+", default=[200, 201, 202, 203])
+    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/odd-clients.json"))
     options = parser.parse_args()
+    found: dict[str, Any] = {}
+    if options.output.exists():
+        found = json.loads(options.output.read_text(encoding="utf-8"))
+    for counted in without_liars(found.get("without-liars", {}), options.honest_seeds):
+        found["without-liars"] = counted
+        _write(options.output, found)
+        total = sum(row["federations"] for row in counted["rows"])
+        print(f"{total} honest federations, {counted['done'][-1]} the last", flush=True)
     rows = measure(options.dataset, options.num_tasks, options.liars, options.seeds)
-    print(markdown(rows))
-    honest = without_liars(HONEST_DATASETS, options.seeds)
-    print("\nwithout liars:", json.dumps(honest))
-    lonely = tasks_of_one(options.seeds)
-    print("\n".join(map(json.dumps, lonely)))
-    if options.output:
-        with replacing(options.output) as path:
-            named = {"dataset": options.dataset, "tasks": options.num_tasks, "seeds": options.seeds}
-            found = {**named, "without-liars": honest, "tasks-of-one": lonely, "rows": rows}
-            path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    found |= {"dataset": options.dataset, "tasks": options.num_tasks, "seeds": options.seeds}
+    found |= {"tasks-of-one": tasks_of_one(options.seeds), "rows": rows}
+    _write(options.output, found)
+    print(f"{honest_table(found['without-liars']['rows'])}\n\n{markdown(rows)}\n")
+    print("\n".join(map(json.dumps, found["tasks-of-one"])))
     return 0
+
+
+def _write(output: Path, found: dict[str, Any]) -> None:
+    with replacing(output) as path:
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

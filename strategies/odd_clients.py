@@ -23,12 +23,12 @@ Int64 = NDArray[np.int64]
 # both have the standard deviation that `fl_core.relevance.relative_scores` gives them, 1/6. Scores
 # drawn from [0, 1] disagree by 0.29 or so; of honest clients 0.20 at most was seen.
 _LEAST_AGREEMENT = 0.5
-_CHANCE = 1 / 6
-_MOST_DISAGREEMENT = 2**0.5 * _CHANCE
+_MOST_DISAGREEMENT = 2**0.5 / 6
 _USUAL_DISAGREEMENT = 2.0  # times the usual: with noise all scores are far off
 # Times the median client's standard deviation: less is the same score for everybody, and nearly the
-# same. Honest clients had 0.19 at least; below 0.4, their levels were 0.13 off at most.
-_LEAST_SPREAD = 0.1
+# same. Honest clients had 0.10 at least; below 0.4, their levels were 0.13 off, of images, and 0.22
+# where clients record signals of very different strength.
+_LEAST_SPREAD = 0.05
 _LITTLE_SPREAD = 0.4
 _MEDIAN_OF_NORMAL = 0.6745  # the median of |x| for x normal with standard deviation 1
 _FEWEST_JUDGED = 8  # clients; a correlation over fewer says little
@@ -68,7 +68,7 @@ def believed_clients(scores: NDArray[np.floating]) -> Int64:
         )
         apart, levels, usual = _disagreements(said)
         far = apart > max(_MOST_DISAGREEMENT, _USUAL_DISAGREEMENT * usual)
-        far |= little & (levels > _CHANCE)
+        far |= little & (levels > _MOST_DISAGREEMENT)
         suspects = same | (far & (_agreements(said) < _LEAST_AGREEMENT))
         if not suspects.any():
             return left

@@ -246,7 +246,7 @@ def honest_table(rows: Sequence[dict[str, Any]]) -> str:
     sums = dict(sorted(sums.items(), key=lambda item: item[0][0] == "all"))
     lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for key, (federations, clients, *odd) in sums.items():
-        cells = [f"{some}: {accused}" for some, accused in zip(odd[::2], odd[1::2], strict=True)]
+        cells = [f"{some} ({accused})" for some, accused in zip(odd[::2], odd[1::2], strict=True)]
         lines.append(f"| {' | '.join([*key, f'{federations}', f'{clients:,}', *cells])} |")
     return "\n".join(lines)
 

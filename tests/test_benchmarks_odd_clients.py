@@ -1,0 +1,45 @@
+"""Federations without a liar are made as they are described, and counted once."""
+
+import pytest
+
+from benchmarks import honest_federations as honest
+from benchmarks import odd_clients
+
+
+def test_a_thousand_federations_of_one_to_eight_tasks_and_ten_to_a_hundred_clients():
+    every = [
+        kind
+        for data in (*honest.DATASETS, honest.STYLED, honest.PHOTOGRAPHS)
+        for kind in honest.kinds(data)
+    ]
+    assert len(set(every)) == len(every)
+    assert 4 * len(every) >= 1_000
+    assert {kind.clients for kind in every} >= {10, 100}
+    assert {kind.tasks for kind in every} == {1, 2, 3, 5, 8}
+    assert {kind.few for kind in every} == {0, 0.1, 0.2, 0.4}
+
+
+@pytest.mark.parametrize("data", [honest.STYLED, honest.PHOTOGRAPHS])
+def test_everybody_has_a_spectrum_and_few_have_little(data, monkeypatch):
+    kind = honest.kinds(data)[0]._replace(few=0.2)
+    counts = []
+    monkeypatch.setattr(honest, "leading_spectrum", lambda rows, _: counts.append(len(rows)))
+    spectra = honest.spectra_of(kind, 0)
+    assert len(spectra) == kind.clients
+    few = sorted(counts)[: round(0.2 * kind.clients)]
+    if data == honest.STYLED:
+        assert few == [40, 40]
+        assert sorted(counts)[2:] == [400] * 8
+    assert max(few) <= 40
+
+
+def test_what_was_counted_is_not_counted_again(monkeypatch):
+    kind = honest.Kind(honest.STYLED, 10, 2, "equal")
+    monkeypatch.setattr(honest, "DATASETS", ())
+    monkeypatch.setattr(honest, "kinds", lambda data: [kind] if data == honest.STYLED else [])
+    first = list(odd_clients.without_liars({}, [0]))[-1]
+    assert [row["federations"] for row in first["rows"]] == [1]
+    assert list(odd_clients.without_liars(first, [0])) == []
+    both = list(odd_clients.without_liars(first, [0, 1]))[-1]
+    assert [row["federations"] for row in both["rows"]] == [2]
+    assert "| all | two and more | 2 | 20 | 0 (0) |" in odd_clients.honest_table(both["rows"])

@@ -20,6 +20,7 @@ from clients.pretraining import save_autoencoder
 from fl_app.client_app import app
 from fl_app.config import parse_config
 from fl_app.experiment import run_experiment
+from fl_app.report import pictures
 from fl_app.report.html import build
 from tests.local_grid import LocalGrid, Order
 from tests.toy_app import SpoiledApp
@@ -38,13 +39,14 @@ def run(
     clients: int = 6,
     spoil: Mapping[tuple[str, int], Any] | None = None,
     order: Order = list,
-    pictures: bool = False,
+    drawn: bool = False,
+    composed: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Run the app and return its summary; three tasks and two rounds unless told otherwise.
 
-    It is told how many clients there are, and so does not wait for more. Without `pictures`, their
-    files are empty.
+    It is told how many clients there are, and so does not wait for more. Without `drawn`, pictures'
+    files are empty; `composed` ones are made nevertheless, and only not written.
     """
     run_config = {
         **DEFAULTS,
@@ -55,22 +57,35 @@ def run(
         **{key.replace("_", "-"): value for key, value in options.items()},
     }
     grid = LocalGrid(SpoiledApp(app, spoil or {}), clients, run_config=run_config, order=order)
-    with nullcontext() if pictures else undrawn_pictures():
+    with nullcontext() if drawn else undrawn_pictures(composed=composed):
         run_experiment(parse_config(run_config), grid)
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary
 
 
 @contextmanager
-def undrawn_pictures() -> Iterator[None]:
-    """Leave the files of pictures empty: drawing five takes longer than a short run itself.
+def undrawn_pictures(*, composed: bool = False) -> Iterator[None]:
+    """Leave the files of pictures empty: five of them take longer than a short run itself.
 
-    The report is there, but for the library that draws its pictures, which takes seconds to make.
+    Even those that are only composed, up to where they would be written, take as long as its
+    training: only tests of numbers that pictures could stumble over ask for that. The report is
+    there, but for the library that draws its pictures, which takes seconds to make.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "_library", str)
-        patch.setattr(Figure, "savefig", lambda _, path, **options: Path(path).touch())
+        if composed:
+            patch.setattr(Figure, "savefig", lambda _, path, **options: Path(path).touch())
+        else:
+            for name in pictures.__all__:
+                if name.endswith("_figure"):
+                    patch.setattr(pictures, name, lambda *data, **options: None)
+            patch.setattr(pictures, "save", _touched)
         yield
+
+
+def _touched(figure: Figure | None, path: Path) -> Path:
+    path.touch()
+    return path
 
 
 def without_seconds(summary: dict[str, Any]) -> dict[str, Any]:

@@ -278,7 +278,8 @@ GARBAGE = {
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 def test_a_device_that_answers_garbage_is_named_and_the_others_go_on(tmp_path, garbage, caplog):
     folders = write_sites(tmp_path / "sites", images=20)
-    summary, grid = run(tmp_path / "out", folders, spoil={("query.spectrum", "lyon"): garbage})
+    spoil = {("query.spectrum", "lyon"): garbage}
+    summary, grid = run(tmp_path / "out", folders, spoil=spoil, composed=True)
     one = summary["runs"][0]
     assert one["clusters"][1] == -1
     assert list(one["failures"]) == ["1"]
@@ -293,7 +294,12 @@ def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(
     path = tmp_path / "rome.safetensors"
     away = {"rome": range(3)}  # it is there from round 2 on
     summary, grid = run(
-        tmp_path / "out", folders, away=away, model_paths={"rome": path}, num_clients=3
+        tmp_path / "out",
+        folders,
+        away=away,
+        model_paths={"rome": path},
+        num_clients=3,
+        composed=True,
     )
     one = summary["runs"][0]
     assert one["names"] == ["berlin", "lyon", "oslo", "rome"]
@@ -310,7 +316,8 @@ def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(
 def test_a_newcomer_with_a_class_that_nobody_agreed_on_is_told_so(tmp_path, caplog):
     sites = {**SITES, "tunis": (3, 5)}
     folders = write_sites(tmp_path / "sites", sites)
-    summary, _ = run(tmp_path / "out", folders, away={"tunis": range(3)}, num_clients=4)
+    away = {"tunis": range(3)}
+    summary, _ = run(tmp_path / "out", folders, away=away, num_clients=4, composed=True)
     one = summary["runs"][0]
     assert one["clusters"][4] == -1
     assert "digit 3, digit 5" in one["failures"]["4"]

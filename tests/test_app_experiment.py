@@ -43,7 +43,7 @@ def finished(tmp_path_factory):
     summary = run(
         folder,
         clients=9,
-        pictures=True,
+        drawn=True,
         strategy=ALL,
         repeats=2,
         noise="class-dependent",

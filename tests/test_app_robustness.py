@@ -14,7 +14,8 @@ def attacked(folder, attack, **options):
 @pytest.fixture(scope="module")
 def flipped(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sign-flip")
-    return folder, attacked(folder, "sign-flip", strategy="fedhc,single,optimum")
+    names = "fedhc,single,optimum"
+    return folder, attacked(folder, "sign-flip", strategy=names, composed=True)
 
 
 @pytest.mark.slow

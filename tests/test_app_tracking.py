@@ -95,7 +95,7 @@ def test_a_cluster_for_each_of_many_clients_has_no_curve():
 
 def first_run(folder, name):
     """Run two strategies, and return the summary and what rcc-pfl's accuracies were."""
-    summary = run(folder, strategy="rcc-pfl,single", track=name, pictures=True)
+    summary = run(folder, strategy="rcc-pfl,single", track=name, drawn=True)
     return summary, per_round(folder, "rcc-pfl", "accuracy")
 
 

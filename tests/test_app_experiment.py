@@ -47,8 +47,8 @@ def finished(tmp_path_factory):
         strategy=ALL,
         repeats=2,
         noise="class-dependent",
-        num_server_rounds=6,
-        evaluate_every=3,
+        num_server_rounds=4,
+        evaluate_every=2,
         learning_rate=0.01,
     )
     return folder, summary
@@ -63,7 +63,7 @@ def test_the_summary_has_what_tools_rely_on(finished):
     ]
     for one in summary["runs"]:
         assert one["num-clients"] == len(one["accuracy-per-client"]) == len(one["clusters"]) == 9
-        assert one["rounds"] == 6
+        assert one["rounds"] == 4
         assert one["accuracy"] == pytest.approx(np.mean(one["accuracy-per-client"]))
         assert one["accuracy-variance"] == pytest.approx(np.var(one["accuracy-per-client"]))
         for score in ("macro-f1", "balanced-accuracy"):
@@ -119,22 +119,22 @@ def test_bytes_of_the_pre_round(finished):
     assert one_client * 9 < rcc["pre-round-up"] < 1.02 * one_client * 9
     assert one_client * 81 < rcc["pre-round-down"] < 1.02 * one_client * 81
     model = (784 * 10 + 10) * 4
-    assert 6 * 9 * model < rcc["train-up"] < 1.02 * 6 * 9 * model
+    assert 4 * 9 * model < rcc["train-up"] < 1.02 * 4 * 9 * model
 
 
 def test_metrics_csv_has_one_row_per_strategy_seed_and_round(finished):
     folder, summary = finished
     with (folder / "metrics.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 5 * 2 * 6
+    assert len(rows) == 5 * 2 * 4
     assert {(r["strategy"], r["seed"], r["round"]) for r in rows} == {
         (name, str(seed), str(number))
         for name in ALL.split(",")
         for seed in (0, 1)
-        for number in range(1, 7)
+        for number in range(1, 5)
     }
-    assert [r["accuracy"] != "" for r in rows[:6]] == [False, False, True] * 2
-    assert float(rows[5]["accuracy"]) == summary["runs"][0]["accuracy"]
+    assert [r["accuracy"] != "" for r in rows[:4]] == [False, True] * 2
+    assert float(rows[3]["accuracy"]) == summary["runs"][0]["accuracy"]
     assert all(float(r["train-loss"]) > 0 for r in rows)
 
 
@@ -147,11 +147,11 @@ def test_clients_csv_has_one_row_per_strategy_seed_evaluated_round_and_client(fi
         (name, str(seed), str(number), str(client))
         for name in ALL.split(",")
         for seed in (0, 1)
-        for number in (3, 6)
+        for number in (2, 4)
         for client in range(9)
     }
     assert len(rows) == 5 * 2 * 2 * 9
-    last = [row for row in rows if row["round"] == "6"]
+    last = [row for row in rows if row["round"] == "4"]
     for one in summary["runs"]:
         own = [r for r in last if (r["strategy"], r["seed"]) == (one["strategy"], str(one["seed"]))]
         assert [int(row["cluster"]) for row in own] == one["clusters"]
@@ -211,7 +211,7 @@ def test_models_are_whole_and_load_into_plain_pytorch(finished):
         _, card = load_model(path)
         kind, number = path.stem.split("-")
         assert card.strategy == path.parts[-3]
-        assert (card.class_names, card.num_rounds) == (tuple("0123456789"), 6)
+        assert (card.class_names, card.num_rounds) == (tuple("0123456789"), 4)
         assert kind == "client" or card.cluster == int(number)
 
 

@@ -332,7 +332,8 @@ def test_a_run_draws_the_first_clusters_that_hog_found(tmp_path, capsys, monkeyp
         return clusters_figure(shown, total, found_by, names)
 
     monkeypatch.setattr("fl_app.report.pictures.clusters_figure", note)
-    summary = run(tmp_path, strategy="single,mt-hfl,rcc-pfl", repeats=2, num_server_rounds=1)
+    options = {"strategy": "single,mt-hfl,rcc-pfl", "repeats": 2, "num_server_rounds": 1}
+    summary = run(tmp_path, composed=True, **options)
     assert summary["runs"][1]["ari"] == 1
     ((found_by, tasks, total, names),) = drawn
     assert (found_by, total, names) == ("mt-hfl, seed 0", 3, ["0, 2, 4", "6, 8, 1", "3, 5, 7, 9"])

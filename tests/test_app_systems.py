@@ -1,12 +1,14 @@
 """Every strategy by its name, parts with parts, on real images.
 
-Every clustering with every aggregation of the papers, and one with those that survive attackers; in
-test_strategies_rounds.py there are all pairs, without images. Every clustering with a local
-objective, and every one of these with each of the papers' aggregations: pairs, not all triples.
+Parts in pairs, not all triples: every clustering with every aggregation of the papers, each time
+with another local objective, and each of these with each of those; one clustering with the
+aggregations that survive attackers. In test_strategies_rounds.py there are all pairs of clusterings
+and aggregations, without images.
 """
 
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +16,14 @@ import pytest
 from fl_app.config import parse_config
 from fl_app.systems import Setting, build_strategy
 from fl_core.federation import simulate_federation
-from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, ROBUST, SYSTEMS
+from strategies.catalogue import (
+    AGGREGATIONS,
+    CLUSTERINGS,
+    OBJECTIVES,
+    ROBUST,
+    SYSTEMS,
+    system_of,
+)
 from strategies.objectives import Plain
 from tests.app_runs import (
     DEFAULTS,
@@ -27,24 +36,16 @@ from tests.app_runs import (
     without_seconds,
 )
 
-PAIRS = [
-    f"{clustering}+{name}"
-    for clustering in CLUSTERINGS
-    for name, aggregation in AGGREGATIONS.items()
-    if aggregation not in ROBUST or clustering == "spectral"
-]
 PLAIN = [name for name, system in SYSTEMS.items() if system.objective is Plain]
 # With norms, which this model has not, in test_app_local_objectives.py.
-OBJECTIVES_HERE = [name for name in OBJECTIVES if name not in ("plain", "private-norms")]
-# Each objective with each clustering, and with each of the papers' aggregations, but not all three.
-LOCAL_PAIRS = [
-    *(f"{clustering}+mean+{OBJECTIVES_HERE[n % 4]}" for n, clustering in enumerate(CLUSTERINGS)),
-    *(
-        f"tasks+{aggregation}+{name}"
-        for aggregation in ("graph", "lps-gps")
-        for name in OBJECTIVES_HERE[1:]
-    ),
+OBJECTIVES_HERE = [name for name in OBJECTIVES if name != "private-norms"]
+PAPERS = [name for name, part in AGGREGATIONS.items() if part not in ROBUST]
+TRIPLES = [
+    f"{clustering}+{aggregation}+{OBJECTIVES_HERE[(row + column) % len(OBJECTIVES_HERE)]}"
+    for row, clustering in enumerate(CLUSTERINGS)
+    for column, aggregation in enumerate(PAPERS)
 ]
+SURVIVING = [f"spectral+{part.name}" for part in ROBUST]
 PRESETS = ("fedprox", "ditto", "fedper", "fedrep")
 MODEL = (784 * 10 + 10) * 4  # bytes of the logistic regression
 
@@ -67,7 +68,7 @@ def every_strategy(tmp_path_factory):
         shuffle(replies)
         return replies
 
-    summary = run(folder / "in-order", **options)
+    summary = run(folder / "in-order", composed=True, **options)
     shuffled = run(folder / "shuffled", order=in_any_order, **options)
     return folder / "in-order", summary, shuffled
 
@@ -111,22 +112,29 @@ def test_strategies_that_look_at_the_first_training_find_the_tasks_of_right_labe
     assert {of_strategy(summary, name)["ari"] for name in ("fedclust", "flexcfl")} == {1}
 
 
+def test_the_triples_hold_every_pair_of_parts_that_they_should():
+    parts = {tuple(triple.split("+")) for triple in TRIPLES}
+    assert {one[:2] for one in parts} == set(itertools.product(CLUSTERINGS, PAPERS))
+    assert {one[1:] for one in parts} == set(itertools.product(PAPERS, OBJECTIVES_HERE))
+    for clustering in CLUSTERINGS:
+        assert len({own for found, _, own in parts if found == clustering}) == 3
+
+
 @pytest.fixture(scope="module")
 def every_pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     options = SGD | untrained_encoder(folder) | {"model": "mlp-32", "evaluate_every": 2}
     options |= {"head_epochs": 1}
-    names = [*PLAIN, *PAIRS, *LOCAL_PAIRS, *PRESETS]
-    summary = run(folder / "out", strategy=",".join(names), **options)
+    summary = run(folder / "out", strategy=",".join([*TRIPLES, *SURVIVING, *PRESETS]), **options)
     return folder / "out", summary
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", PAIRS)
-def test_a_clustering_runs_with_an_aggregation(every_pair, pair):
+@pytest.mark.parametrize("name", [*TRIPLES, *SURVIVING])
+def test_parts_run_together(every_pair, name):
     folder, summary = every_pair
-    clustering, aggregation = pair.split("+")
-    one, models = of_strategy(summary, pair), models_of(folder, pair)
+    clustering, aggregation, *local = name.split("+")
+    one, models = of_strategy(summary, name), models_of(folder, name)
     assert np.isfinite(one["accuracy-per-client"]).all()
     assert one["accuracy"] > 0.4
     assert one["failures"] == {}
@@ -134,16 +142,7 @@ def test_a_clustering_runs_with_an_aggregation(every_pair, pair):
         assert list(models) == [f"client-{client}" for client in range(6)]
     elif clustering not in ("loss", "model"):  # which allow empty clusters
         assert set(models) == {f"cluster-{cluster}" for cluster in one["clusters"]}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LOCAL_PAIRS)
-def test_a_local_objective_runs_with_a_clustering_and_an_aggregation(every_pair, name):
-    folder, summary = every_pair
-    one, models = of_strategy(summary, name), models_of(folder, name)
-    assert one["failures"] == {}
-    assert one["accuracy"] > 0.3
-    private = name.rpartition("+")[2].startswith("private")
+    private = any(part.startswith("private") for part in local)
     assert all(("output.weight" in model) != private for model in models.values())
 
 
@@ -157,18 +156,15 @@ def test_a_preset_is_one_model_for_all_with_its_objective(every_pair, name):
     assert found["accuracy"] > 0.3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    [n for n, s in SYSTEMS.items() if s.weighted == s.aggregation.weighted and n in PLAIN],
+    "name", [n for n, s in SYSTEMS.items() if s.weighted == s.aggregation.weighted]
 )
-def test_a_name_is_its_pair(every_pair, name):
-    _, summary = every_pair
+def test_a_name_is_its_parts(name):
     system = SYSTEMS[name]
-    named = of_strategy(summary, name)
-    pair = of_strategy(summary, f"{system.clustering.name}+{system.aggregation.name}")
-    for key in ("accuracy-per-client", "clusters"):
-        assert named[key] == pair[key]
+    words = "+".join(part.name for part in system.parts)
+    assert system_of(words) == replace(system, paper="")
+    if system.objective is Plain:
+        assert system_of(words.removesuffix("+plain")) == replace(system, paper="")
 
 
 def test_a_strategy_sends_the_same_whatever_ran_before_it(tmp_path):
@@ -176,7 +172,8 @@ def test_a_strategy_sends_the_same_whatever_ran_before_it(tmp_path):
     options = untrained_encoder(tmp_path) | SGD
     summary = run(tmp_path / "out", strategy="single,flt,single+mean", **options)
     before, _, after = summary["runs"]
-    assert before["bytes"] == after["bytes"]
+    for key in ("bytes", "accuracy-per-client", "clusters"):
+        assert before[key] == after[key]
 
 
 @pytest.mark.slow
@@ -252,7 +249,7 @@ def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, 
             {"strategy": "single,ifca", "restarts": 2, "initial_models": "warm"},
             "restarts is 2, but initial-models is warm, and every start would be the same",
         ),
-        ({"strategy": "flt", "num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
+        ({"strategy": "pacfl", "num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
         (
             {"strategy": "single,rcc-pfl", "newcomers": 4, "newcomer_round": 2},
             "num-clusters is 3, but there are 2 clients at the start",

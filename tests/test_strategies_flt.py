@@ -16,22 +16,13 @@ from tests.toy_app import (
     lean,
     run,
     toy_app,
-    toy_plane,
     weights,
     with_arrays,
     with_metrics,
 )
 
-
-@pytest.fixture(autouse=True)
-def plane_without_umap(request, monkeypatch):
-    if "with_umap" not in request.fixturenames:
-        monkeypatch.setattr("strategies.flt.embed_signatures", toy_plane)
-
-
-@pytest.fixture
-def with_umap():
-    """Take UMAP itself."""
+# With UMAP itself in test_strategies_signatures.py, where it is compiled already.
+pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
 
 def sends(*rows):
@@ -128,14 +119,6 @@ def test_interleaved_tasks_of_unequal_size_are_found(number, graph):
     strategy = Flt(ENCODER, number, graph=graph)
     run(strategy, LocalGrid(toy_app(TASKS), 7))
     assert list(strategy.clusters.of_client.values()) == TASKS
-
-
-@pytest.mark.slow
-def test_interleaved_tasks_are_found_on_umaps_plane(with_umap):
-    tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their own task
-    strategy = Flt(ENCODER, threshold=1)
-    run(strategy, LocalGrid(toy_app(tasks), len(tasks)))
-    assert list(strategy.clusters.of_client.values()) == tasks
 
 
 def flagging(*rounds_of_client):

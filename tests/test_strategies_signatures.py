@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
+from strategies import Flt
 from strategies.grouping import canonical_labels
 from strategies.signatures import (
     closest_distances,
@@ -18,6 +19,8 @@ from strategies.signatures import (
     nearest_cluster,
     relatedness_graph,
 )
+from tests.local_grid import LocalGrid
+from tests.toy_app import ENCODER, run, toy_app
 
 
 def clients(tasks, per_task=5, k=3, spread=0.2, seed=0):
@@ -182,6 +185,14 @@ def test_clear_tasks_are_found_from_signatures(tasks):
     embedded = embed_signatures(clients(tasks), seed=0, num_neighbors=5)
     labels = group_graph(relatedness_graph(closest_distances(embedded), 1.0), tasks).labels
     assert labels.tolist() == list(range(tasks)) * 5
+
+
+@pytest.mark.slow
+def test_interleaved_tasks_are_found_on_umaps_plane():
+    tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their own task
+    strategy = Flt(ENCODER, threshold=1)
+    run(strategy, LocalGrid(toy_app(tasks), len(tasks)))
+    assert list(strategy.clusters.of_client.values()) == tasks
 
 
 @pytest.mark.slow

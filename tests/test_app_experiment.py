@@ -94,13 +94,16 @@ def test_rcc_pfl_finds_the_tasks_and_so_equals_the_optimum(finished):
 
 @pytest.mark.slow
 def test_make_run_shows_what_it_promises(tmp_path):
-    """Within 1 point of the optimum and 5 above one model for all, on the first of its seeds."""
+    """It finds the tasks, as the optimum does, and is 5 points above one model for all.
+
+    After half of the rounds already, on the first of its seeds.
+    """
     options = {key.replace("-", "_"): value for key, value in make_run_options().items()}
-    options |= {"strategy": "rcc-pfl,optimum,single", "repeats": 1}
+    options |= {"strategy": "rcc-pfl,single", "repeats": 1, "num_server_rounds": 10}
     summary = run(tmp_path, clients=25, **options)
-    found, best, single = (one["accuracy"] for one in summary["runs"])
-    assert abs(found - best) < 0.01
-    assert found > single + 0.05
+    found, single = summary["runs"]
+    assert found["ari"] == 1
+    assert found["accuracy"] > single["accuracy"] + 0.05
 
 
 def test_the_committed_example_was_made_by_make_run():

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from fl_app.config import parse_config
 from fl_core.model_file import load_model
 from fl_core.salt import KEY as SALT
-from tests.app_runs import DEFAULTS, untrained_encoder, whole_space
+from tests.app_runs import DEFAULTS, undrawn_pictures, untrained_encoder, whole_space
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import OPTIONS, Devices, groups, run, run_on_devices
 from tests.toy_app import fail, with_arrays
@@ -151,7 +151,8 @@ def test_a_node_without_name_or_images_is_told_so(tmp_path, missing, reason, cap
     run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
     grid = Devices(folders, run_config)
     del grid.contexts[grid.node_of(2)].node_config[missing]
-    run_on_devices(run_config, grid)
+    with undrawn_pictures():
+        run_on_devices(run_config, grid)
     assert reason in caplog.text
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     assert summary["runs"][0]["names"] == ["berlin", "lyon", "rome"]
@@ -210,7 +211,8 @@ def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
     grid = Devices(folders, run_config)
     first, second = sorted((grid.node_of(0), grid.node_of(2)))
     grid.contexts[grid.node_of(2)].node_config["name"] = "berlin"
-    run_on_devices(run_config, grid)
+    with undrawn_pictures():
+        run_on_devices(run_config, grid)
     said = f"nodes {first} and {second} both say that they are berlin: give each SuperNode a name"
     assert said in caplog.text
     assert f"Node {second} is left out" in caplog.text
@@ -394,7 +396,7 @@ def test_an_interrupted_run_on_devices_goes_on_and_ends_as_an_undisturbed_one(tm
 
     keys = {key.replace("_", "-"): value for key, value in options.items()}
     run_config = {**DEFAULTS, **OPTIONS, **keys, "output-dir": str(tmp_path / "cut")}
-    with pytest.raises(PowerCutError):
+    with undrawn_pictures(), pytest.raises(PowerCutError):
         run_on_devices(run_config, Cut(folders, run_config))
     assert [p.name for p in (tmp_path / "cut/checkpoints").iterdir()] == [
         "rcc-pfl-seed-0.safetensors"

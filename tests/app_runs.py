@@ -68,9 +68,9 @@ def run(
 def undrawn_pictures(*, composed: bool = False) -> Iterator[None]:
     """Leave the files of pictures empty: five of them take longer than a short run itself.
 
-    Even those that are only composed, up to where they would be written, take as long as its
-    training: only tests of numbers that pictures could stumble over ask for that. The report is
-    there, but for the library that draws its pictures, which takes seconds to make.
+    Even to compose them, and not write them, is a quarter of its time: only tests of numbers that
+    pictures could stumble over ask for that. The report is there, but for the library that draws
+    its pictures, which takes seconds to make.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "_library", str)

@@ -61,7 +61,7 @@ faults: $(INSTALLED)
 	$(PYTEST) -m faults tests/test_app_*.py
 
 options: $(INSTALLED)
-	$(BIN)/python -m fl_app.options
+	$(BIN)/python -m fl_app.config.options
 
 docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict

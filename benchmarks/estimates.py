@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app.config import parse_config
-from fl_app.estimate import estimated_seconds
-from fl_app.flower_app import installed_app, read_defaults
-from fl_app.superlink import simulate
+from fl_app.config.estimate import estimated_seconds
+from fl_app.config.run_config import parse_config
+from fl_app.launch.flower_app import installed_app, read_defaults
+from fl_app.launch.superlink import simulate
 from fl_core.files import replacing
 
 CLIENTS = 25

@@ -22,9 +22,9 @@ from typing import Any
 import psutil
 
 from benchmarks.memory import PeakMemory
+from fl_app.launch.superlink import simulate
 from fl_app.report.pictures.figure import keep_spines, label_axes, legend_below, new_figure, save
 from fl_app.report.pictures.style import GRID, task_colour
-from fl_app.superlink import simulate
 from fl_core.files import replacing
 
 # The more clients, the larger the data set: 40, 60 and 24 images for each.

@@ -16,8 +16,8 @@ from sklearn.metrics import adjusted_rand_score
 from clients.hog import hog
 from clients.labelled_spectrum import LabelledSpectrum, class_energy_relevance, labelled_spectrum
 from clients.settings import CHOSEN_EIGENVECTORS
-from fl_app.config import parse_config
-from fl_app.flower_app import read_defaults
+from fl_app.config.run_config import parse_config
+from fl_app.launch.flower_app import read_defaults
 from fl_core import protocol
 from fl_core.federation import simulate_federation
 from strategies.grouping import agglomerate, average_relevance

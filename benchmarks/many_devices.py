@@ -45,8 +45,8 @@ from benchmarks.played_device import Call, NotedClient, play
 from fl_app.devices import grid as device_grid
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application
-from fl_app.processes import stop_family
-from fl_app.superlink import free_ports, program_path
+from fl_app.launch.processes import stop_family
+from fl_app.launch.superlink import free_ports, program_path
 from fl_core.files import replacing
 
 NUMBERS, ARRAYS = 60_000, 8  # of the model that is sent, 240 kB of float32, and of each answer

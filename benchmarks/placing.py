@@ -20,7 +20,7 @@ from benchmarks.certainty import FEDERATIONS, sites
 from clients.settings import USUAL_EIGENVECTORS
 from clients.spectrum import leading_spectrum
 from fl_app.group.placing import place
-from fl_app.kept_spectra import KeptSpectra, SpectraCard
+from fl_app.results.spectra import KeptSpectra, SpectraCard
 from fl_core.files import replacing
 from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.privacy import markdown_table, measured_before, write
-from fl_app.superlink import simulate
+from fl_app.launch.superlink import simulate
 
 EPSILONS = (0, 0.1, 0.5, 1, 2, 8)
 CLIENTS = 25

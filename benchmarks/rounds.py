@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
-from fl_app.config import Config, parse_config
-from fl_app.flower_app import read_defaults
-from fl_app.superlink import simulate
+from fl_app.config.run_config import Config, parse_config
+from fl_app.launch.flower_app import read_defaults
+from fl_app.launch.superlink import simulate
 from fl_core.federation import Federation, simulate_federation
 from fl_core.models import build_model
 

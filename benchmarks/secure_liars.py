@@ -25,8 +25,8 @@ from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.client_app import app
-from fl_app.config import Config, parse_config
-from fl_app.systems import Setting, build_strategy, initial_model
+from fl_app.config.run_config import Config, parse_config
+from fl_app.config.systems import Setting, build_strategy, initial_model
 from fl_core import protocol
 from fl_core.federation import Federation, simulate_federation
 from fl_core.files import replacing

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from fl_app.superlink import simulate
+from fl_app.launch.superlink import simulate
 from fl_core.files import replacing
 
 CLIENTS, ROUNDS = 25, 10

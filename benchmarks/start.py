@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from fl_app.superlink import private_superlink, run_app
+from fl_app.launch.superlink import private_superlink, run_app
 
 CLIENTS = 25
 _READY = "clients are ready"

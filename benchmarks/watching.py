@@ -21,11 +21,11 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fl_app.config import parse_config
-from fl_app.flower_app import installed_app, read_defaults
-from fl_app.report.status import Status
-from fl_app.report.trackers import OPENED_BY, About
-from fl_app.report.tracking import round_values
+from fl_app.config.run_config import parse_config
+from fl_app.launch.flower_app import installed_app, read_defaults
+from fl_app.live.status import Status
+from fl_app.live.trackers import OPENED_BY, About
+from fl_app.live.tracking import round_values
 from fl_core.files import replacing
 from strategies import Roster, RoundReport
 

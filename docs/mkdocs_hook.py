@@ -40,11 +40,19 @@ ROOMS = (
     "clients",
     "strategies",
     "fl_app",
+    "fl_app/config",
+    "fl_app/nodes",
+    "fl_app/grid",
+    "fl_app/launch",
+    "fl_app/run",
+    "fl_app/results",
+    "fl_app/live",
     "fl_app/report",
-    "fl_app/reproduce",
-    "fl_app/sweeps",
+    "fl_app/studies/reproduce",
+    "fl_app/studies/sweeps",
     "fl_app/api",
     "fl_app/devices",
+    "fl_app/group",
 )
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from fl_app.devices import certificates
 from fl_app.devices.command import add_command as add_devices
 from fl_app.devices.gate.command import add_command as add_gate
-from fl_app.flower_app import installed_app, parse_override, read_defaults
 from fl_app.group.command import add_command as add_group
 from fl_app.group.place import add_command as add_place
+from fl_app.launch.flower_app import installed_app, parse_override, read_defaults
+from fl_app.live.watch import add_command as add_watch
 from fl_app.report.html.command import add_command as add_report
-from fl_app.reproduce.command import add_command as add_reproduce
-from fl_app.sweeps.command import add_command as add_sweep
-from fl_app.watch import add_command as add_watch
+from fl_app.studies.reproduce.command import add_command as add_reproduce
+from fl_app.studies.sweeps.command import add_command as add_sweep
 from fl_core.extras import DRAWING, MissingExtraError, need_extra
 from fl_core.image_files import ENDINGS
 
@@ -56,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fl_app.beforehand import PAPER_CLIENTS, check_run, planned  # noqa: PLC0415
-    from fl_app.config import output_folder, parse_config  # noqa: PLC0415
-    from fl_app.report.trackers import check_tracker  # noqa: PLC0415
-    from fl_app.resources import check_cluster, gpus_per_client  # noqa: PLC0415
-    from fl_app.superlink import simulate  # noqa: PLC0415
+    from fl_app.config.preflight import PAPER_CLIENTS, check_run, planned  # noqa: PLC0415
+    from fl_app.config.run_config import output_folder, parse_config  # noqa: PLC0415
+    from fl_app.launch.resources import check_cluster, gpus_per_client  # noqa: PLC0415
+    from fl_app.launch.superlink import simulate  # noqa: PLC0415
+    from fl_app.live.trackers import check_tracker  # noqa: PLC0415
     from fl_core.folders import resolve_data_dir  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
     folder = output_folder(config.output_dir, config.resume)
     check_run(config, folder)
     if options.dry_run:
-        from fl_app.estimate import estimated  # noqa: PLC0415 - PyTorch takes seconds
+        from fl_app.config.estimate import estimated  # noqa: PLC0415 - PyTorch takes seconds
 
         print(planned(config, given, folder), flush=True)
         print(estimated(config, options.workers))

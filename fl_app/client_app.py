@@ -9,8 +9,8 @@ from clients.handlers import answer_queries, answer_training
 from clients.secure_aggregation import mask_mod
 from fl_app.devices.mod import device_mod
 from fl_app.devices.node import DeviceNode
-from fl_app.malice import attack_mod
-from fl_app.node import Node, SimulatedNode, config_of
+from fl_app.nodes.attack_mod import attack_mod
+from fl_app.nodes.node import Node, SimulatedNode, config_of
 from fl_core import protocol
 from fl_core.settings import OWN_IMAGES
 

@@ -6,12 +6,12 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid import HttpGrid, InMemoryGrid
 
-from fl_app.config import parse_config
+from fl_app.config.run_config import parse_config
 from fl_app.devices.grid import DeviceGrid
 from fl_app.devices.run import Devices
-from fl_app.experiment import run_experiment
-from fl_app.simulated_grid import SimulatedGrid
-from fl_app.simulation import Simulation
+from fl_app.grid.simulated import SimulatedGrid
+from fl_app.run.experiment import run_experiment
+from fl_app.run.simulation import Simulation
 from fl_core.settings import OWN_IMAGES
 
 app = ServerApp()

@@ -18,10 +18,10 @@ from safetensors.numpy import load_file
 from clients.autoencoder import build_autoencoder
 from clients.pretraining import save_autoencoder
 from fl_app.client_app import app
-from fl_app.config import parse_config
-from fl_app.experiment import run_experiment
+from fl_app.config.run_config import parse_config
 from fl_app.report import pictures
 from fl_app.report.html import build
+from fl_app.run.experiment import run_experiment
 from fl_core.files import replacing
 from tests.local_grid import LocalGrid, Order
 from tests.toy_app import SpoiledApp

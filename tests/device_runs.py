@@ -6,9 +6,9 @@ from contextlib import suppress
 from flwr.app import Context, RecordDict
 
 from fl_app.client_app import app
-from fl_app.config import parse_config
+from fl_app.config.run_config import parse_config
 from fl_app.devices.run import Devices as DeviceWorld
-from fl_app.experiment import run_experiment
+from fl_app.run.experiment import run_experiment
 from fl_core.own_code import is_own
 from fl_core.salt import without_salt
 from tests.app_runs import DEFAULTS, undrawn_pictures

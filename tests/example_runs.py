@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fl_app.processes import stop_family
-from fl_app.superlink import free_ports
+from fl_app.launch.processes import stop_family
+from fl_app.launch.superlink import free_ports
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

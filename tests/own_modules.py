@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fl_app.client_app import app
-from fl_app.config import parse_config
-from fl_app.experiment import run_experiment
-from fl_app.own_code import OWN_CODE
+from fl_app.config.own_code import OWN_CODE
+from fl_app.config.run_config import parse_config
+from fl_app.run.experiment import run_experiment
 from fl_core import datasets
 from fl_core.federation import simulate_federation
 from fl_core.own_code import forget_own, is_own

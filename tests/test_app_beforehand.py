@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-import fl_app.superlink
-from fl_app import estimate
+import fl_app.launch.superlink
 from fl_app.cli import main
-from fl_app.config import parse_config
+from fl_app.config import estimate
+from fl_app.config.run_config import parse_config
 from fl_core.datasets import load_dataset
 from fl_core.federation_checks import check_federation
 from fl_core.image_files import check_layout
@@ -31,7 +31,7 @@ def nothing_starts(monkeypatch, tmp_path):
     def start(*_, **__):
         raise AssertionError("something was started")
 
-    monkeypatch.setattr(fl_app.superlink, "simulate", start)
+    monkeypatch.setattr(fl_app.launch.superlink, "simulate", start)
     monkeypatch.chdir(tmp_path)
 
 

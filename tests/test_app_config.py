@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import parse_override
-from fl_app.config import parse_config
+from fl_app.config.run_config import parse_config
 from fl_app.report.tables import render, strategy_table
 from strategies.catalogue import SYSTEMS
 from strategies.objectives import Plain

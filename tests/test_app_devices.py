@@ -13,7 +13,7 @@ from flwr.app import Array
 from PIL import Image
 from safetensors.torch import load_file
 
-from fl_app.config import parse_config
+from fl_app.config.run_config import parse_config
 from fl_core.model_file import load_model
 from fl_core.salt import KEY as SALT
 from tests.app_runs import DEFAULTS, undrawn_pictures, untrained_encoder, whole_space
@@ -436,7 +436,7 @@ def test_resuming_a_finished_run_only_hands_the_models_out_again(tmp_path):
 
 def test_a_folder_in_which_a_run_goes_on_is_left_alone(tmp_path, monkeypatch):
     """A SuperLink that is killed leaves its ServerApp running for half a minute."""
-    monkeypatch.setattr("fl_app.checkpoints.PATIENCE", 0.1)
+    monkeypatch.setattr("fl_app.run.checkpoints.PATIENCE", 0.1)
     folders = write_sites(tmp_path / "sites", images=4)
     run(tmp_path / "out", folders, checkpoint_every=3)
     before = (tmp_path / "out/summary.json").read_bytes()

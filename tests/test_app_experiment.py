@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file
 
-import fl_app.node
+import fl_app.nodes.node
 from fl_app.cli import parse_override
 from fl_app.client_app import app
-from fl_app.config import output_folder, parse_config
-from fl_app.experiment import run_experiment
-from fl_app.simulation import wait_for_nodes
+from fl_app.config.run_config import output_folder, parse_config
+from fl_app.run.experiment import run_experiment
+from fl_app.run.simulation import wait_for_nodes
 from fl_core.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.federation import simulate_federation
 from fl_core.model_file import load_model
@@ -283,7 +283,7 @@ def test_shuffled_labels_change_no_bit_of_the_clustering(tmp_path, monkeypatch):
         labels = tuple(rng.permutation(own) for own in federation.train_labels)
         return type(federation)(federation.dataset, federation.partition, labels)
 
-    monkeypatch.setattr(fl_app.node, "simulate_federation", shuffle)
+    monkeypatch.setattr(fl_app.nodes.node, "simulate_federation", shuffle)
     run(tmp_path / "shuffled", strategy="rcc-pfl", num_server_rounds=1)
     with (
         np.load(tmp_path / "true/similarity-rcc-pfl-seed-0.npz") as true,

@@ -28,7 +28,7 @@ from fl_app.devices.gate.application import (
     Gate,
 )
 from fl_app.devices.gate.command import add_command, parse_address, server_tls, superlink_tls
-from fl_app.superlink import free_ports
+from fl_app.launch.superlink import free_ports
 from tests.device_processes import gate_words, running
 from tests.gate_requests import (
     DEVICE,

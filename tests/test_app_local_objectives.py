@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from fl_app.checkpoints import Checkpoints
-from fl_app.config import parse_config
-from fl_app.simulation import Simulation
+from fl_app.config.run_config import parse_config
+from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.simulation import Simulation
 from fl_core.checkpoint import load_checkpoint
 from fl_core.model_file import load_model
 from strategies.catalogue import SYSTEMS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.config import OF_STRATEGIES, Config
-from fl_app.options import written
+from fl_app.config.options import written
+from fl_app.config.run_config import OF_STRATEGIES, Config
 from fl_core.options import options_of
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS
 
@@ -57,7 +57,7 @@ def copy(tmp_path_factory):
     apply(option, root / "strategies/bias.py")
     assert "make options\n" in blocks("sh")
     # What `make options` calls.
-    python(root, "-m", "fl_app.options")
+    python(root, "-m", "fl_app.config.options")
     return root
 
 
@@ -103,9 +103,9 @@ def test_the_pages_option_is_one_field(copy):
     assert pyproject["tool"]["flwr"]["app"]["config"]["num-starts"] == 10
     assert "| `num-starts` | `10` |" in (copy / "docs/options.md").read_text(encoding="utf-8")
     program = """
-from fl_app.config import parse_config
-from fl_app.flower_app import installed_app, read_defaults
-from fl_app.systems import Setting, build_strategy
+from fl_app.config.run_config import parse_config
+from fl_app.launch.flower_app import installed_app, read_defaults
+from fl_app.config.systems import Setting, build_strategy
 options = {"strategy": "bias", "num-clusters": 2, "num-starts": "3"}
 config = parse_config({**read_defaults(installed_app()), **options})
 print(build_strategy("bias", Setting(config, None, 5), {}).clustering)

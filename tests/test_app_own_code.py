@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from fl_app.beforehand import check_run
 from fl_app.cli import main
-from fl_app.config import parse_config
+from fl_app.config.own_code import OWN_CODE, allowed_by, refuse_unallowed
+from fl_app.config.preflight import check_run
+from fl_app.config.run_config import parse_config
 from fl_app.devices.site_check import code_found
-from fl_app.own_code import OWN_CODE, allowed_by, refuse_unallowed
-from fl_app.reproduce.code_state import state_of
+from fl_app.studies.reproduce.code_state import state_of
 from fl_core.datasets import load_dataset
 from fl_core.model_file import load_model
 from tests.app_runs import DEFAULTS, undrawn_pictures

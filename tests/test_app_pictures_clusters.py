@@ -10,7 +10,7 @@ from PIL import Image
 from skimage.feature import hog as skimage_hog
 
 from clients.hog import hog
-from fl_app.config import parse_config
+from fl_app.config.run_config import parse_config
 from fl_app.report.pictures import save
 from fl_app.report.pictures.clusters import clusters_figure, edge_strengths, strokes
 from fl_app.report.pictures.style import INK, task_colour

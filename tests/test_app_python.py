@@ -11,7 +11,7 @@ import pytest
 import fl_app.api.simulate as api
 from fl_app import load_results, load_sweep, simulate, sweep
 from fl_app.api.results import Pictures
-from fl_app.superlink import run_app
+from fl_app.launch.superlink import run_app
 from fl_core.own_code import forget_own
 from tests.app_runs import ROOT, run
 
@@ -56,8 +56,8 @@ def played(monkeypatch, tmp_path):
 def bare_machine(monkeypatch):
     """Let there be no GPU, and nobody who has logged in to W&B."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("fl_app.report.trackers.need_extra", lambda *_: None)
-    monkeypatch.setattr("fl_app.report.trackers._wandb_knows_who", lambda: False)
+    monkeypatch.setattr("fl_app.live.trackers.need_extra", lambda *_: None)
+    monkeypatch.setattr("fl_app.live.trackers._wandb_knows_who", lambda: False)
 
 
 def test_options_are_keys_with_underscores(played, capsys):
@@ -129,7 +129,7 @@ def test_an_exception_of_who_is_shown_the_log_does_not_wait_for_the_run(tmp_path
     )
     flwr.write_text(text, encoding="utf-8")
     flwr.chmod(0o755)
-    monkeypatch.setattr("fl_app.superlink.program_path", lambda name: str(flwr))
+    monkeypatch.setattr("fl_app.launch.superlink.program_path", lambda name: str(flwr))
 
     def show(line):
         raise KeyError(line)

@@ -9,10 +9,10 @@ from flwr.app import ArrayRecord, Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
-from fl_app import quorum
 from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid
-from fl_app.quorum import Patience
+from fl_app.grid import quorum
+from fl_app.grid.quorum import Patience
 from fl_core import protocol
 from tests.device_post import Post, good, reply_of
 from tests.local_grid import LocalGrid

@@ -14,7 +14,7 @@ import grpc
 import psutil
 import pytest
 
-from fl_app.superlink import private_superlink
+from fl_app.launch.superlink import private_superlink
 from tests.processes import fedkin, wait_for_line
 
 pytestmark = pytest.mark.slow

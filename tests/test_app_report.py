@@ -13,7 +13,7 @@ import vl_convert
 from scipy.cluster.hierarchy import dendrogram, linkage
 
 from fl_app.cli import main
-from fl_app.config import parse_config
+from fl_app.config.run_config import parse_config
 from fl_app.report.html import build, sections
 from fl_app.report.html import matrix as matrix_module
 from fl_app.report.html.build import MOST_BYTES, REPORT, build_report, write_report
@@ -24,7 +24,7 @@ from fl_app.report.html.reading import Matrix, read_result
 from fl_app.report.html.sections import section_of
 from fl_app.report.html.tables import as_csv, as_latex, as_markdown, strategy_table
 from fl_app.report.html.words import answer, changed_options, command, question
-from fl_app.report.results import Results
+from fl_app.results.folder import Results
 from tests.app_runs import DEFAULTS, run
 from tests.report_data import EVIL, write_grouping, write_matrix, write_results
 

@@ -14,17 +14,17 @@ from safetensors.torch import save_file
 
 from fl_app.cli import main
 from fl_app.report.html.build import NO_REPORT
-from fl_app.reproduce import cells as cells_module
-from fl_app.reproduce import code_state, command, keeping
-from fl_app.reproduce.cells import find_missing, read_cells, run_missing, wanted_cells
-from fl_app.reproduce.claims import Claim
-from fl_app.reproduce.drawing import draw
-from fl_app.reproduce.experiment import Experiment, list_experiments, read_experiment
-from fl_app.reproduce.formula import expected_bytes
-from fl_app.reproduce.kept import task_means
-from fl_app.reproduce.measures import check_measure, measure
-from fl_app.reproduce.page import Place, judge, measured_of, page
-from fl_app.reproduce.verdicts import verdicts
+from fl_app.studies.reproduce import cells as cells_module
+from fl_app.studies.reproduce import code_state, command, keeping
+from fl_app.studies.reproduce.cells import find_missing, read_cells, run_missing, wanted_cells
+from fl_app.studies.reproduce.claims import Claim
+from fl_app.studies.reproduce.drawing import draw
+from fl_app.studies.reproduce.experiment import Experiment, list_experiments, read_experiment
+from fl_app.studies.reproduce.formula import expected_bytes
+from fl_app.studies.reproduce.kept import task_means
+from fl_app.studies.reproduce.measures import check_measure, measure
+from fl_app.studies.reproduce.page import Place, judge, measured_of, page
+from fl_app.studies.reproduce.verdicts import verdicts
 from strategies import catalogue
 from strategies.catalogue import system_of
 from tests.app_runs import run
@@ -157,8 +157,14 @@ def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
         return {path.name for path in code_state.code_of(parts)}
 
     names = files_of("rcc-pfl", "single")
-    assert {"spectral.py", "aggregation.py", "partition.py", "handlers.py", "config.py"} <= names
-    assert {"run.py", "results.py", "kept.py", "formula.py"} <= names
+    assert {
+        "spectral.py",
+        "aggregation.py",
+        "partition.py",
+        "handlers.py",
+        "run_config.py",
+    } <= names
+    assert {"run.py", "folder.py", "kept.py", "formula.py"} <= names
     assert not names & {"ifca.py", "cfl.py", "flt.py", "catalogue.py", "cli.py", "superlink.py"}
     assert not names & {"watch.py", "estimate.py"}
     # PCA + k-means + HC asks for its centroids as FLT does.
@@ -240,7 +246,7 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
         (Path(overrides["output-dir"]) / "summary.json").write_text("{}", encoding="utf-8")
         return True
 
-    monkeypatch.setattr("fl_app.superlink.simulate", simulate)
+    monkeypatch.setattr("fl_app.launch.superlink.simulate", simulate)
     one = find_missing(experiment, tmp_path / "digits.json", 1)[0]
     assert keeping.run_into(one, tmp_path, 1)[0] == {}
     assert told["settings"] == {NO_REPORT: "1"}

@@ -12,11 +12,11 @@ import psutil
 import pytest
 import torch
 
-from fl_app import resources
 from fl_app.cli import main
-from fl_app.config import parse_config
-from fl_app.flower_app import installed_app, read_defaults
-from fl_app.resources import check_cluster, gpus_per_client
+from fl_app.config.run_config import parse_config
+from fl_app.launch import resources
+from fl_app.launch.flower_app import installed_app, read_defaults
+from fl_app.launch.resources import check_cluster, gpus_per_client
 from tests.app_runs import run, without_seconds
 
 RUN = ["strategy=rcc-pfl", "num-clients=6", "num-server-rounds=2"]

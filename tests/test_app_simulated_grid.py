@@ -19,7 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid import InMemoryGrid
 
-from fl_app.simulated_grid import SimulatedGrid
+from fl_app.grid.simulated import SimulatedGrid
 
 
 def flowers(grid):

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fl_app.processes import stop_family
+from fl_app.launch.processes import stop_family
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +81,7 @@ def test_what_a_killed_command_leaves_is_ended(tmp_path):
     start_both = (
         "import os, subprocess, sys\n"
         "from pathlib import Path\n"
-        "from fl_app.processes import guarded\n"
+        "from fl_app.launch.processes import guarded\n"
         f"with guarded(Path({str(home)!r})):\n"
         f"    environment = {{**os.environ, 'FLWR_HOME': {str(home)!r}}}\n"
         f"    words = [sys.executable, '-c', {start_agent!r}]\n"

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from fl_app.cli import main
-from fl_app.superlink import _is_chatter, private_superlink, run_app
+from fl_app.launch.superlink import _is_chatter, private_superlink, run_app
 from tests.app_runs import ROOT, models_of, run, without_seconds
 from tests.processes import fedkin, processes_with, wait_for_line
 

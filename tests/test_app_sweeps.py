@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-import fl_app.superlink
+import fl_app.launch.superlink
 from fl_app.api.results import load_sweep
 from fl_app.api.simulate import simulate, sweep
 from fl_app.cli import main
 from fl_app.report.pictures import dots_figure, lines_figure
-from fl_app.reproduce import code_state
-from fl_app.reproduce.kept import kept_of
-from fl_app.sweeps import running
-from fl_app.sweeps.command import _write_report, run_sweep
-from fl_app.sweeps.drawing import across_key, draw
-from fl_app.sweeps.plan import _name, plan_sweep, read_words
-from fl_app.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
-from fl_app.sweeps.tables import summary_page, tidy_columns
+from fl_app.studies.reproduce import code_state
+from fl_app.studies.reproduce.kept import kept_of
+from fl_app.studies.sweeps import running
+from fl_app.studies.sweeps.command import _write_report, run_sweep
+from fl_app.studies.sweeps.drawing import across_key, draw
+from fl_app.studies.sweeps.plan import _name, plan_sweep, read_words
+from fl_app.studies.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
+from fl_app.studies.sweeps.tables import summary_page, tidy_columns
 from tests.app_runs import undrawn_pictures
 from tests.processes import fedkin, processes_with, wait_for_line
 
@@ -157,10 +157,10 @@ def test_the_command_of_the_page_is_the_sweep():
 )
 def test_a_wrong_word_is_refused_before_anything_starts(words, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fl_app.superlink, "simulate", pytest.fail)
+    monkeypatch.setattr(fl_app.launch.superlink, "simulate", pytest.fail)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("fl_app.report.trackers.need_extra", lambda *_: None)
-    monkeypatch.setattr("fl_app.report.trackers._wandb_knows_who", lambda: False)
+    monkeypatch.setattr("fl_app.live.trackers.need_extra", lambda *_: None)
+    monkeypatch.setattr("fl_app.live.trackers._wandb_knows_who", lambda: False)
     assert main(["sweep", *words]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fl_app.config import parse_config
-from fl_app.systems import Setting, build_strategy
+from fl_app.config.run_config import parse_config
+from fl_app.config.systems import Setting, build_strategy
 from fl_core.federation import simulate_federation
 from strategies.catalogue import (
     AGGREGATIONS,

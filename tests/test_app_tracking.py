@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
-from fl_app.report import trackers
-from fl_app.report.trackers import OPENED_BY, About, Grouped, TensorBoard, check_tracker
-from fl_app.report.tracking import Tracking, round_values
+from fl_app.live import trackers
+from fl_app.live.trackers import OPENED_BY, About, Grouped, TensorBoard, check_tracker
+from fl_app.live.tracking import Tracking, round_values
 from fl_core import extras
 from fl_core.extras import MissingExtraError
 from strategies import RoundReport
@@ -349,7 +349,7 @@ class Failing:
 def test_a_tracker_that_fails_on_the_way_ends_no_training(at, tmp_path, monkeypatch, caplog):
     failing = Failing(at)
     monkeypatch.setitem(OPENED_BY, "tensorboard", failing)
-    monkeypatch.setattr("fl_app.experiment.check_tracker", lambda name: None)
+    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
     summary = run(tmp_path, strategy="single,local", track="tensorboard")
     assert len(summary["runs"]) == 2
     assert len(failing.calls) == at
@@ -360,7 +360,7 @@ def test_a_tracker_that_fails_on_the_way_ends_no_training(at, tmp_path, monkeypa
 def test_the_order_of_what_is_told(tmp_path, monkeypatch):
     failing = Failing(0)
     monkeypatch.setitem(OPENED_BY, "mlflow", failing)
-    monkeypatch.setattr("fl_app.experiment.check_tracker", lambda name: None)
+    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
     run(tmp_path, strategy="single,local", track="mlflow")
     told = [1, 2, "clusters", "end"]
     assert failing.calls[:12] == [
@@ -376,7 +376,7 @@ def test_the_order_of_what_is_told(tmp_path, monkeypatch):
 
 def test_one_that_fails_at_once_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setitem(OPENED_BY, "wandb", Failing(1))
-    monkeypatch.setattr("fl_app.experiment.check_tracker", lambda name: None)
+    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
     with pytest.raises(RuntimeError, match=r"track is wandb, which fails \(no such server\): see"):
         run(tmp_path, track="wandb")
 
@@ -394,7 +394,7 @@ def test_a_training_that_fails_is_a_failed_run(tmp_path, monkeypatch):
 
 
 def config_of(folder, track):
-    from fl_app.config import parse_config  # noqa: PLC0415
+    from fl_app.config.run_config import parse_config  # noqa: PLC0415
     from tests.app_runs import DEFAULTS  # noqa: PLC0415
 
     return parse_config({**DEFAULTS, "output-dir": str(folder), "track": track})

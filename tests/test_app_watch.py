@@ -11,15 +11,16 @@ import pytest
 from filelock import FileLock
 from flwr.app import Message, RecordDict
 
-from fl_app import experiment, watch
 from fl_app.cli import main
-from fl_app.config import parse_config
+from fl_app.config.run_config import parse_config
 from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid
-from fl_app.report import status as status_module
-from fl_app.report.status import Status
-from fl_app.superlink import simulate
-from fl_app.watch import FAILED, FINISHED, LOCK_FILE, RUNNING, SILENT, lines_of, read_status
+from fl_app.launch.superlink import simulate
+from fl_app.live import status as status_module
+from fl_app.live import watch
+from fl_app.live.status import Status
+from fl_app.live.watch import FAILED, FINISHED, LOCK_FILE, RUNNING, SILENT, lines_of, read_status
+from fl_app.run import experiment
 from strategies import Roster, RoundReport
 from tests.app_runs import DEFAULTS, of_strategy, run
 from tests.device_post import Post, good, reply_of
@@ -283,12 +284,12 @@ def test_a_run_whose_lock_goes_while_one_looks_ends_in_order(tmp_path, clock, mo
 
 def test_a_simulation_whose_process_was_killed_says_how_to_go_on(tmp_path, clock, monkeypatch):
     with_checkpoint(begun(tmp_path, clock))
-    monkeypatch.setattr("fl_app.superlink.private_superlink", lambda *_: nullcontext({}))
+    monkeypatch.setattr("fl_app.launch.superlink.private_superlink", lambda *_: nullcontext({}))
     options = {"output-dir": str(tmp_path)}
 
     def said_after(ending):
         said = []
-        monkeypatch.setattr("fl_app.superlink.run_app", lambda *_, show: ending(show))
+        monkeypatch.setattr("fl_app.launch.superlink.run_app", lambda *_, show: ending(show))
         assert not simulate(tmp_path, options, num_clients=1, workers=1, show=said.append)
         return said
 

@@ -10,7 +10,7 @@ from clients.autoencoder import build_autoencoder, encode, fit
 from clients.features import feature_map
 from clients.settings import AUTO, CPU, CUDA, TrainingSettings
 from clients.training import evaluate, train
-from fl_app import node
+from fl_app.nodes import node
 from fl_core.datasets import load_dataset
 from fl_core.federation import simulate_federation
 from fl_core.models import build_model, empty_model

@@ -24,9 +24,9 @@ from clients.privacy import (
 )
 from clients.spectrum import leading_spectrum, relevance, spectrum_of_gram
 from fl_app.client_app import app
-from fl_app.config import parse_config
+from fl_app.config.run_config import parse_config
 from fl_app.devices.node import DeviceNode
-from fl_app.node import SimulatedNode
+from fl_app.nodes.node import SimulatedNode
 from fl_core import protocol
 from fl_core.federation import simulate_federation
 from fl_core.own_images import Agreement

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from rich.table import Table
 
+from fl_app.live.progress import Progress
 from fl_app.report.pictures import labels_figure, save, similarity_figure
 from fl_app.report.pictures.figure import short_name
-from fl_app.report.progress import Progress
 from fl_app.report.tables import render
 from fl_core.own_images import Agreement
 from fl_core.text import csv_cell, one_line, printable

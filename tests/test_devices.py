@@ -21,9 +21,9 @@ import pytest
 import torch
 from flwr.supercore.task_identity import TaskIdentity
 
-from fl_app.config import parse_config
-from fl_app.own_code import OWN_CODE
-from fl_app.superlink import free_ports, program_path
+from fl_app.config.own_code import OWN_CODE
+from fl_app.config.run_config import parse_config
+from fl_app.launch.superlink import free_ports, program_path
 from fl_core.checkpoint import load_checkpoint
 from fl_core.model_file import load_model
 from fl_core.own_samples import DATA

@@ -16,9 +16,9 @@ from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.names import changed_names, fingerprint, read_names, short
-from fl_app.flower_app import toml_lines
-from fl_app.processes import stop_family
-from fl_app.superlink import program_path
+from fl_app.launch.flower_app import toml_lines
+from fl_app.launch.processes import stop_family
+from fl_app.launch.superlink import program_path
 from tests.app_runs import DEFAULTS
 from tests.device_images import write_sites
 from tests.device_processes import (

@@ -11,7 +11,7 @@ from benchmarks import principal_angles
 from benchmarks.comparison import markdown, read_runs
 from fl_app.cli import main
 from fl_app.report.tables import event_tables, render, strategy_table
-from fl_app.reproduce import command
+from fl_app.studies.reproduce import command
 from tests.app_runs import undrawn_pictures
 
 ROOT = Path(__file__).parents[1]

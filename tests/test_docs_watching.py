@@ -6,10 +6,10 @@ import tomllib
 from pathlib import Path
 
 from benchmarks import estimates, watching
-from fl_app.config import TRACKERS
-from fl_app.report.trackers import OPENED_BY
-from fl_app.report.tracking import round_values
-from fl_app.watch import HEARTBEAT
+from fl_app.config.run_config import TRACKERS
+from fl_app.live.trackers import OPENED_BY
+from fl_app.live.tracking import round_values
+from fl_app.live.watch import HEARTBEAT
 from strategies import RoundReport
 
 ROOT = Path(__file__).parents[1]

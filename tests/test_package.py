@@ -20,7 +20,7 @@ from flwr.common.constant import FAB_MAX_SIZE
 from packaging.requirements import Requirement
 
 from fl_app.cli import main
-from fl_app.flower_app import installed_app, read_defaults, write_app
+from fl_app.launch.flower_app import installed_app, read_defaults, write_app
 from fl_core.datasets import load_dataset
 from fl_core.extras import EXTRA_OF, MissingExtraError, load_extra
 from strategies.signatures import embed_signatures

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fl_app.config import parse_config
-from fl_app.systems import FOUND, Setting, build_strategy
+from fl_app.config.run_config import parse_config
+from fl_app.config.systems import FOUND, Setting, build_strategy
 from fl_core.federation import simulate_federation
 from fl_core.options import key_of
 from strategies import ClusterMean, LossClustering, SingleCluster

@@ -31,7 +31,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fl_app.devices.names import Key, fingerprint
 from fl_app.devices.sizes import most_bytes_of_answer
-from fl_app.quorum import Patience, QuorumGrid, failure
+from fl_app.grid.quorum import Patience, QuorumGrid, failure
 from fl_core import protocol
 from fl_core.salt import Salt, without_salt
 from fl_core.text import printable

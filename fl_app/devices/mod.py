@@ -6,7 +6,7 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import SUPERLINK_NODE_ID
 
-from fl_app.node import config_of
+from fl_app.nodes.node import config_of
 from fl_core.salt import Salt
 from fl_core.settings import OWN_IMAGES
 

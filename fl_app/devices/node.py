@@ -15,9 +15,9 @@ from flwr.app import ConfigRecordValues, Context, Message, RecordDict
 from clients.client import Images
 from clients.local_training import model_to_test
 from clients.personal import Personal
+from fl_app.config.own_code import allowed_by
 from fl_app.devices.neighbours import shared_paths
-from fl_app.node import Node
-from fl_app.own_code import allowed_by
+from fl_app.nodes.node import Node
 from fl_core import protocol
 from fl_core.extras import need_extra
 from fl_core.folders import cache_dir

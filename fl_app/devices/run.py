@@ -11,15 +11,15 @@ from typing import Any
 from flwr.app import ConfigRecord, ConfigRecordValues
 from flwr.serverapp import Grid
 
-from fl_app.checkpoints import Checkpoints
-from fl_app.config import Config
+from fl_app.config.run_config import Config
+from fl_app.config.systems import Setting
 from fl_app.devices.handing_out import hand_out_models
 from fl_app.devices.names import NAMES_FILE, KnowsKeys, NameOwners
-from fl_app.personal import Told, keep_states
-from fl_app.report.progress import Progress
-from fl_app.report.results import Results
-from fl_app.report.run import RunResult
-from fl_app.systems import Setting
+from fl_app.live.progress import Progress
+from fl_app.nodes.personal import Told, keep_states
+from fl_app.results.folder import Results
+from fl_app.results.run import RunResult
+from fl_app.run.checkpoints import Checkpoints
 from fl_core import protocol
 from fl_core.own_images import Survey
 from fl_core.own_samples import SampleSurvey, agree_all, outvoted, survey_in

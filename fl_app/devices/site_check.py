@@ -20,10 +20,10 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fl_app.config.own_code import OWN_CODE
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.neighbours import shared_paths
 from fl_app.devices.node import NodeConfig, check_model_path
-from fl_app.own_code import OWN_CODE
 from fl_core.datasets import HELD_OUT
 from fl_core.image_files import hold_out, listed_images
 from fl_core.image_folder import for_each_image

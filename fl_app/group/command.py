@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # torch is imported where it is needed
-    from fl_app.config import Config
+    from fl_app.config.run_config import Config
     from fl_app.group.in_process import InProcessGrid
     from strategies import ClusteredStrategy, Clusters
 
@@ -56,14 +56,14 @@ def _natural(text: str) -> int:
 
 
 def _group(options: argparse.Namespace) -> int:
-    from fl_app.beforehand import PAPER_CLIENTS, check_run  # noqa: PLC0415
-    from fl_app.config import output_folder, parse_config  # noqa: PLC0415
+    from fl_app.config.own_code import OWN_CODE, named_at_clients  # noqa: PLC0415
+    from fl_app.config.preflight import PAPER_CLIENTS, check_run  # noqa: PLC0415
+    from fl_app.config.run_config import output_folder, parse_config  # noqa: PLC0415
     from fl_app.devices.run import Devices  # noqa: PLC0415
-    from fl_app.experiment import run_experiment  # noqa: PLC0415
-    from fl_app.flower_app import installed_app, parse_override, read_defaults  # noqa: PLC0415
     from fl_app.group.in_process import InProcessGrid  # noqa: PLC0415
-    from fl_app.own_code import OWN_CODE, named_at_clients  # noqa: PLC0415
-    from fl_app.simulation import Simulation  # noqa: PLC0415
+    from fl_app.launch.flower_app import installed_app, parse_override, read_defaults  # noqa: PLC0415
+    from fl_app.run.experiment import run_experiment  # noqa: PLC0415
+    from fl_app.run.simulation import Simulation  # noqa: PLC0415
     from fl_core.extras import DRAWING, need_extra  # noqa: PLC0415
     from fl_core.settings import OWN_IMAGES  # noqa: PLC0415
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # torch is imported where it is needed
     from torch import Tensor
 
     from fl_app.group.placing import Place
-    from fl_app.kept_spectra import KeptSpectra, SpectraCard
+    from fl_app.results.spectra import KeptSpectra, SpectraCard
 
 _KEPT = re.compile(r"spectra-(?P<strategy>.+)-seed-(?P<seed>\d+)\.safetensors")
 _MOST_NAMES = 20
@@ -56,7 +56,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _place(options: argparse.Namespace) -> int:
     from fl_app.group.placing import place  # noqa: PLC0415
-    from fl_app.kept_spectra import load_spectra  # noqa: PLC0415
+    from fl_app.results.spectra import load_spectra  # noqa: PLC0415
 
     if options.output is not None and not options.classify:
         raise ValueError(

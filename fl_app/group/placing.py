@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from clients.privacy import bounded_features
 from clients.spectrum import Spectrum, leading_spectrum
 from fl_app.group.images import LEFT_OUT, scores_of
-from fl_app.kept_spectra import KeptSpectra
+from fl_app.results.spectra import KeptSpectra
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fl_app.report.dot_layout import piled
 from fl_app.report.html.charts import FAINT, INK, PERCENT, Spec, figure, looks_of, range_of, rounded
 from fl_app.report.html.reading import Run
-from fl_app.report.piles import piled
 
 MOST_DOTS = 6_000  # on a page: more become bars
 MOST_ROWS = 40  # strategies of a picture of clients

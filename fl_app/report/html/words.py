@@ -137,7 +137,7 @@ def _tasks(result: Result) -> str:
 
 def changed_options(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the value and the default of each option that has another value than its default."""
-    from fl_app.config import OPTIONS  # noqa: PLC0415 - it imports torch
+    from fl_app.config.run_config import OPTIONS  # noqa: PLC0415 - it imports torch
 
     return {
         key: (value, OPTIONS[key].default if key in OPTIONS else "")

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fl_app.report.dot_layout import piled
 from fl_app.report.pictures.figure import (
     check_accuracies,
     check_shape,
@@ -31,7 +32,6 @@ from fl_app.report.pictures.style import (
     WIDTH,
     strategy_styles,
 )
-from fl_app.report.piles import piled
 
 NAMED = 3  # of each strategy, those with the lowest accuracy
 _ACROSS = 72 * (WIDTH - 0.3)  # points of the axes

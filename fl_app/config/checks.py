@@ -1,0 +1,189 @@
+"""What must hold for several run-config values together; each one alone is its option's matter.
+
+`values` are the fields of `fl_app.config.run_config.Config`, read and not yet checked against each
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clients.privacy import PROJECTED
+from fl_core.options import at_value, refusal
+from fl_core.protocol import CLASS_ENERGY
+from fl_core.settings import OWN_IMAGES
+from strategies.catalogue import parameters, system_of
+from strategies.secure_aggregation import why_not
+
+
+def field_of(key: str) -> str:
+    """Return the field of a run-config key."""
+    return key.replace("-", "_")
+
+
+def check_rounds(values: Mapping[str, Any], warm_up: int) -> None:
+    """Check that what happens in a round does so before the last one."""
+    rounds = values["num_server_rounds"]
+    if not rounds:
+        _check_for_grouping_alone(values)
+    for what, count in (("newcomer", values["newcomers"]), ("drift", values["drift_clients"])):
+        if count and values[f"{what}_round"] > rounds:
+            allowed = f"at most num-server-rounds, which is {rounds}"
+            raise refusal(f"{what}-round", values[f"{what}_round"], allowed)
+    if warm_up >= rounds > 0:
+        raise refusal("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
+
+
+_ONE_SHOT = {"eigenvectors", "centroids"}  # what is shared to be grouped before any training
+
+
+def one_shot(strategies: Sequence[str]) -> list[str]:
+    """Return those strategies that ask clients before any training, and never need it."""
+    return [name for name in strategies if system_of(name).clustering.shares in _ONE_SHOT]
+
+
+def _check_for_grouping_alone(values: Mapping[str, Any]) -> None:
+    """Refuse what cannot be without any training."""
+    for name in values["strategy"]:
+        if system_of(name).clustering.shares not in {*_ONE_SHOT, "nothing"}:
+            raise ValueError(
+                f"num-server-rounds is 0, which only groups clients, but {name} groups them while "
+                "they train: choose a strategy that asks them once before, such as rcc-pfl, or at "
+                "least 1 round."
+            )
+    if not one_shot(values["strategy"]):
+        raise ValueError(
+            "num-server-rounds is 0, which only groups clients, but "
+            f"{', '.join(values['strategy'])} asks them nothing: choose rcc-pfl, pacfl, flt or "
+            "pca-km-hc, or at least 1 round."
+        )
+    if values["track"] != "none":
+        raise ValueError(
+            f"track is {values['track']}, but num-server-rounds is 0, and only rounds are shown "
+            "there: leave track out, or choose at least 1 round."
+        )
+    for key, usual in (("repeats", 1), ("training_epsilon", 0.0)):
+        if values[key] != usual:
+            raise refusal(
+                key.replace("_", "-"), values[key], f"{usual:g} with num-server-rounds at 0"
+            )
+
+
+def check_for_weights(strategies: Sequence[str]) -> None:
+    """Refuse weights where no strategy has any."""
+    if not any("weighted" in parameters(system_of(name).aggregation) for name in strategies):
+        raise ValueError(
+            f"weighted-mean is true, but {', '.join(strategies)} counts clients alike, since one "
+            "may say anything of its number of images: set weighted-mean to false."
+        )
+
+
+def check_for_privacy(values: Mapping[str, Any]) -> None:
+    """Refuse what would share something without noise beside what has it."""
+    asked = [key for key in ("pre-round-epsilon", "training-epsilon") if values[field_of(key)]]
+    if not asked:
+        return
+    protected = {"eigenvectors", "nothing"}
+    if values["training_epsilon"]:
+        protected.add("updates")
+    for strategy in values["strategy"]:
+        if system_of(strategy).clustering.shares not in protected:
+            raise ValueError(
+                f"{asked[0]} is {values[field_of(asked[0])]:g}, and {strategy} shares things that "
+                f"have no noise: leave that strategy out, or set {' and '.join(asked)} to 0."
+            )
+        if values["training_epsilon"]:
+            _check_for_private_training(strategy, values)
+    if values["pre_round_epsilon"] and not shares_eigenvectors(values["strategy"]):
+        raise ValueError(
+            f"pre-round-epsilon is {values['pre_round_epsilon']:g}, but no strategy of this run "
+            "shares eigenvectors, which it protects: set it to 0, or add rcc-pfl."
+        )
+    if values["relevance"] == CLASS_ENERGY:
+        raise refusal("relevance", CLASS_ENERGY, f"another with {asked[0]}: labels have no noise")
+    if values["pre_round_epsilon"] and values["num_eigenvectors"] > PROJECTED:
+        allowed = f"at most {PROJECTED} with pre-round-epsilon, which projects features to so many"
+        raise refusal("num-eigenvectors", values["num_eigenvectors"], f"{allowed} dimensions")
+
+
+def _check_for_private_training(strategy: str, values: Mapping[str, Any]) -> None:
+    """Refuse what trains on images beside the steps whose noise is counted."""
+    objective = system_of(strategy).objective
+    if not objective.may_be_noisy:
+        raise ValueError(
+            f"training-epsilon is {values['training_epsilon']:g}, but {strategy} has the local "
+            f"objective {objective.name}, not all of whose training it covers, and clients' test "
+            "scores depend on that: choose plain, prox or private-layers, or set training-epsilon "
+            "to 0."
+        )
+    if values["model"] == "cnn-norm":
+        raise refusal(
+            "model", "cnn-norm", "another with training-epsilon: batch norm mixes a batch's images"
+        )
+
+
+def shares_eigenvectors(strategies: Sequence[str]) -> bool:
+    """Return whether clients share eigenvectors in any of these strategies."""
+    return any(system_of(one).clustering.shares == "eigenvectors" for one in strategies)
+
+
+def check_for_single_models(strategies: Sequence[str]) -> None:
+    """Refuse strategies that need single models, of which only sums are known."""
+    for strategy in strategies:
+        system = system_of(strategy)
+        if reason := why_not(system.clustering, system.aggregation):
+            raise ValueError(
+                f"secure-aggregation is true, but {reason}: leave the strategy {strategy} out, or "
+                "set secure-aggregation to false."
+            )
+
+
+def check_for_secure_sums(values: Mapping[str, Any]) -> None:
+    """Refuse what sums the same updates over other clients once more.
+
+    All strategies of a seed start from one model, and a round that is trained again repeats its
+    updates: the difference of two such sums can be a single update.
+    """
+    if len(values["strategy"]) > 1:
+        raise ValueError(
+            f"secure-aggregation is true, but strategy names {', '.join(values['strategy'])}, "
+            "whose sums together can show single updates: name one, or set secure-aggregation to "
+            "false."
+        )
+    for key, absent in (("resume", ""), ("checkpoint-every", 0)):
+        if values[field_of(key)] != absent:
+            raise ValueError(
+                f"secure-aggregation is true, but {key} is {values[field_of(key)]}, and a round "
+                f"that is trained again can show single updates: leave it {at_value(absent)}, or "
+                "set secure-aggregation to false."
+            )
+
+
+# What only a simulation can have, and the value that stands for not having it.
+_SIMULATED_ONLY: dict[str, Any] = {
+    "tasks": "",
+    "clients_per_task": "",
+    "shift": "label",
+    "noise": "none",
+    "client_test": "task",
+    "newcomers": 0,
+    "drift_clients": 0,
+    "attack": "none",
+}
+
+
+def check_for_devices(values: Mapping[str, Any]) -> None:
+    """Refuse what needs to know the tasks of devices."""
+    for name, absent in _SIMULATED_ONLY.items():
+        if values[name] != absent:
+            raise ValueError(
+                f'{name.replace("_", "-")} is {values[name]}, but dataset is "{OWN_IMAGES}", and '
+                f"that is for simulations only: leave it {at_value(absent)}."
+            )
+    for strategy in values["strategy"]:
+        if system_of(strategy).clustering.needs_tasks:
+            raise ValueError(
+                f'strategy names {strategy}, but dataset is "{OWN_IMAGES}", and nobody knows the '
+                "tasks of real devices: choose a strategy that finds clusters, or single or local."
+            )

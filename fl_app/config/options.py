@@ -1,0 +1,107 @@
+"""`make options`: writes the declared options into pyproject.toml and docs/options.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from fl_app.config.run_config import OF_STRATEGIES, Config
+from fl_core.options import Option, key_of, options_of
+from strategies.catalogue import AGGREGATIONS, OBJECTIVES, ROBUST, SYSTEMS, Part, parameters
+
+ROOT = Path(__file__).parents[2]
+START = "# Written by `make options`, from the fields that declare the options (docs/options.md).\n"
+END = "# The end of what `make options` writes.\n"
+
+_PAGE = """# Every option
+
+`fedkin run` takes any of these as `KEY=VALUE`, `flwr run` in its `--run-config`. Each option is \
+declared on what uses it; `make options` writes this page and the defaults in `pyproject.toml`, of \
+which an installation has a copy.
+
+`fedkin run` refuses a wrong value before it starts anything, with exit status 2. `flwr run` knows \
+the keys, but no values: it says that the run has started, and its exit status is 0. The log \
+(`--stream`, or `flwr log RUN_ID`) then has one line that begins with `error:`, and Flower's \
+traceback after it.
+"""
+_HEAD = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n"
+
+
+def main() -> None:
+    """Write both files."""
+    for path, content in written(ROOT).items():
+        path.write_text(content, encoding="utf-8")
+
+
+def written(root: Path) -> dict[Path, str]:
+    """Return what the files of a checkout should hold, by path."""
+    pyproject = root / "pyproject.toml"
+    before, _, rest = pyproject.read_text(encoding="utf-8").partition(START)
+    _, _, after = rest.partition(END)
+    return {
+        pyproject: f"{before}{START}{_run_config()}{END}{after}",
+        root / "docs/options.md": _page(),
+    }
+
+
+def _groups() -> Iterator[tuple[str, Mapping[str, Option]]]:
+    """Yield a heading for each owner, and its options by key."""
+    for owner in (Config, *reversed(Config.__bases__)):
+        # The first sentence of what the class says of itself, as far as a colon.
+        heading = re.split(r"[.:]", owner.__doc__ or "")[0]
+        options = options_of(owner)
+        own = (name.replace("_", "-") for name in owner.__annotations__)
+        yield heading, {key: options[key] for key in own if key in options}
+    yield "What only some strategies have", OF_STRATEGIES
+
+
+def _meaning(key: str, one: Option) -> str:
+    """Return what an option means, after the strategies, or parts of them, that it belongs to."""
+    if key not in OF_STRATEGIES:
+        return one.meaning
+    owners: dict[str, tuple[Part, ...]] = {name: one.parts for name, one in SYSTEMS.items()}
+    owners |= {name: (part,) for name, part in AGGREGATIONS.items() if part in ROBUST}
+    owners |= {name: (part,) for name, part in OBJECTIVES.items()}
+    takers = (
+        f"`{name}`"
+        for name, parts in owners.items()
+        if any(key in map(key_of, parameters(part).values()) for part in parts)
+    )
+    return f"{', '.join(takers)}: {one.meaning}"
+
+
+def _run_config() -> str:
+    lines = ["[tool.flwr.app.config]"]
+    for heading, options in _groups():
+        lines += ["", f"# {heading}.", ""]
+        for key, one in options.items():
+            said = f"{_meaning(key, one)} ({one.rule.allowed})"
+            lines += textwrap.wrap(
+                said, 98, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False
+            )
+            lines.append(f"{key} = {json.dumps(one.default)}")
+    return "\n".join(lines) + "\n\n"
+
+
+def _page() -> str:
+    parts = [_PAGE]
+    for heading, options in _groups():
+        rows = "".join(_row(key, one) for key, one in options.items())
+        parts.append(f"## {heading}\n\n{_HEAD}{rows}")
+    return "\n".join(parts)
+
+
+def _row(key: str, one: Option) -> str:
+    linked = re.sub(r"docs/(\w+\.md)", r"[\g<0>](\1)", _meaning(key, one))
+    default = (
+        one.default if one.default and isinstance(one.default, str) else json.dumps(one.default)
+    )
+    cells = (f"`{key}`", f"`{default}`", one.rule.allowed, linked)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,422 @@
+"""The run configuration: the only place that reads run-config values, and checks every one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clients.privacy import Promise
+from clients.settings import (
+    AUTO,
+    CHOSEN_EIGENVECTORS,
+    AcceleratorSettings,
+    AttackSettings,
+    EncoderSettings,
+    FeatureSettings,
+    PrivacySettings,
+    SpectrumSettings,
+    TrainingSettings,
+)
+from fl_app.config.checks import (
+    check_for_devices,
+    check_for_privacy,
+    check_for_secure_sums,
+    check_for_single_models,
+    check_for_weights,
+    check_rounds,
+    field_of,
+    shares_eigenvectors,
+)
+from fl_core.options import (
+    BOOLEAN,
+    COUNT,
+    NATURAL,
+    POSITIVE,
+    TEXT,
+    NotAllowedError,
+    Option,
+    Rule,
+    Scalar,
+    did_you_mean,
+    number,
+    one_of,
+    option,
+    options_of,
+    or_none,
+    or_words,
+    refusal,
+)
+from fl_core.own_code import is_own, or_own
+from fl_core.protocol import CLASS_ENERGY
+from fl_core.settings import (
+    DATASET_WORDS,
+    DATASETS,
+    MODELS,
+    OWN_IMAGES,
+    SYNTHETIC,
+    FederationSettings,
+    is_dataset,
+    paper_model,
+)
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS, system_of
+from strategies.grouping import COUNT_RULES
+from strategies.objectives import Plain
+from strategies.spectral import AT_CLIENTS, AT_SERVER
+
+TRACKERS = ("tensorboard", "mlflow", "wandb")
+CHECKPOINTS = "checkpoints"
+WHOLE = "[!.]*.safetensors"
+"""Checkpoints but not what a killed process had begun to write."""
+
+ALL = "all"
+AS_TASKS = "num-tasks"
+AS_PAPER = "paper"
+
+Settings = TypeVar("Settings")
+
+_STRATEGY_WORDS = (
+    f"one of {', '.join(SYSTEMS)}, or several separated by commas, or all (but for those with a "
+    "local objective of their own); or parts such as spectral+lps-gps or spectral+mean+ditto, the "
+    "first two of which may be your own as MODULE:NAME"
+)
+
+
+def _parse_strategies(value: Any) -> tuple[str, ...]:
+    if value == ALL:
+        return tuple(name for name, system in SYSTEMS.items() if system.objective is Plain)
+    if value == "":
+        return ()
+    names = tuple(name.strip() for name in str(value).split(","))
+    for name in names:
+        clustering, plus, others = name.partition("+")
+        aggregation, third, objective = others.partition("+")
+        if plus:
+            or_own(one_of(CLUSTERINGS)).read("clustering", clustering)
+            or_own(one_of(AGGREGATIONS)).read("aggregation", aggregation)
+            if third:
+                one_of(OBJECTIVES).read("local", objective)
+        elif name not in SYSTEMS and not is_own(name):
+            raise refusal("strategy", name, _STRATEGY_WORDS, SYSTEMS)
+    if len(set(names)) < len(names):
+        raise refusal("strategy", value, "without repetition (use repeats for more seeds)")
+    return names
+
+
+def _parse_dataset(value: Any) -> str:
+    if not is_dataset(str(value)):
+        raise NotAllowedError
+    return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(
+    AttackSettings,
+    PrivacySettings,
+    EncoderSettings,
+    SpectrumSettings,
+    FeatureSettings,
+    FederationSettings,
+    AcceleratorSettings,
+    TrainingSettings,
+):
+    """What runs, on what, and how long: a checked run configuration.
+
+    The fields are run-config keys, `-` written as `_`; `of_strategies` has those that the parts of
+    strategies declare. `strategy` is a tuple of names, that included which `clustering`,
+    `aggregation` and `local` make; `num_clients` is 0 for "all"; `num_clusters` is a number or a
+    word.
+    """
+
+    strategy: tuple[str, ...] = option(
+        "rcc-pfl,single",
+        Rule(_STRATEGY_WORDS, _parse_strategies),
+        "what to compare, on the same partitions",
+    )
+    clustering: str = option(
+        "",
+        or_own(one_of(("", *CLUSTERINGS))),
+        "part of a strategy of your own, run beside `strategy` (which may then be empty); of the "
+        "three parts, those that are not named are `spectral`, `mean` and `plain`",
+    )
+    aggregation: str = option(
+        "", or_own(one_of(("", *AGGREGATIONS))), "the second part of that strategy"
+    )
+    local: str = option(
+        "plain",
+        one_of(OBJECTIVES),
+        "the third part: what clients optimise, and what they keep for themselves: "
+        "docs/strategies.md",
+    )
+    num_clusters: int | str = option(
+        AS_TASKS,
+        or_words(COUNT, AUTO, AS_TASKS, *COUNT_RULES),
+        "how many groups; `elbow`: where the dendrogram has its widest gap; `auto`: `elbow`, and "
+        "`silhouette` for `fedhc`",
+    )
+    weighted_mean: bool | None = option(
+        False,
+        or_none(BOOLEAN, AS_PAPER),
+        "weight clients by their number of images, in `mean`, `graph` and `lps-gps`; `paper`: as "
+        "each strategy's paper does",
+    )
+    secure_aggregation: bool = option(
+        False,
+        BOOLEAN,
+        "`true`: the server learns the sum over each cluster's models and no single one; for "
+        "strategies that need no more, docs/privacy.md",
+    )
+    repeats: int = option(1, COUNT, "how many seeds, from `seed` on")
+    seed: int = option(
+        0,
+        number(int, 0, 2**32 - 1),
+        "decides partition, noise, first models, order of images, participants",
+    )
+    dataset: str = option(
+        "mnist-5k",
+        or_own(
+            or_words(Rule(DATASET_WORDS, _parse_dataset, words=DATASETS), SYNTHETIC, OWN_IMAGES)
+        ),
+        "`rotated-mnist`: tasks are rotations; `synthetic`: needs no files, see `heterogeneity`; "
+        "`own`: on real devices, each one's own images; samples of any shape: docs/own-code.md",
+    )
+    num_clients: int = option(
+        ALL,
+        or_words(COUNT, ALL),
+        "SuperNodes that must be connected; with the data set `own`, that are waited for",
+        default=0,
+    )
+    model: str = option(
+        AS_PAPER,
+        or_own(one_of((AS_PAPER, *MODELS))),
+        "`paper`: the paper's for the data set, `mlp` for your own; `mlp` has 200 hidden units; "
+        "your own: docs/own-code.md",
+    )
+    num_server_rounds: int = option(
+        10, NATURAL, "rounds of training; 0: only group the clients, docs/grouping.md"
+    )
+    fraction_train: float = option(
+        1.0, number(float, 0, 1, low_open=True), "share of the clients that train in a round"
+    )
+    evaluate_every: int = option(
+        1, COUNT, "test the models every so many rounds, and after the last"
+    )
+    fraction_evaluate: float = option(
+        1.0, number(float, 0, 1, low_open=True), "share of the clients that test them then"
+    )
+    pre_round_deadline: float = option(
+        3600.0,
+        POSITIVE,
+        "seconds to wait for each answer needed to find clusters; latecomers are named and asked "
+        "again in later rounds",
+    )
+    round_deadline: float = option(
+        3600.0, POSITIVE, "seconds to wait for training, and for testing"
+    )
+    min_answers: float = option(
+        1.0,
+        number(float, 0, 1, low_open=True),
+        "share of the clients asked to train or test that must have answered; the others are then "
+        "waited for as long again at most, and named; 1: all, until the deadline",
+    )
+    checkpoint_every: int = option(
+        0, NATURAL, "rounds between checkpoints in the results folder; 0: none"
+    )
+    keep_spectra: bool = option(
+        True,
+        BOOLEAN,
+        "`spectral`: keep the eigenvectors that clients shared in the results folder, for `fedkin "
+        "place`: docs/privacy.md",
+    )
+    track: str = option(
+        "none",
+        one_of(("none", *TRACKERS)),
+        "show each round elsewhere, while the run goes on: docs/watching.md",
+    )
+    resume: str = option("", TEXT, "the results folder of an interrupted run that is to go on")
+    output_dir: str = option(
+        "",
+        TEXT,
+        "folder for the results; empty: `results/DATE-TIME` where the SuperLink was started",
+    )
+    figure_format: str = option(
+        "png", one_of(("png", "pdf", "svg")), "of the pictures: `pdf` and `svg` for papers"
+    )
+    of_strategies: Mapping[str, Any] = field(default_factory=dict)
+
+    def federation_settings(self, num_clients: int, seed: int) -> FederationSettings:
+        """Return what decides who holds which image, for one seed."""
+        malicious = self.malicious if self.attack != "none" else 0.0
+        return self._part(
+            FederationSettings, num_clients=num_clients, seed=seed, malicious=malicious
+        )
+
+    def training_settings(self) -> TrainingSettings:
+        """Return how a client trains."""
+        return self._part(TrainingSettings)
+
+    def promise(self) -> Promise:
+        """Return what clients promise of what they share."""
+        trainings = self.num_server_rounds * len(self.strategy) * self.repeats
+        return self._part(Promise, rounds=self.num_server_rounds, most_trainings=trainings)
+
+    def spent(self) -> dict[str, float]:
+        """Return the ε and δ for one image of one client; empty without any noise.
+
+        `pre-round-epsilon` counts once, as the matrix does on which a device adds noise,
+        `training-epsilon` for each strategy on each seed, and each of these has `privacy-delta`.
+        `epsilon` and `delta` are those of the whole run, their sums (basic composition). They are
+        left out where something that leaves the clients has no noise: then there is no total.
+        """
+        parts = {
+            f"{name}-epsilon": epsilon
+            for name, epsilon in (
+                ("pre-round", self.pre_round_epsilon),
+                ("training", self.training_epsilon),
+            )
+            if epsilon
+        }
+        if not parts:
+            return {}
+        parts["privacy-delta"] = self.privacy_delta
+        has_pre_round = shares_eigenvectors(self.strategy)
+        if not self.training_epsilon or (has_pre_round and not self.pre_round_epsilon):
+            return parts
+        trainings = len(self.strategy) * self.repeats
+        return {
+            **parts,
+            "epsilon": self.pre_round_epsilon + trainings * self.training_epsilon,
+            "delta": self.privacy_delta * (trainings + has_pre_round),
+        }
+
+    def _part(self, kind: type[Settings], **others: Any) -> Settings:
+        names = {f.name for f in fields(kind)} - others.keys()  # type: ignore[arg-type]
+        return kind(**{name: getattr(self, name) for name in names}, **others)
+
+    def by_key(self) -> dict[str, Any]:
+        """Return every option's value under its run-config key."""
+        own = {key: getattr(self, field_of(key)) for key in options_of(Config)}
+        return {**own, **self.of_strategies}
+
+    def as_run_config(self) -> dict[str, Scalar]:
+        """Return the configuration under its run-config keys, as scalars."""
+        values = {
+            key: OPTIONS[key].rule.none if value is None else value
+            for key, value in self.by_key().items()
+        }
+        values["strategy"] = ",".join(self.strategy)
+        values["num-clients"] = self.num_clients or ALL
+        return values
+
+
+OF_STRATEGIES: dict[str, Option] = {
+    key: one
+    for part in (*CLUSTERINGS.values(), *AGGREGATIONS.values(), *OBJECTIVES.values())
+    for key, one in options_of(part).items()
+}
+"""What the parts of the catalogue's strategies declare, by run-config key."""
+
+OPTIONS: dict[str, Option] = {**options_of(Config), **OF_STRATEGIES}
+
+
+def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> Config:
+    """Read and check a Flower run config: every key of `[tool.flwr.app.config]` in pyproject.toml.
+
+    Strategies of somebody's own are imported, but not `at_client`, where none is run.
+
+    Raises
+    ------
+    ValueError
+        For the first key that is unknown, missing or has a value that is not allowed: one sentence
+        that names the key, the value and what is allowed.
+    """
+    unknown = sorted(set(run_config) - set(OPTIONS))
+    if unknown:
+        meant = did_you_mean(unknown[0], OPTIONS) or f"The keys are {', '.join(sorted(OPTIONS))}."
+        raise ValueError(f"{unknown[0]} is not a run-config key. {meant} docs/options.md has all.")
+    missing = sorted(set(OPTIONS) - set(run_config))
+    if missing:
+        raise ValueError(f"the run-config key {missing[0]} is missing: set it in pyproject.toml.")
+    read = {key: one.rule.read(key, run_config[key]) for key, one in OPTIONS.items()}
+    values = {field_of(key): read[key] for key in options_of(Config)}
+    if values["num_clients"] == ALL:
+        values["num_clients"] = 0
+    if values["num_eigenvectors"] == AUTO:
+        values["num_eigenvectors"] = CHOSEN_EIGENVECTORS[values["relevance"]]
+    if values["model"] == AS_PAPER:
+        values["model"] = paper_model(values["dataset"])
+    own = (values["clustering"], values["aggregation"], values["local"])
+    if own != ("", "", Plain.name):
+        parts = [own[0] or "spectral", own[1] or "mean", *([own[2]] * (own[2] != Plain.name))]
+        values["strategy"] = tuple(dict.fromkeys([*values["strategy"], "+".join(parts)]))
+    if not values["strategy"]:
+        raise refusal("strategy", "", _STRATEGY_WORDS)
+    of_strategies = {key: read[key] for key in OF_STRATEGIES}
+    # What strategies need is the server's to check where a client does not import them.
+    all_known = not (at_client and any(map(_has_own, values["strategy"])))
+    if all_known:
+        _check_strategies(values)
+    if values["secure_aggregation"]:
+        check_for_secure_sums(values)
+    if all_known:
+        check_rounds(values, of_strategies["warm-up-rounds"])
+    if values["dataset"] == OWN_IMAGES and values["num_clusters"] == AS_TASKS:
+        values["num_clusters"] = AUTO  # nobody knows the tasks: their number is found
+    if (values["relevance"], of_strategies["relevance-at"]) == (CLASS_ENERGY, AT_SERVER):
+        raise refusal(
+            "relevance-at", AT_SERVER, f"{AT_CLIENTS} with {CLASS_ENERGY}, which needs their labels"
+        )
+    return Config(**values, of_strategies=of_strategies)
+
+
+def _has_own(strategy: str) -> bool:
+    return any(map(is_own, strategy.split("+")))
+
+
+def _check_strategies(values: Mapping[str, Any]) -> None:
+    """Refuse what does not go with these strategies; one's own are imported."""
+    for name in values["strategy"]:
+        system_of(name)
+    if values["weighted_mean"]:
+        check_for_weights(values["strategy"])
+    check_for_privacy(values)
+    if values["secure_aggregation"]:
+        check_for_single_models(values["strategy"])
+    if values["dataset"] == OWN_IMAGES:
+        check_for_devices(values)
+
+
+def output_folder(output_dir: str, resume: str = "") -> Path:
+    """Return the absolute output folder: the one given, else results/DATE-TIME right here.
+
+    A run that is resumed goes on in its own folder.
+
+    Raises
+    ------
+    ValueError
+        If it holds results already, or there is nothing to resume.
+    """
+    if resume:
+        folder = Path(resume).expanduser().absolute()
+        if output_dir and Path(output_dir).expanduser().absolute() != folder:
+            raise ValueError(
+                f"output-dir is {output_dir}, but resume is {resume}, and a resumed run goes on in "
+                "its own folder: leave output-dir out."
+            )
+        if not any(folder.glob(f"{CHECKPOINTS}/{WHOLE}")):
+            raise ValueError(
+                f"resume is {resume}, but there is no checkpoint in {folder / CHECKPOINTS}: name "
+                "the results folder of a run with checkpoint-every, or start anew without resume."
+            )
+        return folder
+    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")
+    folder = Path(output_dir or f"results/{stamp}").expanduser().absolute()
+    there = ("summary.json", "grouping.json", CHECKPOINTS)
+    if any((folder / name).exists() for name in there):
+        raise ValueError(
+            f"output-dir is {folder}, which holds results already: name another folder, move them "
+            "away, or go on with an interrupted run by resume."
+        )
+    return folder

@@ -1,0 +1,234 @@
+"""From names in the configuration to strategies: clustering, aggregation, local objective."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord
+from torch import nn
+
+from clients.accelerator import torch_device
+from clients.dimensions import compared_dimension
+from clients.pretraining import pretrained_autoencoder
+from clients.settings import AUTO, CPU
+from fl_app.config.run_config import AS_TASKS, Config
+from fl_core import protocol
+from fl_core.dataset import Dataset
+from fl_core.federation import Federation
+from fl_core.layers import is_within
+from fl_core.models import build_model
+from fl_core.options import key_of
+from fl_core.own_images import Agreement
+from strategies import Aggregation, ClusteredStrategy, Clustering
+from strategies.catalogue import SYSTEMS, Part, parameters, system_of
+from strategies.flt import fine_tuning
+from strategies.ifca import LossClustering, drawn_models
+from strategies.mt_hfl import common_layers
+from strategies.objectives import LocalObjective, Plain, norm_layers
+
+
+class Setting(NamedTuple):
+    """What the parts of a strategy are built from.
+
+    `images` are of the kind that all clients have; a federation, whose tasks are known, is there in
+    a simulation only.
+    """
+
+    config: Config
+    images: Dataset | Agreement
+    seed: int
+    federation: Federation | None = None
+
+
+def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> ClusteredStrategy:
+    """Return the strategy of a name in `Config.strategy`.
+
+    Raises
+    ------
+    ValueError, OSError
+        If an encoder cannot be had, the model has no such common or private layers, or a clustering
+        that needs a number of clusters has none.
+    """
+    system = system_of(name)
+    values: dict[str, Any] = {}
+    for part in system.parts:
+        values |= _values(part, setting)
+    parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
+    _check_layers(name, parts, setting)
+    return ClusteredStrategy(*parts, **options)
+
+
+def check_objective(name: str, setting: Setting) -> None:
+    """Refuse a strategy whose local objective does not suit the model, by a ValueError."""
+    part = system_of(name).objective
+    local = part(**_values(part, setting))
+    local.private_layers_of(initial_model(setting).state_dict())
+
+
+def _check_layers(
+    name: str, parts: tuple[Clustering, Aggregation, LocalObjective], setting: Setting
+) -> None:
+    """Refuse private layers that the model does not have, or that the others are to share."""
+    clustering, aggregation, local = parts
+    if isinstance(local, Plain):
+        return
+    private = local.private_layers_of(initial_model(setting).state_dict())
+    for layer in getattr(aggregation, "common_layers", ()):
+        if is_within(layer, private):
+            raise ValueError(
+                f'{name} keeps the layer "{layer}" at the clients, and common-layers has all '
+                "clusters share it: take it out of one of the two."
+            )
+    draws = isinstance(clustering, LossClustering) and clustering.initial_models == "drawn"
+    if private and draws and (rounds := setting.config.of_strategies["warm-up-rounds"]):
+        raise ValueError(
+            f"warm-up-rounds is {rounds}, after which {name} draws a last shared layer anew, "
+            "beneath private ones that were trained on the old one: set it to 0, or initial-models "
+            "to warm."
+        )
+
+
+def _values(part: Part, setting: Setting) -> dict[str, Any]:
+    """Return what a part is built from: each field that is found or an option has its value."""
+    options, values = setting.config.by_key(), {}
+    for name, field in parameters(part).items():
+        if name == "num_clusters":
+            values[name] = _number(setting, part, field.default)
+        elif name in FOUND:
+            values[name] = FOUND[name](setting)
+        elif key_of(field) in options:
+            values[name] = options[key_of(field)]
+        elif field.default is MISSING is field.default_factory and name != "weighted":
+            raise ValueError(
+                f"strategy names {part.__module__}:{part.__name__}, whose field {name} has no "
+                "default, is no option and nothing that the app finds out: give it a default."
+            )
+    return values
+
+
+def _number(setting: Setting, part: Part, default: Any) -> Any:
+    """Return the number of clusters, or the rule that chooses it; `auto`: the part's default."""
+    wanted = wanted_clusters(setting)
+    if wanted is not None:
+        return wanted
+    word = setting.config.num_clusters
+    if word == AS_TASKS:  # which nobody knows here
+        word = AUTO
+    if default is MISSING:
+        systems = (name for name, system in SYSTEMS.items() if part is system.clustering)
+        name = next(systems, part.name)
+        raise ValueError(
+            f'num-clusters is "{setting.config.num_clusters}", but {name} cannot choose a number '
+            "of clusters: give it one, or num-tasks where tasks are known."
+        )
+    return {AUTO: default, "silhouette": "silhouette"}.get(str(word), "elbow")
+
+
+def wanted_clusters(setting: Setting) -> int | None:
+    """Return the number of clusters to look for; None: to be chosen."""
+    wanted = setting.config.num_clusters
+    if wanted == AS_TASKS and setting.federation and setting.federation.knows_tasks:
+        return len(setting.federation.partition.tasks)
+    return wanted if isinstance(wanted, int) else None
+
+
+def initial_model(setting: Setting) -> nn.Module:
+    """Return the configured model with random weights."""
+    images = setting.images
+    return build_model(setting.config.model, images.image_shape, images.num_classes, setting.seed)
+
+
+@contextmanager
+def _printed(source: logging.Logger) -> Iterator[None]:
+    """Print what a logger says: pre-training takes minutes, and people want to see it move."""
+    handler, level = logging.StreamHandler(sys.stdout), source.level
+    source.addHandler(handler)
+    source.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        source.setLevel(level)
+        source.removeHandler(handler)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Train on one thread: the layers are small, and threads that wait for each other cost more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@lru_cache(maxsize=2)
+def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol.NDArrays:
+    # The server may do without a GPU that its clients must have.
+    here = torch_device(CPU if device == CPU else AUTO)
+    with (
+        _printed(logging.getLogger("clients.autoencoder")),
+        _printed(logging.getLogger("clients.pretraining")),
+        _one_thread(),
+    ):
+        autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir, device=here)
+    return _arrays_of(autoencoder)
+
+
+def _federation(setting: Setting) -> Federation:
+    """Return the simulated federation: `parse_config` lets no device be asked for its task."""
+    return cast(Federation, setting.federation)
+
+
+def _arrays_of(model: nn.Module) -> protocol.NDArrays:
+    return protocol.to_arrays(ArrayRecord(model.state_dict()))
+
+
+def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
+    federation, rounds = _federation(setting), setting.config.num_server_rounds
+    first, last = (federation.tasks_at(r).tolist() for r in (0, rounds))
+    return {federation.drift_round: dict(enumerate(last))} if first != last else {}
+
+
+def _fine_tuning(setting: Setting) -> tuple[int, bool]:
+    options = setting.config.of_strategies
+    return fine_tuning(options["fine-tune"], options["fine-tune-epochs"])
+
+
+# What is no option of its own, by the name of the field that takes it.
+FOUND: dict[str, Callable[[Setting], Any]] = {
+    "seed": lambda setting: setting.seed,
+    "dimension": lambda setting: compared_dimension(
+        setting.config.features,
+        setting.images.image_shape,
+        is_float=setting.images.is_float,
+        is_private=setting.config.pre_round_epsilon > 0,
+    ),
+    "draw_model": lambda setting: drawn_models(
+        lambda seed: _arrays_of(initial_model(setting._replace(seed=seed))), setting.seed
+    ),
+    "common_layers": lambda setting: common_layers(
+        setting.config.of_strategies["common-layers"], initial_model(setting), setting.config.model
+    ),
+    "encoder": lambda setting: _encoder(
+        setting.config.encoder,
+        setting.images.image_shape[0],
+        # A folder is the user's own.
+        "" if setting.config.dataset == "folder" else setting.config.data_dir,
+        setting.config.device,
+    ),
+    "fine_tune_epochs": lambda setting: _fine_tuning(setting)[0],
+    "fine_tune_first": lambda setting: _fine_tuning(setting)[1],
+    "norm_layers": lambda setting: norm_layers(initial_model(setting), setting.config.model),
+    "labels": lambda setting: dict(enumerate(_federation(setting).tasks_at(0).tolist())),
+    "later": _later_tasks,
+    "sizes": lambda setting: np.bincount(_federation(setting).partition.client_tasks).tolist(),
+}

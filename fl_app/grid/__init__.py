@@ -1,0 +1,1 @@
+"""Flower's grids, with the waiting that this project needs."""

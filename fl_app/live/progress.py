@@ -1,0 +1,155 @@
+"""Live progress: one line for each evaluated round, with the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+
+from fl_app.config.run_config import Config
+from fl_core.own_images import Agreement
+from fl_core.settings import are_images, described
+from fl_core.text import printable
+from strategies import RoundReport
+
+
+class Progress:
+    """Prints how far a run is, of the rounds of all strategies and seeds together.
+
+    Lines, not a moving bar: Flower's log stream carries lines.
+    """
+
+    def __init__(self, total_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total_rounds = total_rounds
+        self.done = 0
+        self._clock = clock
+        self._started = self._rounds_started = clock()
+        self._width = 8
+
+    def begin(self, config: Config, num_clients: int, folder: Path, *, given: bool = False) -> None:
+        """Say what is about to happen; `given`: the data come in partitions already made."""
+        noise = (
+            "clean labels"
+            if config.noise == "none" or not config.noise_rate
+            else f"{config.noise_rate:.0%} {config.noise} label noise"
+        )
+        self._width = max(map(len, config.strategy))
+        tasks = config.tasks or f"{config.num_tasks} tasks"
+        if config.shift == "concept":
+            tasks += " that disagree about labels"
+        elif config.partition == "writer":
+            tasks = "a writer each"
+        elif given:
+            tasks = "a given partition each"
+        events = "".join(
+            f", {count} {what}"
+            for count, what in (
+                (config.newcomers, f"newcomers in round {config.newcomer_round}"),
+                (config.drift_clients, f"change task in round {config.drift_round}"),
+            )
+            if count
+        )
+        if config.attack != "none":
+            events += f", {config.malicious:.0%} malicious ({config.attack})"
+        if config.client_test == "own":
+            events += ", tests with each client's own mix of classes"
+        print(
+            f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}{events}; "
+            f"{_plan(config, folder)}",
+            flush=True,
+        )
+        if num_clients == 2:
+            print(
+                "Clustering has little to do with only 2 clients, Flower's default; "
+                "for the papers' 25, run:\nflwr run . --stream --federation-config "
+                '"num-supernodes=25 client-resources-num-cpus=1"',
+                flush=True,
+            )
+
+    def meet(
+        self, names: Sequence[str], agreement: Agreement, config: Config, folder: Path
+    ) -> None:
+        """Say which devices have come together, and what they have agreed."""
+        self._width = max(map(len, config.strategy))
+        print(
+            f"{len(names)} devices: {', '.join(names)}\n"
+            f"{agreement.num_classes} classes: {printable(', '.join(agreement.class_names))}\n"
+            f"{_kind(agreement)}, {config.model}; {_plan(config, folder)}",
+            flush=True,
+        )
+        self._rounds_started = self._clock()
+
+    def resumed(self, strategy: str, seed: int, done: int) -> None:
+        """Say that rounds before an interruption need not be done again."""
+        self.total_rounds -= done
+        print(f"{strategy:<{self._width}}  seed {seed}  resumed after round {done}", flush=True)
+
+    def joined(self, name: str, server_round: int, cluster: int) -> None:
+        """Say where a device belongs that was not there at the start."""
+        print(f"{name} joined in round {server_round}, in cluster {cluster}", flush=True)
+
+    def handed_out(self, not_kept: Mapping[int, str], names: Mapping[int, str]) -> None:
+        """Say which devices do not have their model."""
+        for client, reason in not_kept.items():
+            print(f"{names[client]} did not keep its model: {reason}", flush=True)
+        print(f"{len(names) - len(not_kept)} of {len(names)} devices keep their model", flush=True)
+
+    def clients_ready(self) -> None:
+        """Say how long it took until the clients had their data; rounds are timed from here."""
+        print(f"clients are ready after {self._clock() - self._started:.0f} s", flush=True)
+        self._rounds_started = self._clock()
+
+    def reporter(self, strategy: str, seed: int) -> Callable[[RoundReport], None]:
+        """Return a callback for the rounds of one strategy and seed."""
+
+        def report(round_report: RoundReport) -> None:
+            self.done += 1
+            if round_report.accuracies:
+                print(self.line(strategy, seed, round_report), flush=True)
+
+        return report
+
+    @property
+    def rounds_left(self) -> int:
+        """Return how many rounds of all strategies and seeds are still to come."""
+        return self.total_rounds - self.done
+
+    def seconds_left(self) -> float:
+        """Return for how long they will last if they are like those so far, of which there is one.
+
+        Pre-rounds and tests count among the rounds so far.
+        """
+        return (self._clock() - self._rounds_started) / self.done * self.rounds_left
+
+    def line(self, strategy: str, seed: int, report: RoundReport) -> str:
+        """Return the line for one round."""
+        now, left = self._clock(), self.seconds_left()
+        spread = float(np.std(list(report.accuracies.values())))
+        return (
+            f"{strategy:<{self._width}}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
+            f"accuracy {report.accuracy:6.1%} ± {spread:.1%} over clients  "
+            f"{_clock_text(now - self._started)} elapsed, {_clock_text(left)} left"
+        )
+
+
+def _plan(config: Config, folder: Path) -> str:
+    rounds = config.num_server_rounds
+    how_long = f"for {rounds} rounds" if rounds else "without training"
+    return (
+        f"{', '.join(config.strategy)} {how_long}, {config.repeats} seed(s)\nresults go to {folder}"
+    )
+
+
+def _clock_text(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _kind(agreement: Agreement) -> str:
+    shape, is_float = agreement.image_shape, agreement.is_float
+    if not are_images(shape, is_float=is_float):
+        return described(shape, is_float=is_float)
+    channels, height, width = shape
+    return f"{'grey' if channels == 1 else 'colour'} images of {height}×{width} pixels"

@@ -1,0 +1,165 @@
+"""A run shown elsewhere while it goes on: each strategy and seed is a run of a tracker's own."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fl_app.config.run_config import Config
+from fl_app.live.trackers import OPENED_BY, About, Grouped, Tracker
+from fl_app.results.run import RunResult, ari_and_nmi
+from fl_core.federation import Federation
+from fl_core.text import csv_cell, one_line
+from strategies import RoundReport
+
+_MOST_CLUSTERS = 50  # with a curve each
+_log = logging.getLogger(__name__)
+
+
+class Tracking:
+    """Tells `config.track` of every round, once it is over.
+
+    A tracker that fails on the way is a warning, and is told no more: the training goes on.
+
+    Parameters
+    ----------
+    config : Config
+        The resolved one, which is each run's parameters.
+
+    Raises
+    ------
+    RuntimeError
+        By `begin_run`, if the tracker fails before anything has been trained.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config, self._folder = config, Path(config.output_dir)
+        self._open: Callable[[About], Tracker] | None = OPENED_BY.get(config.track)
+        self._tracker: Tracker | None = None
+        self._has_worked = False
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Say of a run that has not come to its end that it failed."""
+        self._tell(lambda tracker: tracker.close(failed=True))
+
+    def begin_run(self, name: str, seed: int, done: int) -> None:
+        """Open a run for a strategy on a seed, of which so many rounds are done already."""
+        options = {**self._config.as_run_config(), "strategy": name, "seed": seed}
+        self._begin(About(f"{name}-seed-{seed}", self._folder, options, done))
+
+    def after_round(
+        self, report: RoundReport, seconds: float, federation: Federation | None
+    ) -> None:
+        """Tell of a round."""
+        if self._tracker is not None:
+            values = round_values(report, seconds, federation)
+            self._tell(lambda tracker: tracker.log(values, report.round))
+
+    def end_run(self, run: RunResult) -> None:
+        """Tell who is in which cluster, and end the run."""
+        self._tell(lambda tracker: tracker.add_clusters(grouped(run)))
+        self._close()
+
+    def finish(self, pictures: Sequence[Path]) -> None:
+        """Show the pictures, most of which compare strategies, in a run of their own."""
+        self._begin(About("pictures", self._folder, {}))
+        for path in pictures:
+            self._tell(lambda tracker, path=path: tracker.add_picture(path))  # type: ignore[misc]
+        self._close()
+
+    def _begin(self, about: About) -> None:
+        if self._open is None:
+            return
+        try:
+            self._tracker = self._open(about)
+        except Exception as error:
+            if not self._has_worked:
+                raise RuntimeError(
+                    f"track is {self._config.track}, which fails ({one_line(str(error))}): see "
+                    "docs/watching.md for what it needs, or set track to none."
+                ) from error
+            self._give_up(error)
+        self._has_worked = True
+
+    def _close(self) -> None:
+        self._tell(lambda tracker: tracker.close())
+        self._tracker = None
+
+    def _tell(self, what: Callable[[Tracker], None]) -> None:
+        if self._tracker is None:
+            return
+        try:
+            what(self._tracker)
+        except Exception as error:  # of a library, a disk or a server
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._tracker = self._open = None
+        _log.warning(
+            "track=%s fails, and is told no more of this run, which goes on: %s",
+            *(self._config.track, one_line(str(error))),
+        )
+
+
+def round_values(
+    report: RoundReport, seconds: float, federation: Federation | None
+) -> dict[str, float]:
+    """Return what is known after a round, by name; what is not known is not there.
+
+    `seconds` are those of the strategy so far. With the true tasks of a `federation`, there is the
+    ARI, too.
+    """
+    accuracies, clusters = report.accuracies, report.clusters
+    values: dict[str, float] = {
+        "loss/train": report.train_loss,
+        "loss/test": report.loss,
+        "bytes": report.bytes,
+        "seconds": seconds,
+        "clusters": len(set(clusters.values())),
+    }
+    if accuracies:
+        values |= {
+            "accuracy/mean": report.accuracy,
+            "accuracy/worst-client": min(accuracies.values()),
+        }
+        values |= _per_cluster(report)
+    if federation is not None and federation.knows_tasks:
+        tasks = federation.tasks_at(report.round).tolist()
+        values["ari"] = ari_and_nmi(tasks, clusters, federation.malicious)[0]
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def _per_cluster(report: RoundReport) -> dict[str, float]:
+    """Return each cluster's mean accuracy, if there are few enough."""
+    tested: dict[int, list[float]] = {}
+    for client, accuracy in report.accuracies.items():
+        tested.setdefault(report.clusters[client], []).append(accuracy)
+    if len(tested) > _MOST_CLUSTERS:
+        return {}
+    return {f"accuracy/cluster-{c}": sum(a) / len(a) for c, a in sorted(tested.items())}
+
+
+def grouped(run: RunResult) -> Grouped:
+    """Return who is in which cluster at the end; those left out are in cluster −1."""
+    known: dict[str, Sequence[Any]] = {"client": range(run.num_clients)}
+    if run.names is not None:
+        known["name"] = [csv_cell(name) for name in run.names]
+    if run.tasks is not None:
+        known["task"] = run.tasks
+    known |= {"cluster": run.clusters, "accuracy": run.accuracies.tolist()}
+    rows = zip(*known.values(), strict=True)
+    shown = [[None if isinstance(v, float) and math.isnan(v) else v for v in row] for row in rows]
+    return Grouped(list(known), shown)

@@ -1,0 +1,263 @@
+"""`fedkin watch`: what a run is doing, in the terminal, from what its server writes."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fl_core.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+# fl_app.live.status writes these; it imports Flower, which takes a second.
+STATUS_FILE = "status.json"
+VERSION = 1
+RUNNING, FINISHED, FAILED = "running", "finished", "failed"
+HEARTBEAT = 5.0
+"""Seconds after which the file is written even if nothing has happened: its reader then knows that
+the server lives."""
+SILENT = 4 * HEARTBEAT
+"""Seconds without news after which something is wrong with a run."""
+LOCK_FILE = ".lock"
+"""Held by a run as long as it writes to its results folder, and removed at its end, whatever that
+is. fl_app.run.checkpoints does so."""
+
+_LOOK_AGAIN = 0.5  # seconds
+_MOST_NAMES = 20
+_MOST_RUNS = 30  # rows of the table: of a long comparison, the last ones
+_WIDTH = 100  # of a snapshot
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `watch` to the command line."""
+    parser = commands.add_parser(
+        "watch",
+        help="show what a run is doing: rounds, accuracy, who is late",
+        description="Show what the run that writes to a results folder is doing, until it ends. "
+        "The exit status is 1 if the run failed. Ctrl-C ends the display, not the run.",
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="the run's results folder, on the server"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="print what is known now as plain lines, and exit"
+    )
+    parser.set_defaults(call=_watch)
+
+
+def _watch(options: argparse.Namespace) -> int:
+    from rich.console import Console  # noqa: PLC0415
+
+    # Without markup and emoji: names of devices are not ours.
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    if options.once:
+        found = read_status(options.folder)
+        if found is None:
+            raise ValueError(
+                f"{options.folder} holds no {STATUS_FILE}: name the results folder of a run that "
+                "has begun, or leave --once out to wait for one."
+            )
+        console = Console(**plain, color_system=None, width=_WIDTH)
+        console.print(view(found, time.time()))
+    else:
+        found = _follow(options.folder, Console(**plain))
+    return 1 if found["state"] == FAILED else 0
+
+
+def _follow(folder: Path, console: Console) -> dict[str, Any]:
+    """Show the status until the run has ended, and return the last."""
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    not_there = "" if folder.exists() else ", which is not there yet"
+    waiting = Text(
+        f"waiting for a run to begin in {printable(str(folder))}{not_there}; Ctrl-C ends this"
+    )
+    if not console.is_terminal and read_status(folder) is None:
+        # A pipe gets the display when it ends, and until then people think that it hangs.
+        console.print(waiting, soft_wrap=True)
+    with Live(waiting, console=console, auto_refresh=False) as live:
+        while True:
+            status = read_status(folder)
+            if status is not None:
+                live.update(view(status, time.time()), refresh=True)
+                if status["state"] != RUNNING:
+                    return status
+            time.sleep(_LOOK_AGAIN)
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """Return what the server has written into a results folder; None: nothing yet.
+
+    A run whose process has gone without an end has failed, whatever it wrote last.
+
+    Raises
+    ------
+    ValueError
+        If it is no folder, no status, of another version, or results of a run without one.
+    OSError
+        If it cannot be read.
+    """
+    status = _read(folder)
+    # A clock and a lock: over some network file systems, other machines see no locks.
+    if status is not None and status["state"] == RUNNING:
+        silent = time.time() - status["written"] > SILENT
+        if silent and (why := cut_short(folder)):
+            status |= {"state": FAILED, "ended": status["written"], "error": why}
+    return status
+
+
+def cut_short(folder: Path) -> str:
+    """Return in a sentence that a run has ended without its end; empty: it has not.
+
+    A process that is killed leaves its lock behind, which nobody holds any more.
+    """
+    try:
+        with (folder / LOCK_FILE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if not os.fstat(file.fileno()).st_nlink:
+                return ""  # it ends in order at this moment
+    except OSError:  # no run, one that goes on, or a file system without locks
+        return ""
+    from fl_app.config.run_config import CHECKPOINTS, WHOLE  # noqa: PLC0415 - it takes a second
+
+    if any((folder / CHECKPOINTS).glob(WHOLE)):
+        go_on = f"go on from its last checkpoints with resume={folder.absolute()}"
+    else:
+        go_on = "it left no checkpoint to go on from (checkpoint-every): start it again"
+    return (
+        "it ended without a word, as a process does that is stopped from outside or killed, or for "
+        f"which the machine has no memory left; {go_on}."
+    )
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
+    try:
+        status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if (folder / "summary.json").exists():
+            raise ValueError(
+                f"{folder} holds the results of a run that wrote no {STATUS_FILE}: see its "
+                "summary.json."
+            ) from None
+        return None
+    except NotADirectoryError:
+        raise ValueError(f"{folder} is a file: name a run's results folder.") from None
+    except ValueError:
+        status = None
+    if not isinstance(status, dict) or status.get("version") != VERSION:
+        raise ValueError(
+            f"{folder / STATUS_FILE} is not what this version of fedkin writes: watch the run with "
+            "the version that runs it."
+        )
+    return status
+
+
+def view(status: Mapping[str, Any], now: float) -> RenderableType:
+    """Return what a person wants to see of a status, at `now` seconds since 1970."""
+    from rich.console import Group  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    lines = [Text(line) for line in lines_of(status, now)]
+    return Group(*lines, *([_table(status["runs"])] if status["runs"] else []))
+
+
+def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
+    """Yield what stands above the table: the state, and whoever keeps the run waiting."""
+    began, state = status["began"], status["state"]
+    if state != RUNNING:
+        yield f"{state} after {_clock_text(status['ended'] - began)}" + (
+            f": {printable(status['error'])}" if "error" in status else ""
+        )
+    else:
+        line = f"running for {_clock_text(now - began)}"
+        if "seconds-left" in status:
+            left = max(0.0, status["seconds-left"] - (now - status["since"]))
+            line += f", about {_clock_text(left)} left for {status['rounds-left']} rounds"
+        yield line
+        if now - status["written"] > SILENT:
+            yield (
+                f"nothing heard from the server for {_clock_text(now - status['written'])}: it has "
+                "been stopped, or hangs"
+            )
+        if status["doing"]:
+            yield f"now: {status['doing']}, for {_clock_text(now - status['since'])}"
+        yield from _asking(status, now)
+    yield from _clients(status["clients"])
+    if spoilers := status.get("left-out-of-sums"):
+        yield f"left out of secure sums: {_reasons(spoilers, len(spoilers))}"
+    for one in status["failures"]:
+        yield printable(
+            f"{_clock_text(now - one['at'])} ago {one['client']} failed ({one['what']}): "
+            f"{one['reason']}"
+        )
+
+
+def _asking(status: Mapping[str, Any], now: float) -> Iterator[str]:
+    if asking := status.get("asking"):
+        line = (
+            f"asked to {asking['what']}: {asking['answered']:,} of {asking['asked']:,} have "
+            f"answered in {_clock_text(now - asking['since'])}"
+        )
+        if "until" in asking:
+            line += f", the rest have {_clock_text(max(0.0, asking['until'] - now))}"
+        yield line
+        if asking["waiting"]:
+            yield f"waiting for {_names(asking['waiting'], asking['num-waiting'])}"
+    if late := status["late"]:
+        since = [f"{one['client']} ({_clock_text(now - one['since'])})" for one in late]
+        yield f"late, with an earlier answer: {_names(since, status['num-late'])}"
+
+
+def _clients(clients: Mapping[str, Any]) -> Iterator[str]:
+    if not clients:
+        return
+    line = f"{clients['taking-part']:,} clients take part, {clients['connected']:,} are connected"
+    if clients["away"]:
+        line += f"; away: {_names(clients['away'], clients['taking-part'] - clients['connected'])}"
+    yield line
+    if clients["left-out"]:
+        yield f"left out: {_reasons(clients['left-out'], clients['num-left-out'])}"
+
+
+def _reasons(said: Sequence[Mapping[str, str]], number: int) -> str:
+    return _names([f"{one['client']} ({one['reason']})" for one in said], number)
+
+
+def _names(names: Sequence[str], number: int) -> str:
+    """Return the first of `number` names, of which `names` may be but some, and how many more."""
+    shown = [printable(name) for name in names[:_MOST_NAMES]]
+    more = number - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _table(runs: Sequence[Mapping[str, Any]]) -> RenderableType:
+    from rich.table import Table  # noqa: PLC0415
+
+    hidden = len(runs) - _MOST_RUNS
+    table = Table(caption=f"and {hidden} before these" if hidden > 0 else None)
+    table.add_column("strategy", overflow="fold")
+    for column in ("seed", "round", "accuracy %", "worst client %", "clusters", "failures"):
+        table.add_column(column, justify="right")
+    for run in runs[-_MOST_RUNS:]:
+        table.add_row(
+            run["strategy"],
+            str(run["seed"]),
+            f"{run['round']}/{run['rounds']}",
+            *(f"{100 * run[key]:.1f}" if key in run else "" for key in ("accuracy", "worst")),
+            str(run.get("clusters", "")),
+            str(run["failures"]),
+        )
+    return table
+
+
+def _clock_text(seconds: float) -> str:
+    return str(timedelta(seconds=max(0, round(seconds))))

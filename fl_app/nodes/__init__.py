@@ -1,0 +1,1 @@
+"""What answers a message: a simulated client, with its attack and what it keeps for itself."""

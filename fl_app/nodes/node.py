@@ -1,0 +1,212 @@
+"""The clients of this app: what simulated ones and devices have in common, and a simulated one."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import threadpoolctl
+import torch
+from flwr.app import Context, Message, RecordDict
+from numpy.typing import NDArray
+from torch import nn
+
+from clients.accelerator import torch_device
+from clients.attacks import flip_labels
+from clients.client import Client, Images
+from clients.features import FeatureMap, feature_map
+from clients.privacy import Promise, Randomness
+from clients.settings import CPU, TrainingSettings
+from fl_app.config.own_code import refuse_unallowed
+from fl_app.config.run_config import Config, parse_config
+from fl_app.nodes.personal import answer_with_state, take_state
+from fl_core import protocol
+from fl_core.dataset import Dataset
+from fl_core.federation import Federation, simulate_federation
+from fl_core.folders import cache_dir
+from fl_core.models import empty_model
+from fl_core.own_images import Agreement
+from fl_core.own_samples import DATA
+
+_NOISE_STREAM = 0x5EC2E7
+
+
+def config_of(context: Context) -> Config:
+    """Return the run's configuration; it is read and checked once, not with every message.
+
+    Raises
+    ------
+    ValueError
+        If it is wrong.
+    """
+    return _parsed(json.dumps(dict(context.run_config)))
+
+
+@lru_cache(maxsize=2)
+def _parsed(run_config: str) -> Config:
+    return parse_config(json.loads(run_config), at_client=True)
+
+
+@lru_cache(maxsize=2)
+def _feature_map(name: str, weights: str, device: str) -> FeatureMap:
+    path = Path(weights).expanduser() if weights else None
+    return feature_map(name, weights=path, cache_dir=cache_dir(), device=torch.device(device))
+
+
+class Node(Client, ABC):
+    """A client of this app, in a simulation or on a device, which say whose data it has.
+
+    Attributes
+    ----------
+    config : Config
+        The run's.
+    device : torch.device
+        Where its model and its images are.
+
+    Raises
+    ------
+    ValueError
+        If the configuration is wrong, or asks for a GPU that is not there, or for code that the
+        node's owner does not allow.
+    """
+
+    def __init__(self, message: Message, context: Context) -> None:
+        super().__init__(message, context)
+        self.config = config_of(context)
+        refuse_unallowed(self.config, context.node_config)
+        self.device = torch_device(self.config.device)
+
+    @property
+    @abstractmethod
+    def kind(self) -> Dataset | Agreement:
+        """Return the shape and the classes that all clients' images have in common."""
+
+    def features(self) -> NDArray[np.float32]:
+        """Return the configured features of its training images."""
+        images, _ = self.training_data()
+        phi = _feature_map(self.config.features, self.config.feature_weights, self.device.type)
+        return phi(images.cpu()).numpy()
+
+    def model(self) -> nn.Module:
+        """Return the configured model, whose weights are still to be loaded."""
+        shape, classes = self.kind.image_shape, self.kind.num_classes
+        return empty_model(self.config.model, shape, classes, self.device)
+
+    def training_settings(self) -> TrainingSettings:
+        """Return the configured ones."""
+        return self.config.training_settings()
+
+    def promise(self) -> Promise:
+        """Return the configured one, for the rounds of a strategy, and of all together."""
+        return self.config.promise()
+
+    def keep_model(self) -> bool:
+        """Keep the final model that the message carries, and say so; a simulation has no need."""
+        return False
+
+    @abstractmethod
+    def keep_state(self) -> RecordDict:
+        """Hold what is this client's own, so that it is there when the run is resumed."""
+
+    @abstractmethod
+    def restore_state(self) -> RecordDict:
+        """Take back what this client has handed over for a checkpoint."""
+
+
+class SimulatedNode(Node):
+    """A client of a simulation, which attacks if it is one of the malicious.
+
+    Attributes
+    ----------
+    federation : Federation
+        All clients' data.
+    is_malicious : bool
+
+    Raises
+    ------
+    ValueError, OSError
+        If the configuration is wrong, the node is a device, its index is not one of the clients',
+        or the data cannot be had.
+    """
+
+    keeps_its_images: ClassVar[bool] = False  # another seed, or a drift, gives it others
+
+    def __init__(self, message: Message, context: Context) -> None:
+        super().__init__(message, context)
+        if context.node_config.get("data-path") or context.node_config.get(DATA):
+            raise ValueError(
+                f'this device has data of its own, but dataset is "{self.config.dataset}", which '
+                "is for simulations: start the run with --run-config pyproject-flwr.toml."
+            )
+        _one_thread()
+        settings = self.config.federation_settings(
+            *(protocol.setting(message, key) for key in (protocol.NUM_CLIENTS, protocol.SEED))
+        )
+        if not 0 <= self.index < settings.num_clients:
+            raise ValueError(
+                f"this node's partition-id is {self.index}, but there are {settings.num_clients} "
+                f"clients: start SuperNodes with partition-id 0 to {settings.num_clients - 1}."
+            )
+        self.federation = _resident(simulate_federation(settings), self.device)
+        self.is_malicious = self.index in self.federation.malicious
+        self._round = protocol.setting(message, protocol.SERVER_ROUND, 0)
+
+    @property
+    def kind(self) -> Dataset:
+        """Return the simulation's data set."""
+        return self.federation.dataset
+
+    def keep_state(self) -> RecordDict:
+        """Return it: a simulated client is no more than its run, which has a file for it."""
+        return answer_with_state(self)
+
+    def restore_state(self) -> RecordDict:
+        """Keep it again."""
+        return take_state(self)
+
+    def randomness(self) -> Randomness:
+        """Return a generator that draws the same again in the same run, other numbers each time."""
+        query = zlib.crc32(self.message.metadata.message_type.encode())
+        entropy = [*protocol.entropy(self.message), self.index, query, _NOISE_STREAM]
+        return np.random.default_rng(entropy)
+
+    def training_data(self) -> Images:
+        """Return what it holds in this round; one that flips its labels sees them flipped."""
+        images, labels = self.federation.training_data(self.index, self._round)
+        if self.config.attack == "label-flip" and self.is_malicious:
+            labels = flip_labels(labels, self.kind.num_classes)
+        return images, labels
+
+    def test_data(self) -> Images:
+        """Return what it is tested on in this round, with clean labels."""
+        return self.federation.test_data(self.index, self._round)
+
+
+@lru_cache(maxsize=2)
+def _resident(federation: Federation, device: torch.device) -> Federation:
+    """Return the federation with all images on a device, where they stay between rounds."""
+    if device.type == CPU:
+        return federation
+    return replace(federation, dataset=federation.dataset.to(device))
+
+
+def _one_thread() -> None:
+    """Give each simulated client one thread, whatever Ray grants: they share a machine.
+
+    Sums are then added up in the same order on any number of workers. Asked for every time, since
+    libraries that are loaded later (numba) raise the number again. A device is its own master.
+    """
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+    _limit_threads_of_libraries()
+
+
+@lru_cache(maxsize=1)
+def _limit_threads_of_libraries() -> None:
+    threadpoolctl.threadpool_limits(1)

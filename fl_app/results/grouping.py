@@ -1,0 +1,370 @@
+"""Who should train with whom, how sure that is, and what it costs: grouping.json and its table."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, RecordDict
+from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
+
+from fl_app.config.run_config import OPTIONS, Config, parse_config
+from fl_app.report.tables import render
+from fl_core import protocol
+from fl_core.dataset import Dataset
+from fl_core.files import replacing
+from fl_core.models import build_model
+from fl_core.options import Scalar
+from fl_core.own_images import Agreement
+from fl_core.settings import OWN_IMAGES
+from fl_core.text import listed, printable
+from strategies import ClusteredStrategy
+from strategies.certainty import APART, DOUBTFUL, Candidate, candidates, certainty, pair_shares
+from strategies.grouping import gaps, silhouettes
+from strategies.rounds import Clusters
+
+VERSION = 1
+MOST_PAIRS = 300
+"""Clients of whom grouping.json has all pairs."""
+
+GROUPING = "grouping.json"
+
+_MOST_CANDIDATES = 50
+_MOST_SHOWN = 6  # candidates in the table
+_MOST_NAMES = 60  # clients of a cluster in the table
+_MOST_DOUBTS = 20
+_HARDLY = 0.5
+"""If fewer clients than this share are sure, the data hardly have such groups."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """Bytes of one client, both ways, headers left out.
+
+    Attributes
+    ----------
+    pre_round_up, pre_round_down : int
+        To find the clusters, on average over those that were asked.
+    round : int
+        Of one round of training with the configured model.
+    """
+
+    pre_round_up: int
+    pre_round_down: int
+    round: int
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """Clusters of a strategy on a seed, and what is known of their clients.
+
+    Attributes
+    ----------
+    strategy, seed
+        What found them.
+    clusters : Clusters
+    names : sequence of K str
+        Of all clients, those that were left out included.
+    tasks : list of K int, optional
+        The clients' true tasks, where they are known.
+    task_names : list of str, optional
+    """
+
+    strategy: str
+    seed: int
+    clusters: Clusters
+    names: Sequence[str]
+    tasks: list[int] | None = None
+    task_names: list[str] | None = None
+
+
+def cost_of(strategy: ClusteredStrategy, config: Config, images: Dataset | Agreement) -> Cost:
+    """Return what the pre-round of a strategy cost, and what a round costs with the model."""
+    traffic, clients = strategy.training.pre_round_traffic, len(strategy.clusters.of_client)
+    model = build_model(config.model, images.image_shape, images.num_classes, seed=0)
+    both_ways = 2 * protocol.payload_bytes(
+        RecordDict({protocol.ARRAYS: ArrayRecord(model.state_dict())})
+    )
+    return Cost(round(traffic.up / clients), round(traffic.down / clients), both_ways)
+
+
+def command_of(config: Config) -> str:
+    """Return the command that does the same again, with the options that are not at their default.
+
+    A folder for results is left out: each run needs a new one.
+    """
+    usual = parse_config({key: one.default for key, one in OPTIONS.items()}).as_run_config()
+    left_out = {"output-dir", "resume"}
+    given = {
+        key: value
+        for key, value in config.as_run_config().items()
+        if key not in left_out and value != usual[key]
+    }
+    if config.dataset == OWN_IMAGES:
+        own = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
+        return f"flwr run . devices --stream --run-config {shlex.quote(own)}"
+    words = [shlex.quote(f"{key}={_toml(value)}") for key, value in given.items()]
+    return " ".join(["fedkin", "run", *words])
+
+
+def _toml(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def grouping_report(
+    clusters: Clusters,
+    names: Sequence[str],
+    cost: Cost,
+    rule: int | str,
+    command: str,
+    unknown: Mapping[int, str] | None = None,
+) -> dict[str, Any]:
+    """Return what grouping.json says.
+
+    Parameters
+    ----------
+    clusters : Clusters
+        What the clustering found, with its resamples if it has any.
+    names : sequence of K str
+        Of all clients, those that were left out included.
+    rule : int or str
+        The number of clusters that was asked for, or the rule that chooses it.
+    command : str
+        That does the same again.
+    unknown : mapping of str, optional
+        Why nodes were left out that are no client, by node id.
+    """
+    count = len(names)
+    labels = [clusters.of_client.get(client, -1) for client in range(count)]
+    sure: list[float | None] = [None] * count
+    doubts: list[dict[str, Any]] = []
+    together: list[list[float | None]] = []
+    resamples = 0
+    if clusters.resamples is not None:
+        drawn_labels, clients = clusters.resamples, clusters.resampled
+        resamples = len(drawn_labels)
+        # Their clusters may have been joined by newcomers since; their own stay together.
+        own, canonical = np.unique([clusters.of_client[c] for c in clients], return_inverse=True)
+        names_of = own.tolist()
+        found = certainty(canonical, list(drawn_labels))
+        for place, client in enumerate(clients):
+            sure[client] = _rounded(found.of_client[place])
+        doubts = [
+            {
+                "client": names[clients[one.client]],
+                "cluster": names_of[one.cluster],
+                "other_cluster": APART if one.other_cluster < 0 else names_of[one.other_cluster],
+                "share": _rounded(one.share),
+            }
+            for one in found.doubts(canonical)
+        ]
+        if count <= MOST_PAIRS:
+            together = _among_all(pair_shares(list(drawn_labels)), clients, count)
+    report: dict[str, Any] = {
+        "version": VERSION,
+        "clients": list(names),
+        "clusters": labels,
+        **({"together": together} if together else {}),
+        "certainty": sure,
+        "in_doubt": doubts,
+        "num_clusters": _number(clusters, rule),
+        "bytes": {
+            "pre_round_per_client": cost.pre_round_up + cost.pre_round_down,
+            "pre_round_up_per_client": cost.pre_round_up,
+            "pre_round_down_per_client": cost.pre_round_down,
+            "round_per_client": cost.round,
+        },
+        "odd": [names[client] for client in clusters.odd],
+        "odd_why": {names[client]: why for client, why in clusters.odd.items()},
+        "unknown_nodes": {str(node): why for node, why in (unknown or {}).items()},
+        "resamples": resamples,
+        "drawn": clusters.drawn,
+        "command": command,
+    }
+    if clusters.similarity is not None and count <= MOST_PAIRS:
+        report["relevance"] = _among_all(clusters.similarity, clusters.compared, count)
+    return report
+
+
+def _among_all(
+    table: NDArray[np.float64], clients: Sequence[int], count: int
+) -> list[list[float | None]]:
+    """Return a table of some clients as one of all, None where nothing is known."""
+    full = np.full((count, count), np.nan)
+    full[np.ix_(clients, clients)] = table
+    return [[None if np.isnan(value) else _rounded(value) for value in row] for row in full]
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 4)
+
+
+def _number(clusters: Clusters, rule: int | str) -> dict[str, Any]:
+    """Return how many clusters there are, why, and what speaks for other numbers."""
+    chosen = len(set(clusters.of_client.values()))
+    found: list[Candidate] = []
+    silhouette = rule == "silhouette"
+    # Of another similarity, 1 − R is not the distance that the clusters were made by.
+    is_known = clusters.measure == "relevance" or not silhouette
+    if clusters.merges is not None and clusters.similarity is not None and is_known:
+        if silhouette:
+            distances = np.clip(1 - clusters.similarity, 0, None)
+            np.fill_diagonal(distances, 0)
+            scores = silhouettes(distances, clusters.merges)
+        else:
+            scores = gaps(clusters.merges)
+        found = candidates(scores, clusters.resampled_numbers)
+    return {
+        "chosen": chosen,
+        "why": _why(chosen, rule, found, len(clusters.odd)),
+        "candidates": [
+            {
+                "num_clusters": one.num_clusters,
+                "score": _rounded(one.score),
+                "resamples": _rounded(one.resamples),
+            }
+            for one in _foremost(found, chosen)
+        ],
+    }
+
+
+def _foremost(found: Sequence[Candidate], chosen: int) -> list[Candidate]:
+    """Return the candidates with most to say for them, and the chosen one, by their number."""
+    ranked = sorted(found, key=lambda one: (one.num_clusters != chosen, -one.resamples, -one.score))
+    return sorted(ranked[:_MOST_CANDIDATES], key=lambda one: one.num_clusters)
+
+
+def _why(chosen: int, rule: int | str, found: Sequence[Candidate], num_odd: int) -> str:
+    score = "silhouette" if rule == "silhouette" else "gap between merges"
+    best = sorted(found, key=lambda one: -one.score)[:2]
+    said = f"num-clusters asks for {rule}" if isinstance(rule, int) else ""
+    if best:
+        widest = f"the widest {score}" if score != "silhouette" else "the highest silhouette"
+        evidence = f"{widest} ({best[0].score:.3f}) speaks for {best[0].num_clusters}"
+        if len(best) > 1:
+            evidence += f", the next ({best[1].score:.3f}) for {best[1].num_clusters}"
+        said = f"{said}; {evidence}" if said else evidence
+    elif not said:
+        said = "one client is one cluster" if chosen == 1 else "the strategy chooses it"
+    if num_odd and best and chosen != best[0].num_clusters:
+        said += f"; {num_odd} odd client(s) come on top where they stay alone"
+    return said
+
+
+def supports_groups(report: Mapping[str, Any]) -> bool:
+    """Return whether at least half of the clients are sure; True if nothing was drawn again."""
+    known = [value for value in report["certainty"] if value is not None]
+    return not known or float(np.mean(np.array(known) >= DOUBTFUL)) >= _HARDLY
+
+
+def write_grouping(report: Mapping[str, Any], path: Path) -> Path:
+    """Write grouping.json, whole or not at all, and return its path."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(report, allow_nan=False) + "\n", encoding="utf-8")
+    return path
+
+
+def print_grouping(report: Mapping[str, Any]) -> None:
+    """Print who should train with whom, who is in doubt, and what speaks for which number."""
+    print(f"\n{render(_cluster_table(report))}{_drawn(report)}")
+    if report["in_doubt"]:
+        print(f"\n{render(_doubt_table(report))}", end="")
+    if report["num_clusters"]["candidates"]:
+        print(f"\n{render(_candidate_table(report))}{report['num_clusters']['why']}")
+    for line in _remarks(report):
+        print(f"\n{line}")
+    print(flush=True)
+
+
+def _cluster_table(report: Mapping[str, Any]) -> Table:
+    chosen = report["num_clusters"]["chosen"]
+    table = Table(title=f"Who should train with whom: {chosen} cluster(s)", title_justify="left")
+    table.add_column("cluster", justify="right")
+    table.add_column("clients")
+    table.add_column("number", justify="right")
+    table.add_column("certainty %\nmean", justify="right")
+    table.add_column("\nlowest", justify="right")
+    for cluster in sorted(set(report["clusters"])):
+        members = [i for i, own in enumerate(report["clusters"]) if own == cluster]
+        sure = [value for i in members if (value := report["certainty"][i]) is not None]
+        table.add_row(
+            "left out" if cluster < 0 else str(cluster),
+            Text(listed([printable(report["clients"][i]) for i in members], _MOST_NAMES)),
+            str(len(members)),
+            f"{100 * np.mean(sure):.0f}" if sure else "",
+            f"{100 * min(sure):.0f}" if sure else "",
+        )
+    return table
+
+
+def _drawn(report: Mapping[str, Any]) -> str:
+    if not report["resamples"]:
+        return "nothing was drawn again, so nothing is known of how sure this is"
+    return (
+        f"certainty: in how many of {report['resamples']} resamples a client lands with its "
+        f"cluster\ndrawn again: {report['drawn']}"
+    )
+
+
+def _doubt_table(report: Mapping[str, Any]) -> Table:
+    doubts = report["in_doubt"]
+    table = Table(title=f"In doubt: {len(doubts)} client(s)", title_justify="left")
+    for column in ("client", "cluster", "certainty %", "else", "share %"):
+        table.add_column(column, justify="left" if column == "client" else "right")
+    sure = dict(zip(report["clients"], report["certainty"], strict=True))
+    for one in doubts[:_MOST_DOUBTS]:
+        other = one["other_cluster"]
+        table.add_row(
+            Text(printable(one["client"])),
+            str(one["cluster"]),
+            f"{100 * sure[one['client']]:.0f}",
+            "alone" if other == APART else str(other),
+            f"{100 * one['share']:.0f}",
+        )
+    if len(doubts) > _MOST_DOUBTS:
+        table.caption = f"and {len(doubts) - _MOST_DOUBTS} more, in grouping.json"
+    return table
+
+
+def _candidate_table(report: Mapping[str, Any]) -> Table:
+    number = report["num_clusters"]
+    shown = sorted(number["candidates"], key=lambda one: (-one["resamples"], -one["score"]))
+    shown = sorted(shown[:_MOST_SHOWN], key=lambda one: one["num_clusters"])
+    table = Table(title="How many groups the evidence supports", title_justify="left")
+    table.add_column("clusters", justify="right")
+    table.add_column("score", justify="right")
+    table.add_column("best in % of resamples", justify="right")
+    for one in shown:
+        share = f"{100 * one['resamples']:.0f}" if report["resamples"] else ""
+        table.add_row(str(one["num_clusters"]), f"{one['score']:.3f}", share)
+    return table
+
+
+def _remarks(report: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if not supports_groups(report):
+        lines.append(
+            "Fewer than half of the clients are sure: the data hardly have such groups. Train all "
+            "together (strategy=single), or bring more images."
+        )
+    reasons: dict[str, list[str]] = {}
+    for name, why in report["odd_why"].items():
+        reasons.setdefault(why, []).append(printable(name))
+    lines += [f"odd: {listed(own, _MOST_NAMES)}: {why}" for why, own in reasons.items()]
+    unknown = [f"node {node}: {printable(why)}" for node, why in report["unknown_nodes"].items()]
+    lines += [f"left out: {one}" for one in unknown[:_MOST_DOUBTS]]
+    if len(unknown) > _MOST_DOUBTS:
+        lines.append(f"left out: {len(unknown) - _MOST_DOUBTS} more nodes, in grouping.json")
+    own = report["bytes"]
+    lines.append(
+        f"cost: {own['pre_round_per_client'] / 1000:,.0f} kB per client for this pre-round, "
+        f"{own['round_per_client'] / 1000:,.0f} kB for each round of training"
+    )
+    return lines

@@ -1,0 +1,221 @@
+"""What a run keeps of its clusters, so that a new client can be placed without asking anybody.
+
+One safetensors file: each client's eigenvectors, as it shared them, and whose cluster is which. No
+eigenvalue, no Gram matrix and no class is kept. docs/privacy.md says what could be learnt from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from clients.settings import FEATURES
+from fl_app.config.run_config import Config
+from fl_core.dataset import Dataset
+from fl_core.files import replacing
+from fl_core.own_code import is_own
+from fl_core.own_images import Agreement
+from fl_core.protocol import CLASS_ENERGY
+from fl_core.settings import are_images
+from strategies import ClusteredStrategy, SpectralClustering
+from strategies.relevance import FORMULAS
+
+if TYPE_CHECKING:
+    from fl_app.results.grouping import Grouped
+
+Float32 = NDArray[np.float32]
+Int64 = NDArray[np.int64]
+
+MOST_KEPT = 2_000
+"""Clients whose eigenvectors are kept: those of more are hundreds of megabytes."""
+
+_FORMAT = "fedkin spectra 1"
+
+
+@dataclass(frozen=True)
+class SpectraCard:
+    """How the clients' eigenvectors were made.
+
+    Attributes
+    ----------
+    strategy : str
+    seed : int
+    features : str
+        The feature map, `feature_weights` its weights where they are a file.
+    feature_weights : str
+    relevance : str
+        The formula by which clients were compared.
+    num_eigenvectors : int
+        How many of each are compared.
+    image_shape : tuple of int
+        Channels, height and width.
+    is_private : bool
+        Whether features were projected and noise was added.
+    names : tuple of K str
+        Of the clients.
+    """
+
+    strategy: str
+    seed: int
+    features: str
+    feature_weights: str
+    relevance: str
+    num_eigenvectors: int
+    image_shape: tuple[int, ...]
+    is_private: bool
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what this app does not write, by a ValueError."""
+        shape = self.image_shape
+        right = {
+            "strategy": isinstance(self.strategy, str)
+            and self.strategy.isprintable()
+            and self.strategy not in ("", ".", "..")  # it becomes a part of a path
+            and not set(self.strategy) & set("/\\"),
+            "seed": type(self.seed) is int and self.seed >= 0,
+            "feature_weights": isinstance(self.feature_weights, str),
+            "is_private": isinstance(self.is_private, bool),
+            "features": self.features in FEATURES,
+            "relevance": self.relevance in FORMULAS,
+            "num_eigenvectors": type(self.num_eigenvectors) is int and self.num_eigenvectors > 0,
+            "image_shape": isinstance(shape, tuple)
+            and len(shape) == 3
+            and all(type(side) is int and side > 0 for side in shape)
+            and shape[0] in (1, 3),
+            "names": isinstance(self.names, tuple) and all(isinstance(n, str) for n in self.names),
+        }
+        for name, is_right in right.items():
+            if not is_right:
+                raise ValueError(f"its {name} is not one that this app writes")
+
+
+@dataclass(frozen=True, eq=False)
+class KeptSpectra:
+    """What is in the file.
+
+    Attributes
+    ----------
+    card : SpectraCard
+    clusters : NDArray[np.int64], shape (K,)
+        The cluster of each client.
+    eigenvectors : list of K NDArray[np.float32], shapes (d, k_j)
+        Unit columns.
+    """
+
+    card: SpectraCard
+    clusters: Int64
+    eigenvectors: list[Float32]
+
+
+def spectra_path(folder: Path, strategy: str, seed: int) -> Path:
+    """Return where a run keeps the eigenvectors of a strategy's clients."""
+    return folder / f"spectra-{strategy}-seed-{seed}.safetensors"
+
+
+def keep_spectra(
+    folder: Path,
+    strategy: ClusteredStrategy,
+    config: Config,
+    images: Dataset | Agreement,
+    found: Grouped,
+) -> None:
+    """Write the eigenvectors of a spectral clustering's clients; only their owner may read them.
+
+    Nothing is written if `keep-spectra` is false, of more than `MOST_KEPT` clients, where labels
+    were shared, too, or of what `fedkin place` cannot read: features of one's own, or no images.
+    """
+    clustering = strategy.clustering
+    if (
+        not config.keep_spectra
+        or not isinstance(clustering, SpectralClustering)
+        or clustering.relevance == CLASS_ENERGY
+        or is_own(config.features)
+        or not are_images(images.image_shape, is_float=images.is_float)
+    ):
+        return
+    of_client = strategy.clusters.of_client
+    spectra = {c: own for c, own in clustering.spectra.items() if c in of_client}
+    if not spectra or len(spectra) > MOST_KEPT:
+        return
+    card = SpectraCard(
+        strategy=found.strategy,
+        seed=found.seed,
+        features=config.features,
+        feature_weights=config.feature_weights,
+        relevance=clustering.relevance,
+        num_eigenvectors=clustering.num_eigenvectors,
+        image_shape=images.image_shape,
+        is_private=bool(config.pre_round_epsilon),
+        names=tuple(found.names[client] for client in spectra),
+    )
+    save_spectra(
+        spectra_path(folder, found.strategy, found.seed),
+        KeptSpectra(
+            card, np.array([of_client[client] for client in spectra]), list(spectra.values())
+        ),
+    )
+
+
+def save_spectra(path: Path, kept: KeptSpectra) -> None:
+    """Write what is kept, whole or not at all, for nobody else to read."""
+    k = kept.card.num_eigenvectors
+    arrays: dict[str, NDArray[Any]] = {"clusters": kept.clusters.astype(np.int64)}
+    for client, own in enumerate(kept.eigenvectors):
+        arrays[f"eigenvectors-{client}"] = np.ascontiguousarray(own[:, :k], np.float32)
+    with replacing(path, private=True) as temporary:
+        save_file(arrays, temporary, metadata={_FORMAT: json.dumps(asdict(kept.card))})
+
+
+def load_spectra(path: Path) -> KeptSpectra:
+    """Read what `save_spectra` wrote.
+
+    Raises
+    ------
+    ValueError
+        If the file is not a whole one of these.
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb"):
+        pass  # unlike safe_open, this names the file that is a folder or may not be read
+    try:
+        with safe_open(path, framework="numpy") as file:
+            card = _read_card(file.metadata() or {})
+            clusters = file.get_tensor("clusters")
+            vectors = [file.get_tensor(f"eigenvectors-{c}") for c in range(len(card.names))]
+        _check(clusters, vectors)
+    except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{path} does not hold the eigenvectors of a run ({error}): name the results folder of "
+            "a run that kept them."
+        ) from error
+    return KeptSpectra(card, clusters.astype(np.int64), vectors)
+
+
+def _read_card(metadata: Mapping[str, str]) -> SpectraCard:
+    if _FORMAT not in metadata:
+        raise ValueError(f"it does not say that it is {_FORMAT}")
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in json.loads(metadata[_FORMAT]).items()
+    }
+    return SpectraCard(**fields)
+
+
+def _check(clusters: NDArray[Any], vectors: Sequence[NDArray[Any]]) -> None:
+    if clusters.shape != (len(vectors),) or clusters.dtype.kind != "i" or not len(vectors):
+        raise ValueError(f"it has clusters of shape {clusters.shape} for {len(vectors)} clients")
+    for own in vectors:
+        if own.ndim != 2 or own.dtype != np.float32 or len(own) != len(vectors[0]):
+            raise ValueError(f"its eigenvectors have shape {own.shape}")
+        if not own.shape[1] or not np.isfinite(own).all():
+            raise ValueError("its eigenvectors are not all finite numbers")

@@ -1,0 +1,1 @@
+"""One run: every strategy on every seed."""

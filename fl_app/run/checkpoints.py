@@ -1,0 +1,170 @@
+"""Checkpoints of a run, in its results folder, and how an interrupted run finds them again."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config, output_folder
+from fl_app.live.watch import LOCK_FILE
+from fl_core.checkpoint import load_checkpoint, save_checkpoint
+from fl_core.own_images import Agreement
+from strategies import ClusteredStrategy, RoundReport
+
+# What may differ when a run goes on: it decides when something happens or where it lies, not what.
+_MAY_DIFFER = {
+    "resume",
+    "output-dir",
+    "data-dir",
+    "checkpoint-every",
+    "pre-round-deadline",
+    "round-deadline",
+    "track",
+}
+
+PATIENCE = 90.0  # seconds
+PERSONAL = "personal"
+
+
+class Checkpoints:
+    """One file for each strategy and seed, the last round's only.
+
+    Parameters
+    ----------
+    config : Config
+        As it was given: a checkpoint of a run with other options is refused.
+    folder : Path
+        The results folder.
+
+    Attributes
+    ----------
+    agreement : Agreement, optional
+        Of the devices of an interrupted run; to be set in a new one.
+    names : dict of str
+        From client index to the device's name, of an interrupted run.
+    num_clients : int
+        Of an interrupted simulation; to be set in a new one. On devices, 0.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the run that is to be resumed had other options, or its checkpoints are damaged.
+    """
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.folder = folder
+        self.every = config.checkpoint_every
+        self.agreement: Agreement | None = None
+        self.names: dict[int, str] = {}
+        self.num_clients = 0
+        self._options = config.as_run_config()
+        self._resumes = bool(config.resume)
+        self._found: dict[Path, dict[str, Any]] = {}
+        if self._resumes:
+            # All of them now: a damaged one should not be found only when it is its turn.
+            for path in sorted((folder / CHECKPOINTS).glob(WHOLE)):
+                self._found[path] = load_checkpoint(path)
+                self._take_over(self._found[path])
+
+    def _take_over(self, saved: Mapping[str, Any]) -> None:
+        for key, value in self._options.items():
+            # An option that the run did not know yet was, in effect, at its default.
+            before = saved["options"].get(key, OPTIONS[key].default)
+            if key not in _MAY_DIFFER and before != value:
+                raise ValueError(
+                    f"{key} is {value}, but the run in {self.folder} was started with {before}: "
+                    "resume it with the options it had."
+                )
+        if saved["agreement"] is not None:
+            self.agreement = Agreement.from_config(saved["agreement"])
+        self.num_clients = saved["num-clients"]
+        self.names.update(saved["names"])
+
+    @contextmanager
+    def only_run(self) -> Iterator[None]:
+        """Keep other runs out of the results folder.
+
+        Raises
+        ------
+        RuntimeError
+            If another run does not leave it soon. That of a SuperLink that was killed ends within
+            a minute.
+        ValueError
+            If a new run finds results there.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(self.folder / LOCK_FILE)
+        try:
+            lock.acquire(timeout=PATIENCE)
+        except Timeout:
+            raise RuntimeError(
+                f"another run goes on in {self.folder}: watch it with flwr log, or stop it with "
+                "flwr stop, before you resume it."
+            ) from None
+        try:
+            if not self._resumes:
+                output_folder(str(self.folder))  # another run may have ended in it just now
+            yield
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
+
+    def is_due(self, report: RoundReport) -> bool:
+        """Return whether a checkpoint is to be written after this round."""
+        last = report.round == report.num_rounds
+        return self.every > 0 and (last or report.round % self.every == 0)
+
+    def save(self, name: str, seed: int, strategy: ClusteredStrategy, seconds: float) -> None:
+        """Write a strategy's checkpoint, whole or not at all, in the place of its last one."""
+        save_checkpoint(
+            self._path(name, seed),
+            {
+                "options": self._options,
+                "agreement": self.agreement and self.agreement.as_config(),
+                "names": dict(strategy.training.roster.names),
+                "num-clients": self.num_clients,
+                "seconds": seconds,
+                "strategy": strategy.checkpoint(),
+            },
+        )
+        self._forget_personal(name, seed, strategy.training.round)
+
+    def load(self, name: str, seed: int) -> dict[str, Any] | None:
+        """Return a strategy's checkpoint, if the run is resumed and had come so far."""
+        return self._found.pop(self._path(name, seed), None)
+
+    def save_personal(self, name: str, seed: int, number: int, states: Mapping[int, Any]) -> None:
+        """Write what simulated clients keep for themselves, before a round's checkpoint.
+
+        Each round has a file of its own, which must be whole before the checkpoint is.
+        """
+        save_checkpoint(self._personal_path(name, seed, number), {"states": states})
+
+    def load_personal(self, name: str, seed: int, number: int) -> dict[int, Any]:
+        """Return what simulated clients kept for themselves when a round's checkpoint was written.
+
+        Raises
+        ------
+        ValueError, OSError
+            If it cannot be read.
+        """
+        states: dict[int, Any] = load_checkpoint(self._personal_path(name, seed, number))["states"]
+        return states
+
+    def _personal_path(self, name: str, seed: int, number: int) -> Path:
+        folder = self.folder / CHECKPOINTS / PERSONAL
+        return folder / f"{name}-seed-{seed}-round-{number:09}.safetensors"
+
+    def _forget_personal(self, name: str, seed: int, but: int) -> None:
+        kept = self._personal_path(name, seed, but)
+        for path in kept.parent.glob(f"{glob.escape(name)}-seed-{seed}-round-*.safetensors"):
+            if path != kept:
+                path.unlink()
+
+    def _path(self, name: str, seed: int) -> Path:
+        return self.folder / CHECKPOINTS / f"{name}-seed-{seed}.safetensors"

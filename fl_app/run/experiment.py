@@ -1,0 +1,281 @@
+"""One run of the app: every strategy on every seed, on the same partitions, then the results."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp import Grid
+
+from clients.features import feature_map
+from clients.own_features import random_samples
+from fl_app.config.checks import one_shot, shares_eigenvectors
+from fl_app.config.fits import check_suits
+from fl_app.config.own_code import check_tasks_are_known
+from fl_app.config.preflight import check_num_clusters
+from fl_app.config.run_config import Config, output_folder
+from fl_app.config.systems import (
+    Setting,
+    build_strategy,
+    initial_model,
+    wanted_clusters,
+)
+from fl_app.grid.quorum import QuorumGrid
+from fl_app.live.progress import Progress
+from fl_app.live.status import Status
+from fl_app.live.trackers import check_tracker
+from fl_app.live.tracking import Tracking
+from fl_app.results.folder import Results
+from fl_app.results.run import RunResult
+from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.simulation import Simulation
+from fl_app.run.world import Meet, World
+from fl_core import protocol
+from fl_core.extras import DRAWING, need_extra
+from fl_core.settings import OWN_IMAGES
+from strategies import ClusteredStrategy, Clusters, RoundReport
+from strategies.catalogue import system_of
+from strategies.flt import SignatureClustering
+
+Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
+"""From a strategy that has grouped its clients, the configuration and the seed to its clusters, and
+how they would be on data drawn again."""
+
+
+def run_experiment(
+    config: Config,
+    grid: Grid,
+    meet: Meet = Simulation,
+    *,
+    redraw: Redraw | None = None,
+    command: str = "",
+) -> Path:
+    """Run `config.strategy` for `config.repeats` seeds, write the results and return their folder.
+
+    What can be checked is checked before the first training; each run's results are written as soon
+    as it ends, so a later failure loses none of them. Without any round, clients are only grouped.
+
+    Parameters
+    ----------
+    meet : callable
+        Waits for the clients: a `Simulation`, or `fl_app.devices.run.Devices`.
+    redraw : callable, optional
+        Says how sure clusters are, where clients are only grouped and their images are at hand;
+        otherwise the server does, by what it was told.
+    command : str
+        That does the same again; by default, made from the configuration.
+
+    Raises
+    ------
+    ValueError, OSError, RuntimeError, ImportError
+        One sentence that says what is wrong and what to do.
+    """
+    checkpoints = Checkpoints(config, output_folder(config.output_dir, config.resume))
+    for package in DRAWING:
+        need_extra(package, "a server, which draws pictures,")
+    check_tracker(config.track)
+    status = Status()
+    if isinstance(grid, QuorumGrid):
+        grid.listener = status
+    with status.running():
+        status.doing("meeting the clients")
+        world = meet(config, grid, checkpoints)
+        _run_all(config, world, checkpoints, status, redraw, command)
+    return checkpoints.folder
+
+
+def _run_all(
+    config: Config,
+    world: World,
+    checkpoints: Checkpoints,
+    status: Status,
+    redraw: Redraw | None,
+    command: str,
+) -> None:
+    seeds = range(config.seed, config.seed + config.repeats)
+    status.doing(f"reading {config.dataset}")
+    for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
+        setting = world.setting(seed)
+    status.doing("preparing what strategies need")
+    check(setting, world.num_at_start)
+    progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
+    with checkpoints.only_run():
+        status.write_to(checkpoints.folder)
+        results = Results(resolved(setting, world, checkpoints.folder), command)
+        status.doing("waiting until all clients have their data")
+        world.begin(results, progress)
+        if not config.num_server_rounds:
+            for name in one_shot(config.strategy):
+                grouped = group_only(name, setting, world, status, redraw)
+                results.add_grouping_alone(
+                    name, setting.seed, grouped, setting.images, setting.federation
+                )
+            results.finish_grouping()
+            return
+        with Tracking(results.config) as tracking:
+            watchers = Watchers(progress, status, tracking)
+            for seed in seeds:
+                setting = world.setting(seed)
+                for name in config.strategy:
+                    run, strategy = run_strategy(name, setting, world, watchers, checkpoints)
+                    world.end_run(run, strategy)
+                    results.add_run(run, strategy, setting.images, setting.federation)
+                    tracking.end_run(run)
+            status.doing("drawing pictures")
+            results.finish()
+            tracking.finish(results.pictures)
+
+
+class Watchers(NamedTuple):
+    """Who is told of every round."""
+
+    progress: Progress
+    status: Status
+    tracking: Tracking
+
+
+def group_only(
+    name: str, setting: Setting, world: World, status: Status, redraw: Redraw | None
+) -> ClusteredStrategy:
+    """Run a strategy's pre-round, and nothing else."""
+    config, seed = setting.config, setting.seed
+    grid = world.begin_run(setting, 0)
+    status.begin_run(name, seed, 0, 0)
+    options = {
+        "seed": seed,
+        "pre_round_timeout": config.pre_round_deadline,
+        "met": world.met,
+    }
+    strategy = build_strategy(name, setting, options)
+    status.watch(lambda: strategy.training.roster)
+    told = ConfigRecord({**world.told, protocol.SEED: seed})
+    with _quiet_flower():
+        strategy.group(grid, config.round_deadline, told)
+    if redraw is not None:
+        status.doing(f"{name}, seed {seed}, how sure its clusters are")
+        strategy.training.clusters = redraw(strategy, config, seed)
+    return strategy
+
+
+def resolved(setting: Setting, world: World, folder: Path) -> Config:
+    """Return the configuration with its references replaced by what they stand for."""
+    config = replace(
+        setting.config,
+        num_clients=world.num_clients,
+        num_clusters=wanted_clusters(setting) or setting.config.num_clusters,
+        output_dir=str(folder),
+    )
+    return world.resolved(config)
+
+
+def run_strategy(
+    name: str, setting: Setting, world: World, watchers: Watchers, checkpoints: Checkpoints
+) -> tuple[RunResult, ClusteredStrategy]:
+    """Run one strategy on one seed, or what an interruption has left of it."""
+    config, seed = setting.config, setting.seed
+    progress, status, tracking = watchers
+    show = progress.reporter(name, seed)
+    checkpoint = checkpoints.load(name, seed)
+    done, before = 0, 0.0
+    if checkpoint is not None:
+        done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
+    told = ConfigRecord({**world.told, protocol.SEED: seed})
+    grid = world.begin_run(setting, done)
+    status.begin_run(name, seed, done, config.num_server_rounds)
+    tracking.begin_run(name, seed, done)
+    started = time.perf_counter()
+
+    def seconds() -> float:
+        return before + time.perf_counter() - started
+
+    def on_round(report: RoundReport) -> None:
+        world.after_round(report, strategy, show)
+        left = progress.rounds_left, progress.seconds_left()
+        status.after_round(report, strategy.training.roster, *left)
+        tracking.after_round(report, seconds(), setting.federation)
+        if checkpoints.is_due(report):
+            if strategy.local.keeps_state:
+                states = world.keep_states(strategy, told)
+                checkpoints.save_personal(name, seed, report.round, states)
+            checkpoints.save(name, seed, strategy, seconds())
+
+    strategy = build_strategy(
+        name,
+        setting,
+        {
+            "fraction_train": config.fraction_train,
+            "evaluate_every": config.evaluate_every,
+            "fraction_evaluate": config.fraction_evaluate,
+            "seed": seed,
+            "on_round": on_round,
+            "pre_round_timeout": config.pre_round_deadline,
+            "met": world.met,
+            "secure_aggregation": config.secure_aggregation,
+        },
+    )
+    if checkpoint is not None:
+        strategy.resume(checkpoint["strategy"])
+        if strategy.local.keeps_state:
+            identity = {protocol.TRAINING: checkpoint["strategy"]["identity"]}
+            world.restore_states(checkpoints.load_personal(name, seed, done), {**told, **identity})
+        progress.resumed(name, seed, done)
+    status.watch(lambda: strategy.training.roster)
+    with _quiet_flower():
+        result = strategy.start(
+            grid,
+            ArrayRecord(initial_model(setting).state_dict()),
+            config.num_server_rounds,
+            config.round_deadline,
+            train_config=told,
+            evaluate_config=told,
+        )
+    run = RunResult.of(name, seed, strategy, result.arrays, seconds(), setting.federation)
+    return run, strategy
+
+
+def check(setting: Setting, num_clients: int) -> None:
+    """Refuse what no strategy could work with, before `num_clients` clients begin to train.
+
+    Raises
+    ------
+    ValueError, OSError, ImportError
+        If the model or the features do not suit the images, weights cannot be had, there are more
+        eigenvectors than features, more clusters than clients, or no number of clusters where a
+        strategy needs one.
+    """
+    config, images = setting.config, setting.images
+    if setting.federation is None:
+        samples = random_samples(images.image_shape, is_float=images.is_float)
+    else:
+        check_tasks_are_known(config, setting.federation)
+        samples = setting.federation.dataset.train_images[:3]
+    clusterings = (system_of(name).clustering for name in config.strategy)
+    if any(issubclass(clustering, SignatureClustering) for clustering in clusterings):
+        need_extra("umap", "the clustering signature (flt)", "use pca-km-hc")
+    if shares_eigenvectors(config.strategy):
+        weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
+        feature_map(config.features, weights=weights)
+    check_suits(config, images, samples)
+    if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
+        need_extra("opacus", "training-epsilon", "set it to 0")
+    for name in config.strategy:
+        build_strategy(name, setting, {})
+    check_num_clusters(config, wanted_clusters(setting) or 1, num_clients)
+
+
+@contextmanager
+def _quiet_flower() -> Iterator[None]:
+    """Keep Flower's round-by-round log out of the way of ours; its warnings stay."""
+    flower = logging.getLogger("flwr")
+    level = flower.level
+    flower.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        flower.setLevel(level)

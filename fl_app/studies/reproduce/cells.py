@@ -1,0 +1,131 @@
+"""The cells of an experiment: which there are, which are missing, and their raw numbers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fl_app.studies.reproduce import keeping
+from fl_app.studies.reproduce.experiment import Experiment
+from fl_app.studies.reproduce.formula import expected_bytes
+from fl_app.studies.reproduce.keeping import Cell, Keeper, Place, missing_of, read_numbers, run_into
+from fl_app.studies.reproduce.kept import kept_of
+
+_CELL_KEYS = ("row", "column", "variant", "seed", "methods")
+
+
+@dataclass(frozen=True)
+class Wanted(Place):
+    """A cell that an experiment asks for; its `variant` is empty where all share their options."""
+
+    row: str
+    column: str
+    variant: str
+    seed: int
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        words = (self.row, self.column, self.variant, f"seed {self.seed}")
+        return ", ".join(word for word in words if word)
+
+
+Missing = keeping.Missing[Wanted]
+"""A simulation that is still to be run."""
+
+
+def wanted_cells(experiment: Experiment, seeds: int) -> list[Wanted]:
+    """Return all cells: first everything of seed 0, so that a table fills evenly."""
+    return [
+        Wanted(row, column, variant, seed)
+        for seed in range(seeds)
+        for row in experiment.rows
+        for column in experiment.columns
+        for variant in experiment.runs()
+    ]
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """Return the cells of a file of raw numbers; none if there is no such file.
+
+    `methods` has, by method, what `kept_of` says.
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    return read_numbers(path, _CELL_KEYS)
+
+
+def current_cells(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells that an experiment asks for, each once and in its order.
+
+    Those that other options made are left out; whose code made them does not matter.
+    """
+    seeds = max((int(cell["seed"]) for cell in cells), default=-1) + 1
+    found = []
+    for one in wanted_cells(experiment, seeds):
+        given = experiment.given(one.row, one.column, one.seed, one.variant)
+        found += [cell for cell in cells if one.is_of(cell) and cell["given"] == given][-1:]
+    return found
+
+
+def find_missing(experiment: Experiment, path: Path, seeds: int) -> list[Missing]:
+    """Return the simulations that are not in the file, or were made by other options or code."""
+    wanted = []
+    for one in wanted_cells(experiment, seeds):
+        given = experiment.given(one.row, one.column, one.seed, one.variant)
+        wanted.append((one, given, experiment.config(given)))
+    return missing_of(wanted, read_cells(path))
+
+
+def run_missing(
+    experiment: Experiment, path: Path, missing: Sequence[Missing], workers: int
+) -> Iterator[Missing]:
+    """Run simulations; each is in the file before the next begins, and yielded before it is run.
+
+    Raises
+    ------
+    RuntimeError
+        If a simulation fails, the code changes while one runs, or another process is at work on the
+        same file.
+    """
+    with_formula = "formula" in experiment.measures
+
+    def run(one: Missing) -> Cell:
+        with _folder(path.with_name(f".{path.stem}.running")) as folder:
+            ran = _run(one, folder, workers, with_formula=with_formula)
+        if variant := one.wanted.variant:
+            ran["methods"] = {variant: ran["methods"][one.config.strategy[0]]}
+        return ran
+
+    with Keeper(path, f"experiment {path.stem}", _CELL_KEYS) as keeper:
+        for one in missing:
+            yield one
+            keeper.keep(one, workers, partial(run, one))
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[Path]:
+    """Make a folder and remove it afterwards; what a killed command left there goes first."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True, mode=0o700)
+    try:
+        yield path.resolve()
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _run(one: Missing, folder: Path, workers: int, *, with_formula: bool) -> Cell:
+    summary, ran = run_into(one, folder, workers)
+    methods = {run["strategy"]: kept_of(run, folder) for run in summary["runs"]}
+    if with_formula:
+        for name, kept in methods.items():
+            expected = expected_bytes(name, one.config, summary["config"]["num-clients"], folder)
+            if expected is not None:
+                kept["formula-bytes"] = expected
+    return {**ran, "methods": methods}

@@ -1,0 +1,193 @@
+"""What a paper says of its methods, to be judged by our numbers, and why ours differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fl_app.studies.reproduce.kinds import (
+    NUMBER,
+    TABLE,
+    TEXT,
+    TEXT_OR_NUMBER,
+    TEXTS,
+    check_table,
+)
+from fl_app.studies.reproduce.measures import check_measure
+
+RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
+    "above": lambda difference, points: difference > points,
+    "at least": lambda difference, points: difference >= points,
+    "below": lambda difference, points: -difference > points,
+    "at most": lambda difference, points: -difference >= points,
+    "within": lambda difference, points: abs(difference) <= points,
+}
+"""From left minus right, and points, to whether a claim holds."""
+STATISTICS = ("mean", "std")
+Named = tuple[Sequence[str], Sequence[str], Sequence[str]]
+
+_CLAIM = {
+    **dict.fromkeys(("says", "left", "relation", "measure", "statistic", "paper"), TEXT),
+    **{"right": TEXT_OR_NUMBER, "points": NUMBER, "rows": TEXTS, "columns": TEXTS},
+    "against": TABLE,
+}
+_EXPLANATION = {"text": TEXT, **dict.fromkeys(("rows", "columns", "methods", "measures"), TEXTS)}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of a method, to be judged in every cell.
+
+    Attributes
+    ----------
+    says : str
+        In words.
+    left : str
+        A method, or several separated by commas: then it must hold for each.
+    relation : str
+        "above" or "below": by more than `points`; "at least" or "at most": right plus or minus
+        `points`; "within": no further apart than `points`.
+    right : str or float
+        A method, several, or a number.
+    points : float
+        In the measure's unit.
+    measure : str
+        What is compared.
+    statistic : str
+        Of its values over the seeds: "mean" or "std", which needs two seeds.
+    rows, columns : sequence of str
+        Where; empty: everywhere.
+    against : mapping of str
+        The row, the column or the measure that right's number is of, where it is not left's.
+    paper : str
+        Whose claim it is, if it is not the experiment's paper's.
+    """
+
+    says: str
+    left: str
+    relation: str
+    right: str | float
+    points: float = 0.0
+    measure: str = "accuracy"
+    statistic: str = "mean"
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    against: Mapping[str, str] = field(default_factory=dict)
+    paper: str = ""
+
+    @property
+    def lefts(self) -> list[str]:
+        """Return the methods that it speaks of."""
+        return _names(self.left)
+
+    @property
+    def rights(self) -> list[str]:
+        """Return those that they are compared with; none where that is a number."""
+        return _names(self.right) if isinstance(self.right, str) else []
+
+    @property
+    def measures(self) -> tuple[str, str]:
+        """Return left's measure and right's."""
+        return self.measure, self.against.get("measure", self.measure)
+
+    @property
+    def named(self) -> Named:
+        """Return the methods, rows and columns that it names."""
+        other = {
+            key: [self.against[key]] if key in self.against else [] for key in ("row", "column")
+        }
+        return (
+            [*self.lefts, *self.rights],
+            [*self.rows, *other["row"]],
+            [*self.columns, *other["column"]],
+        )
+
+    def is_of(self, row: str, column: str) -> bool:
+        """Return whether it is said of a cell."""
+        in_row = not self.rows or row in self.rows
+        return in_row and (not self.columns or column in self.columns)
+
+    def holds(self, lefts: Sequence[float], rights: Sequence[float]) -> bool:
+        """Return whether it does, by the numbers of left's methods and of right's."""
+        is_met = RELATIONS[self.relation]
+        others = rights or [float(self.right)]
+        return all(is_met(left - right, self.points) for left in lefts for right in others)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why our numbers differ from the published ones, as far as an experiment found it out.
+
+    Attributes
+    ----------
+    text : str
+    rows, columns, methods, measures : sequence of str
+        What it explains; empty: all.
+    """
+
+    text: str
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    measures: Sequence[str] = ()
+
+    @property
+    def named(self) -> Named:
+        """Return the methods, rows and columns that it names."""
+        return self.methods, self.rows, self.columns
+
+    def covers(self, measure: str, row: str, column: str, method: str) -> bool:
+        """Return whether it explains a method's number in a cell."""
+        wanted = (
+            (self.measures, measure),
+            (self.rows, row),
+            (self.columns, column),
+            (self.methods, method),
+        )
+        return all(not names or name in names for names, name in wanted)
+
+
+def read_claim(read: Any) -> Claim:
+    """Return a claim of a TOML file.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    checked = check_table("a claim", read, _CLAIM, ("says", "left", "relation", "right"))
+    where = f'the claim "{checked["says"]}"'
+    claim = Claim(**checked)
+    for name, value, allowed in (
+        ("relation", claim.relation, RELATIONS),
+        ("statistic", claim.statistic, STATISTICS),
+    ):
+        if value not in allowed:
+            raise ValueError(
+                f'{name} of {where} is "{value}", but it must be {", ".join(allowed)}.'
+            )
+    check_table(
+        f"against of {where}", claim.against, dict.fromkeys(("row", "column", "measure"), TEXT)
+    )
+    for measure in claim.measures:
+        check_measure(measure)
+    return claim
+
+
+def read_explanation(read: Any) -> Explanation:
+    """Return an explanation of a TOML file.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    explanation = Explanation(**check_table("an explanation", read, _EXPLANATION, ("text",)))
+    for measure in explanation.measures:
+        check_measure(measure)
+    return explanation
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]

@@ -1,0 +1,108 @@
+"""What a cell's numbers depend on: its options and the code that made them."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from fl_app.config.own_code import named_at_clients
+from fl_app.config.run_config import Config
+from fl_core.options import options_of
+from fl_core.own_code import own_files
+from strategies.catalogue import system_of
+
+ROOT = Path(__file__).parents[3]
+# Of `fl_app`, what happens in a run, and what turns it into the numbers that are kept.
+_IN_A_RUN = (
+    *("client_app.py", "server_app.py", "config/*.py", "grid/*.py", "nodes/*.py", "run/*.py"),
+    *("results/run.py", "results/folder.py"),
+    *("studies/reproduce/kept.py", "studies/reproduce/formula.py"),
+)
+_NOT_IN_ONE = {"options.py", "estimate.py", "__init__.py"}
+# Where a run's files are, and how it draws, does not change what it finds.
+_PLACES = ("output-dir", "data-dir", "figure-format")
+
+
+def state_of(config: Config) -> tuple[str, str]:
+    """Return two hashes: of a configuration and of the code that runs it, and of the code alone.
+
+    Docstrings, comments and layout do not count, nor do clusterings and aggregations that are not
+    compared, their code and their options.
+    """
+    systems = [system_of(name) for name in config.strategy]
+    parts = {part for one in systems for part in one.parts}
+    code = hashlib.sha256()
+    for name, one in zip(config.strategy, systems, strict=True):
+        words = (name, *(part.__qualname__ for part in one.parts), one.weighted)
+        code.update(f"{words}\n".encode())
+    for path in sorted(code_of(parts)):
+        # A strategy of somebody's own may lie anywhere.
+        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
+        code.update(f"{shown} {code_hash(path, path.stat().st_mtime_ns)}\n".encode())
+    named = named_at_clients(config).values()
+    for own in sorted({file for path in named for file in own_files(path)}):
+        code.update(f"{own.name} {code_hash(own, own.stat().st_mtime_ns)}\n".encode())
+    used = {key for part in parts for key in options_of(part)} | set(options_of(Config))
+    options = {
+        key: value
+        for key, value in config.as_run_config().items()
+        if key in used and key not in _PLACES
+    }
+    both = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+    both.update(code.digest())
+    return both.hexdigest(), code.hexdigest()
+
+
+def code_of(parts: Iterable[type]) -> set[Path]:
+    """Return the files whose code runs in a simulation of these parts of strategies."""
+    starts = {ROOT / "strategies" / "base.py"} | {Path(inspect.getfile(part)) for part in parts}
+    app = (path for words in _IN_A_RUN for path in (ROOT / "fl_app").glob(words))
+    around = {path for path in app if path.name not in _NOT_IN_ONE}
+    rooms = {path for room in ("fl_core", "clients") for path in (ROOT / room).glob("*.py")}
+    return rooms | around | _reached(starts)
+
+
+def _reached(files: Iterable[Path]) -> set[Path]:
+    """Return these files of `strategies` and all that they import of it, directly or not."""
+    waiting, reached = list(files), set[Path]()
+    while waiting:
+        path = waiting.pop()
+        if path not in reached:
+            reached.add(path)
+            waiting += _imported(path)
+    return reached
+
+
+@lru_cache
+def _imported(path: Path) -> list[Path]:
+    names = [
+        node.module
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("strategies.")
+    ]
+    return [ROOT / f"{name.replace('.', '/')}.py" for name in names if name]
+
+
+@lru_cache
+def code_hash(path: Path, changed: int) -> str:
+    """Return a hash of a file's code without docstrings; `changed` is when it last was, in ns."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):  # a text alone may also follow an attribute that it describes
+            node.body = [one for one in body if not _is_text(one)]  # type: ignore[attr-defined]
+    # Written again, and not dumped: how Python dumps a tree differs from version to version.
+    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
+
+
+def _is_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

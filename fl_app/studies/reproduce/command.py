@@ -1,0 +1,162 @@
+"""`fedkin reproduce`: run what is missing of an experiment and write its page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fl_core.extras import DRAWING, need_extra
+from fl_core.files import replacing
+
+if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
+    from fl_app.studies.reproduce.experiment import Experiment
+
+RESULTS = Path("docs/results")
+EXPERIMENTS = Path("experiments")
+
+
+def add_command(commands: Any) -> None:
+    """Add the subcommand to argparse's."""
+    parser = commands.add_parser(
+        "reproduce",
+        help="run a paper's table again and put the numbers side by side",
+        description="Run an experiment: every cell that is not in its file of raw numbers yet, or "
+        "was made by other options or other code. What is finished is kept, so it can be stopped "
+        "at any time and called again. Then write its page and picture beside the raw numbers, and "
+        "README.md with a verdict on every claim of the papers.",
+    )
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="a file of the folder experiments, or its path"
+    )
+    parser.add_argument("--list", action="store_true", help="show what there is, and stop")
+    parser.add_argument("--seeds", type=_count, help="how many seeds (default: the experiment's)")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a small version, one seed, in a folder of its own: does it work at all?",
+    )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="run nothing, only write the page; without NAME, all",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help=f"default: {RESULTS}; if NAME is a path, results beside it",
+    )
+    parser.add_argument(
+        "--workers", type=_count, default=os.cpu_count() or 1, help="Ray workers (default: CPUs)"
+    )
+    parser.set_defaults(call=_reproduce)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return int(text)
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from fl_app.studies.reproduce.experiment import find_experiment  # noqa: PLC0415
+
+    if options.seeds and (options.quick or options.page):
+        raise ValueError("--seeds goes neither with --quick, which has one, nor with --page.")
+    if options.list or (options.name is None and not options.page):
+        _list()
+        return 0
+    for package in ("matplotlib",) if options.page else ("ray", *DRAWING):
+        need_extra(package, "fedkin reproduce")
+    if options.name is None:
+        folder = options.output or RESULTS
+        for known in _known():
+            if (folder / f"{known.name}.json").is_file():
+                _write_page(known, folder)
+    else:
+        folder = _reproduce_one(find_experiment(options.name, EXPERIMENTS), options)
+    if folder == RESULTS:
+        _write_verdicts(folder)
+    return 0
+
+
+def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
+    """Run what is missing of an experiment and write its page; return the folder."""
+    from fl_app.studies.reproduce.experiment import read_experiment  # noqa: PLC0415
+
+    experiment = read_experiment(path)
+    folder = RESULTS if path.parent == EXPERIMENTS else path.parent / "results"
+    folder = options.output or folder
+    if options.quick:
+        experiment, folder = experiment.as_small(), folder / "quick"
+    try:
+        if not options.page:
+            _run_missing(experiment, folder, options)
+    finally:  # what is finished is shown, whatever stopped the rest
+        if options.page or (folder / f"{experiment.name}.json").is_file():
+            _write_page(experiment, folder)
+    return folder
+
+
+def _known() -> list[Experiment]:
+    from fl_app.studies.reproduce.experiment import list_experiments  # noqa: PLC0415
+
+    if not EXPERIMENTS.is_dir():
+        raise ValueError(
+            f"there is no folder {EXPERIMENTS} here: go to where fedkin's sources are, or give the "
+            "path of a .toml file."
+        )
+    return list_experiments(EXPERIMENTS)
+
+
+def _list() -> None:
+    from fl_app.studies.reproduce.cells import wanted_cells  # noqa: PLC0415
+
+    for known in _known():
+        count = len(wanted_cells(known, known.seeds))
+        seeds = "one seed" if known.seeds == 1 else f"{known.seeds} seeds"
+        needs = f"; needs {known.needs}" if known.needs else ""
+        print(f"{known.name:20} {known.title} ({count} simulations, {seeds}{needs})")
+
+
+def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespace) -> None:
+    from fl_app.studies.reproduce.cells import find_missing, run_missing, wanted_cells  # noqa: PLC0415
+
+    numbers = folder / f"{experiment.name}.json"
+    seeds = options.seeds or experiment.seeds
+    missing = find_missing(experiment, numbers, seeds)
+    wanted = len(wanted_cells(experiment, seeds))
+    outdated = sum(one.outdated for one in missing)
+    again = f" {outdated} were made by other options or other code: again." if outdated else ""
+    print(f"{wanted - len(missing)} of {wanted} simulations are finished.{again}", flush=True)
+    for count, one in enumerate(run_missing(experiment, numbers, missing, options.workers), 1):
+        print(f"\nsimulation {count} of {len(missing)}: {one.wanted}", flush=True)
+
+
+def _write_page(experiment: Experiment, folder: Path) -> None:
+    """Write an experiment's page and picture from its raw numbers."""
+    from fl_app.studies.reproduce.cells import current_cells, read_cells  # noqa: PLC0415
+    from fl_app.studies.reproduce.drawing import draw  # noqa: PLC0415
+    from fl_app.studies.reproduce.page import page  # noqa: PLC0415
+
+    numbers = folder / f"{experiment.name}.json"
+    cells = read_cells(numbers)
+    if not current_cells(experiment, cells):
+        raise ValueError(f"there are no numbers of this experiment in {numbers} yet.")
+    draw(experiment, cells, folder / f"{experiment.name}.png")
+    with replacing(folder / f"{experiment.name}.md") as partial:
+        partial.write_text(page(experiment, cells), encoding="utf-8")
+    print(f"page      {folder / f'{experiment.name}.md'}")
+    print(f"numbers   {numbers}", flush=True)
+
+
+def _write_verdicts(folder: Path) -> None:
+    from fl_app.studies.reproduce.cells import read_cells  # noqa: PLC0415
+    from fl_app.studies.reproduce.verdicts import verdicts  # noqa: PLC0415
+
+    found = [(known, read_cells(folder / f"{known.name}.json")) for known in _known()]
+    with replacing(folder / "README.md") as partial:
+        partial.write_text(verdicts(found), encoding="utf-8")
+    print(f"verdicts  {folder / 'README.md'}", flush=True)

@@ -1,0 +1,123 @@
+"""An experiment's picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fl_app.studies.reproduce.cells import current_cells
+from fl_app.studies.reproduce.experiment import Experiment
+from fl_app.studies.reproduce.keeping import Cell
+from fl_app.studies.reproduce.measures import in_words, limits_of, tested_rounds
+from fl_app.studies.reproduce.page import Place, measured_of
+
+if TYPE_CHECKING:  # the rest of the package does without matplotlib
+    from matplotlib.figure import Figure
+
+    from fl_app.report.pictures import Group
+
+
+def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
+    """Draw what the experiment's `picture` says, as PNG for the page and as PDF for a paper."""
+    from fl_app.report import pictures  # noqa: PLC0415 - see above
+
+    if experiment.picture == "none":
+        return
+    if experiment.picture == "table":
+        figure = _published(experiment, cells)
+    elif experiment.picture == "sweep":
+        figure = _sweep(experiment, cells)
+    else:
+        figure = _rounds(experiment, cells, per_task=experiment.picture == "tasks")
+    pictures.save(figure, path)
+    pictures.save(figure, path.with_suffix(".pdf"))
+
+
+def _published(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
+    """Draw the published beside the measured numbers of the first measure."""
+    from fl_app.report import pictures  # noqa: PLC0415 - see above
+
+    measured, name = measured_of(experiment, cells), experiment.measures[0]
+    methods = experiment.methods()
+    panels: dict[str, list[Group]] = {}
+    for row in experiment.rows:
+        for column in experiment.columns:
+            stated = {m: experiment.stated(name, row, column, m) for m in methods}
+            ours = {m: measured.get(Place(name, row, column, m)) for m in methods}
+            panels.setdefault(row, []).append(
+                (
+                    column,
+                    {m: number for m, number in stated.items() if number is not None},
+                    {m: values for m, values in ours.items() if values is not None},
+                )
+            )
+    return pictures.published_figure(experiment.title, panels, in_words(name))
+
+
+def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
+    """Draw each measure against the columns, a panel for each measure in each row."""
+    from fl_app.report import pictures  # noqa: PLC0415 - see above
+
+    measured = measured_of(experiment, cells)
+    columns = tuple(experiment.columns)
+    across = np.array([float(column) for column in columns])
+    keys = {key for own in experiment.columns.values() for key in own}
+    panels = {}
+    for row in experiment.rows:
+        for name in experiment.measures:
+            lines = {}
+            for method in experiment.methods():
+                if not any(Place(name, row, column, method) in measured for column in columns):
+                    continue
+                found = [
+                    measured.get(Place(name, row, column, method), np.full(1, np.nan))
+                    for column in columns
+                ]
+                seeds = max(map(len, found))
+                padded = [np.pad(f, (0, seeds - len(f)), constant_values=np.nan) for f in found]
+                lines[method] = (across, np.array(padded).T)
+            if lines:
+                panels[row if len(experiment.rows) > 1 else "", in_words(name)] = lines
+    ranges = {in_words(name): limits_of(name) for name in experiment.measures}
+    limits = {words: found for words, found in ranges.items() if found is not None}
+    return pictures.lines_figure(experiment.title, panels, ", ".join(sorted(keys)), limits)
+
+
+def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) -> Figure:
+    """Draw the accuracy by round, a panel for each row and column, and for each task if told so."""
+    from fl_app.report import pictures  # noqa: PLC0415 - see above
+
+    found: dict[tuple[str, str], dict[str, list[dict[int, float]]]] = {}
+    for cell in current_cells(experiment, cells):
+        title = ", ".join(
+            name
+            for name, group in (
+                (cell["row"], experiment.rows),
+                (cell["column"], experiment.columns),
+            )
+            if len(group) > 1
+        )
+        for method, kept in cell["methods"].items():
+            tested = tested_rounds(kept)
+            tasks = {task for one in tested.values() for task in one.get("accuracy-per-task", {})}
+            for task in sorted(tasks, key=int) if per_task else [""]:
+                curve = {
+                    number: 100 * (one["accuracy-per-task"][task] if task else one["accuracy"])
+                    for number, one in tested.items()
+                }
+                up = f"accuracy % in task {int(task) + 1}" if task else "accuracy %"
+                panel = found.setdefault((title, up), {})
+                panel.setdefault(method, []).append(curve)
+    panels = {}
+    for name, methods in found.items():
+        lines = {}
+        for method in experiment.methods():
+            if curves := methods.get(method):
+                rounds = sorted(set.intersection(*(set(curve) for curve in curves)))
+                values = np.array([[curve[number] for number in rounds] for curve in curves])
+                lines[method] = (np.array(rounds, float), values)
+        panels[name] = lines
+    return pictures.lines_figure(experiment.title, panels, "round")

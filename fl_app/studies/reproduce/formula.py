@@ -1,0 +1,45 @@
+"""What FLT's Table VI says that a method moves, with the sizes of a run's own models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from clients.autoencoder import LATENT, build_autoencoder
+from fl_app.config.run_config import Config
+from fl_core.datasets import load_dataset
+
+_NUMBER = 4  # bytes of a float32
+
+
+def expected_bytes(strategy: str, config: Config, num_clients: int, folder: Path) -> float | None:
+    """Return the bytes of a client, both ways, by FLT's Table VI; None if it does not have it.
+
+    Parameters
+    ----------
+    strategy : str
+        `flt`: W_enc + k·e once and 2ρ·W·T; `ifca`: ρ·W·T·(C + 1); `fedsem`: 2ρ·W·T. W is the size
+        of the model, W_enc of the encoder, and a message of k centroids has k·e numbers.
+    config : Config
+    num_clients : int
+    folder : Path
+        The run's results, with its models.
+    """
+    if strategy not in ("flt", "ifca", "fedsem"):
+        return None
+    model = next((folder / "models" / strategy).rglob("*.safetensors"))
+    size = sum(array.numel() for array in load_file(model).values()) * _NUMBER
+    # Flower rounds the number of participants.
+    share = max(1, round(config.fraction_train * num_clients)) / num_clients
+    one_way: float = share * size * config.num_server_rounds
+    if strategy == "ifca":
+        clusters = config.num_clusters
+        return one_way * (clusters + 1) if isinstance(clusters, int) else None
+    if strategy == "fedsem":
+        return 2 * one_way
+    channels = load_dataset(config.dataset, config.data_dir).image_shape[0]
+    encoder = build_autoencoder(channels, 0).encoder
+    encoder_size: int = sum(array.numel() for array in encoder.state_dict().values())
+    centroids = int(config.as_run_config()["num-centroids"])
+    return 2 * one_way + (encoder_size + centroids * LATENT) * _NUMBER

@@ -1,0 +1,204 @@
+"""Simulations that are run once: what is finished is in a file, which is written after each."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from filelock import FileLock, Timeout
+
+from fl_app.config.run_config import Config
+from fl_app.studies.reproduce.code_state import state_of
+from fl_core.files import replacing
+
+Cell = dict[str, Any]
+"""What is kept of one simulation: which one it is; its options; state, of options and code, and
+code alone; workers, seconds, versions and its numbers."""
+
+KEYS = frozenset({"given", "state", "code", "workers", "seconds", "versions"})
+"""What every cell has."""
+
+_PACKAGES = ("fedkin", "flwr", "ray", "torch", "numpy", "scipy")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which simulation of several it is: a subclass has the fields that say so."""
+
+    def is_of(self, cell: Cell) -> bool:
+        """Return whether a cell is this one, whatever code made it."""
+        return all(cell[name] == value for name, value in vars(self).items())
+
+
+AnyPlace = TypeVar("AnyPlace", bound=Place)
+
+
+@dataclass(frozen=True)
+class Missing(Generic[AnyPlace]):
+    """A simulation that is still to be run.
+
+    Attributes
+    ----------
+    wanted : Place
+    given : mapping
+        The run-config keys that are not the defaults.
+    config : Config
+        All of them.
+    outdated : bool
+        Whether there is a finished one that other options or other code made.
+    """
+
+    wanted: AnyPlace
+    given: Mapping[str, Any]
+    config: Config
+    outdated: bool
+
+
+def read_numbers(path: Path, keys: Iterable[str]) -> list[Cell]:
+    """Return the cells of a file of raw numbers; none if there is no such file.
+
+    Raises
+    ------
+    ValueError
+        If it is something else, or a cell lacks one of the keys.
+    """
+    if not path.is_file():
+        return []
+    try:
+        cells: list[Cell] = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for cell in cells:
+            if not set(cell) >= KEYS.union(keys):
+                raise ValueError("a cell lacks something")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} does not hold the numbers of an experiment ({error}): move it away."
+        ) from error
+    return cells
+
+
+def write_numbers(path: Path, cells: Iterable[Cell]) -> None:
+    """Write all cells, a line each, completely or not at all."""
+    lines = ",\n".join(json.dumps(cell, allow_nan=False) for cell in cells)
+    with replacing(path) as partial:
+        partial.write_text(f'{{"cells": [\n{lines}\n]}}\n', encoding="utf-8")
+
+
+def missing_of(
+    wanted: Iterable[tuple[AnyPlace, Mapping[str, Any], Config]], cells: Sequence[Cell]
+) -> list[Missing[AnyPlace]]:
+    """Return those that are not among the cells, or were made by other options or code."""
+    missing = []
+    for one, given, config in wanted:
+        there = [cell["state"] for cell in cells if one.is_of(cell)]
+        if state_of(config)[0] not in there:
+            missing.append(Missing(one, given, config, outdated=bool(there)))
+    return missing
+
+
+class Keeper:
+    """The file of raw numbers while simulations are run: no other process writes to it.
+
+    Raises
+    ------
+    RuntimeError
+        On entering, if another process is at work on the same file.
+    """
+
+    def __init__(self, path: Path, what: str, keys: Iterable[str]) -> None:
+        self._path, self._what, self._keys = path, what, tuple(keys)
+        self._file = FileLock(path.with_name(f".{path.stem}.lock"), timeout=0)
+        self._writing = Lock()
+
+    def __enter__(self) -> Keeper:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._file.acquire()
+        except Timeout:
+            raise RuntimeError(
+                f"another process runs the {self._what} for {self._path}: wait for it, or stop it."
+            ) from None
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.release()
+
+    def keep(self, one: Missing[Any], workers: int, run: Callable[[], Cell]) -> Cell:
+        """Run a simulation, write its cell in the place of an older one, and return it.
+
+        Several threads may do so at once.
+
+        Raises
+        ------
+        RuntimeError
+            If it fails, or the code changes while it runs.
+        """
+        state, code = state_of(one.config)
+        ran = run()
+        if state_of(one.config)[0] != state:
+            raise RuntimeError(
+                f"the code was changed while {one.wanted} ran: its numbers are left out; call "
+                "the command again."
+            )
+        fresh = {**vars(one.wanted), "given": dict(one.given), "state": state, "code": code}
+        cell = {**fresh, "workers": workers, **ran}
+        with self._writing:
+            write_numbers(self._path, [*self._others(one), cell])
+        return cell
+
+    def drop(self, one: Missing[Any]) -> None:
+        """Forget an older cell of a simulation, before what it left is deleted."""
+        with self._writing:
+            write_numbers(self._path, self._others(one))
+
+    def _others(self, one: Missing[Any]) -> list[Cell]:
+        cells = read_numbers(self._path, self._keys)
+        return [cell for cell in cells if not one.wanted.is_of(cell)]
+
+
+def run_into(one: Missing[Any], folder: Path, workers: int, **how: Any) -> tuple[Any, Cell]:
+    """Run a simulation; return its summary.json, and what is kept of any simulation.
+
+    Parameters
+    ----------
+    folder : Path
+        For its results.
+    workers : int
+        Ray's.
+    **how
+        What else `fl_app.launch.superlink.simulate` takes.
+
+    Raises
+    ------
+    RuntimeError
+        If it fails.
+    """
+    # Ray and torch are imported by neither --list nor --page.
+    from fl_app.config.preflight import PAPER_CLIENTS  # noqa: PLC0415
+    from fl_app.launch.superlink import simulate  # noqa: PLC0415
+    from fl_app.report.html.build import NO_REPORT  # noqa: PLC0415
+
+    clients = one.config.num_clients or PAPER_CLIENTS
+    started = time.perf_counter()
+    overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
+    how = {**how, "settings": {NO_REPORT: "1"}}  # one page shows them all
+    if not simulate(None, overrides, num_clients=clients, workers=workers, **how):
+        raise RuntimeError(f"the simulation of {one.wanted} failed; what is finished is kept.")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return summary, {
+        "seconds": round(time.perf_counter() - started, 1),
+        "versions": {name: version(name) for name in _PACKAGES}
+        | {"python": platform.python_version()},
+    }

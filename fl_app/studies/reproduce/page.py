@@ -1,0 +1,307 @@
+"""An experiment's page: the paper's numbers and ours, what holds, and how it was made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_app.studies.reproduce.cells import current_cells, wanted_cells
+from fl_app.studies.reproduce.claims import Claim
+from fl_app.studies.reproduce.experiment import Experiment
+from fl_app.studies.reproduce.keeping import Cell
+from fl_app.studies.reproduce.measures import in_words, measure, shown
+
+
+class Place(NamedTuple):
+    """Where a number stands."""
+
+    measure: str
+    row: str
+    column: str
+    method: str
+
+
+Measured = Mapping[Place, NDArray[np.float64]]
+"""The number of each seed that has one; only of what was run."""
+
+
+def measured_of(experiment: Experiment, cells: Sequence[Cell]) -> Measured:
+    """Return the numbers of all measures that are shown or claimed, seeds ascending."""
+    claimed = [name for claim in experiment.claims for name in claim.measures]
+    wanted = dict.fromkeys([*experiment.measures, *claimed])
+    found: dict[Place, list[float]] = {}
+    for cell in current_cells(experiment, cells):
+        for method, kept in cell["methods"].items():
+            for name in wanted:
+                value = measure(name, kept)
+                if not math.isnan(value):
+                    place = Place(name, cell["row"], cell["column"], method)
+                    found.setdefault(place, []).append(value)
+    return {place: np.array(values) for place, values in found.items()}
+
+
+def page(experiment: Experiment, cells: Sequence[Cell]) -> str:
+    """Return the page as Markdown."""
+    current = current_cells(experiment, cells)
+    measured = measured_of(experiment, current)
+    command = f"fedkin reproduce {experiment.name}" + (" --quick" if experiment.small else "")
+    lines = [f"# {experiment.title}", "", experiment.source, ""]
+    lines += [f"{experiment.note}", ""] if experiment.note else []
+    lines += [f"`{command}` wrote this page, and [the raw numbers]({experiment.name}.json)."]
+    if experiment.small:
+        lines += ["", "**A small version (`--quick`): these numbers say nothing of the paper's.**"]
+    lines += _state(experiment, cells, current)
+    lines += ["", _legend(experiment)]
+    for row in experiment.rows:
+        lines += ["", f"## {row}", *_tables(experiment, row, measured)]
+    if experiment.picture != "none":
+        lines += ["", f"![{experiment.title}]({experiment.name}.png)"]
+    if experiment.claims:
+        lines += ["", "## What holds", "", *_verdicts(experiment, measured)]
+    if differences := list(_differences(experiment, measured)):
+        lines += ["", "## Where ours differ from the paper's by more than the ± there", ""]
+        lines += differences
+    lines += ["", "## How it was made", "", *_making(experiment, current)]
+    return "\n".join(lines) + "\n"
+
+
+def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell]) -> list[str]:
+    """Return what is missing, outdated, or failed."""
+    wanted = len(wanted_cells(experiment, experiment.seeds))
+    seeds = max((int(cell["seed"]) for cell in current), default=-1) + 1
+    said = []
+    if len(current) < len(wanted_cells(experiment, max(seeds, experiment.seeds))):
+        said.append(f"Not finished: {len(current)} of {wanted} simulations so far.")
+    if others := len(cells) - len(current):
+        said.append(f"{others} more were made by other options, and are not shown.")
+    failed = sum(bool(kept.get("failures")) for c in current for kept in c["methods"].values())
+    if failed:
+        said.append(f"In {failed} runs, clients failed: see the raw numbers.")
+    return ["", *said] if said else []
+
+
+def _legend(experiment: Experiment) -> str:
+    """Return what the numbers of the tables are."""
+    words = "Numbers are means over seeds ± their standard deviation (n − 1)."
+    if not experiment.published:
+        return words
+    return (
+        f"{words} A difference of more than the paper's own ± is bold; where it states none, ours."
+    )
+
+
+def _tables(experiment: Experiment, row: str, measured: Measured) -> list[str]:
+    """Return a table of each measure, or one of all where there is only one column.
+
+    A measure of which there is no number, neither ours nor the paper's, has no place in it.
+    """
+    found = {place.measure for place in measured if place.row == row}
+    if not found:
+        return ["", "Not run yet."]
+    columns = tuple(experiment.columns)
+    measures = tuple(
+        name
+        for name in experiment.measures
+        if name in found or row in experiment.published.get(name, {})
+    )
+    tables = [measures] if len(columns) == 1 else [(name,) for name in measures]
+    lines = []
+    for names in tables:
+        pairs = [(name, column) for name in names for column in columns]
+        lines += ["", *_table(experiment, row, pairs, measured)]
+    return lines
+
+
+def _table(
+    experiment: Experiment, row: str, pairs: Sequence[tuple[str, str]], measured: Measured
+) -> list[str]:
+    one_measure = len({name for name, _ in pairs}) == 1
+    heads, shares = [in_words(pairs[0][0]) if one_measure else ""], []
+    for name, column in pairs:
+        published = bool(experiment.published.get(name, {}).get(row, {}).get(column))
+        shares.append(published)
+        head = column if one_measure else in_words(name)
+        heads += [f"{head}: paper", "ours", "difference"] if published else [head]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for method in experiment.methods():
+        cells = [method]
+        for (name, column), published in zip(pairs, shares, strict=True):
+            place = Place(name, row, column, method)
+            cells += _compared(experiment, place, measured.get(place), published=published)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _compared(
+    experiment: Experiment, place: Place, ours: NDArray[np.float64] | None, *, published: bool
+) -> list[str]:
+    number = "–" if ours is None else _with_spread(experiment, place, ours)
+    if not published:
+        return [number]
+    stated = experiment.stated(*place)
+    if stated is None:
+        return ["–", number, "–"]
+    digits = experiment.digits
+    paper = shown(place.measure, *stated, digits=digits)
+    if ours is None:
+        return [paper, number, "–"]
+    away = float(ours.mean()) - stated[0]
+    difference = shown(place.measure, away, digits=digits, sign=True)
+    return [paper, number, f"**{difference}**" if _differs(stated, ours) else difference]
+
+
+def _with_spread(experiment: Experiment, place: Place, ours: NDArray[np.float64]) -> str:
+    std = float(ours.std(ddof=1)) if len(ours) > 1 else None
+    return shown(place.measure, float(ours.mean()), std, digits=experiment.digits)
+
+
+def _differs(stated: tuple[float, float | None], ours: NDArray[np.float64]) -> bool:
+    """Return whether ours are further away than the paper's spread or, without one, our own."""
+    spread = stated[1]
+    if spread is None and len(ours) > 1:
+        spread = float(ours.std(ddof=1))
+    return spread is not None and abs(float(ours.mean()) - stated[0]) > spread
+
+
+def _differences(experiment: Experiment, measured: Measured) -> Iterator[str]:
+    """Yield a line for each explanation, with the cells that it covers, and one for the others."""
+    far = [
+        place
+        for place, ours in measured.items()
+        if (stated := experiment.stated(*place)) is not None and _differs(stated, ours)
+    ]
+    for one in experiment.explanations:
+        covered = [place for place in far if one.covers(*place)]
+        far = [place for place in far if place not in covered]
+        if covered:
+            yield f"- {one.text} ({_listed(covered)}.)"
+    if far:
+        yield f"- Not explained by an experiment: {_listed(far)}."
+
+
+def _listed(places: Sequence[Place]) -> str:
+    of_cell: dict[str, list[str]] = {}
+    for place in places:
+        cell = f"{in_words(place.measure)}, {place.row}, {place.column}"
+        of_cell.setdefault(cell, []).append(place.method)
+    return "; ".join(f"{cell}: {', '.join(methods)}" for cell, methods in of_cell.items())
+
+
+class Verdict(NamedTuple):
+    """What became of a claim.
+
+    Attributes
+    ----------
+    judged : dict of bool
+        Whether it holds, by row and column, where all that it names was run.
+    asked : int
+        In how many cells it is to be judged.
+    """
+
+    judged: Mapping[tuple[str, str], bool]
+    asked: int
+
+    @property
+    def held(self) -> int:
+        """Return in how many cells it holds."""
+        return sum(self.judged.values())
+
+    @property
+    def failed(self) -> list[str]:
+        """Return the cells in which it does not."""
+        return [", ".join(cell) for cell, holds in self.judged.items() if not holds]
+
+    def __str__(self) -> str:
+        """Return it in a few words."""
+        if not self.judged:
+            return "not run yet"
+        word = "partly" if self.held and self.failed else "does not hold"
+        so_far = " so far" if len(self.judged) < self.asked else ""
+        return ("holds" if not self.failed else word) + so_far
+
+
+def judge(experiment: Experiment, claim: Claim, measured: Measured) -> Verdict:
+    """Judge a claim in each cell of which it is said."""
+    cells = [
+        (row, column)
+        for row in experiment.rows
+        for column in experiment.columns
+        if claim.is_of(row, column)
+    ]
+    judged = {}
+    for row, column in cells:
+        own, other = claim.measures
+        there = (claim.against.get("row", row), claim.against.get("column", column))
+        lefts = [measured.get(Place(own, row, column, name)) for name in claim.lefts]
+        rights = [measured.get(Place(other, *there, name)) for name in claim.rights]
+        numbers = [_over_seeds(claim, values) for values in (*lefts, *rights)]
+        if not any(map(math.isnan, numbers)):
+            judged[row, column] = claim.holds(numbers[: len(lefts)], numbers[len(lefts) :])
+    return Verdict(judged, len(cells))
+
+
+def _over_seeds(claim: Claim, ours: NDArray[np.float64] | None) -> float:
+    """Return the statistic that a claim compares; NaN if it is not known."""
+    if ours is None:
+        return math.nan
+    if claim.statistic == "std":
+        return float(ours.std(ddof=1)) if len(ours) > 1 else math.nan
+    return float(ours.mean())
+
+
+def _verdicts(experiment: Experiment, measured: Measured) -> list[str]:
+    lines = ["By means over seeds; small differences may be chance.", ""]
+    for claim in experiment.claims:
+        verdict = judge(experiment, claim, measured)
+        counted = f", in {verdict.held} of {verdict.asked} cells" if verdict.judged else ""
+        exceptions = f"; not in {'; '.join(verdict.failed)}" if verdict.failed else ""
+        lines.append(f"- {claim.says}: **{verdict}**{counted}{exceptions}.")
+    return lines
+
+
+def hours(cells: Sequence[Cell]) -> float:
+    """Return how long the simulations took, one after the other."""
+    return sum(float(cell["seconds"]) for cell in cells) / 3600
+
+
+def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
+    seeds = len({cell["seed"] for cell in cells})
+    small = experiment.quick if experiment.small else {}
+    workers = " or ".join(map(str, sorted({cell["workers"] for cell in cells})))
+    lines = [
+        f"{_count(len(cells), 'simulation')} of {_count(seeds, 'seed')}: {_duration(cells)}, one "
+        f"after the other; clients ran in {workers} Ray worker(s) of one core each.",
+        "",
+    ]
+    lines += ["```", _options({**experiment.options, **small}), "```", ""]
+    groups = (experiment.rows, experiment.columns, experiment.variants)
+    own = [
+        f"| {name} | `{_options(own)}` |" for group in groups for name, own in group.items() if own
+    ]
+    if own:
+        lines += ["| row, column or variant | its own options |", "| --- | --- |", *own]
+    codes = {(cell["variant"], cell["code"]) for cell in cells}
+    if len(codes) > len({variant for variant, _ in codes}):
+        lines += ["", "The cells were made by different versions of the code."]
+    for made in dict.fromkeys(
+        ", ".join(f"{name} {number}" for name, number in cell["versions"].items()) for cell in cells
+    ):
+        lines += ["", f"Made with {made}."]
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _duration(cells: Sequence[Cell]) -> str:
+    seconds = 3600 * hours(cells)
+    return f"{seconds:.0f} seconds" if seconds < 3600 else f"{seconds / 3600:.1f} hours"
+
+
+def _options(options: Mapping[str, object]) -> str:
+    return " ".join(f"{key}={value}" for key, value in options.items())

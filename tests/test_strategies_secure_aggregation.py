@@ -632,6 +632,18 @@ def test_who_is_left_out_does_not_end_the_run_while_the_others_are_away():
     assert weights(run(optimum([0] * 7), grid, 3)) == pytest.approx([2 * 3.5])
 
 
+def test_an_update_of_usual_length_is_believed_whatever_its_direction():
+    """It is a limit, and docs/robustness.md says so: only who sees updates sees it."""
+
+    def step(client, task):
+        return (-22.0, 0) if client == 7 else usual(client, task)
+
+    strategy = optimum(TWELVE)
+    (found,) = weights(run(strategy, LocalGrid(toy_app(TWELVE, step=step), 12), 3))
+    assert found == pytest.approx(0, abs=0.5)  # eleven honest ones moved by two in a round
+    assert not strategy.reports[-1].left_out_of_sums
+
+
 def test_parts_come_to_the_mean_of_all():
     tasks = [0] * 8
     strategy = optimum(tasks, weighted_mean=True)

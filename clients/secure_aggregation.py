@@ -14,25 +14,21 @@ import numpy as np
 from cryptography.fernet import Fernet, InvalidToken
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
-from flwr.common.secure_aggregation.crypto.shamir import create_shares
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
-    decrypt,
-    generate_shared_key,
-)
-from flwr.common.secure_aggregation.secaggplus_utils import (
-    share_keys_plaintext_concat,
-    share_keys_plaintext_separate,
-)
-from flwr.supercore.primitives.asymmetric import (
-    bytes_to_private_key,
-    bytes_to_public_key,
-    generate_key_pairs,
-    private_key_to_bytes,
-    public_key_to_bytes,
-)
 
 from clients.client import Client
 from fl_core import masking, protocol
+from fl_core.flower.keys import (
+    bytes_to_private_key,
+    bytes_to_public_key,
+    create_shares,
+    decrypt,
+    generate_key_pairs,
+    generate_shared_key,
+    private_key_to_bytes,
+    public_key_to_bytes,
+    share_keys_plaintext_concat,
+    share_keys_plaintext_separate,
+)
 
 STATE = "secure-aggregation"
 

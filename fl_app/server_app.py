@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.superlink.grid import HttpGrid, InMemoryGrid
 
 from fl_app.config.run_config import parse_config
 from fl_app.devices.grid import DeviceGrid
@@ -12,6 +11,7 @@ from fl_app.devices.run import Devices
 from fl_app.grid.simulated import SimulatedGrid
 from fl_app.run.experiment import run_experiment
 from fl_app.run.simulation import Simulation
+from fl_core.flower.server import HttpGrid, InMemoryGrid
 from fl_core.settings import OWN_IMAGES
 
 app = ServerApp()

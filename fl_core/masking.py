@@ -20,10 +20,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
 from numpy.typing import NDArray
 
+from fl_core.flower.keys import bytes_to_public_key, generate_shared_key, public_key_to_bytes
 from fl_core.protocol import NDArrays
 
 Words = NDArray[np.uint64]

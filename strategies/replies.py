@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Message, RecordDict
-from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from fl_core import protocol
+from fl_core.flower.basics import ErrorCode
 from fl_core.protocol import NDArrays
 from fl_core.text import one_line
 from strategies.rounds import Update

@@ -22,9 +22,9 @@ from logging import getLogger
 from typing import ClassVar
 
 import numpy as np
-from flwr.supercore.differential_privacy import compute_clip_model_update
 from numpy.typing import NDArray
 
+from fl_core.flower.clipping import compute_clip_model_update
 from fl_core.options import number, option
 from fl_core.protocol import NDArrays
 from strategies.aggregation import PerCluster, as_type, mean_model

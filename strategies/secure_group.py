@@ -11,11 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
 from numpy.typing import NDArray
 
 from fl_core import masking, protocol
+from fl_core.flower.keys import bytes_to_public_key, combine_shares, public_key_to_bytes
 from fl_core.masking import SpoiltError, Words
 
 Kind = TypeVar("Kind", bound=np.generic)

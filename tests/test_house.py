@@ -135,6 +135,19 @@ def test_no_modules_import_each_other():
     TopologicalSorter(arrows(MAY_IMPORT)).prepare()  # a CycleError names the circle
 
 
+PUBLIC_FLOWER = ("app", "clientapp", "serverapp")
+
+
+def test_what_is_private_in_flower_is_imported_behind_one_door():
+    """Each of its releases may move it: fl_core/flower says why nothing public serves."""
+    for module, path in ((m, p) for room in MAY_IMPORT for m, p in modules_of(room).items()):
+        if module.startswith("fl_core.flower"):
+            continue
+        names = imported_names(path.read_text(encoding="utf-8"))
+        flowers = [name for name in names if name.split(".")[0] == "flwr"]
+        assert all(name.split(".")[1] in PUBLIC_FLOWER for name in flowers), (module, flowers)
+
+
 LONGEST_FILE, LONGEST_CLASS = 400, 250
 # What was longer when the limits came. Nothing may be added here, and numbers only fall.
 LONG_FILES = {

@@ -138,9 +138,8 @@ def _node_config(text: str) -> NodeConfig:
     ValueError
         If it is no such text, or lacks something.
     """
-    from flwr.common.config import parse_config_args  # noqa: PLC0415
-
     from fl_app.devices.node import NodeConfig  # noqa: PLC0415
+    from fl_core.flower.node import parse_config_args  # noqa: PLC0415
 
     try:
         own = parse_config_args([text])

@@ -15,24 +15,26 @@ from unicodedata import normalize
 
 import httpx
 from flwr.app import Array, ArrayRecord, Message
-from flwr.common.constant import SUPERLINK_NODE_ID
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
-from flwr.proto.node_pb2 import Node
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-from flwr.supercore.inflatable.inflatable_object import (
-    get_object_body,
-    get_object_head_values_from_object_content,
-    get_object_type_from_object_content,
-    iterate_object_tree,
-)
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
-from flwr.superlink.grid.http_grid import HttpGrid
 
 from fl_app.devices.names import Key, fingerprint
 from fl_app.devices.sizes import most_bytes_of_answer
 from fl_app.grid.quorum import Patience, QuorumGrid, failure
 from fl_core import protocol
+from fl_core.flower.basics import SUPERLINK_NODE_ID
+from fl_core.flower.messages import (
+    ConfirmMessageReceivedRequest,
+    Node,
+    ObjectTree,
+    PullAppMessagesRequest,
+    get_object_body,
+    get_object_head_values_from_object_content,
+    get_object_type_from_object_content,
+    inflate_object_from_contents,
+    iterate_object_tree,
+    make_pull_object_fn_protobuf,
+    pull_objects,
+)
+from fl_core.flower.server import HttpGrid
 from fl_core.salt import Salt, without_salt
 from fl_core.text import printable
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
-from flwr.common.constant import SUPERLINK_NODE_ID
 
 from fl_app.nodes.node import config_of
+from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.salt import Salt
 from fl_core.settings import OWN_IMAGES
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from flwr.common.config import parse_config_args
 
+from fl_core.flower.node import parse_config_args
 from fl_core.image_folder import few
 
 _REMEDIES = {

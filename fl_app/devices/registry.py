@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-from flwr.proto.control_pb2 import ListNodesRequest, UnregisterNodeRequest
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.supercore.constant import NodeStatus
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.error import FlowerError
 
 from fl_app.devices.gate.command import superlink_tls
 from fl_app.devices.names import NAMES_FILE, changed_names, fingerprint, key_in, read_names, short
+from fl_core.flower.basics import FlowerError, NodeStatus
+from fl_core.flower.messages import ListNodesRequest, NodeInfo, UnregisterNodeRequest
+from fl_core.flower.server import ControlHttpClient
 
 _log = logging.getLogger(__name__)
 

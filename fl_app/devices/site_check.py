@@ -14,17 +14,16 @@ import httpx
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.proto.fleet_pb2 import ActivateNodeRequest
-from flwr.supercore.error import ApiErrorCode, FlowerError
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fl_app.config.own_code import OWN_CODE
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.neighbours import shared_paths
 from fl_app.devices.node import NodeConfig, check_model_path
 from fl_core.datasets import HELD_OUT
+from fl_core.flower.basics import ApiErrorCode, FlowerError
+from fl_core.flower.keys import public_key_to_bytes
+from fl_core.flower.messages import ActivateNodeRequest
+from fl_core.flower.node import FleetHttpClient, NodeAuthHttpInterceptor
 from fl_core.image_files import hold_out, listed_images
 from fl_core.image_folder import for_each_image
 from fl_core.own_code import load_own

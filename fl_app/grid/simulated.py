@@ -16,10 +16,10 @@ from threading import Condition
 from typing import Any
 
 from flwr.app import Message
-from flwr.supercore.date import now as flower_now
-from flwr.superlink.grid import InMemoryGrid
 
 from fl_app.grid.quorum import Patience, QuorumGrid
+from fl_core.flower.basics import now as flower_now
+from fl_core.flower.server import InMemoryGrid
 
 # Seconds between two looks at all messages that are awaited: replies that Flower makes itself,
 # for those that have expired, wake nobody.

@@ -9,7 +9,6 @@ import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
 from clients.handlers import answer_queries
@@ -17,6 +16,7 @@ from fl_app.client_app import open_node
 from fl_app.nodes.attack_mod import attack_mod
 from fl_app.nodes.node import Node
 from fl_core import protocol
+from fl_core.flower.node import TaskIdentity
 
 
 class InProcessGrid(Grid):

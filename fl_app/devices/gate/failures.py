@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from flwr.app import Error, Message
-from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PushObjectRequest
-from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from google.protobuf.message import Message as Request
 
 from fl_app.devices.gate.sizes import Post
+from fl_core.flower.basics import ErrorCode
+from fl_core.flower.messages import (
+    ConfirmMessageReceivedRequest,
+    Node,
+    PushMessagesRequest,
+    PushMessagesResponse,
+    PushObjectRequest,
+    get_object_tree,
+    message_from_proto,
+    message_to_proto,
+)
 
 Tell = Callable[[str, Request], Awaitable[bytes]]
 """Sends the SuperLink a request of this name in the device's name, and returns its answer."""

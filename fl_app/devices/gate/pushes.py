@@ -7,11 +7,15 @@ as long as the names of a message's parts take to be written.
 
 from __future__ import annotations
 
-from flwr.common.constant import SUPERLINK_NODE_ID
-from flwr.proto.fleet_pb2 import PushMessagesRequest
-from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
-from flwr.supercore.inflatable.inflatable_object import is_valid_sha256_hash
 from google.protobuf.message import DecodeError
+
+from fl_core.flower.basics import SUPERLINK_NODE_ID
+from fl_core.flower.messages import (
+    ObjectTree,
+    PushMessagesRequest,
+    PushObjectRequest,
+    is_valid_sha256_hash,
+)
 
 MOST_OBJECTS = 700
 """Of a message, each array counted twice: ResNet-50 has 645. The SuperLink's database is locked for

@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from flwr.proto.fleet_pb2 import PullMessagesResponse
-from flwr.proto.message_pb2 import Message, PullObjectRequest
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from google.protobuf.message import DecodeError
 
 from fl_app.devices.gate.pushes import UnsendableError
 from fl_app.devices.sizes import most_bytes_of_answer
+from fl_core.flower.messages import (
+    Message,
+    PullMessagesResponse,
+    PullObjectRequest,
+    iterate_object_tree,
+)
 
 
 class TooLargeError(UnsendableError):

@@ -1,0 +1,35 @@
+"""Keys, shares of secrets and encryption, as Flower has them.
+
+Nothing public serves: `flwr` offers secure aggregation whole, for strategies of its legacy kind,
+and registers devices by these keys.
+"""
+
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, generate_shared_key
+from flwr.common.secure_aggregation.secaggplus_utils import (
+    share_keys_plaintext_concat,
+    share_keys_plaintext_separate,
+)
+from flwr.supercore.primitives.asymmetric import (
+    bytes_to_private_key,
+    bytes_to_public_key,
+    generate_key_pairs,
+    private_key_to_bytes,
+    public_key_to_bytes,
+    verify_signature,
+)
+
+__all__ = [
+    "bytes_to_private_key",
+    "bytes_to_public_key",
+    "combine_shares",
+    "create_shares",
+    "decrypt",
+    "generate_key_pairs",
+    "generate_shared_key",
+    "private_key_to_bytes",
+    "public_key_to_bytes",
+    "share_keys_plaintext_concat",
+    "share_keys_plaintext_separate",
+    "verify_signature",
+]

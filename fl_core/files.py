@@ -61,7 +61,7 @@ def _replacing(path: Path, private: bool) -> Iterator[Path]:
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
     # Not by tempfile, whose files only their owner can read: to find out what open() would give,
     # one has to change the umask of the whole process, while another thread may do the same.
-    mode = 0o600 if private else open_to & 0o666
+    mode = 0o600 if private else 0o600 | open_to & 0o666
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
     try:
         yield temporary

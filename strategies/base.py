@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -25,8 +25,9 @@ from fl_core import protocol
 from strategies.aggregation import Aggregation, ClusterMean
 from strategies.clustering import Clustering
 from strategies.conversation import Conversation
-from strategies.exchange import UNTESTED, Exchange, warn
+from strategies.exchange import UNTESTED, Exchange
 from strategies.objectives import LocalObjective, Plain
+from strategies.participants import draw_participants, draw_testers
 from strategies.replies import read_test, read_update
 from strategies.roster import Roster
 from strategies.rounds import Clusters, Update
@@ -36,7 +37,7 @@ from strategies.training import RoundReport, Training
 
 logger = logging.getLogger(__name__)
 
-_PARTICIPANTS, _TESTS, _PARTS = 0xDEA1, 0x7E575, 0x9A275
+_PARTS = 0x9A275
 
 
 @dataclass(eq=False, repr=False)
@@ -391,8 +392,7 @@ class ClusteredStrategy(Strategy):
             report.clusters = dict(self.clusters.of_client)
         if last or report.round % self.evaluate_every == 0:
             nodes = list(training.roster.nodes)
-            count = _share_of(len(nodes), self.fraction_evaluate)
-            clients = _draw(nodes, count, self.seed, report.round, _TESTS)
+            clients = draw_testers(nodes, self.fraction_evaluate, self.seed, report.round)
         self._exchange = Exchange(training, clients, training.evaluate_traffic, UNTESTED)
         told = {**config, **self.local_told}
         return self._exchange.messages(protocol.EVALUATE, told, self._timeout)
@@ -409,51 +409,6 @@ class ClusteredStrategy(Strategy):
         self.training.seconds.evaluate += time.perf_counter() - self._started
         self.on_round(report)
         return report.as_metrics(self.training.roster.nodes)
-
-
-def draw_participants(
-    training: Training,
-    fraction: float,
-    seed: int,
-    *,
-    untrained: bool = False,
-    without: Collection[int] = (),
-) -> list[int]:
-    """Return the clients that train in the present round, ascending: a share of the connected ones.
-
-    With `untrained`, all connected ones that have never trained are among them, too; those of
-    `without` never are, and do not make the others fewer.
-
-    Raises
-    ------
-    RuntimeError
-        If no client is left.
-    """
-    nodes = training.roster.nodes
-    there = training.roster.connected() or list(nodes)
-    # If none of these is connected, all are asked: who is left out must not end the run.
-    clients = [c for c in there if c not in without] or [c for c in nodes if c not in without]
-    if not clients:
-        raise RuntimeError(
-            "no client is left to train: start those that are missing, then resume the run"
-        )
-    for client in sorted(set(nodes) - set(there)):
-        warn(training, client, "it is not connected")
-    count = min(len(clients), _share_of(len(there), fraction))
-    drawn = _draw(clients, count, seed, training.round, _PARTICIPANTS)
-    never = set(training.roster.connected()) - set(training.num_examples)
-    return sorted(never.union(drawn)) if untrained else drawn
-
-
-def _share_of(number: int, fraction: float) -> int:
-    """Return how many clients a share of so many is, at least one."""
-    return max(1, round(fraction * number))
-
-
-def _draw(clients: list[int], count: int, seed: int, number: int, stream: int) -> list[int]:
-    """Return so many of the clients, ascending."""
-    rng = np.random.default_rng([seed, number, stream])
-    return sorted(rng.choice(clients, size=count, replace=False).tolist())
 
 
 def combine(

@@ -21,7 +21,7 @@ Int64 = NDArray[np.int64]
 # An honest client's scores go along with the others' scores of it. But where all clients are alike
 # there is nothing to go along with, so they must also disagree by more than chance: by √2/6, where
 # both have the standard deviation that `fl_core.relevance.relative_scores` gives them, 1/6. Scores
-# drawn from [0, 1] disagree by 0.29 or so; of honest clients 0.20 at most was seen.
+# drawn from [0, 1] disagree by 0.29 or so; of honest clients 0.21 at most was seen.
 _LEAST_AGREEMENT = 0.5
 _MOST_DISAGREEMENT = 2**0.5 / 6
 _USUAL_DISAGREEMENT = 2.0  # times the usual: with noise all scores are far off

@@ -157,11 +157,11 @@ LONG_FILES = {
     "fl_app/report/html/reading.py": 425,
     "fl_app/report/html/sections.py": 432,
     "fl_app/results/folder.py": 463,
-    "strategies/base.py": 485,
+    "strategies/base.py": 440,
 }
 LONG_CLASSES = {
     "fl_app/results/folder.py": 313,
-    "strategies/base.py": 369,
+    "strategies/base.py": 368,
     "strategies/secure_aggregation.py": 315,
 }
 

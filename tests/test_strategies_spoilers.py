@@ -179,6 +179,15 @@ def test_where_as_many_are_long_as_short_either_may_be_at_fault():
     assert spoilers.faults(0, [1.0, 1.0, 1.0, 0.1]) == [FINE] * 4  # who is short harms nobody
 
 
+def test_more_than_half_of_the_parts_say_what_is_usual():
+    """It is a limit, and docs/robustness.md says so."""
+    spoilers = Spoilers(np.random.default_rng(0))
+    assert spoilers.faults(0, [50.0, 1.0, 50.0]) == [FINE] * 3
+    assert LONG not in spoilers.faults(0, [50.0, 1.0, 50.0, 1.0, 50.0])
+    found = spoilers.faults(0, [50.0, 1.0, 50.0, 1.0, 1.0])
+    assert [fault is LONG for fault in found] == [True, False, True, False, False]
+
+
 @pytest.mark.parametrize("length", [0.01, 100.0])
 @pytest.mark.parametrize(("clients", "liars"), [(8, {3}), (12, {2, 7})])
 def test_whoever_makes_others_look_wrong_is_found_itself(clients, liars, length):

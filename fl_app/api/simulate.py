@@ -11,10 +11,10 @@ from fl_app.api.results import Results, SweepResults, load_results, load_sweep
 from fl_app.config.preflight import PAPER_CLIENTS
 from fl_app.config.run_config import output_folder, parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
-from fl_app.launch.preflight import check_training
 from fl_app.launch.resources import gpus_per_client
 from fl_app.launch.superlink import print_line
 from fl_app.launch.superlink import simulate as run_simulation
+from fl_app.launch.training_check import check_training
 from fl_app.studies.sweeps.command import run_sweep
 from fl_app.studies.sweeps.plan import plan_sweep
 from fl_core.extras import DRAWING, need_extra

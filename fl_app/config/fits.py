@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds: it is imported where it is needed
     from fl_core.dataset import Dataset
 
 
-def check_suits(config: Config, kind: SampleKind, samples: Tensor) -> None:
+def check_fits(config: Config, kind: SampleKind, samples: Tensor) -> None:
     """Refuse what such samples do not suit, a few of which are tried.
 
     Parameters

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fl_app.config.fits import check_suits
+from fl_app.config.fits import check_fits
 from fl_app.config.run_config import Config
 from fl_core.own_code import is_own, load_own
 from fl_core.settings import SampleKind, known_of
@@ -108,7 +108,7 @@ def check_own_code(config: Config, num_clients: int) -> None:
         return
     if samples is None:
         samples = random_samples(kind.image_shape, is_float=kind.is_float)
-    check_suits(config, kind, samples)
+    check_fits(config, kind, samples)
 
 
 def _check_spread(config: Config, num_clients: int, dataset: Dataset) -> None:

@@ -85,6 +85,7 @@ class Status(Listener):
         run = {"strategy": name, "seed": seed, "round": done, "rounds": num_rounds, "failures": 0}
         with self._lock:
             self._runs.append(run)
+            self._known.pop("left-out-of-sums", None)
         if done:
             self._says_round(done + 1)
         else:
@@ -105,7 +106,9 @@ class Status(Listener):
         with self._lock:
             self._runs[-1] |= found
             self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}
-            self._known["left-out-of-sums"] = _reasons(roster, report.left_out_of_sums)
+            self._known["left-out-of-sums"] = _reasons(roster, report.left_out_of_sums)[
+                :_MOST_LISTED
+            ]
             self._clients = _clients(roster)
         self._says_round(report.round + 1)
 

@@ -185,8 +185,8 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
         yield line
         if now - status["written"] > SILENT:
             yield (
-                f"nothing heard from the server for {_clock_text(now - status['written'])}: it has "
-                "been stopped, or hangs"
+                f"nothing heard from the server for {_clock_text(now - status['written'])}: it "
+                "hangs, or is paused"
             )
         if status["doing"]:
             yield f"now: {status['doing']}, for {_clock_text(now - status['since'])}"

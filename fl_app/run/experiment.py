@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from clients.features import feature_map
 from clients.own_features import random_samples
 from fl_app.config.checks import one_shot, shares_eigenvectors
-from fl_app.config.fits import check_suits
+from fl_app.config.fits import check_fits
 from fl_app.config.own_code import check_tasks_are_known
 from fl_app.config.preflight import check_num_clusters
 from fl_app.config.run_config import Config, output_folder
@@ -261,7 +261,7 @@ def check(setting: Setting, num_clients: int) -> None:
     if shares_eigenvectors(config.strategy):
         weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
         feature_map(config.features, weights=weights)
-    check_suits(config, images, samples)
+    check_fits(config, images, samples)
     if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
         need_extra("opacus", "training-epsilon", "set it to 0")
     for name in config.strategy:

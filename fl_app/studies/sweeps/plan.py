@@ -16,7 +16,7 @@ from typing import Any
 
 from fl_app.config.run_config import OPTIONS, Config, parse_config
 from fl_app.launch.flower_app import installed_app, parse_override, read_defaults
-from fl_app.launch.preflight import check_training
+from fl_app.launch.training_check import check_training
 from fl_app.studies.reproduce.code_state import state_of
 from fl_app.studies.reproduce.keeping import Place
 from fl_core.options import Scalar
@@ -225,7 +225,7 @@ def check_cells(sweep: Sweep, folder: Path) -> None:
     Raises
     ------
     ValueError, MissingExtraError
-        As `fl_app.launch.preflight.check_training`.
+        As `fl_app.launch.training_check.check_training`.
     """
     for point, _, config in sweep.cells:
         try:

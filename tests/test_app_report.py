@@ -254,6 +254,13 @@ def test_of_many_clients_neighbours_share_a_cell(tmp_path):
     assert [(row["x"], row["end"]) for row in frames] == [(0, side / 2), (side / 2, side)]
 
 
+@pytest.mark.parametrize("strategies", [("single",), ("rcc-pfl",)])
+def test_a_question_about_attackers_ends_as_a_question(tmp_path, strategies):
+    options = {"attack": "sign-flip", "malicious": 0.2}
+    folder = write_results(tmp_path, strategies=strategies, options=options)
+    assert "20 % of them malicious (sign-flip)?" in page_of(folder).text
+
+
 def test_what_happened_to_clients_is_told_by_name(tmp_path):
     def change(summary):
         first = summary["runs"][0]

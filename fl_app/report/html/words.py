@@ -38,9 +38,9 @@ def question(result: Result) -> str:
     if config.get("attack", "none") != "none":
         where += f", {_percent(config.get('malicious'))} of them malicious ({config['attack']}),"
     if not grouped:
-        return f"How well do models of {_and(others)} serve {where}?"
+        return f"How well do models of {_and(others)} serve {where.rstrip(',')}?"
     if not others:
-        return f"How well does grouping by {_and(grouped)} serve {where}?"
+        return f"How well does grouping by {_and(grouped)} serve {where.rstrip(',')}?"
     return f"Does grouping {where} by {_and(grouped)} serve them better than {_or(others)}?"
 
 

@@ -203,19 +203,19 @@ class SecureRound:
         searched = spoilers.searches(cluster)
         lengths = [None if total is None else total.length for _, total in sums]
         faults = spoilers.faults(cluster, lengths)
-        right = {}
+        right = []
         for (group, total), fault in zip(sums, faults, strict=True):
             if fault is Fault.LONG:
                 reason = "their mean update is many times as long as usual: one of them is far off"
                 self._lost(cluster, group.members, reason)
             elif total is not None:
-                right[group] = total
+                right.append(total)
         outcomes = [
             Outcome(group.clients, fault) for (group, _), fault in zip(sums, faults, strict=True)
         ]
         # A sum alone that is too long says what is usual, too: if all are as long from now on, the
         # cluster must not stand still for good.
-        known = [total.length for total in right.values()] or [x for x in lengths if x is not None]
+        known = [total.length for total in right] or [x for x in lengths if x is not None]
         spoilers.learn(cluster, outcomes, known)
         if spoilers.searches(cluster) and not searched:
             clients = sum(len(group.members) for group, _ in sums)
@@ -227,7 +227,7 @@ class SecureRound:
                 else f"{clients} clients are too few to search for it, which takes "
                 f"{FEWEST_SEARCHED}; choose fewer clusters, or set secure-aggregation to false",
             )
-        return list(right.values())
+        return right
 
     def _reveal(self, there: Mapping[Group, Sequence[int]]) -> dict[int, masking.Bytes]:
         """Ask those whose update came for their shares, and return them by client."""

@@ -54,11 +54,11 @@ test: lint
 	$(PYTEST) -m "not faults"
 
 # With a SuperLink, a gate and SuperNodes of their own, or killed simulations (docs/faults.md).
-FAULTS = tests/test_devices*.py tests/test_app_stop_family.py
+FAULTS = tests/devices/test_*.py tests/app/launch/test_stop_family.py
 
 faults: $(INSTALLED)
 	$(PYTEST) $(FAULTS)
-	$(PYTEST) -m faults tests/test_app_*.py
+	$(PYTEST) -m faults tests/app
 
 options: $(INSTALLED)
 	$(BIN)/python -m fl_app.config.options

@@ -21,18 +21,22 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.clustering_grid import CLIENTS, all_features
+from clients.pre_round.spectrum import RELEVANCES, Spectrum, leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
-from clients.spectrum import RELEVANCES, Spectrum, leading_spectrum
 from fl_app.group.images import Own, part
-from fl_core.federation import simulate_federation
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation
 from fl_core.files import replacing
 from fl_core.relevance import MISSED_ENERGY, PAPER
-from fl_core.settings import FederationSettings
-from strategies.certainty import DOUBTFUL, certainty
-from strategies.grouping import NumClusters
-from strategies.relevance import Spectra
-from strategies.relevance_groups import group_by_eigenpairs, group_by_relevance, heard_anew
-from strategies.spectral import RANK
+from strategies.clusterings.certainty import DOUBTFUL, certainty
+from strategies.clusterings.grouping import NumClusters
+from strategies.clusterings.relevance import Spectra
+from strategies.clusterings.relevance_groups import (
+    group_by_eigenpairs,
+    group_by_relevance,
+    heard_anew,
+)
+from strategies.clusterings.spectral import RANK
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from clients.features import feature_map
-from clients.spectrum import leading_spectrum, relevance
-from fl_core.dataset import Dataset
-from fl_core.datasets import load_dataset
-from fl_core.federation import simulate_federation
-from fl_core.folders import cache_dir
-from fl_core.partition import Kind
-from fl_core.settings import FederationSettings
-from strategies.relevance_groups import group_by_relevance
+from clients.features.compute import feature_map
+from clients.pre_round.spectrum import leading_spectrum, relevance
+from fl_core.data.dataset import Dataset
+from fl_core.data.datasets import load_dataset
+from fl_core.data.folders import cache_dir
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation
+from fl_core.partitions.partition import Kind
+from strategies.clusterings.relevance_groups import group_by_relevance
 
 CLIENTS = 25
 KINDS: tuple[Kind, ...] = ("label", "quantity")

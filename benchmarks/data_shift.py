@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clients.shift import data_shift, image_sketch
-from fl_core.dataset import Dataset
-from fl_core.datasets import load_dataset
-from fl_core.partition import default_tasks
-from strategies.flt import SignatureClustering
+from clients.pre_round.shift import data_shift, image_sketch
+from fl_core.data.dataset import Dataset
+from fl_core.data.datasets import load_dataset
+from fl_core.partitions.partition import default_tasks
+from strategies.clusterings.flt import SignatureClustering
 
 DATASETS = ("mnist", "fashion-mnist", "cifar10")
 SIZES = (30, 100, 400, 2400)

@@ -20,15 +20,15 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from clients.autoencoder import encode
-from clients.pretraining import pretrained_autoencoder
-from clients.signature import signature
-from fl_core.dataset import Dataset
-from fl_core.federation import simulate_federation
-from fl_core.partition import Kind
-from fl_core.settings import FederationSettings
-from strategies.grouping import NumClusters
-from strategies.signatures import (
+from clients.pre_round.autoencoder import encode
+from clients.pre_round.pretraining import pretrained_autoencoder
+from clients.pre_round.signature import signature
+from fl_core.data.dataset import Dataset
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation
+from fl_core.partitions.partition import Kind
+from strategies.clusterings.grouping import NumClusters
+from strategies.clusterings.signatures import (
     closest_distances,
     embed_signatures,
     group_graph,

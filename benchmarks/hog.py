@@ -10,8 +10,8 @@ import torch
 from skimage.feature import hog as skimage_hog
 from torch import Tensor
 
-from clients.hog import hog
-from fl_core.datasets import load_dataset
+from clients.features.hog import hog
+from fl_core.data.datasets import load_dataset
 
 
 def microseconds_per_image(compute: Callable[[], object], images: int) -> float:

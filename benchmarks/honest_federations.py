@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 
 from benchmarks.clustering_grid import KINDS, all_features
-from clients.hog import hog
-from clients.spectrum import Spectrum, leading_spectrum
+from clients.features.hog import hog
+from clients.pre_round.spectrum import Spectrum, leading_spectrum
 from experiments.shifted_digits import STYLES, styled
-from fl_core import partition
-from fl_core.datasets import load_dataset
-from fl_core.federation import simulate_federation
-from fl_core.settings import FederationSettings
+from fl_core.data.datasets import load_dataset
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation
+from fl_core.partitions import partition
 
 MOST_EIGENVECTORS = 20
 DATASETS = ("mnist-5k", "mnist", "fashion-mnist", "cifar10")

@@ -13,14 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from clients.hog import hog
-from clients.labelled_spectrum import LabelledSpectrum, class_energy_relevance, labelled_spectrum
+from clients.features.hog import hog
+from clients.pre_round.labelled_spectrum import (
+    LabelledSpectrum,
+    class_energy_relevance,
+    labelled_spectrum,
+)
 from clients.settings import CHOSEN_EIGENVECTORS
 from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import read_defaults
-from fl_core import protocol
-from fl_core.federation import simulate_federation
-from strategies.grouping import agglomerate, average_relevance
+from fl_core.federation.federation import simulate_federation
+from fl_core.wire import protocol
+from strategies.clusterings.grouping import agglomerate, average_relevance
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = (0.0, 0.1, 0.3, 1.0, 10.0)

@@ -22,14 +22,14 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import all_features
 from benchmarks.memory import PeakMemory
+from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
-from clients.spectrum import leading_spectrum
-from fl_core import protocol
-from fl_core.datasets import load_dataset
+from fl_core.data.datasets import load_dataset
 from fl_core.files import replacing
-from fl_core.partition import default_tasks
-from strategies.conversation import Conversation
-from strategies.spectral import RANK, SpectralClustering
+from fl_core.partitions.partition import default_tasks
+from fl_core.wire import protocol
+from strategies.clusterings.spectral import RANK, SpectralClustering
+from strategies.engine.conversation import Conversation
 
 IMAGES = 60
 MINORITY = 0.05

@@ -26,16 +26,16 @@ from benchmarks.clustering_grid import CLIENTS, all_features
 from benchmarks.honest_federations import MOST_EIGENVECTORS
 from benchmarks.many_clients import counts_of
 from clients.attacks import random_basis
+from clients.pre_round.spectrum import RELEVANCES, Spectrum, leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
-from clients.spectrum import RELEVANCES, Spectrum, leading_spectrum
-from fl_core.federation import simulate_federation
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation
 from fl_core.files import replacing
 from fl_core.relevance import MISSED_ENERGY, PAPER
-from fl_core.settings import FederationSettings
-from strategies.grouping import NumClusters, agglomerate, average_relevance
-from strategies.odd_clients import strangers_by_vectors
-from strategies.relevance import Spectra, relevances
-from strategies.relevance_groups import (
+from strategies.clusterings.grouping import NumClusters, agglomerate, average_relevance
+from strategies.clusterings.odd_clients import strangers_by_vectors
+from strategies.clusterings.relevance import Spectra, relevances
+from strategies.clusterings.relevance_groups import (
     RelevanceGroups,
     group_by_eigenpairs,
     group_by_relevance,

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.certainty import FEDERATIONS, sites
+from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
-from clients.spectrum import leading_spectrum
 from fl_app.group.placing import place
 from fl_app.results.spectra import KeptSpectra, SpectraCard
 from fl_core.files import replacing

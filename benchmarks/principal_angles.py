@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import all_features
-from clients.spectrum import leading_spectrum
-from fl_core.federation import Federation, simulate_federation
+from clients.pre_round.spectrum import leading_spectrum
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.files import replacing
 from fl_core.relevance import PRINCIPAL_ANGLE
-from fl_core.settings import FederationSettings
-from strategies.grouping import agglomerate_distances
-from strategies.principal_angle import corresponding_angles
-from strategies.relevance import Spectra, relevances
+from strategies.clusterings.grouping import agglomerate_distances
+from strategies.clusterings.principal_angle import corresponding_angles
+from strategies.clusterings.relevance import Spectra, relevances
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -23,23 +23,23 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from clients.features import feature_map
-from clients.privacy import PROJECTED, bounded_features, private_gram
-from clients.settings import USUAL_EIGENVECTORS
-from clients.spectrum import (
+from clients.features.compute import feature_map
+from clients.pre_round.spectrum import (
     RELEVANCES,
     Spectrum,
     gram_matrix,
     leading_spectrum,
     spectrum_of_gram,
 )
-from fl_core.dataset import Dataset
-from fl_core.federation import Federation, simulate_federation
+from clients.privacy.mechanisms import PROJECTED, bounded_features, private_gram
+from clients.settings import USUAL_EIGENVECTORS
+from fl_core.data.dataset import Dataset
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.files import replacing
-from fl_core.partition import Kind, default_tasks
+from fl_core.partitions.partition import Kind, default_tasks
 from fl_core.relevance import MISSED_ENERGY
-from fl_core.settings import FederationSettings
-from strategies.grouping import agglomerate, average_relevance
+from strategies.clusterings.grouping import agglomerate, average_relevance
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

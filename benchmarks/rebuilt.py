@@ -23,13 +23,13 @@ from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from benchmarks.privacy import DELTA, federation, hog_features, markdown_table, write
-from clients.features import feature_map
-from clients.privacy import bounded_features, noise_multiplier, private_gram
-from clients.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
+from clients.features.compute import feature_map
+from clients.pre_round.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
+from clients.privacy.mechanisms import bounded_features, noise_multiplier, private_gram
 from fl_app.report.pictures.figure import new_figure, save
 from fl_app.report.pictures.style import SMALL_SIZE
-from fl_core.dataset import Dataset
-from fl_core.datasets import load_dataset
+from fl_core.data.dataset import Dataset
+from fl_core.data.datasets import load_dataset
 
 Float64 = NDArray[np.float64]
 Float = NDArray[np.floating[Any]]

@@ -21,21 +21,21 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import KINDS, all_features
-from clients.settings import USUAL_EIGENVECTORS
-from clients.spectrum import (
+from clients.pre_round.spectrum import (
     Spectrum,
     captured_energy,
     leading_spectrum,
     missed_energy_relevance,
     relevance,
 )
-from fl_core.federation import simulate_federation
-from fl_core.partition import Kind
+from clients.settings import USUAL_EIGENVECTORS
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation
+from fl_core.partitions.partition import Kind
 from fl_core.relevance import MISSED_ENERGY as MISSED
 from fl_core.relevance import PAPER, PRINCIPAL_ANGLE
-from fl_core.settings import FederationSettings
-from strategies.grouping import agglomerate, average_relevance
-from strategies.relevance import Spectra, relevances
+from strategies.clusterings.grouping import agglomerate, average_relevance
+from strategies.clusterings.relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]
 # From all clients' spectra to r, shape (K, K), row i what client i answers.

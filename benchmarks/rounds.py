@@ -28,8 +28,8 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 from fl_app.config.run_config import Config, parse_config
 from fl_app.launch.flower_app import read_defaults
 from fl_app.launch.superlink import simulate
-from fl_core.federation import Federation, simulate_federation
-from fl_core.models import build_model
+from fl_core.federation.federation import Federation, simulate_federation
+from fl_core.models.build import build_model
 
 ROOT = Path(__file__).parents[1]
 CLIENTS = 25
@@ -70,7 +70,7 @@ def _train_bare(client: int) -> None:
         for start in range(0, len(labels), _config.batch_size):
             batch = order[start : start + _config.batch_size]
             optimizer.zero_grad()
-            # As in clients/training.py, the faster way: converted batch by batch.
+            # As in clients/training/train.py, the faster way: converted batch by batch.
             pixels = images[batch].float() / 255
             F.cross_entropy(model(pixels), labels[batch]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()

@@ -40,16 +40,16 @@ from benchmarks.privacy import EIGENVECTORS
 from benchmarks.scale_tables import most_devices_named, most_devices_within, tables
 from clients.attacks import random_basis
 from clients.client import Client
-from clients.dimensions import feature_dimension
-from clients.features import feature_map
+from clients.features.compute import feature_map
+from clients.features.dimensions import feature_dimension
 from clients.handlers import answer_queries
-from fl_core import protocol
-from fl_core.datasets import load_dataset
+from fl_core.data.datasets import load_dataset
 from fl_core.files import replacing
-from strategies.conversation import Conversation
-from strategies.grouping import agglomerate, average_relevance
-from strategies.roster import Roster
-from strategies.spectral import SpectralClustering
+from fl_core.wire import protocol
+from strategies.clusterings.grouping import agglomerate, average_relevance
+from strategies.clusterings.spectral import SpectralClustering
+from strategies.engine.conversation import Conversation
+from strategies.engine.roster import Roster
 
 DEVICES = (100, 1_000, 10_000)
 IMAGES = 2_400  # MNIST's 60,000 over 25 clients

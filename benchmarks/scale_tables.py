@@ -9,7 +9,7 @@ from typing import Any
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 
 from benchmarks.privacy import EIGENVECTORS
-from fl_core import protocol
+from fl_core.wire import protocol
 
 LARGEST_REQUEST = 2**31 - 1  # bytes: Flower's GRPC_MAX_MESSAGE_LENGTH
 LINK, SERVER_LINK = 20e6, 1e9  # bits per second, of a device and of the server

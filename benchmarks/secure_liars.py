@@ -27,13 +27,13 @@ from flwr.supercore.task_identity import TaskIdentity
 from fl_app.client_app import app
 from fl_app.config.run_config import Config, parse_config
 from fl_app.config.systems import Setting, build_strategy, initial_model
-from fl_core import protocol
-from fl_core.federation import Federation, simulate_federation
+from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.files import replacing
+from fl_core.wire import protocol
 from strategies import ClusteredStrategy
-from strategies.aggregation import ClusterMean
-from strategies.rounds import Round
-from strategies.spoilers import Fault, Outcome, Spoilers
+from strategies.aggregations.aggregation import ClusterMean
+from strategies.engine.rounds import Round
+from strategies.secure.spoilers import Fault, Outcome, Spoilers
 from tests.local_grid import LocalGrid
 
 CLIENTS, ROUNDS = 12, 10

@@ -11,10 +11,10 @@ from flwr.app import ArrayRecord, ConfigRecordValues, Context, Message
 from numpy.typing import NDArray
 from torch import nn
 
-from clients.personal import Personal
-from clients.privacy import Promise, Randomness, SystemRandomness
+from clients.privacy.mechanisms import Promise, Randomness, SystemRandomness
 from clients.settings import TrainingSettings
-from clients.training import evaluate
+from clients.training.personal import Personal
+from clients.training.train import evaluate
 
 Images = tuple[torch.Tensor, torch.Tensor]
 """uint8, shape (n, C, H, W), and labels, int64, shape (n,)."""

@@ -21,10 +21,22 @@ from numpy.typing import NDArray
 from torch import nn
 
 from clients import secure_aggregation
-from clients.autoencoder import encode, fit, load_autoencoder
 from clients.client import Client, OpenClient
-from clients.labelled_spectrum import class_energy_relevance, labelled_spectrum
-from clients.local_training import (
+from clients.pre_round.autoencoder import encode, fit, load_autoencoder
+from clients.pre_round.labelled_spectrum import class_energy_relevance, labelled_spectrum
+from clients.pre_round.shift import data_shift, image_sketch
+from clients.pre_round.signature import linear_signature, signature
+from clients.pre_round.spectrum import (
+    RELEVANCES,
+    Spectrum,
+    leading_spectrum,
+    principal_angle_relevance,
+    spectrum_of_gram,
+)
+from clients.privacy.mechanisms import bounded_features, private_gram
+from clients.privacy.private_training import train_privately
+from clients.settings import CHOSEN_EIGENVECTORS
+from clients.training.local_training import (
     WITHOUT_NOISE,
     Between,
     Fit,
@@ -33,21 +45,9 @@ from clients.local_training import (
     train_by_objective,
     whole_model,
 )
-from clients.privacy import bounded_features, private_gram
-from clients.private_training import train_privately
-from clients.settings import CHOSEN_EIGENVECTORS
-from clients.shift import data_shift, image_sketch
-from clients.signature import linear_signature, signature
-from clients.spectrum import (
-    RELEVANCES,
-    Spectrum,
-    leading_spectrum,
-    principal_angle_relevance,
-    spectrum_of_gram,
-)
-from clients.training import as_pixels, evaluate, train
-from fl_core import protocol
+from clients.training.train import as_pixels, evaluate, train
 from fl_core.relevance import PRINCIPAL_ANGLE
+from fl_core.wire import protocol
 
 Kind = TypeVar("Kind", bound=np.generic)
 

@@ -1,4 +1,4 @@
-"""Secure aggregation, the client's side: keys, shares of secrets, masked updates (fl_core.masking).
+"""Secure aggregation, the client's side: keys, shares of secrets, masked updates (`masking`).
 
 A round's secrets wait in the node's state from one message to the next. Each masks one update, and
 one answer reveals shares: for a client of which the server has an update, of the mask that it
@@ -16,7 +16,6 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from clients.client import Client
-from fl_core import masking, protocol
 from fl_core.flower.keys import (
     bytes_to_private_key,
     bytes_to_public_key,
@@ -29,6 +28,7 @@ from fl_core.flower.keys import (
     share_keys_plaintext_concat,
     share_keys_plaintext_separate,
 )
+from fl_core.wire import masking, protocol
 
 STATE = "secure-aggregation"
 

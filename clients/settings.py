@@ -21,8 +21,8 @@ from fl_core.options import (
     or_words,
 )
 from fl_core.own_code import or_own
-from fl_core.protocol import CLASS_ENERGY
 from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
+from fl_core.wire.protocol import CLASS_ENERGY
 
 AUTO = "auto"
 CPU, CUDA = "cpu", "cuda"

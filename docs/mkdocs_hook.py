@@ -37,8 +37,11 @@ LINKED = (
 )
 ROOMS = (
     "fl_core",
+    *(f"fl_core/{room}" for room in ("partitions", "data", "models", "own", "federation", "wire")),
     "clients",
+    *(f"clients/{room}" for room in ("training", "privacy", "features", "pre_round")),
     "strategies",
+    *(f"strategies/{room}" for room in ("engine", "aggregations", "clusterings", "secure")),
     "fl_app",
     "fl_app/config",
     "fl_app/nodes",

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fl_core.protocol import NDArrays
-from strategies.aggregation import Aggregation, mean_model, updates_by_cluster
-from strategies.rounds import Round
+from fl_core.wire.protocol import NDArrays
+from strategies.aggregations.aggregation import Aggregation, updates_by_cluster
+from strategies.engine.means import mean_model
+from strategies.engine.rounds import Round
 
 
 @dataclass(frozen=True)

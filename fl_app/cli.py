@@ -20,8 +20,8 @@ from fl_app.live.watch import add_command as add_watch
 from fl_app.report.html.command import add_command as add_report
 from fl_app.studies.reproduce.command import add_command as add_reproduce
 from fl_app.studies.sweeps.command import add_command as add_sweep
+from fl_core.data.image_files import ENDINGS
 from fl_core.extras import DRAWING, MissingExtraError, need_extra
-from fl_core.image_files import ENDINGS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
     from fl_app.launch.resources import check_cluster, gpus_per_client  # noqa: PLC0415
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
     from fl_app.live.trackers import check_tracker  # noqa: PLC0415
-    from fl_core.folders import resolve_data_dir  # noqa: PLC0415
+    from fl_core.data.folders import resolve_data_dir  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
     defaults = read_defaults(app or installed_app())

@@ -11,8 +11,8 @@ from fl_app.devices.mod import device_mod
 from fl_app.devices.node import DeviceNode
 from fl_app.nodes.attack_mod import attack_mod
 from fl_app.nodes.node import Node, SimulatedNode, config_of
-from fl_core import protocol
-from fl_core.settings import OWN_IMAGES
+from fl_core.data.settings import OWN_IMAGES
+from fl_core.wire import protocol
 
 
 def open_node(message: Message, context: Context) -> Node:

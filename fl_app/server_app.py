@@ -11,8 +11,8 @@ from fl_app.devices.run import Devices
 from fl_app.grid.simulated import SimulatedGrid
 from fl_app.run.experiment import run_experiment
 from fl_app.run.simulation import Simulation
+from fl_core.data.settings import OWN_IMAGES
 from fl_core.flower.server import HttpGrid, InMemoryGrid
-from fl_core.settings import OWN_IMAGES
 
 app = ServerApp()
 

@@ -1,6 +1,15 @@
 """What happens on the server: clusterings, aggregations, objectives, and strategies of them."""
 
-from strategies.aggregation import Aggregation, ClusterMean, GraphMean
+from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
+from strategies.aggregations.lps_gps import LpsGps
+from strategies.aggregations.robust import (
+    ClippedMean,
+    GeometricMedian,
+    Krum,
+    Median,
+    MultiKrum,
+    TrimmedMean,
+)
 from strategies.base import ClusteredStrategy
 from strategies.catalogue import (
     Cfl,
@@ -25,35 +34,26 @@ from strategies.catalogue import (
     RccPfl,
     Single,
 )
-from strategies.cfl import RecursiveBipartition
-from strategies.clustering import (
+from strategies.clusterings.cfl import RecursiveBipartition
+from strategies.clusterings.clustering import (
     Clustering,
     GivenClusters,
     OwnCluster,
     RandomClusters,
     SingleCluster,
 )
-from strategies.conversation import Conversation
-from strategies.fedhc import UpdateClustering
-from strategies.fedsem import ModelClustering
-from strategies.first_update import FirstDirectionClustering, FirstUpdateClustering
-from strategies.flt import SignatureClustering
-from strategies.ifca import LossClustering
-from strategies.mt_hfl import LpsGps
-from strategies.pca_km_hc import LinearSignatureClustering
-from strategies.principal_angle import PrincipalAngleClustering
-from strategies.robust import (
-    ClippedMean,
-    GeometricMedian,
-    Krum,
-    Median,
-    MultiKrum,
-    TrimmedMean,
-)
-from strategies.roster import Refusal, Roster
-from strategies.rounds import Clusters, Round, Update
-from strategies.spectral import SpectralClustering
-from strategies.training import RoundReport, Training
+from strategies.clusterings.fedhc import UpdateClustering
+from strategies.clusterings.fedsem import ModelClustering
+from strategies.clusterings.first_update import FirstDirectionClustering, FirstUpdateClustering
+from strategies.clusterings.flt import SignatureClustering
+from strategies.clusterings.ifca import LossClustering
+from strategies.clusterings.pca_km_hc import LinearSignatureClustering
+from strategies.clusterings.principal_angle import PrincipalAngleClustering
+from strategies.clusterings.spectral import SpectralClustering
+from strategies.engine.conversation import Conversation
+from strategies.engine.roster import Refusal, Roster
+from strategies.engine.rounds import Clusters, Round, Update
+from strategies.engine.training import RoundReport, Training
 
 __all__ = [
     "Aggregation",

@@ -21,19 +21,19 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fl_core import protocol
-from strategies.aggregation import Aggregation, ClusterMean
-from strategies.clustering import Clustering
-from strategies.conversation import Conversation
-from strategies.exchange import UNTESTED, Exchange
+from fl_core.wire import protocol
+from strategies.aggregations.aggregation import Aggregation, ClusterMean
+from strategies.clusterings.clustering import Clustering
+from strategies.engine.conversation import Conversation
+from strategies.engine.exchange import UNTESTED, Exchange
+from strategies.engine.participants import draw_participants, draw_testers
+from strategies.engine.replies import read_test, read_update
+from strategies.engine.roster import Roster
+from strategies.engine.rounds import Clusters, Update
+from strategies.engine.training import RoundReport, Training
 from strategies.objectives import LocalObjective, Plain
-from strategies.participants import draw_participants, draw_testers
-from strategies.replies import read_test, read_update
-from strategies.roster import Roster
-from strategies.rounds import Clusters, Update
-from strategies.secure_aggregation import SecureRound, check_fraction, why_not
-from strategies.spoilers import Spoilers
-from strategies.training import RoundReport, Training
+from strategies.secure.secure_aggregation import SecureRound, check_fraction, why_not
+from strategies.secure.spoilers import Spoilers
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class ClusteredStrategy(Strategy):
         From clients' models to the next models.
     local : LocalObjective
         What clients optimise and keep; any but `Plain` needs a ClientApp that obeys
-        (`clients.local_training`).
+        (`clients.training.local_training`).
     fraction_train : float
         Share of the clients that train in a round, in (0, 1]; at least one does.
     evaluate_every : int
@@ -78,7 +78,7 @@ class ClusteredStrategy(Strategy):
         Clients that have told their indices already: they are not asked again.
     secure_aggregation : bool
         Let clients mask what they train, so that the server learns each cluster's mean and no
-        client's model (strategies/secure_aggregation.py). The ClientApp needs the mod
+        client's model (strategies/secure/secure_aggregation.py). The ClientApp needs the mod
         `clients.secure_aggregation.mask_mod`.
 
     Attributes
@@ -164,7 +164,7 @@ class ClusteredStrategy(Strategy):
         -------
         Result
             `arrays` holds every model under `number/parameter` names, see `model_of_client`
-            (`fl_core.protocol.unpack_models`).
+            (`fl_core.wire.protocol.unpack_models`).
 
         Raises
         ------
@@ -229,7 +229,7 @@ class ClusteredStrategy(Strategy):
         return self.clusters
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return all that a round leaves for the next one, for `fl_core.checkpoint`.
+        """Return all that a round leaves for the next one, for `fl_core.models.checkpoint`.
 
         To be called in `on_round`, or after `start`.
         """

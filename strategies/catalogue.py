@@ -12,26 +12,9 @@ from typing import Any
 
 from fl_core.own_code import is_own, load_own
 from strategies import objectives as o
-from strategies.aggregation import Aggregation, ClusterMean, GraphMean
-from strategies.base import ClusteredStrategy
-from strategies.cfl import RecursiveBipartition
-from strategies.clustering import (
-    Clustering,
-    GivenClusters,
-    OwnCluster,
-    RandomClusters,
-    SingleCluster,
-)
-from strategies.fedhc import UpdateClustering
-from strategies.fedsem import ModelClustering
-from strategies.first_update import FirstDirectionClustering, FirstUpdateClustering
-from strategies.flt import SignatureClustering
-from strategies.ifca import FreeLossClustering, LossClustering
-from strategies.mt_hfl import LpsGps
-from strategies.objectives import LocalObjective, Plain
-from strategies.pca_km_hc import LinearSignatureClustering
-from strategies.principal_angle import PrincipalAngleClustering
-from strategies.robust import (
+from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
+from strategies.aggregations.lps_gps import LpsGps
+from strategies.aggregations.robust import (
     ClippedMean,
     GeometricMedian,
     Krum,
@@ -39,7 +22,24 @@ from strategies.robust import (
     MultiKrum,
     TrimmedMean,
 )
-from strategies.spectral import SpectralClustering
+from strategies.base import ClusteredStrategy
+from strategies.clusterings.cfl import RecursiveBipartition
+from strategies.clusterings.clustering import (
+    Clustering,
+    GivenClusters,
+    OwnCluster,
+    RandomClusters,
+    SingleCluster,
+)
+from strategies.clusterings.fedhc import UpdateClustering
+from strategies.clusterings.fedsem import ModelClustering
+from strategies.clusterings.first_update import FirstDirectionClustering, FirstUpdateClustering
+from strategies.clusterings.flt import SignatureClustering
+from strategies.clusterings.ifca import FreeLossClustering, LossClustering
+from strategies.clusterings.pca_km_hc import LinearSignatureClustering
+from strategies.clusterings.principal_angle import PrincipalAngleClustering
+from strategies.clusterings.spectral import SpectralClustering
+from strategies.objectives import LocalObjective, Plain
 
 
 @dataclass(frozen=True)

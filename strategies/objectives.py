@@ -1,7 +1,7 @@
 """Local objectives: what a client optimises, and what of its model it keeps for itself.
 
 Here is what a server must know of each: what it tells clients, and which arrays it never sees
-again. What clients do with it is in `clients/local_training.py`.
+again. What clients do with it is in `clients/training/local_training.py`.
 
 T. Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020 (FedProx);
 T. Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021;
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from flwr.app import ConfigRecordValues
 
-from fl_core import protocol
-from fl_core.layers import LAST, LAYER_NAMES, named_layers
+from fl_core.models.layers import LAST, LAYER_NAMES, named_layers
 from fl_core.options import COUNT, number, option
+from fl_core.wire import protocol
 
 if TYPE_CHECKING:
     from torch import nn

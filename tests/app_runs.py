@@ -15,8 +15,8 @@ import pytest
 from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
-from clients.autoencoder import build_autoencoder
-from clients.pretraining import save_autoencoder
+from clients.pre_round.autoencoder import build_autoencoder
+from clients.pre_round.pretraining import save_autoencoder
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.report import pictures

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 from torchvision import datasets as tv
 
-from fl_core.datasets import CIFAR20_OTHERS
+from fl_core.data.datasets import CIFAR20_OTHERS
 
 CIFAR10_CLASSES = (
     "airplane",

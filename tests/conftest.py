@@ -4,7 +4,7 @@ import pytest
 from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import settings
 
-from fl_core import image_folder
+from fl_core.data import image_folder
 from tests.toy_app import toy_plane
 
 # How long an example takes says something of the machine, not of the code.
@@ -23,7 +23,7 @@ def flower_task() -> Iterator[None]:
 
 @pytest.fixture
 def plane_without_umap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.flt.embed_signatures", toy_plane)
+    monkeypatch.setattr("strategies.clusterings.flt.embed_signatures", toy_plane)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fl_core.datasets import load_dataset
+from fl_core.data.datasets import load_dataset
 
 # Berlin and Lyon want to tell 0, 2 and 4 apart, Oslo and Rome 6, 8 and 1.
 SITES: Mapping[str, Sequence[int]] = {

@@ -10,7 +10,7 @@ from fl_app.config.run_config import parse_config
 from fl_app.devices.run import Devices as DeviceWorld
 from fl_app.run.experiment import run_experiment
 from fl_core.own_code import is_own
-from fl_core.salt import without_salt
+from fl_core.wire.message_salt import without_salt
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp

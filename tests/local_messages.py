@@ -10,11 +10,11 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from torch import nn
 
-from clients.objectives import nothing
-from clients.personal import Personal
 from clients.settings import TrainingSettings
-from clients.training import train
-from fl_core import protocol
+from clients.training.objectives import nothing
+from clients.training.personal import Personal
+from clients.training.train import train
+from fl_core.wire import protocol
 
 IDENTITY = "00ff"
 

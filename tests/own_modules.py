@@ -15,8 +15,8 @@ from fl_app.client_app import app
 from fl_app.config.own_code import OWN_CODE
 from fl_app.config.run_config import parse_config
 from fl_app.run.experiment import run_experiment
-from fl_core import datasets
-from fl_core.federation import simulate_federation
+from fl_core.data import datasets
+from fl_core.federation.federation import simulate_federation
 from fl_core.own_code import forget_own, is_own
 from tests.app_runs import undrawn_pictures
 from tests.local_grid import LocalGrid

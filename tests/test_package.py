@@ -21,9 +21,9 @@ from packaging.requirements import Requirement
 
 from fl_app.cli import main
 from fl_app.launch.flower_app import installed_app, read_defaults, write_app
-from fl_core.datasets import load_dataset
+from fl_core.data.datasets import load_dataset
 from fl_core.extras import EXTRA_OF, MissingExtraError, load_extra
-from strategies.signatures import embed_signatures
+from strategies.clusterings.signatures import embed_signatures
 from tests.app_runs import run
 
 # Flower's own reading of patterns.

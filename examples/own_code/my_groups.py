@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from strategies.clustering import Clustering
-from strategies.conversation import Conversation
-from strategies.grouping import canonical_labels
-from strategies.rounds import Clusters, Round
+from strategies.clusterings.clustering import Clustering
+from strategies.clusterings.grouping import canonical_labels
+from strategies.engine.conversation import Conversation
+from strategies.engine.rounds import Clusters, Round
 
 
 @dataclass

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clients.privacy import PROJECTED
+from clients.privacy.mechanisms import PROJECTED
+from fl_core.data.settings import OWN_IMAGES
 from fl_core.options import at_value, refusal
-from fl_core.protocol import CLASS_ENERGY
-from fl_core.settings import OWN_IMAGES
+from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import parameters, system_of
-from strategies.secure_aggregation import why_not
+from strategies.secure.secure_aggregation import why_not
 
 
 def field_of(key: str) -> str:

@@ -10,16 +10,16 @@ from functools import cached_property
 
 import torch
 
-from clients.features import feature_map
-from clients.objectives import nothing, pull, trained_alone
-from clients.training import evaluate, train
+from clients.features.compute import feature_map
+from clients.training.objectives import nothing, pull, trained_alone
+from clients.training.train import evaluate, train
 from fl_app.config.preflight import PAPER_CLIENTS
 from fl_app.config.run_config import Config
-from fl_core.layers import named_layers
-from fl_core.models import build_model
-from fl_core.settings import Known, known_of
+from fl_core.data.settings import Known, known_of
+from fl_core.models.build import build_model
+from fl_core.models.layers import named_layers
 from strategies.catalogue import System, system_of
-from strategies.ifca import LossClustering
+from strategies.clusterings.ifca import LossClustering
 from strategies.objectives import Ditto, PrivateHead, Prox
 
 # Seconds on two cores beside the work: until clients are ready (SuperLink, Ray, imports) and after

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from clients.dimensions import compared_dimension
+from clients.features.dimensions import compared_dimension
 from fl_app.config.checks import shares_eigenvectors
 from fl_app.config.run_config import Config
+from fl_core.data.settings import SampleKind, are_images, described
 from fl_core.options import key_of
 from fl_core.own_code import is_own
-from fl_core.settings import SampleKind, are_images, described
 from strategies.catalogue import parameters, system_of
-from strategies.flt import SignatureClustering
+from strategies.clusterings.flt import SignatureClustering
 from strategies.objectives import Plain
 
 if TYPE_CHECKING:  # PyTorch takes seconds: it is imported where it is needed
     from torch import Tensor, nn
 
-    from fl_core.dataset import Dataset
+    from fl_core.data.dataset import Dataset
 
 
 def check_fits(config: Config, kind: SampleKind, samples: Tensor) -> None:
@@ -34,10 +34,10 @@ def check_fits(config: Config, kind: SampleKind, samples: Tensor) -> None:
         If the model, the features or an encoder cannot take them, or there are more eigenvectors
         than features.
     """
-    from clients.own_features import check_own_features  # noqa: PLC0415
-    from clients.training import as_pixels  # noqa: PLC0415
-    from fl_core.models import build_model  # noqa: PLC0415
-    from fl_core.own_model import check_model  # noqa: PLC0415
+    from clients.features.own_features import check_own_features  # noqa: PLC0415
+    from clients.training.train import as_pixels  # noqa: PLC0415
+    from fl_core.models.build import build_model  # noqa: PLC0415
+    from fl_core.models.own_model import check_model  # noqa: PLC0415
 
     model = build_model(config.model, kind.image_shape, kind.num_classes, config.seed)
     if is_own(config.model):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from fl_app.config.fits import check_fits
 from fl_app.config.run_config import Config
+from fl_core.data.settings import SampleKind, known_of
 from fl_core.own_code import is_own, load_own
-from fl_core.settings import SampleKind, known_of
 from strategies.catalogue import system_of
 
 if TYPE_CHECKING:  # PyTorch takes seconds: it is imported where it is needed
-    from fl_core.dataset import Dataset
-    from fl_core.federation import Federation
+    from fl_core.data.dataset import Dataset
+    from fl_core.federation.federation import Federation
 
 OWN_CODE = "own-code"
 """In a device's `--node-config`: the import paths that its owner allows, by commas."""
@@ -92,12 +92,12 @@ def check_own_code(config: Config, num_clients: int) -> None:
     paths = named_at_clients(config)
     if not paths:
         return
-    from clients.own_features import random_samples  # noqa: PLC0415
+    from clients.features.own_features import random_samples  # noqa: PLC0415
 
     kind: SampleKind | None = known_of(config.dataset)
     samples = None
     if "dataset" in paths:
-        from fl_core.own_data import DATASET, read_own, read_twice  # noqa: PLC0415
+        from fl_core.data.own_data import DATASET, read_own, read_twice  # noqa: PLC0415
 
         kind = dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
         samples = dataset.train_images[:3]
@@ -112,7 +112,7 @@ def check_own_code(config: Config, num_clients: int) -> None:
 
 
 def _check_spread(config: Config, num_clients: int, dataset: Dataset) -> None:
-    from fl_core.federation import spread  # noqa: PLC0415
+    from fl_core.federation.federation import spread  # noqa: PLC0415
 
     settings = config.federation_settings(num_clients, config.seed)
     check_tasks_are_known(config, spread(settings, dataset))

@@ -13,11 +13,11 @@ from fl_app.config.checks import shares_eigenvectors
 from fl_app.config.fits import check_num_eigenvectors, check_objectives
 from fl_app.config.own_code import check_own_code
 from fl_app.config.run_config import Config
-from fl_core.federation_checks import check_federation
-from fl_core.folders import resolve_data_dir
-from fl_core.image_files import check_layout
+from fl_core.data.folders import resolve_data_dir
+from fl_core.data.image_files import check_layout
+from fl_core.data.settings import OWN_IMAGES, SYNTHETIC, known_of
+from fl_core.federation.federation_checks import check_federation
 from fl_core.own_code import is_own
-from fl_core.settings import OWN_IMAGES, SYNTHETIC, known_of
 from strategies.catalogue import system_of
 
 PAPER_CLIENTS = 25

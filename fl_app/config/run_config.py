@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clients.privacy import Promise
+from clients.privacy.mechanisms import Promise
 from clients.settings import (
     AUTO,
     CHOSEN_EIGENVECTORS,
@@ -30,6 +30,16 @@ from fl_app.config.checks import (
     field_of,
     shares_eigenvectors,
 )
+from fl_core.data.settings import (
+    DATASET_WORDS,
+    DATASETS,
+    MODELS,
+    OWN_IMAGES,
+    SYNTHETIC,
+    FederationSettings,
+    is_dataset,
+    paper_model,
+)
 from fl_core.options import (
     BOOLEAN,
     COUNT,
@@ -50,21 +60,11 @@ from fl_core.options import (
     refusal,
 )
 from fl_core.own_code import is_own, or_own
-from fl_core.protocol import CLASS_ENERGY
-from fl_core.settings import (
-    DATASET_WORDS,
-    DATASETS,
-    MODELS,
-    OWN_IMAGES,
-    SYNTHETIC,
-    FederationSettings,
-    is_dataset,
-    paper_model,
-)
+from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS, system_of
-from strategies.grouping import COUNT_RULES
+from strategies.clusterings.grouping import COUNT_RULES
+from strategies.clusterings.spectral import AT_CLIENTS, AT_SERVER
 from strategies.objectives import Plain
-from strategies.spectral import AT_CLIENTS, AT_SERVER
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 CHECKPOINTS = "checkpoints"

@@ -16,22 +16,22 @@ from flwr.app import ArrayRecord
 from torch import nn
 
 from clients.accelerator import torch_device
-from clients.dimensions import compared_dimension
-from clients.pretraining import pretrained_autoencoder
+from clients.features.dimensions import compared_dimension
+from clients.pre_round.pretraining import pretrained_autoencoder
 from clients.settings import AUTO, CPU
 from fl_app.config.run_config import AS_TASKS, Config
-from fl_core import protocol
-from fl_core.dataset import Dataset
-from fl_core.federation import Federation
-from fl_core.layers import is_within
-from fl_core.models import build_model
+from fl_core.data.dataset import Dataset
+from fl_core.federation.federation import Federation
+from fl_core.models.build import build_model
+from fl_core.models.layers import is_within
 from fl_core.options import key_of
-from fl_core.own_images import Agreement
+from fl_core.own.own_images import Agreement
+from fl_core.wire import protocol
 from strategies import Aggregation, ClusteredStrategy, Clustering
+from strategies.aggregations.lps_gps import common_layers
 from strategies.catalogue import SYSTEMS, Part, parameters, system_of
-from strategies.flt import fine_tuning
-from strategies.ifca import LossClustering, drawn_models
-from strategies.mt_hfl import common_layers
+from strategies.clusterings.flt import fine_tuning
+from strategies.clusterings.ifca import LossClustering, drawn_models
 from strategies.objectives import LocalObjective, Plain, norm_layers
 
 
@@ -175,8 +175,8 @@ def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol
     # The server may do without a GPU that its clients must have.
     here = torch_device(CPU if device == CPU else AUTO)
     with (
-        _printed(logging.getLogger("clients.autoencoder")),
-        _printed(logging.getLogger("clients.pretraining")),
+        _printed(logging.getLogger("clients.pre_round.autoencoder")),
+        _printed(logging.getLogger("clients.pre_round.pretraining")),
         _one_thread(),
     ):
         autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir, device=here)

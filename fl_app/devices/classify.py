@@ -23,13 +23,13 @@ from rich.table import Table
 from rich.text import Text
 from torch import nn
 
-from clients.training import as_pixels
+from clients.training.train import as_pixels
 from fl_app.report.tables import render
+from fl_core.data.image_files import ENDINGS
+from fl_core.data.image_folder import attempt_each, header_of, in_words, pixels_of
+from fl_core.data.settings import are_images
 from fl_core.files import open_file, replacing
-from fl_core.image_files import ENDINGS
-from fl_core.image_folder import attempt_each, header_of, in_words, pixels_of
-from fl_core.model_file import ModelCard, load_model
-from fl_core.settings import are_images
+from fl_core.models.model_file import ModelCard, load_model
 from fl_core.text import csv_cell, printable
 
 COLUMNS = ("path", "class", "probability")
@@ -88,7 +88,8 @@ def classify_folder(
     if not are_images(card.image_shape, is_float=False):
         raise ValueError(
             f"{model_path} takes samples of shape {'×'.join(map(str, card.image_shape))}, but only "
-            "grey and colour images can be classified: load it by fl_core.model_file.load_model."
+            "grey and colour images can be classified: "
+            "load it by fl_core.models.model_file.load_model."
         )
     paths = find_images(folder)
     counts: Counter[int] = Counter()

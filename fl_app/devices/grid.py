@@ -19,7 +19,6 @@ from flwr.app import Array, ArrayRecord, Message
 from fl_app.devices.names import Key, fingerprint
 from fl_app.devices.sizes import most_bytes_of_answer
 from fl_app.grid.quorum import Patience, QuorumGrid, failure
-from fl_core import protocol
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.flower.messages import (
     ConfirmMessageReceivedRequest,
@@ -35,8 +34,9 @@ from fl_core.flower.messages import (
     pull_objects,
 )
 from fl_core.flower.server import HttpGrid
-from fl_core.salt import Salt, without_salt
 from fl_core.text import printable
+from fl_core.wire import protocol
+from fl_core.wire.message_salt import Salt, without_salt
 
 _PAUSE = 1.0  # seconds between two looks for answers
 # So many answers are fetched at a time, since each request is a write to the SuperLink's database;
@@ -75,7 +75,7 @@ class DeviceGrid(QuorumGrid):
     - each answer is fetched by itself, an unreadable one is that device's failure, and one that is
       still being sent keeps nobody waiting;
     - an answer holds twice the bytes of the largest message so far, and a little more, at most;
-    - nobody can foresee what a message's parts are called (`fl_core.salt`);
+    - nobody can foresee what a message's parts are called (`fl_core.wire.message_salt`);
     - it is known with which key a node has been registered, as the SuperLink checks it;
     - what the SuperLink failed at is tried again.
     """

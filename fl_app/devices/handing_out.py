@@ -5,11 +5,11 @@ from __future__ import annotations
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
-from fl_core import protocol
+from fl_core.wire import protocol
 from strategies import ClusteredStrategy
-from strategies.conversation import Traffic
-from strategies.exchange import Exchange
-from strategies.replies import sort_replies
+from strategies.engine.conversation import Traffic
+from strategies.engine.exchange import Exchange
+from strategies.engine.replies import sort_replies
 
 
 def hand_out_models(

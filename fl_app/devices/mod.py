@@ -6,9 +6,9 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from fl_app.nodes.node import config_of
+from fl_core.data.settings import OWN_IMAGES
 from fl_core.flower.basics import SUPERLINK_NODE_ID
-from fl_core.salt import Salt
-from fl_core.settings import OWN_IMAGES
+from fl_core.wire.message_salt import Salt
 
 _FORESEEABLE = 1024  # bytes of an array, which may be but a counter
 
@@ -17,8 +17,8 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
     """Answer as the app does, but only the SuperLink, and so that nobody foresees the answer.
 
     Without the salt, another device could keep this one's answer out of the SuperLink's store: all
-    devices answer some queries alike (`fl_core.salt`), and count the same batches. A simulated
-    client is left alone.
+    devices answer some queries alike (`fl_core.wire.message_salt`), and count the same batches. A
+    simulated client is left alone.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key, ss
 from filelock import FileLock
 
 from fl_core.files import replacing
-from strategies.roster import Refusal
+from strategies.engine.roster import Refusal
 
 NAMES_FILE = "device-names.json"
 

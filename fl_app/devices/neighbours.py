@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 
+from fl_core.data.image_folder import few
 from fl_core.flower.node import parse_config_args
-from fl_core.image_folder import few
 
 _REMEDIES = {
     "data-path": "give each device images of its own, or they count twice",

@@ -13,20 +13,20 @@ from typing import NamedTuple
 from flwr.app import ConfigRecordValues, Context, Message, RecordDict
 
 from clients.client import Images
-from clients.local_training import model_to_test
-from clients.personal import Personal
+from clients.training.local_training import model_to_test
+from clients.training.personal import Personal
 from fl_app.config.own_code import allowed_by
 from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.node import Node
-from fl_core import protocol
+from fl_core.data.folders import cache_dir
+from fl_core.data.image_folder import LabelledImages
+from fl_core.data.settings import OWN_IMAGES
 from fl_core.extras import need_extra
-from fl_core.folders import cache_dir
-from fl_core.image_folder import LabelledImages
-from fl_core.model_file import ModelCard, save_model
+from fl_core.models.model_file import ModelCard, save_model
+from fl_core.own.own_images import CLASS_NAMES, Agreement, Survey, read_own_images, survey_images
+from fl_core.own.own_samples import DATA, SampleSurvey, read_own_samples, survey_samples
 from fl_core.own_code import is_own
-from fl_core.own_images import CLASS_NAMES, Agreement, Survey, read_own_images, survey_images
-from fl_core.own_samples import DATA, SampleSurvey, read_own_samples, survey_samples
-from fl_core.settings import OWN_IMAGES
+from fl_core.wire import protocol
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from fl_app.nodes.personal import Told, keep_states
 from fl_app.results.folder import Results
 from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
-from fl_core import protocol
-from fl_core.own_images import Survey
-from fl_core.own_samples import SampleSurvey, agree_all, outvoted, survey_in
+from fl_core.own.own_images import Survey
+from fl_core.own.own_samples import SampleSurvey, agree_all, outvoted, survey_in
+from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 
 logger = logging.getLogger(__name__)

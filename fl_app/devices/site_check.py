@@ -19,18 +19,18 @@ from fl_app.config.own_code import OWN_CODE
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.neighbours import shared_paths
 from fl_app.devices.node import NodeConfig, check_model_path
-from fl_core.datasets import HELD_OUT
+from fl_core.data.datasets import HELD_OUT
+from fl_core.data.image_files import hold_out, listed_images
+from fl_core.data.image_folder import for_each_image
+from fl_core.data.own_data import read_own_part, read_twice
+from fl_core.data.settings import described
 from fl_core.flower.basics import ApiErrorCode, FlowerError
 from fl_core.flower.keys import public_key_to_bytes
 from fl_core.flower.messages import ActivateNodeRequest
 from fl_core.flower.node import FleetHttpClient, NodeAuthHttpInterceptor
-from fl_core.image_files import hold_out, listed_images
-from fl_core.image_folder import for_each_image
+from fl_core.own.own_images import survey_images
+from fl_core.own.own_samples import DATA, survey_of
 from fl_core.own_code import load_own
-from fl_core.own_data import read_own_part, read_twice
-from fl_core.own_images import survey_images
-from fl_core.own_samples import DATA, survey_of
-from fl_core.settings import described
 from fl_core.text import one_line, printable
 
 _SECONDS = 10.0  # for which the server may be silent

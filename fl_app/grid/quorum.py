@@ -12,7 +12,7 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from fl_app.grid.around import GridAround
-from fl_core import protocol
+from fl_core.wire import protocol
 
 # Without these answers a client stays what it is: in its cluster, with its cluster's model. Whoever
 # does not answer a query that finds clusters is left out, so those wait for everybody, and so does

@@ -64,8 +64,8 @@ def _group(options: argparse.Namespace) -> int:
     from fl_app.launch.flower_app import installed_app, parse_override, read_defaults  # noqa: PLC0415
     from fl_app.run.experiment import run_experiment  # noqa: PLC0415
     from fl_app.run.simulation import Simulation  # noqa: PLC0415
+    from fl_core.data.settings import OWN_IMAGES  # noqa: PLC0415
     from fl_core.extras import DRAWING, need_extra  # noqa: PLC0415
-    from fl_core.settings import OWN_IMAGES  # noqa: PLC0415
 
     defaults = read_defaults(installed_app())
     # Words after the folders may be options: argparse gives them all to --folders.

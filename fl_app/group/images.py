@@ -12,28 +12,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.labelled_spectrum import (
+from clients.pre_round.labelled_spectrum import (
     LabelledSpectrum,
     class_energy_relevance,
     labelled_spectrum,
 )
-from clients.spectrum import (
+from clients.pre_round.spectrum import (
     RELEVANCES,
     Spectrum,
     leading_spectrum,
     principal_angle_relevance,
 )
-from fl_core.protocol import CLASS_ENERGY
 from fl_core.relevance import PRINCIPAL_ANGLE
+from fl_core.wire.protocol import CLASS_ENERGY
 from strategies import SpectralClustering
-from strategies.odd_clients import strangers_by_vectors
-from strategies.relevance import Spectra
-from strategies.relevance_groups import (
+from strategies.clusterings.odd_clients import strangers_by_vectors
+from strategies.clusterings.relevance import Spectra
+from strategies.clusterings.relevance_groups import (
     RelevanceGroups,
     group_by_eigenpairs,
     group_by_relevance,
 )
-from strategies.spectral import AT_SERVER, RANK
+from strategies.clusterings.spectral import AT_SERVER, RANK
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

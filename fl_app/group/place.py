@@ -116,8 +116,8 @@ def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
 
 
 def _features(card: SpectraCard, folder: Path) -> NDArray[np.float32]:
-    from clients.features import feature_map  # noqa: PLC0415
-    from fl_core.folders import cache_dir  # noqa: PLC0415
+    from clients.features.compute import feature_map  # noqa: PLC0415
+    from fl_core.data.folders import cache_dir  # noqa: PLC0415
 
     images = read_images(folder, card.image_shape)
     weights = Path(card.feature_weights).expanduser() if card.feature_weights else None
@@ -140,8 +140,8 @@ def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
     from PIL import Image  # noqa: PLC0415
 
     from fl_app.devices.classify import find_images  # noqa: PLC0415
+    from fl_core.data.image_folder import attempt_each, header_of, in_words, pixels_of  # noqa: PLC0415
     from fl_core.files import open_file  # noqa: PLC0415
-    from fl_core.image_folder import attempt_each, header_of, in_words, pixels_of  # noqa: PLC0415
 
     channels, height, width = image_shape
     grey = channels == 1

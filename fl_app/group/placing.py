@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.privacy import bounded_features
-from clients.spectrum import Spectrum, leading_spectrum
+from clients.pre_round.spectrum import Spectrum, leading_spectrum
+from clients.privacy.mechanisms import bounded_features
 from fl_app.group.images import LEFT_OUT, scores_of
 from fl_app.results.spectra import KeptSpectra
 

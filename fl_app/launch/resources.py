@@ -202,7 +202,7 @@ def _question(dataset: str, data_dir: str, seed: int) -> Callable[[], dict[str, 
             except PackageNotFoundError:
                 found[name] = "not installed"
         try:
-            from fl_core.datasets import load_dataset  # noqa: PLC0415
+            from fl_core.data.datasets import load_dataset  # noqa: PLC0415
 
             if dataset != "synthetic":  # which needs no files
                 load_dataset(dataset, data_dir, seed=seed)

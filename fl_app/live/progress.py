@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fl_app.config.run_config import Config
-from fl_core.own_images import Agreement
-from fl_core.settings import are_images, described
+from fl_core.data.settings import are_images, described
+from fl_core.own.own_images import Agreement
 from fl_core.text import printable
 from strategies import RoundReport
 

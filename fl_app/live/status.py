@@ -17,9 +17,9 @@ from flwr.app import Message
 
 from fl_app.grid.quorum import Listener
 from fl_app.live.watch import FAILED, FINISHED, HEARTBEAT, RUNNING, STATUS_FILE, VERSION
-from fl_core import protocol
 from fl_core.files import replacing
 from fl_core.text import one_line
+from fl_core.wire import protocol
 from strategies import Roster, RoundReport
 
 _TICK = 1.0

@@ -12,7 +12,7 @@ from typing import Any, Self
 from fl_app.config.run_config import Config
 from fl_app.live.trackers import OPENED_BY, About, Grouped, Tracker
 from fl_app.results.run import RunResult, ari_and_nmi
-from fl_core.federation import Federation
+from fl_core.federation.federation import Federation
 from fl_core.text import csv_cell, one_line
 from strategies import RoundReport
 

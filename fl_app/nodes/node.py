@@ -20,19 +20,19 @@ from torch import nn
 from clients.accelerator import torch_device
 from clients.attacks import flip_labels
 from clients.client import Client, Images
-from clients.features import FeatureMap, feature_map
-from clients.privacy import Promise, Randomness
+from clients.features.compute import FeatureMap, feature_map
+from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import CPU, TrainingSettings
 from fl_app.config.own_code import refuse_unallowed
 from fl_app.config.run_config import Config, parse_config
 from fl_app.nodes.personal import answer_with_state, take_state
-from fl_core import protocol
-from fl_core.dataset import Dataset
-from fl_core.federation import Federation, simulate_federation
-from fl_core.folders import cache_dir
-from fl_core.models import empty_model
-from fl_core.own_images import Agreement
-from fl_core.own_samples import DATA
+from fl_core.data.dataset import Dataset
+from fl_core.data.folders import cache_dir
+from fl_core.federation.federation import Federation, simulate_federation
+from fl_core.models.build import empty_model
+from fl_core.own.own_images import Agreement
+from fl_core.own.own_samples import DATA
+from fl_core.wire import protocol
 
 _NOISE_STREAM = 0x5EC2E7
 

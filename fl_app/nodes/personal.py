@@ -23,9 +23,9 @@ from flwr.app import (
 from flwr.serverapp import Grid
 
 from clients.client import Client
-from fl_core import protocol
+from fl_core.wire import protocol
 from strategies import ClusteredStrategy
-from strategies.replies import sort_replies
+from strategies.engine.replies import sort_replies
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def keep_states(
     Returns
     -------
     dict
-        From a simulated client's index to its state, for `fl_core.checkpoint`.
+        From a simulated client's index to its state, for `fl_core.models.checkpoint`.
     """
     training = strategy.training
     told = {**told, **strategy.local_told, protocol.SERVER_ROUND: training.round}

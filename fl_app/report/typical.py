@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients.hog import hog
-from fl_core.federation import Federation
+from clients.features.hog import hog
+from fl_core.federation.federation import Federation
 
 MOST_CLASSES = 4  # of a cluster: more images would be too small to see their HoG
 _FEWEST = 0.25  # of the largest class: fewer came with the `minority`

@@ -32,16 +32,16 @@ from fl_app.report.html.build import NO_REPORT, REPORT, write_report
 from fl_app.results.run import RunResult, ari_and_nmi, table_rows
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
-from fl_core import protocol
-from fl_core.dataset import Dataset
-from fl_core.federation import Federation
+from fl_core.wire import protocol
+from fl_core.data.dataset import Dataset
+from fl_core.federation.federation import Federation
 from fl_core.files import replacing
-from fl_core.model_file import ModelCard, save_model, save_shared_part
-from fl_core.own_images import Agreement
+from fl_core.models.model_file import ModelCard, save_model, save_shared_part
+from fl_core.own.own_images import Agreement
 from fl_core.text import csv_cell
 from strategies import ClusteredStrategy, SpectralClustering
-from strategies.certainty import pair_shares
-from strategies.rounds import Clusters
+from strategies.clusterings.certainty import pair_shares
+from strategies.engine.rounds import Clusters
 
 VERSION = 1
 _SCORES = (protocol.ACCURACY, protocol.LOSS, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)

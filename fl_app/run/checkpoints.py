@@ -12,8 +12,8 @@ from filelock import FileLock, Timeout
 
 from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config, output_folder
 from fl_app.live.watch import LOCK_FILE
-from fl_core.checkpoint import load_checkpoint, save_checkpoint
-from fl_core.own_images import Agreement
+from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
+from fl_core.own.own_images import Agreement
 from strategies import ClusteredStrategy, RoundReport
 
 # What may differ when a run goes on: it decides when something happens or where it lies, not what.

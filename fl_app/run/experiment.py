@@ -13,8 +13,8 @@ from typing import NamedTuple
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from clients.features import feature_map
-from clients.own_features import random_samples
+from clients.features.compute import feature_map
+from clients.features.own_features import random_samples
 from fl_app.config.checks import one_shot, shares_eigenvectors
 from fl_app.config.fits import check_fits
 from fl_app.config.own_code import check_tasks_are_known
@@ -36,12 +36,12 @@ from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
-from fl_core import protocol
+from fl_core.data.settings import OWN_IMAGES
 from fl_core.extras import DRAWING, need_extra
-from fl_core.settings import OWN_IMAGES
+from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
 from strategies.catalogue import system_of
-from strategies.flt import SignatureClustering
+from strategies.clusterings.flt import SignatureClustering
 
 Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
 """From a strategy that has grouped its clients, the configuration and the seed to its clusters, and

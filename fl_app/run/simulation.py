@@ -18,11 +18,11 @@ from fl_app.nodes.personal import Told, keep_states, restore_states
 from fl_app.results.folder import Results
 from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
-from fl_core import protocol
-from fl_core.federation import Federation, simulate_federation
-from fl_core.folders import resolve_data_dir
-from fl_core.settings import OWN_IMAGES, SYNTHETIC
-from fl_core.tasks import are_random
+from fl_core.data.folders import resolve_data_dir
+from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
+from fl_core.federation.federation import Federation, simulate_federation
+from fl_core.partitions.tasks import are_random
+from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Conversation, RoundReport
 
 

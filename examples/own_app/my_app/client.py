@@ -5,8 +5,8 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from clients.client import Client
+from clients.features.hog import hog
 from clients.handlers import answer_queries
-from clients.hog import hog
 
 
 def load(context: Context) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,10 +4,10 @@ from typing import ClassVar
 import numpy as np
 from sklearn.cluster import KMeans
 
-from strategies.clustering import Clustering
-from strategies.conversation import Conversation
-from strategies.grouping import canonical_labels
-from strategies.rounds import Clusters, Round, Update
+from strategies.clusterings.clustering import Clustering
+from strategies.clusterings.grouping import canonical_labels
+from strategies.engine.conversation import Conversation
+from strategies.engine.rounds import Clusters, Round, Update
 
 
 @dataclass

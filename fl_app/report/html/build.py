@@ -24,9 +24,9 @@ from fl_app.report.html.sections import (
 )
 from fl_app.report.html.tables import PRE_ROUND, TRAINING, strategy_table
 from fl_app.report.html.words import answer, question
+from fl_core.data.folders import cache_dir
 from fl_core.extras import load_extra
 from fl_core.files import replacing
-from fl_core.folders import cache_dir
 from fl_core.text import printable
 
 if TYPE_CHECKING:

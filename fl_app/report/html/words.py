@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.html.reading import Grouping, Result, Run
-from fl_core.settings import OWN_IMAGES
+from fl_core.data.settings import OWN_IMAGES
 from strategies.catalogue import UNGROUPED
 
 # Where a run's files are, and what is only another word for other options.

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from clients.dimensions import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
+from clients.features.dimensions import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
 from fl_app.report.pictures import style
 from fl_app.report.pictures.figure import new_figure, short_name, wrapped
 from fl_app.report.typical import TypicalImages
@@ -195,7 +195,7 @@ def edge_strengths(image: NDArray[np.uint8]) -> NDArray[np.float64]:
     hog = load_extra("skimage.feature", "clusters.png").hog
 
     # (block rows, block columns, cell rows, cell columns, orientations); with the arguments that
-    # clients.hog equals, and by scikit-image so that the picture is a second opinion.
+    # clients.features.hog equals, and by scikit-image so that the picture is a second opinion.
     blocks = hog(
         image.transpose(1, 2, 0),
         orientations=ORIENTATIONS,

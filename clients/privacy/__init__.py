@@ -1,0 +1,1 @@
+"""Differential privacy of the pre-round and of training."""

@@ -1,0 +1,152 @@
+"""What a client keeps for itself from round to round: in its context, and on a device's disk.
+
+It never leaves the client. It belongs to one training, whose identity the server says with each
+message: what an earlier strategy, seed or run has left is not found by another one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from fl_core.files import replacing
+from fl_core.wire import protocol
+
+_ARRAYS, _ABOUT = "personal", "personal-about"
+_ROUND = "round"
+_LATEST = "latest"
+_FORMAT = "fedkin personal state 1"
+_IDENTITY = re.compile(r"[0-9a-f]{1,64}")
+# Each is a training, and holds up to three models. A run has as many as strategies and seeds.
+_MOST_TRAININGS = 8
+
+
+class Personal:
+    """What a client keeps for the training that a message belongs to.
+
+    Parameters
+    ----------
+    message : Message
+    context : Context
+        Its `state` holds it between messages.
+    folder : Path, optional
+        Where it survives the end of the process and the run, too: a device's own.
+    """
+
+    def __init__(self, message: Message, context: Context, folder: Path | None = None) -> None:
+        told = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+        self.identity = str(told.get(protocol.TRAINING, ""))
+        self.round = int(str(told.get(protocol.SERVER_ROUND, 0)))
+        # Before it trains in a round, a client has what it had after an earlier one: a run that is
+        # resumed may go back behind what it kept last.
+        is_training = message.metadata.message_type == protocol.TRAIN
+        self._newest = self.round - 1 if is_training else self.round
+        self._state = context.state
+        self._folder = None
+        if folder is not None and _IDENTITY.fullmatch(self.identity):
+            self._folder = folder / self.identity
+
+    def forget_others(self) -> None:
+        """Drop what belongs to another training."""
+        about = self._state.config_records.get(_ABOUT, ConfigRecord())
+        if not self.identity or about.get(protocol.TRAINING) != self.identity:
+            self._state.pop(_ARRAYS, None)
+            self._state.pop(_ABOUT, None)
+
+    def load(self) -> ArrayRecord | None:
+        """Return the arrays that are kept for this training; None if there are none yet.
+
+        Raises
+        ------
+        ValueError
+            If a file of a device cannot be read.
+        """
+        self.forget_others()
+        about = self._state.config_records.get(_ABOUT)
+        if about is not None and int(str(about[_ROUND])) <= self._newest:
+            return self._state.array_records[_ARRAYS]
+        return self._from_disk()
+
+    @property
+    def round_of_state(self) -> int:
+        """Return after which round it was saved; -1 if there is none in the context."""
+        about = self._state.config_records.get(_ABOUT, ConfigRecord())
+        return int(str(about.get(_ROUND, -1)))
+
+    def save(self, arrays: ArrayRecord, *, server_round: int | None = None) -> None:
+        """Keep arrays in the place of those before, as of this message's round or another one."""
+        if not self.identity:
+            raise ValueError("this message belongs to no training for which anything is kept.")
+        number = self.round if server_round is None else server_round
+        self._state[_ARRAYS] = arrays
+        self._state[_ABOUT] = ConfigRecord({protocol.TRAINING: self.identity, _ROUND: number})
+        if self._folder is not None:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            _forget_oldest(self._folder)
+            self._folder.mkdir(exist_ok=True, mode=0o700)
+            _write(self._folder / f"{_LATEST}.safetensors", arrays, number)
+
+    def hold(self) -> None:
+        """Let what is on disk now be found when a run goes on after this round (a checkpoint).
+
+        What was held for the checkpoint before stays, too: this one may not be complete yet.
+        """
+        if self._folder is None or self.load() is None:
+            return
+        latest = self._folder / f"{_LATEST}.safetensors"
+        if latest.exists() and _round_of(latest) <= self.round:
+            with replacing(self._folder / f"round-{self.round:09}.safetensors") as temporary:
+                shutil.copyfile(latest, temporary)
+        for path in sorted(self._folder.glob("round-*.safetensors"))[:-2]:
+            path.unlink()
+
+    def _from_disk(self) -> ArrayRecord | None:
+        if self._folder is None or not self._folder.is_dir():
+            return None
+        paths = self._folder.glob("[!.]*.safetensors")
+        rounds = {path: _round_of(path) for path in paths}
+        fit = [path for path, number in rounds.items() if number <= self._newest]
+        if not fit:
+            return None
+        newest = max(fit, key=lambda path: (rounds[path], path.name))
+        return _read(newest)
+
+
+def _write(path: Path, arrays: ArrayRecord, number: int) -> None:
+    with replacing(path) as temporary:
+        save_file(protocol.to_arrays(arrays), temporary, metadata={_FORMAT: str(number)})
+
+
+def _round_of(path: Path) -> int:
+    return _opened(path)[0]
+
+
+def _read(path: Path) -> ArrayRecord:
+    return _opened(path, arrays=True)[1]
+
+
+def _opened(path: Path, *, arrays: bool = False) -> tuple[int, ArrayRecord]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            number = (file.metadata() or {})[_FORMAT]
+            names = list(file.keys()) if arrays else []
+            return int(number), protocol.to_record({n: file.get_tensor(n) for n in names})
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"{path} is no personal state of this app ({error}): remove it, and this client begins "
+            "again from the shared model."
+        ) from error
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Remove what earlier trainings have left, but for the newest ones: runs may be resumed."""
+    others = [one for one in folder.parent.iterdir() if one.is_dir() and one != folder]
+    others.sort(key=lambda one: one.stat().st_mtime_ns)
+    for old in others[: max(0, len(others) - _MOST_TRAININGS + 1)]:
+        if _IDENTITY.fullmatch(old.name):
+            shutil.rmtree(old)

@@ -1,0 +1,138 @@
+"""Local training and evaluation on tensors, with no data loader and no per-sample Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - torch's own convention
+
+from clients.settings import TrainingSettings
+from clients.training.objectives import nothing
+
+
+class Scores(NamedTuple):
+    """How well a model does on a client's test images.
+
+    Macro-F1 and balanced accuracy are plain means over the classes that the test images have, of F1
+    (2 · right / (labelled + predicted as the class)) and of the share that was recognised. A
+    prediction of any other class is an error; that class has no F1 of its own.
+
+    Attributes
+    ----------
+    loss : float
+        Mean cross-entropy.
+    accuracy, macro_f1, balanced_accuracy : float
+        Shares in [0, 1].
+    """
+
+    loss: float
+    accuracy: float
+    macro_f1: float
+    balanced_accuracy: float
+
+
+def as_pixels(images: torch.Tensor) -> torch.Tensor:
+    """Return uint8 images, shape (n, C, H, W), as float32 in [0, 1]; float32 as it is."""
+    if images.dtype == torch.float32:
+        return images
+    return images.to(torch.float32).div_(255)
+
+
+def build_optimizer(settings: TrainingSettings, model: nn.Module) -> torch.optim.Optimizer:
+    """Return a fresh optimizer over the model's parameters."""
+    rate, decay = settings.learning_rate, settings.weight_decay
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), rate, weight_decay=decay, fused=True)
+    return torch.optim.SGD(
+        model.parameters(), rate, momentum=settings.momentum, weight_decay=decay, fused=True
+    )
+
+
+def train(
+    model: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    settings: TrainingSettings,
+    generator: torch.Generator,
+    between: Callable[[], None] = nothing,
+) -> float:
+    """Train `model` in place on one client's images and return its mean loss.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Takes pixels in [0, 1] and returns one logit per class.
+    images : torch.Tensor, uint8, shape (n, C, H, W)
+        On the model's device, as the labels.
+    labels : torch.Tensor, int64, shape (n,)
+        Labels as the client knows them.
+    generator : torch.Generator
+        Draws the order of the images in each epoch, on the CPU.
+    between : callable
+        Called in each step once gradients are there: a local objective adds its own.
+
+    Returns
+    -------
+    float
+        Cross-entropy per image over the last epoch, as seen while training.
+    """
+    model.train()
+    optimizer = build_optimizer(settings, model)
+    batches: tuple[torch.Tensor, ...] = ()
+    losses: list[torch.Tensor] = []
+    for _ in range(settings.local_epochs):
+        order = torch.randperm(len(labels), generator=generator).to(images.device)
+        batches = torch.split(order, settings.batch_size)
+        losses = []
+        for batch in batches:
+            optimizer.zero_grad()
+            # Measured: gathering bytes and converting a batch, which stays in the cache, is 5 %
+            # faster in all than converting and shuffling all images first.
+            loss = F.cross_entropy(model(as_pixels(images[batch])), labels[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
+            between()
+            optimizer.step()
+            losses.append(loss.detach())
+    sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)
+    return float(torch.stack(losses).cpu().double() @ sizes / sizes.sum())
+
+
+@torch.inference_mode()
+def evaluate(
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
+) -> Scores:
+    """Test a model on a client's images, in one pass.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Takes pixels in [0, 1] and returns one logit per class.
+    images : torch.Tensor, uint8, shape (n, C, H, W)
+        On the model's device, as the labels.
+    labels : torch.Tensor, int64, shape (n,)
+    """
+    model.eval()
+    losses, guesses, num_classes = [], [], 0
+    for batch, targets in zip(
+        torch.split(images, batch_size), torch.split(labels, batch_size), strict=True
+    ):
+        logits = model(as_pixels(batch))
+        losses.append(F.cross_entropy(logits, targets, reduction="sum"))
+        guesses.append(logits.argmax(dim=1))
+        num_classes = logits.shape[1]
+    loss = sum(torch.stack(losses).tolist())
+    guessed, truth = torch.cat(guesses).cpu(), labels.cpu()
+    right, labelled, predicted = (
+        torch.bincount(of_class, minlength=num_classes).double()
+        for of_class in (truth[guessed == truth], truth, guessed)
+    )
+    there = labelled > 0
+    return Scores(
+        loss / len(labels),
+        int(right.sum()) / len(labels),
+        macro_f1=float((2 * right / (labelled + predicted))[there].mean()),
+        balanced_accuracy=float((right / labelled)[there].mean()),
+    )

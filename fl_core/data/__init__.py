@@ -1,0 +1,1 @@
+"""Data sets: published ones, folders of images, drawn ones, and what options say of them."""

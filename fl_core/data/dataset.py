@@ -1,0 +1,137 @@
+"""A data set as tensors: read once by a process, then indexed by all of its clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from fl_core.partitions.given_partitions import Held
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """What tasks are made of, where that is not labels: a digit of one rotation, say, or a writer.
+
+    Attributes
+    ----------
+    train, test : Tensor, int64, shapes (n,) and (m,)
+        Each image's group, an index into `names`.
+    names : tuple of str
+    """
+
+    train: Tensor
+    test: Tensor
+    names: tuple[str, ...]
+
+
+_TENSORS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test images with their labels. All clients share it: never write to it.
+
+    Attributes
+    ----------
+    name : str
+        One of `DATASETS`, several joined, or the import path of one's own.
+    train_images, test_images : Tensor, uint8 or float32, shapes (n, …) and (m, …)
+        Those of the package are uint8, (n, C, H, W); one's own samples may be of any shape.
+    train_labels, test_labels : Tensor, int64, shapes (n,) and (m,)
+        Indices into `class_names`.
+    class_names : tuple of str
+    groups : Groups, optional
+        What tasks are made of; by default the labels.
+    held : Held, optional
+        Which client holds what, where the data come so; by default nobody has said.
+
+    Raises
+    ------
+    ValueError
+        If there are no images, or types, shapes, labels or groups are not these.
+    """
+
+    name: str
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    class_names: tuple[str, ...]
+    groups: Groups | None = None
+    held: Held | None = None
+
+    def __post_init__(self) -> None:
+        for which, images, labels, groups in (
+            ("training", self.train_images, self.train_labels, self.train_groups),
+            ("test", self.test_images, self.test_labels, self.test_groups),
+        ):
+            if not len(images):
+                raise ValueError(f"data set {self.name} has no {which} images.")
+            typed = images.dtype == self.train_images.dtype and labels.dtype == torch.int64
+            typed = typed and images.dtype in (torch.uint8, torch.float32)
+            shaped = images.dim() >= 2 and images.shape[1:] == self.train_images.shape[1:]
+            if not (typed and shaped and labels.shape == (len(images),)):
+                raise ValueError(
+                    f"data set {self.name} has {which} images {images.dtype} "
+                    f"{tuple(images.shape)} with labels {labels.dtype} {tuple(labels.shape)}: "
+                    "uint8 or float32 (n, …) with int64 (n,) is expected, as for training."
+                )
+            if groups.dtype != torch.int64 or groups.shape != labels.shape:
+                raise ValueError(
+                    f"data set {self.name} has {which} groups {groups.dtype} "
+                    f"{tuple(groups.shape)}: int64 ({len(images)},) is expected, one per image."
+                )
+            for what, values, count, names in (
+                ("labels", labels, self.num_classes, "classes"),
+                ("groups", groups, len(self.group_names), "names of groups"),
+            ):
+                if values.min() < 0 or values.max() >= count:
+                    raise ValueError(
+                        f"data set {self.name} has {which} {what} from {values.min()} to "
+                        f"{values.max()}, but {count} {names}."
+                    )
+
+    def checksum(self) -> str:
+        """Return what is the same for the same data, in any process."""
+        content = blake2b(repr((self.class_names, self.held)).encode())
+        for tensor in (*(getattr(self, name) for name in _TENSORS), self.train_groups):
+            content.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            content.update(tensor.contiguous().numpy().data)
+        return content.hexdigest()
+
+    def to(self, device: torch.device) -> Dataset:
+        """Return it with images and labels on another device; groups of its own stay."""
+        return replace(self, **{name: getattr(self, name).to(device) for name in _TENSORS})
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Return the shape of a sample: of an image, channels, height and width."""
+        return tuple(self.train_images.shape[1:])
+
+    @property
+    def is_float(self) -> bool:
+        """Return whether samples are numbers of any size, float32, instead of pixels, uint8."""
+        return self.train_images.dtype == torch.float32
+
+    @property
+    def num_classes(self) -> int:
+        """Return the number of classes."""
+        return len(self.class_names)
+
+    @property
+    def train_groups(self) -> Tensor:
+        """Return what each training image is to the tasks, int64 (n,): its group or its label."""
+        return self.train_labels if self.groups is None else self.groups.train
+
+    @property
+    def test_groups(self) -> Tensor:
+        """Return what each test image is to the tasks, int64 (m,): its group or its label."""
+        return self.test_labels if self.groups is None else self.groups.test
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Return the names of what tasks are made of: of the groups or of the classes."""
+        return self.class_names if self.groups is None else self.groups.names

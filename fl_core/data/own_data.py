@@ -1,0 +1,232 @@
+"""Data of one's own, by a function without arguments: whole, or in partitions already made.
+
+Samples may be of any shape: images, rows of a table, spectrograms, embeddings. uint8 is taken for
+pixels, which become numbers in [0, 1]; float32 stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_core.data.dataset import Dataset
+from fl_core.own_code import call_own
+from fl_core.partitions.given_partitions import Held
+
+DATASET = "dataset"
+_WANTED = (
+    "return (train samples, train labels, test samples, test labels), "
+    "a fl_core.data.dataset.Dataset, or fl_core.data.own_data.Partitions"
+)
+_PART_WANTED = (
+    "return (train samples, train labels, test samples, test labels), and class names if they have "
+    "some"
+)
+_HIGHEST_UNNAMED = 999  # lest a label that is none names a billion classes
+
+Part = tuple[Any, Any, Any, Any]
+"""Training samples and labels, test samples and labels, as arrays or tensors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partitions:
+    """Data of which each client has a partition that somebody else has made.
+
+    Attributes
+    ----------
+    clients : sequence of K tuples
+        For each client, its training samples (n, …), their labels (n,), its test samples and their
+        labels: NumPy arrays or tensors, samples uint8 or float32, labels whole numbers from 0.
+    tasks : sequence of K int, optional
+        The true task of each client; without them, no ARI can be shown.
+    class_names : sequence of str, optional
+        By default the numbers up to the highest label.
+    """
+
+    clients: Sequence[Part]
+    tasks: Sequence[int] | None = None
+    class_names: Sequence[str] | None = None
+
+
+def read_own(path: str) -> Dataset:
+    """Call the function of an import path, and return the data set that it returns.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be called, or returns something else.
+    """
+    found = call_own(DATASET, path)
+    with _said(DATASET, path):
+        if isinstance(found, Dataset):
+            return replace(found, name=path)
+        if isinstance(found, Partitions):
+            return _joined(path, found)
+        return _dataset(path, *_arrays_and_names(found, _WANTED))
+
+
+def read_own_part(key: str, path: str) -> Dataset:
+    """Call the function of a device's owner, which `key` names, and return the device's own data.
+
+    It need not have all classes: without names, they are the numbers up to its highest label.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be called, or returns something else.
+    """
+    found = call_own(key, path)
+    with _said(key, path):
+        part, names = _arrays_and_names(found, _PART_WANTED)
+        if names is not None:
+            return _dataset(path, part, names)
+        highest = int(torch.cat(part[1::2]).max()) if len(part[1]) else 0
+        if highest > _HIGHEST_UNNAMED:
+            raise ValueError(f"labels up to {highest} without names: name all classes")
+        return _dataset(path, part, [str(label) for label in range(highest + 1)])
+
+
+def read_twice(key: str, path: str, read: Callable[[str], Dataset], caller: str) -> Dataset:
+    """Return what a function of one's own returns, read two times over.
+
+    Parameters
+    ----------
+    key, path : str
+        Where the function is named, and its import path.
+    read : callable
+        `read_own` or `read_own_part`, which calls it.
+    caller : str
+        Who calls it over and over.
+
+    Raises
+    ------
+    ValueError
+        As `read`, or if the second time gives other data.
+    """
+    found = read(path)
+    if read(path).checksum() != found.checksum():
+        raise ValueError(
+            f'{key} is "{path}", which returned other data when it was called again, but {caller} '
+            "calls it and must get the same: give what it draws a fixed seed."
+        )
+    return found
+
+
+@contextmanager
+def _said(key: str, path: str) -> Iterator[None]:
+    """Say of what a function returned whose it is."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f'{key} is "{path}", which returned {error}'.rstrip(".") + ".") from error
+
+
+def _arrays_and_names(found: Any, wanted: str) -> tuple[tuple[Tensor, ...], Any]:
+    """Return the one partition that a function returned, checked, and class names, if any."""
+    if not isinstance(found, tuple | list) or len(found) not in (4, 5):
+        raise ValueError(f"{_brief(found)}: it must {wanted}")
+    return _part(found[:4], "the"), found[4] if len(found) == 5 else None
+
+
+def _joined(path: str, given: Partitions) -> Dataset:
+    parts = [_part(own, f"client {client}'s") for client, own in enumerate(given.clients)]
+    if not parts:
+        raise ValueError("Partitions without clients: give it one partition each")
+    for client, own in enumerate(parts):
+        for part, first in zip(own[::2], parts[0][::2], strict=True):
+            if (part.dtype, part.shape[1:]) != (first.dtype, first.shape[1:]):
+                raise ValueError(
+                    f"client {client}'s samples {_form(part)} and client 0's {_form(first)}, but "
+                    "all must be alike"
+                )
+        for which, labels in (("training", own[1]), ("test", own[3])):
+            if not len(labels):
+                raise ValueError(f"no {which} samples for client {client}: leave that client out")
+    if given.tasks is not None and len(given.tasks) != len(parts):
+        raise ValueError(f"{len(given.tasks)} tasks for {len(parts)} clients: give one for each")
+    trained, _, tested, _ = zip(*parts, strict=True)
+    tasks = None if given.tasks is None else tuple(int(task) for task in given.tasks)
+    held = Held(tuple(map(len, trained)), tuple(map(len, tested)), tasks)
+    whole = tuple(torch.cat(column) for column in zip(*parts, strict=True))
+    return replace(_dataset(path, whole, given.class_names), held=held)
+
+
+def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
+    labels = torch.cat([part[1], part[3]])
+    if not len(labels):
+        raise ValueError("no samples at all")
+    if names is not None and not isinstance(names, tuple | list | np.ndarray):
+        raise ValueError(f"{_brief(names)} for class names: a list of texts is expected")
+    if names is None:
+        present = torch.unique(part[1]).tolist()
+        if present != list(range(len(present))) or len(present) < 2:
+            raise ValueError(
+                f"training labels {present[:5]}{' …' if len(present) > 5 else ''}, but they must "
+                "be 0, 1 and so on without a gap: number them so, or name all classes"
+            )
+        names = [str(label) for label in present]
+    images, _, tests, _ = part
+    try:
+        return Dataset(path, images, part[1], tests, part[3], tuple(map(str, names)))
+    except ValueError as error:
+        raise ValueError(f"this: {error}") from error
+
+
+def _part(found: Sequence[Any], whose: str) -> tuple[Tensor, ...]:
+    """Return one partition as tensors, checked."""
+    if not isinstance(found, tuple | list) or len(found) != 4:
+        raise ValueError(f"as {whose} partition {_brief(found)}, but four arrays are expected")
+    tensors = []
+    for which, samples, labels in (("training", *found[:2]), ("test", *found[2:])):
+        x, y = (_tensor(one, f"{whose} {which} {what}") for one, what in _named(samples, labels))
+        _check_samples(x, f"{whose} {which} samples")
+        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.dim() != 1:
+            raise ValueError(
+                f"{whose} {which} labels {_form(y)}, but they must be whole numbers, (n,)"
+            )
+        if len(x) != len(y):
+            raise ValueError(f"{len(x)} samples and {len(y)} labels for {which}, not as many")
+        tensors += [x, y.to(torch.int64)]
+    return tuple(tensors)
+
+
+def _named(samples: Any, labels: Any) -> tuple[tuple[Any, str], tuple[Any, str]]:
+    return (samples, "samples"), (labels, "labels")
+
+
+def _tensor(found: Any, what: str) -> Tensor:
+    if isinstance(found, Tensor):
+        return found.detach().cpu().contiguous()
+    try:
+        # A copy: the array may be read-only, or somebody may go on using it.
+        return torch.from_numpy(np.array(found))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} that are {_brief(found)}, but an array is expected") from error
+
+
+def _check_samples(samples: Tensor, what: str) -> None:
+    if samples.dtype not in (torch.uint8, torch.float32):
+        raise ValueError(
+            f"{what} {_form(samples)}, but they must be float32, or uint8 for pixels: convert "
+            "them, in NumPy by .astype(np.float32)"
+        )
+    if samples.dim() < 2 or 0 in samples.shape[1:]:
+        raise ValueError(f"{what} {_form(samples)}, but (n, …) is expected, such as (n, 30)")
+    if samples.is_floating_point() and not torch.isfinite(samples).all():
+        raise ValueError(f"{what} among which some numbers are infinite or NaN: replace these")
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def _brief(found: Any) -> str:
+    if isinstance(found, tuple | list):
+        return f"a {type(found).__name__} of {len(found)}"
+    return "nothing" if found is None else f"a {type(found).__name__}"

@@ -1,0 +1,284 @@
+"""A simulated federation: one data set, its partition and its noise, from settings and a seed.
+
+And who comes late, whose task changes on the way, and who is malicious.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fl_core.data.dataset import Dataset
+from fl_core.data.datasets import load_dataset
+from fl_core.data.settings import SYNTHETIC, FederationSettings
+from fl_core.data.synthetic import synthetic
+from fl_core.federation.concept import concept_shifted, concept_tasks
+from fl_core.federation.federation_checks import check_counts, check_held, num_malicious
+from fl_core.partitions.given_partitions import held_partition
+from fl_core.partitions.noise import add_label_noise
+from fl_core.partitions.partition import (
+    Partition,
+    Tasks,
+    default_tasks,
+    make_partition,
+    own_tests,
+    parse_tasks,
+    writer_partition,
+)
+from fl_core.partitions.tasks import are_random, parse_counts, random_tasks
+
+# Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
+_NOISE_STREAM = 0x4015E
+_NEWCOMER_STREAM = 0x4E3C0
+_DRIFT_STREAM = 0xD21F7
+_MALICE_STREAM = 0x3A11C
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """All simulated clients' data, kept as one copy of the images and indices into it.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        Images and true labels.
+    partition : Partition
+        Tasks, and who holds which image.
+    train_labels : tuple of K NDArray[np.int64]
+        Each client's training labels after noise, in the order of `partition.train`.
+    newcomers : tuple of int
+        The clients that are not there before `newcomer_round`, ascending.
+    malicious : tuple of int
+        The malicious clients, ascending. What they do is `clients.attacks`' matter.
+    drift_round : int
+        The first round after the drift.
+    after_drift : tuple of K int, or empty
+        Whose data, `partition`'s and `train_labels`', each client holds from `drift_round` on;
+        empty without drift.
+    """
+
+    dataset: Dataset
+    partition: Partition
+    train_labels: tuple[NDArray[np.int64], ...]
+    newcomers: tuple[int, ...] = ()
+    malicious: tuple[int, ...] = ()
+    drift_round: int = 0
+    after_drift: tuple[int, ...] = ()
+
+    @property
+    def drifters(self) -> tuple[int, ...]:
+        """Return the clients whose task changes at `drift_round`, ascending."""
+        return tuple(client for client, whose in enumerate(self.after_drift) if client != whose)
+
+    @property
+    def knows_tasks(self) -> bool:
+        """Return whether the clients' true tasks are known: not if data came in partitions only."""
+        held = self.dataset.held
+        return held is None or held.tasks is not None
+
+    def training_data(
+        self, client: int, server_round: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the samples a client holds in a round, (n, …), and its noisy labels.
+
+        Round 0 is before the first.
+        """
+        whose = self._holdings(server_round)[client]
+        own = torch.from_numpy(self.partition.train[whose])
+        images = self.dataset.train_images
+        return images[own], torch.from_numpy(self.train_labels[whose]).to(images.device)
+
+    def training_indices(self, client: int, server_round: int = 0) -> NDArray[np.int64]:
+        """Return which training images a client holds in a round, shape (n,); round 0: at first."""
+        return self.partition.train[self._holdings(server_round)[client]]
+
+    def test_data(self, client: int, server_round: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what a client is tested on in a round, uint8 (m, C, H, W), with clean labels.
+
+        Round 0 is before the first.
+        """
+        own = torch.from_numpy(self.partition.test[self._holdings(server_round)[client]])
+        return self.dataset.test_images[own], self.dataset.test_labels[own]
+
+    def tasks_at(self, server_round: int) -> NDArray[np.int64]:
+        """Return each client's true task in a round, shape (K,); round 0 is before the first."""
+        return self.partition.client_tasks[list(self._holdings(server_round))]
+
+    def _holdings(self, server_round: int) -> Sequence[int]:
+        """Return whose data each client holds in a round."""
+        if self.after_drift and server_round >= self.drift_round:
+            return self.after_drift
+        return range(self.partition.num_clients)
+
+    def label_counts(self, *, noisy: bool) -> NDArray[np.int64]:
+        """Return how many images of each label each client has at first, shape (K, classes)."""
+        truth = self.dataset.train_labels.numpy()
+        return np.stack(
+            [
+                np.bincount(
+                    self.train_labels[c] if noisy else truth[indices],
+                    minlength=self.dataset.num_classes,
+                )
+                for c, indices in enumerate(self.partition.train)
+            ]
+        )
+
+
+@lru_cache(maxsize=2)
+def simulate_federation(settings: FederationSettings) -> Federation:
+    """Load the data set, spread it over the clients and add the label noise.
+
+    The last two federations stay in the process: its clients share one copy of the images.
+
+    Raises
+    ------
+    ValueError, OSError
+        As `load_dataset`, `parse_tasks` and `make_partition` say; if the tasks' labels are the
+        same and there is noise; or if newcomers, drifting or malicious clients cannot be so many.
+    """
+    check_counts(settings)
+    if settings.dataset == SYNTHETIC:
+        dataset = synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
+    else:
+        dataset = load_dataset(settings.dataset, settings.data_dir, seed=settings.seed)
+    return spread(settings, dataset)
+
+
+def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
+    """Spread a data set over the clients, and add the label noise.
+
+    Raises
+    ------
+    ValueError
+        As `simulate_federation` does, but for what is wrong with the data set.
+    """
+    if settings.shift == "concept":
+        if dataset.groups or dataset.held:
+            raise ValueError(
+                f'shift is "concept", but {settings.dataset} has tasks of its own: choose another '
+                "data set."
+            )
+        dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
+    if dataset.groups is not None and settings.noise != "none":
+        raise ValueError(
+            f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
+            "here all tasks have the same labels: set noise to none."
+        )
+    labels = dataset.train_labels.numpy()
+    partition = _partition(settings, dataset)
+    if settings.client_test == "own":
+        groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
+        partition = replace(partition, test=own_tests(*groups, partition.train, settings.seed))
+    noisy = tuple(
+        add_label_noise(
+            labels[indices],
+            partition.tasks[partition.client_tasks[client]],
+            partition.unintended(client),
+            settings.noise,
+            settings.noise_rate,
+            np.random.default_rng([settings.seed, client, _NOISE_STREAM]),
+        )
+        for client, indices in enumerate(partition.train)
+    )
+    client_tasks = partition.client_tasks
+    late = _spread(client_tasks, settings.newcomers, settings.seed, _NEWCOMER_STREAM)
+    return Federation(
+        dataset,
+        partition,
+        noisy,
+        newcomers=late,
+        malicious=_spread(client_tasks, num_malicious(settings), settings.seed, _MALICE_STREAM),
+        drift_round=settings.drift_round,
+        after_drift=_exchange(client_tasks, settings.drift_clients, settings.seed, without=late),
+    )
+
+
+def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
+    if dataset.held is not None:
+        check_held(settings, len(dataset.held.train), dataset.held.tasks is not None)
+        return held_partition(dataset.train_groups.numpy(), dataset.held)
+    groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
+    if settings.partition == "writer":
+        return writer_partition(
+            *groups, settings.num_clients, min_samples=settings.min_samples, seed=settings.seed
+        )
+    return make_partition(
+        *groups,
+        _tasks(settings, dataset),
+        settings.num_clients,
+        kind=settings.partition,
+        dirichlet_alpha=settings.dirichlet_alpha,
+        minority=settings.minority,
+        min_samples=settings.min_samples,
+        clients_per_task=parse_counts(settings.clients_per_task),
+        seed=settings.seed,
+    )
+
+
+def _tasks(settings: FederationSettings, dataset: Dataset) -> Tasks:
+    if settings.shift == "concept" or settings.dataset == SYNTHETIC:
+        return concept_tasks(dataset.num_classes, settings.num_tasks)
+    if are_random(settings.tasks):
+        return random_tasks(settings.tasks, len(dataset.group_names), settings.seed)
+    if settings.tasks:
+        return parse_tasks(settings.tasks)
+    return default_tasks(settings.dataset, settings.num_tasks, len(dataset.group_names))
+
+
+def _in_turn(
+    client_tasks: NDArray[np.int64],
+    rng: np.random.Generator,
+    *,
+    without: Collection[int] = (),
+    spare_last: bool = False,
+) -> list[int]:
+    """Return the clients in a random order in which tasks take turns.
+
+    One client of each task comes first, then a second of each, and so on. With `spare_last`, the
+    last client of each task comes after all others: whoever takes clients from the front leaves
+    every task one as long as there is a choice.
+    """
+    shuffled = [c for c in rng.permutation(len(client_tasks)).tolist() if c not in without]
+    turn, taken = {}, Counter[int]()
+    for client in shuffled:
+        turn[client] = taken[client_tasks[client]]
+        taken[client_tasks[client]] += 1
+    if spare_last:
+        for client in shuffled:
+            if turn[client] == taken[client_tasks[client]] - 1:
+                turn[client] += len(client_tasks)
+    return sorted(shuffled, key=turn.__getitem__)
+
+
+def _spread(client_tasks: NDArray[np.int64], count: int, seed: int, stream: int) -> tuple[int, ...]:
+    """Draw `count` clients, spread over the tasks, by a stream of their own; ascending."""
+    rng = np.random.default_rng([seed, stream])
+    return tuple(sorted(_in_turn(client_tasks, rng, spare_last=True)[:count]))
+
+
+def _exchange(
+    client_tasks: NDArray[np.int64], count: int, seed: int, without: Collection[int]
+) -> tuple[int, ...]:
+    """Draw `count` clients that exchange their data, and return whose data each client gets."""
+    if not count:
+        return ()
+    rng = np.random.default_rng([seed, _DRIFT_STREAM])
+    drawn = _in_turn(client_tasks, rng, without=without)[:count]
+    drawn.sort(key=lambda client: int(client_tasks[client]))
+    task, most = Counter(client_tasks[drawn].tolist()).most_common(1)[0]
+    if 2 * most > count:
+        raise ValueError(
+            f"drift-clients is {count}, but {most} of them have task {task} and only "
+            f"{count - most} another one, so that not everyone can get data of another task: "
+            "choose an even number, fewer newcomers, or more tasks."
+        )
+    # Blocks of one task each, shifted by the longest: nobody stays in the own block.
+    whose = np.arange(len(client_tasks))
+    whose[drawn] = np.roll(drawn, -most)
+    return tuple(whose.tolist())

@@ -1,0 +1,120 @@
+"""What a simulated federation cannot be, as far as that is known before its images are read."""
+
+from __future__ import annotations
+
+from fl_core.data.settings import SYNTHETIC, FederationSettings, known_of, num_labels
+from fl_core.options import at_value
+from fl_core.partitions.partition import check_labels, clients_of_tasks, default_tasks, parse_tasks
+from fl_core.partitions.tasks import are_random, parse_counts
+
+
+def check_federation(settings: FederationSettings) -> None:
+    """Refuse a federation that cannot be, without reading its images.
+
+    Raises
+    ------
+    ValueError
+        If there cannot be so many newcomers, drifting or malicious clients, so many tasks, or so
+        few clients for them, too few images for so many clients, or if tasks name a label that the
+        data set has not.
+    """
+    check_counts(settings)
+    _check_size(settings)
+    labels = num_labels(settings.dataset)
+    if labels is None or settings.shift == "concept" or are_random(settings.tasks):
+        return
+    if settings.tasks:
+        tasks = parse_tasks(settings.tasks)
+        check_labels(tasks, range(labels), "training")
+    else:
+        tasks = default_tasks(settings.dataset, settings.num_tasks, labels)
+    clients_of_tasks(len(tasks), settings.num_clients, parse_counts(settings.clients_per_task))
+
+
+def _check_size(settings: FederationSettings) -> None:
+    """Refuse more clients than can have their least number of images, even if all were one task."""
+    known, least = known_of(settings.dataset), max(1, settings.min_samples)
+    clients = settings.num_clients
+    # Of synthetic ones there may be a few more.
+    rounded = settings.dataset == SYNTHETIC
+    if known is not None and not rounded and clients * least > known.num_train:
+        raise ValueError(
+            f"num-clients is {clients} and min-samples is {least}, but {settings.dataset} has "
+            f"{known.num_train} training images, not {clients * least}: use fewer clients, or "
+            "lower min-samples."
+        )
+
+
+# What decides who holds what, and the value that stands for not deciding it.
+_DECIDED = {"tasks": "", "clients_per_task": "", "noise": "none", "client_test": "task"}
+
+
+def check_held(settings: FederationSettings, num_clients: int, knows_tasks: bool) -> None:
+    """Refuse what would spread data anew that come in partitions already made.
+
+    Raises
+    ------
+    ValueError
+        For the first such option, if there are not as many clients as partitions, or if clients
+        whose tasks nobody knows are to exchange them.
+    """
+    if settings.num_clients != num_clients:
+        raise ValueError(
+            f"num-clients is {settings.num_clients}, but {settings.dataset} comes in {num_clients} "
+            f"partitions: set num-clients to {num_clients}."
+        )
+    absent = {**_DECIDED, **({} if knows_tasks else {"drift_clients": 0})}
+    for name, value in absent.items():
+        if getattr(settings, name) != value:
+            raise ValueError(
+                f"{name.replace('_', '-')} is {getattr(settings, name)}, but {settings.dataset} "
+                "comes in partitions already made"
+                f"{'' if name in _DECIDED else ', of unknown tasks'}: leave it {at_value(value)}."
+            )
+
+
+def num_malicious(settings: FederationSettings) -> int:
+    """Return how many clients attack."""
+    return round(settings.malicious * settings.num_clients)
+
+
+def check_counts(settings: FederationSettings) -> None:
+    """Refuse newcomers, drifting or malicious clients that so many clients cannot have.
+
+    Raises
+    ------
+    ValueError
+        For the first of them: what it is, and what is possible.
+    """
+    clients = settings.num_clients
+    for key, count, since_key, since in (
+        ("newcomers", settings.newcomers, "newcomer-round", settings.newcomer_round),
+        ("drift-clients", settings.drift_clients, "drift-round", settings.drift_round),
+    ):
+        if count < 0:
+            raise ValueError(f"{key} is {count}, but it must be 0 or more.")
+        if count and since < 1:
+            raise ValueError(
+                f"{key} is {count}, but {since_key} is {since}: rounds count from 1, so set "
+                f"{since_key} to 1 or more, or {key} to 0."
+            )
+    if settings.newcomers >= max(clients, 1):
+        raise ValueError(
+            f"newcomers is {settings.newcomers}, but there are {clients} clients and at least one "
+            f"must be there from the start: choose {clients - 1} or fewer."
+        )
+    if settings.drift_clients > clients - settings.newcomers:
+        raise ValueError(
+            f"drift-clients is {settings.drift_clients}, but of {clients} clients only "
+            f"{clients - settings.newcomers} are there from the start: choose no more than those."
+        )
+    if settings.malicious > 0 and not num_malicious(settings):
+        raise ValueError(
+            f"malicious is {settings.malicious}, which of {clients} clients is nobody: choose at "
+            f"least {1 / clients:.3g}."
+        )
+    if not 0 <= settings.malicious < 1 or num_malicious(settings) >= max(clients, 1):
+        raise ValueError(
+            f"malicious is {settings.malicious}, but of {clients} clients at least one must be "
+            "honest: choose a share from 0 to below 1 that leaves one."
+        )

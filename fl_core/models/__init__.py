@@ -1,0 +1,1 @@
+"""The models, their layers, and the files that they are kept in."""

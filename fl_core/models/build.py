@@ -1,0 +1,164 @@
+"""The models of `MODELS`, built from a seed; their modules have speaking names."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import nn
+
+from fl_core.models.own_model import own_model
+from fl_core.own_code import is_own
+
+ImageShape = tuple[int, ...]
+"""Channels, height, width; of samples that are no images, any shape."""
+
+
+def logistic_regression(shape: ImageShape, num_classes: int) -> nn.Module:
+    """Return one linear layer on the pixels (RCC-PFL's model for MNIST)."""
+    return nn.Sequential(
+        OrderedDict(flatten=nn.Flatten(), output=nn.Linear(prod(shape), num_classes))
+    )
+
+
+def perceptron(shape: ImageShape, num_classes: int, hidden: int) -> nn.Module:
+    """Return a perceptron with one hidden layer and ReLU.
+
+    200 hidden units as in FLT and IFCA, 32 as in MT-HFL's Fashion-MNIST experiment.
+    """
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(prod(shape), hidden),
+            relu=nn.ReLU(),
+            output=nn.Linear(hidden, num_classes),
+        )
+    )
+
+
+def cnn(shape: ImageShape, num_classes: int) -> nn.Module:
+    """Return the CNN of RCC-PFL and MT-HFL: two 5×5 convolutions with 2×2 max-pools, 120-84-C.
+
+    The papers give no channel counts; 6 and 16 are LeNet-5's.
+
+    Raises
+    ------
+    ValueError
+        If the images are smaller than 16×16.
+    """
+    channels, height, width = shape
+    if min(height, width) < 16:
+        raise ValueError(
+            f"model is cnn, but the images are {height}×{width}: it needs at least 16×16; use mlp."
+        )
+    flat = 16 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 6, 5),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(6, 16, 5),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            hidden1=nn.Linear(flat, 120),
+            relu3=nn.ReLU(),
+            hidden2=nn.Linear(120, 84),
+            relu4=nn.ReLU(),
+            output=nn.Linear(84, num_classes),
+        )
+    )
+
+
+def cnn_norm(shape: ImageShape, num_classes: int) -> nn.Module:
+    """Return `cnn` with batch normalisation after each convolution (for FedBN).
+
+    Not after the hidden layers, as FedBN's authors have it, too: a last batch of one image, which
+    a client may have, cannot be normalised there.
+
+    Raises
+    ------
+    ValueError
+        If the images are smaller than 16×16.
+    """
+    layers = OrderedDict[str, nn.Module]()
+    for name, layer in cnn(shape, num_classes).named_children():
+        layers[name] = layer
+        if isinstance(layer, nn.Conv2d):
+            layers[name.replace("conv", "norm")] = nn.BatchNorm2d(layer.out_channels)
+    return nn.Sequential(layers)
+
+
+def leaf_cnn(shape: ImageShape, num_classes: int) -> nn.Module:
+    """Return LEAF's CNN for FEMNIST (FLT, scenario 3): two padded 5×5 convolutions, 2048-C.
+
+    Each has a 2×2 max-pool after it; they have 32 and 64 channels.
+    """
+    channels, height, width = shape
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 32, 5, padding="same"),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(32, 64, 5, padding="same"),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(64 * (height // 4) * (width // 4), 2048),
+            relu3=nn.ReLU(),
+            output=nn.Linear(2048, num_classes),
+        )
+    )
+
+
+_BUILDERS: dict[str, Callable[[ImageShape, int], nn.Module]] = {
+    "logistic-regression": logistic_regression,
+    "mlp": lambda shape, classes: perceptron(shape, classes, 200),
+    "mlp-32": lambda shape, classes: perceptron(shape, classes, 32),
+    "cnn": cnn,
+    "cnn-norm": cnn_norm,
+    "leaf-cnn": leaf_cnn,
+}
+
+
+CONVOLUTIONAL = {"cnn", "cnn-norm", "leaf-cnn"}
+
+
+def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn.Module:
+    """Build the model `name` of `MODELS`, with random weights that depend on `seed` alone.
+
+    Or one's own, by its import path. Torch's own global generator is left as it was.
+
+    Raises
+    ------
+    ValueError
+        If the model cannot take samples of this shape, or one's own cannot be built.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _build(name, shape, num_classes)
+
+
+def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.device) -> nn.Module:
+    """Build the model `name` of `MODELS` for weights that are loaded next, on a device.
+
+    Drawing random ones first takes 1 ms for an MLP and 70 ms for LEAF's CNN, at each message.
+    """
+    if is_own(name):  # may hold tensors that are no weights, and would stay empty
+        return build_model(name, shape, num_classes, 0).to(device)
+    with torch.device("meta"):
+        model = _build(name, shape, num_classes)
+    return model.to_empty(device=device)
+
+
+def _build(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
+    if is_own(name):
+        return own_model(name, shape, num_classes)
+    if name in CONVOLUTIONAL and len(shape) != 3:
+        raise ValueError(
+            f"model is {name}, but the samples have shape {tuple(shape)}: it takes images "
+            "(channels, height, width); use mlp, or a model of your own."
+        )
+    return _BUILDERS[name](shape, num_classes)

@@ -1,0 +1,265 @@
+"""A trained model as one safetensors file that says what the model is and what it tells apart."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from torch import nn
+
+from fl_core.data.settings import MODELS
+from fl_core.files import replacing
+from fl_core.models.build import ImageShape, build_model
+from fl_core.own_code import is_own
+
+CHANNELS = (1, 3)
+MAX_SIDE = 1024  # pixels
+MAX_CLASSES = 10_000
+_MOST_SIDES = 8
+_MOST_NUMBERS = max(CHANNELS) * MAX_SIDE**2  # of a sample
+SHAPE_WANTED = f"1 to {_MOST_SIDES} whole numbers of at least 1, {_MOST_NUMBERS:,} together"
+
+_FORMAT = "fedkin model 1"
+_PART = "fedkin shared layers 1"
+_NUMPY_NAMES = {"F32": "float32", "I64": "int64"}  # of the types of numbers that the models have
+
+_Form = tuple[tuple[int, ...], str]
+"""An array's shape and the name of its dtype."""
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a saved model is.
+
+    Attributes
+    ----------
+    architecture : str
+        One of `fl_core.data.settings.MODELS`, or the import path of one's own.
+    image_shape : tuple of int
+        Channels, height and width of the images, 1024 pixels a side at most; of other samples, any
+        shape of so many numbers at most.
+    class_names : tuple of str
+        The name of each output, 10,000 at most.
+    strategy, cluster, num_rounds
+        The strategy that trained it, for whom, and how long.
+
+    Raises
+    ------
+    ValueError
+        If a value is not of these.
+    """
+
+    architecture: str
+    image_shape: ImageShape
+    class_names: tuple[str, ...]
+    strategy: str
+    cluster: int
+    num_rounds: int
+
+    def __post_init__(self) -> None:
+        # Any JSON value may stand here: a card is read from a file that anybody can write.
+        names = self.class_names
+        wanted = {
+            "architecture": (
+                isinstance(self.architecture, str)
+                and (self.architecture in MODELS or is_own(self.architecture)),
+                f"one of {', '.join(MODELS)}, or an import path",
+            ),
+            "image_shape": (
+                is_shape(self.image_shape),
+                SHAPE_WANTED,
+            ),
+            "class_names": (
+                isinstance(names, tuple)
+                and 1 <= len(names) <= MAX_CLASSES
+                and all(map(_is_text, names)),
+                f"1 to {MAX_CLASSES} texts",
+            ),
+            "strategy": (_is_text(self.strategy), "a text"),
+            "cluster": (type(self.cluster) is int, "a whole number"),
+            "num_rounds": (type(self.num_rounds) is int, "a whole number"),
+        }
+        for name, (is_right, what) in wanted.items():
+            if not is_right:
+                value = reprlib.repr(getattr(self, name))
+                raise ValueError(f"the card's {name} is {value}, but it must be {what}")
+
+
+def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard) -> None:
+    """Write a model completely or not at all, from its arrays' names in its state dict.
+
+    Raises
+    ------
+    ValueError
+        If the arrays are not those of the card's architecture.
+    OSError
+        If the file cannot be written.
+    """
+    forms = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
+    try:
+        _check_arrays(forms, _unfilled(card), card)
+    except ValueError as error:
+        raise ValueError(f"{path} is not written: {error}.") from error
+    _write(path, arrays, _FORMAT, card)
+
+
+def save_shared_part(
+    path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard
+) -> None:
+    """Write a model's shared layers, which are no model: `load_model` refuses the file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    _write(path, arrays, _PART, card)
+
+
+def _write(
+    path: Path, arrays: Mapping[str, NDArray[np.generic]], form: str, card: ModelCard
+) -> None:
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    with replacing(path) as temporary:
+        # One entry: safetensors writes several in any order, and equal models are equal files.
+        save_file(plain, temporary, metadata={form: json.dumps(asdict(card))})
+
+
+def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
+    """Read what `save_model` wrote, without running any code that the file may hold or name.
+
+    A file that lies about itself costs no more memory than its own size.
+
+    Parameters
+    ----------
+    own : str
+        The import path of the model, if it is one of the reader's own.
+
+    Returns
+    -------
+    nn.Module
+        In evaluation mode. Takes pixels in [0, 1], float32 (n, C, H, W), and returns one logit per
+        class.
+    ModelCard
+        What it is.
+
+    Raises
+    ------
+    ValueError
+        If the file is not a whole model of this app.
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb"):
+        pass  # unlike safe_open, this names the file that is a folder or may not be read
+    try:
+        with safe_open(path, framework="pt") as file:
+            card = _read_card(file.metadata() or {})
+            if is_own(card.architecture) and card.architecture != own:
+                raise ValueError(_unnamed(card.architecture))
+            model = _unfilled(card)
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            forms = {
+                name: (tuple(part.get_shape()), _NUMPY_NAMES.get(part.get_dtype(), "another type"))
+                for name, part in slices.items()
+            }
+            _check_arrays(forms, model, card)
+            # Copies, since the tensors themselves are the file's own pages, which may change.
+            state = {name: file.get_tensor(name).clone() for name in slices}
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(
+            f"{path} is not a model of this app ({error}): give one that a device saved at its "
+            "model-path."
+        ) from error
+    model.load_state_dict(state, assign=True)
+    return model.eval(), card
+
+
+def _unfilled(card: ModelCard) -> nn.Module:
+    """Return the card's model without memory for its weights, however many it claims to have.
+
+    One's own may hold tensors that are no weights, and is built as it is.
+    """
+    if is_own(card.architecture):
+        return build_model(card.architecture, card.image_shape, len(card.class_names), seed=0)
+    with torch.device("meta"):
+        return build_model(card.architecture, card.image_shape, len(card.class_names), seed=0)
+
+
+def _unnamed(architecture: str) -> str:
+    return (
+        f'its model is "{architecture}", code of somebody\'s own, and a file does not say what may '
+        "run here: name it yourself, if you trust it"
+    )
+
+
+def _read_card(metadata: Mapping[str, str]) -> ModelCard:
+    if _PART in metadata:
+        raise ValueError(
+            "it has the layers that clients share, and each client keeps the others for itself"
+        )
+    if _FORMAT not in metadata:
+        raise ValueError(f"it does not say that it is a {_FORMAT}")
+    try:
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in json.loads(metadata[_FORMAT]).items()
+        }
+        return ModelCard(**fields)
+    # Other JSON than an object, keys that a card does not have, and brackets without end.
+    except (AttributeError, TypeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("its card cannot be read") from error
+
+
+def _check_arrays(given: Mapping[str, _Form], model: nn.Module, card: ModelCard) -> None:
+    """Raise a ValueError if the arrays are not the model's."""
+    wanted = {
+        name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        for name, tensor in model.state_dict().items()
+    }
+    names = [*wanted, *sorted(given.keys() - wanted.keys())]
+    wrong = [name for name in names if given.get(name) != wanted.get(name)]
+    if wrong:
+        shape = "×".join(map(str, card.image_shape))
+        # An unknown name may be as long as the file.
+        raise ValueError(
+            f"{len(wrong)} of its arrays do not fit model {card.architecture} for "
+            f"{shape} images and {len(card.class_names)} classes: "
+            f"{reprlib.repr(wrong[0])} is {_described(given.get(wrong[0]))} but should be "
+            f"{_described(wanted.get(wrong[0]))}"
+        )
+
+
+def _described(form: _Form | None) -> str:
+    return "missing" if form is None else f"{form[1]} {form[0]}"
+
+
+def is_shape(value: Any) -> bool:
+    """Return whether a value is the shape of samples that a model can be made for."""
+    return (
+        isinstance(value, tuple)
+        and 1 <= len(value) <= _MOST_SIDES
+        and all(type(number) is int and number > 0 for number in value)
+        and prod(value) <= _MOST_NUMBERS
+    )
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether this is a text that can be written, the names of any files among them."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What a device brings: its own images or samples."""

@@ -1,0 +1,102 @@
+"""Partitions of flwr-datasets as data of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_core.data.datasets import HELD_OUT
+from fl_core.data.own_data import Partitions
+
+
+class Partitioner(Protocol):
+    """What of a `flwr_datasets.partitioner.Partitioner` is used, its `dataset` being assigned."""
+
+    @property
+    def num_partitions(self) -> int:
+        """Return how many partitions there are."""
+
+    def load_partition(self, partition_id: int) -> Any:
+        """Return one, a `datasets.Dataset`."""
+
+
+def from_partitioner(
+    partitioner: Partitioner,
+    samples: str | Sequence[str],
+    label: str,
+    *,
+    test_share: float = HELD_OUT,
+    seed: int = 0,
+    tasks: Sequence[int] | None = None,
+    class_names: Sequence[str] | None = None,
+    prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+) -> Partitions:
+    """Return what each client has by a partitioner of flwr-datasets, some of it held out for tests.
+
+    Parameters
+    ----------
+    partitioner : flwr_datasets.partitioner.Partitioner
+        With a `datasets.Dataset` assigned to its `dataset`.
+    samples : str or sequence of str
+        The column of the samples; or several columns of numbers, which become a table's.
+    label : str
+        The column of the labels, whole numbers from 0.
+    test_share : float
+        Share of each client's samples of each class that is held out, rounded; in (0, 1).
+    seed : int
+        Says which.
+    tasks, class_names : optional
+        As in `Partitions`.
+    prepare : callable, optional
+        From a client's samples, as stored, to those to be used. By default images, uint8 (n, H, W)
+        or (n, H, W, C), become uint8 (n, C, H, W), and all else float32.
+
+    Raises
+    ------
+    ValueError
+        If there is no such column, or a client has less than two samples.
+    """
+    clients = []
+    for client in range(partitioner.num_partitions):
+        table = partitioner.load_partition(client).with_format("numpy")
+        columns = [samples] if isinstance(samples, str) else list(samples)
+        for name in (*columns, label):
+            if name not in table.column_names:
+                raise ValueError(
+                    f'there is no column "{name}" in partition {client}: its columns are '
+                    f"{', '.join(table.column_names)}."
+                )
+        stored = [np.asarray(table[name][:]) for name in columns]
+        x = stored[0] if isinstance(samples, str) else np.stack(stored, axis=1)
+        y = np.asarray(table[label][:]).astype(np.int64)
+        x = (prepare or _prepared)(x)
+        is_test = _held_out(y, test_share, np.random.default_rng([seed, client]))
+        if is_test.all() or len(y) < 2:
+            raise ValueError(f"partition {client} has {len(y)} samples: at least 2 are needed.")
+        clients.append((x[~is_test], y[~is_test], x[is_test], y[is_test]))
+    return Partitions(clients, tasks, class_names)
+
+
+def _held_out(labels: NDArray[np.int64], share: float, rng: np.random.Generator) -> Any:
+    """Return which samples are held out, bool (n,): of each class its share, of all at least one.
+
+    A class with a single sample trains.
+    """
+    is_test = np.zeros(len(labels), np.bool_)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        count = min(round(share * len(members)), len(members) - 1)
+        is_test[rng.permutation(members)[:count]] = True
+    if not is_test.any() and len(labels):
+        is_test[rng.integers(len(labels))] = True
+    return is_test
+
+
+def _prepared(stored: NDArray[Any]) -> NDArray[Any]:
+    if stored.dtype != np.uint8 or stored.ndim not in (3, 4):
+        return stored.astype(np.float32)
+    # Hugging Face's images have their channels last, and grey ones none.
+    return stored[:, None] if stored.ndim == 3 else stored.transpose(0, 3, 1, 2)

@@ -1,0 +1,1 @@
+"""Who holds which samples under which labels: tasks, Dirichlet draws, label noise."""

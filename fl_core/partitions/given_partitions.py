@@ -1,0 +1,47 @@
+"""Which client holds which samples, where the data come in partitions already made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_core.partitions.partition import Partition
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Which client holds which samples, where the data come in partitions.
+
+    Attributes
+    ----------
+    train, test : tuple of K int
+        How many samples each client has: the first ones are client 0's, and so on.
+    tasks : tuple of K int, optional
+        The true task of each client, if it is known.
+    """
+
+    train: tuple[int, ...]
+    test: tuple[int, ...]
+    tasks: tuple[int, ...] | None = None
+
+
+def held_partition(train_labels: NDArray[np.int64], held: Held) -> Partition:
+    """Return who holds what; a task's labels are those that its clients have for training.
+
+    Where tasks are not known, all clients have one. `train_labels` are int64, shape (n,).
+    """
+    tasks = [0] * len(held.train) if held.tasks is None else held.tasks
+    names, numbered = np.unique(tasks, return_inverse=True)
+    train, test = (
+        tuple(np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]))
+        for sizes in (held.train, held.test)
+    )
+    labels = [
+        np.unique(train_labels[np.concatenate([train[c] for c in np.flatnonzero(numbered == t)])])
+        for t in range(len(names))
+    ]
+    return Partition(
+        tuple(tuple(own.tolist()) for own in labels), numbered.astype(np.int64), train, test
+    )

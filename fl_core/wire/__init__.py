@@ -1,0 +1,1 @@
+"""What both sides of a message must agree on: names, sizes, masks."""

@@ -1,0 +1,1 @@
+"""How models of one cluster become one: means, robust rules, shared layers."""

@@ -1,0 +1,128 @@
+"""How the models of clients become the models of clusters: pure functions over arrays."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fl_core.wire.protocol import NDArrays
+from strategies.engine.means import mean_model
+from strategies.engine.rounds import Round, Update
+
+
+class Aggregation(ABC):
+    """From the current models and the clients' updates to the next models.
+
+    Attributes
+    ----------
+    name : str
+        By which a configuration pairs it with a clustering.
+    per_client : bool
+        False: there is one model for each cluster; True: one for each client.
+    weighted : bool
+        Whether clients count by their number of samples. The class's own value is the default for
+        pairs that no paper describes.
+    """
+
+    name: ClassVar[str] = ""
+    per_client: ClassVar[bool] = False
+    weighted: bool = False
+
+    @abstractmethod
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return as many models as `state.models`; nothing in `state` is changed."""
+
+    def bytes_between_servers(self, state: Round) -> int:
+        """Return the bytes that servers send up to a global one after this round."""
+        return 0
+
+
+class PerCluster(Aggregation):
+    """An aggregation that makes each cluster's model of what the cluster's own clients trained.
+
+    A cluster from which no client answered keeps its model.
+    """
+
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return each cluster's model, whatever the order of the updates."""
+        return [
+            self.of_updates(updates) if updates else dict(model)
+            for updates, model in zip(updates_by_cluster(state), state.models, strict=True)
+        ]
+
+    @abstractmethod
+    def of_updates(self, updates: Sequence[Update]) -> NDArrays:
+        """Return the next model of a cluster from its updates, by client; there is at least one."""
+
+
+def updates_by_cluster(state: Round) -> list[list[Update]]:
+    """Return each cluster's updates, by client whatever their order, where it has one model."""
+    own: list[list[Update]] = [[] for _ in state.models]
+    for update in sorted(state.updates, key=lambda u: u.client):
+        own[update.cluster].append(update)
+    return own
+
+
+@dataclass(frozen=True)
+class ClusterMean(PerCluster):
+    """FedAvg inside each cluster (RCC-PFL, Algorithm 1, line 9).
+
+    Attributes
+    ----------
+    weighted : bool
+        False: the plain mean over the cluster's clients, as in RCC-PFL; True: weighted by their
+        numbers of samples.
+    """
+
+    name: ClassVar[str] = "mean"
+    weighted: bool = False
+
+    def of_updates(self, updates: Sequence[Update]) -> NDArrays:
+        """Return the cluster's mean."""
+        return _mean_of_updates(updates, self.weighted)
+
+
+@dataclass(frozen=True)
+class GraphMean(Aggregation):
+    """FLT's Case I (Algorithm 3, line 17): every client has its own model.
+
+    A client's next model is the mean of the models that its neighbours trained, its own included,
+    with weights normalised over these neighbours. It need not have taken part itself: only one
+    without such neighbours keeps its last model. In a clustering without a graph, the clients of a
+    cluster are neighbours, and the models are those of `ClusterMean`.
+
+    Attributes
+    ----------
+    weighted : bool
+        True: by the numbers of samples, the paper's p_j; False: the plain mean.
+    """
+
+    name: ClassVar[str] = "graph"
+    per_client: ClassVar[bool] = True
+    weighted: bool = True
+
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return each client's model, in the order of `state.clusters.of_client`."""
+        trained = {update.client for update in state.updates}
+        # Clients with the same neighbours get the same mean: it is worked out once.
+        means: dict[frozenset[int], NDArrays] = {}
+        models = []
+        for client, model in zip(state.clusters.of_client, state.models, strict=True):
+            near = state.clusters.neighbours_of(client) & trained
+            if not near:
+                models.append(model)
+                continue
+            if near not in means:
+                own = sorted((u for u in state.updates if u.client in near), key=lambda u: u.client)
+                means[near] = _mean_of_updates(own, self.weighted)
+            models.append(means[near])
+        return models
+
+
+def _mean_of_updates(updates: Sequence[Update], weighted: bool) -> NDArrays:
+    """Return the mean of what clients trained, in the order of the updates."""
+    return mean_model(
+        [u.arrays for u in updates], [u.num_examples if weighted else 1 for u in updates]
+    )

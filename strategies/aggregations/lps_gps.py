@@ -1,0 +1,137 @@
+"""MT-HFL: spectral clusters, and a hierarchy of servers that shares only some layers.
+
+A. Ali, A. Arafa, "Data Similarity-Based One-Shot Clustering for Multi-Task Hierarchical Federated
+Learning", 2024, https://arxiv.org/abs/2410.02733.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fl_core.models.layers import is_within, layers_of
+from fl_core.options import COUNT, NotAllowedError, Rule, option
+from fl_core.wire.protocol import NDArrays
+from strategies.aggregations.aggregation import Aggregation, ClusterMean
+from strategies.engine.means import mean_model
+from strategies.engine.rounds import Round
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def _parse_layers(value: Any) -> str:
+    names = [name.strip() for name in str(value).split(",")]
+    if all(name.replace(".", "_").isidentifier() for name in names):
+        return ",".join(names)
+    raise NotAllowedError
+
+
+@dataclass(frozen=True)
+class LpsGps(Aggregation):
+    """MT-HFL's hierarchy (Algorithm 1): a local server per cluster, a global one above them.
+
+    Each cluster's local parameter server (LPS) runs FedAvg. Every `local_rounds` rounds, the LPSs
+    send their common layers to the global parameter server (GPS), which averages them, weighted by
+    the number of samples of each LPS's clients, and sends them back; the other layers stay.
+
+    Attributes
+    ----------
+    common_layers : tuple of str
+        Names of modules: `conv1` stands for all parameters and buffers below it.
+    weighted : bool
+        Whether clients count by their number of samples, as in the paper, or alike; at the GPS,
+        an LPS counts as much as its clients that have trained.
+    """
+
+    name: ClassVar[str] = "lps-gps"
+    common_layers: tuple[str, ...] = option(
+        "paper",
+        Rule('"paper", "conv", or names of modules separated by commas', _parse_layers),
+        "the layers that all clusters share; `conv`: the convolutions; `paper`: these, or a "
+        "perceptron's first layer (`logistic-regression` has but one layer and shares nothing)",
+        default=MISSING,
+    )
+    local_rounds: int = option(1, COUNT, "rounds in the clusters for each exchange between them")
+    weighted: bool = True
+
+    def __call__(self, state: Round) -> list[NDArrays]:
+        """Return each LPS's model.
+
+        Raises
+        ------
+        ValueError
+            If the model has no such layer.
+        """
+        names = self._common(state.models[0])
+        models = ClusterMean(self.weighted)(state)
+        weights = [
+            sum(
+                state.num_examples[client] if self.weighted else 1
+                for client in state.clusters.members(cluster)
+                if client in state.num_examples
+            )
+            for cluster in range(len(models))
+        ]
+        if not names or state.number % self.local_rounds or not sum(weights):
+            return models
+        shared = mean_model([{n: model[n] for n in names} for model in models], weights)
+        return [{**model, **shared} for model in models]
+
+    def bytes_between_servers(self, state: Round) -> int:
+        """Return the bytes that all inhabited LPSs send to the GPS; it sends as many back."""
+        if state.number % self.local_rounds:
+            return 0
+        model = state.models[0]
+        size = sum(model[name].nbytes for name in self._common(model))
+        return size * len(set(state.clusters.of_client.values()))
+
+    def _common(self, model: NDArrays) -> list[str]:
+        for layer in self.common_layers:
+            if not any(is_within(name, [layer]) for name in model):
+                raise ValueError(
+                    f'common-layers names "{layer}", but the model\'s layers are '
+                    f"{', '.join(layers_of(model))}."
+                )
+        return [name for name in model if is_within(name, self.common_layers)]
+
+
+def common_layers(wanted: str, model: nn.Module, model_name: str) -> tuple[str, ...]:
+    """Return the names of the modules that MT-HFL's clusters share.
+
+    Parameters
+    ----------
+    wanted : str
+        "paper": the convolutions, or, in a perceptron, the first layer (section IV); a one-layer
+        model has nothing to share, as the last layer is each task's own. "conv": the convolutions.
+        Otherwise, names of modules, separated by commas.
+    model : torch.nn.Module
+    model_name : str
+        For messages.
+
+    Raises
+    ------
+    ValueError
+        If the model has no such module, or no convolution.
+    """
+    from torch import nn  # noqa: PLC0415 - a server with layers of its own needs no torch
+
+    layers = [n for n, m in model.named_modules() if list(m.parameters(recurse=False))]
+    convolutions = tuple(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
+    if wanted == "paper":
+        return convolutions or tuple(layers[:1] if len(layers) > 1 else ())
+    if wanted == "conv":
+        if not convolutions:
+            raise ValueError(
+                f'common-layers is "conv", but {model_name} has no convolution: its layers are '
+                f"{', '.join(layers)}."
+            )
+        return convolutions
+    names = tuple(wanted.split(","))
+    for name in names:
+        if name not in layers:
+            raise ValueError(
+                f'common-layers names "{name}", but the layers of {model_name} are '
+                f"{', '.join(layers)}."
+            )
+    return names

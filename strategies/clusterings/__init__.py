@@ -1,0 +1,1 @@
+"""How clients are grouped: a module for each way, and the maths they share."""

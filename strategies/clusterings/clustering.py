@@ -1,0 +1,253 @@
+"""Clusterings: each finds out which client belongs to which cluster, before or during training.
+
+Those with which RCC-PFL (section V) is compared are here; the papers' are in files of their own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from flwr.app import ConfigRecordValues
+
+from strategies.clusterings.grouping import canonical_labels
+from strategies.engine.conversation import Conversation
+from strategies.engine.rounds import Clusters, Round
+
+Learnt = TypeVar("Learnt")
+
+
+def learnt(factory: Callable[[], Learnt]) -> Learnt:
+    """Return a dataclass field for what a clustering learns on the way: see `Clustering.memory`."""
+    made: Learnt = field(default_factory=factory, init=False, repr=False, compare=False)
+    return made
+
+
+class Clustering(ABC):
+    """A way to group clients.
+
+    Only `find` must be written. A clustering that groups anew in every round does so before the
+    clients train, by asking them (`before_training`), or afterwards, by what they sent
+    (`after_training`).
+
+    Attributes
+    ----------
+    name : str
+        By which a configuration pairs it with an aggregation.
+    shares : str
+        What clients reveal of their data in order to be grouped: "eigenvectors", "centroids", …;
+        "updates": no more than what they send when they train; "nothing": not even that is used.
+    exact_number : bool
+        Whether it makes exactly as many clusters as it is told, and so needs at least as many
+        clients. A clustering that cannot choose the number itself has no default for its field
+        `num_clusters`.
+    needs_tasks : bool
+        Whether it must be told the clients' true tasks, which only a simulation knows.
+    keeps_models : bool
+        What happens when clusters change. True: cluster c remains cluster c with its model, and
+        clients that join it take that model over (IFCA); False: clusters are new sets of clients,
+        and each starts from the mean of what its clients hold (FedHC).
+    knows_by_training : bool
+        Whether it knows nothing of a client before its first update: such clients then train in
+        every round until they have sent one, whatever share of the clients is drawn.
+    """
+
+    name: ClassVar[str] = ""
+    shares: ClassVar[str] = "updates"
+    exact_number: ClassVar[bool] = False
+    needs_tasks: ClassVar[bool] = False
+    keeps_models: ClassVar[bool] = False
+    knows_by_training: ClassVar[bool] = False
+
+    @abstractmethod
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return the clusters of `conversation.nodes` before round 1, asking clients as needed.
+
+        Raises
+        ------
+        ValueError
+            If there are more clusters than clients that answered.
+        RuntimeError
+            If no client answers.
+        """
+
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Return the clusters in which the round's participants train."""
+        return state.clusters
+
+    def after_training(self, state: Round) -> Clusters:
+        """Return the clusters in which the participants' updates are combined."""
+        return state.clusters
+
+    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
+        """Return the clusters of the result; `state.participants` are the last round's."""
+        return state.clusters
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Return clusters in which newcomers have a place: by default, in the largest one."""
+        return clusters.with_everybody(newcomers)
+
+    def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
+        """Return further entries of the config record of a client's training message."""
+        return {}
+
+    def memory(self) -> dict[str, Any]:
+        """Return what it has learnt since `find`, for a checkpoint: plain values and arrays.
+
+        By default, the fields of a dataclass that are not arguments of its constructor.
+        """
+        own = getattr(self, "__dataclass_fields__", {}).values()
+        learnt = [f.name for f in own if not f.init and hasattr(self, f.name)]
+        return {name: copy(getattr(self, name)) for name in learnt}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Take over what `memory` returned."""
+        for name, value in memory.items():
+            setattr(self, name, value)
+
+
+@dataclass
+class GivenClusters(Clustering):
+    """Clusters known beforehand (RCC-PFL's optimum clustering).
+
+    Attributes
+    ----------
+    labels : mapping from client index to any cluster number
+    later : mapping from round to such mappings
+        Labels that hold from that round on.
+    """
+
+    name: ClassVar[str] = "tasks"
+    shares: ClassVar[str] = "nothing"
+    needs_tasks: ClassVar[bool] = True
+    keeps_models: ClassVar[bool] = True
+    labels: Mapping[int, int]
+    later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    _now: Mapping[int, int] = learnt(dict)
+    _names: dict[int, int] = learnt(dict)
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Look every client up.
+
+        Raises
+        ------
+        ValueError
+            If a connected client has no cluster.
+        """
+        self._now, self._names = self.labels, {}
+        return self._look_up(list(conversation.nodes))
+
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Look everybody up again in a round in which labels change."""
+        if state.number not in self.later:
+            return state.clusters
+        self._now = self.later[state.number]
+        return self._look_up(list(state.clusters.of_client))
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Look newcomers up, and leave out those for whom no cluster is given."""
+        known = [client for client in newcomers if client in self._now]
+        for client in set(newcomers) - set(known):
+            conversation.roster.leave_out(client, "clustering", "no cluster is given for it")
+        return self._look_up(sorted({*clusters.of_client, *known}))
+
+    def _look_up(self, clients: Sequence[int]) -> Clusters:
+        unknown = [client for client in clients if client not in self._now]
+        if unknown:
+            raise ValueError(
+                f"no cluster is given for client {unknown[0]}: clusters are given for clients "
+                f"{sorted(self._now)}."
+            )
+        names = self._names
+        found = {c: names.setdefault(self._now[c], len(names)) for c in clients}
+        return Clusters(found, len(names))
+
+
+@dataclass(frozen=True)
+class RandomClusters(Clustering):
+    """Clusters of given sizes, filled at random.
+
+    Attributes
+    ----------
+    sizes : sequence of int
+        How many clients each cluster has; they add up to at least the number of clients.
+    seed : int
+    """
+
+    name: ClassVar[str] = "random"
+    shares: ClassVar[str] = "nothing"
+    needs_tasks: ClassVar[bool] = True
+    sizes: Sequence[int]
+    seed: int
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Deal the places in the clusters out by client index.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer places than clients.
+        """
+        return self._deal(list(conversation.nodes))
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Give newcomers the places that were theirs all along, and leave out the others."""
+        known = [client for client in newcomers if client < sum(self.sizes)]
+        for client in set(newcomers) - set(known):
+            conversation.roster.leave_out(
+                client, "clustering", "the random clusters have no place for it"
+            )
+        return self._deal(sorted({*clusters.of_client, *known}))
+
+    def _deal(self, clients: Sequence[int]) -> Clusters:
+        places = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        needed = max(clients) + 1
+        if len(places) < needed:
+            raise ValueError(
+                f"the random clusters have {len(places)} places for {needed} clients: let their "
+                "sizes add up to the number of clients."
+            )
+        dealt = np.random.default_rng([self.seed, 0xD1CE]).permutation(places)
+        labels = canonical_labels([int(dealt[client]) for client in clients])
+        return Clusters(dict(zip(clients, labels.tolist(), strict=True)))
+
+
+@dataclass(frozen=True)
+class SingleCluster(Clustering):
+    """Everybody together: one global model."""
+
+    name: ClassVar[str] = "single"
+    shares: ClassVar[str] = "nothing"
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return one cluster with all clients."""
+        return Clusters(dict.fromkeys(conversation.nodes, 0))
+
+
+@dataclass(frozen=True)
+class OwnCluster(Clustering):
+    """Everybody alone: no federation."""
+
+    name: ClassVar[str] = "own"
+    shares: ClassVar[str] = "nothing"
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return one cluster for each client."""
+        return Clusters({client: i for i, client in enumerate(conversation.nodes)})
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Give each newcomer a cluster of its own."""
+        fresh = [client for client in newcomers if client not in clusters.of_client]
+        return clusters.with_clients({c: clusters.count + i for i, c in enumerate(fresh)})

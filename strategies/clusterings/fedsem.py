@@ -1,0 +1,68 @@
+"""FedSEM: in every round, each client joins the cluster whose model is nearest to its own.
+
+M. Xie, G. Long, T. Shen, T. Zhou, X. Wang, J. Jiang, "Multi-center federated learning", 2020,
+https://arxiv.org/abs/2005.01026.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from strategies.clusterings.clustering import Clustering
+from strategies.clusterings.grouping import k_means
+from strategies.engine.conversation import Conversation
+from strategies.engine.means import cluster_models
+from strategies.engine.rounds import Clusters, Round
+from strategies.engine.updates import flatten
+
+
+@dataclass
+class ModelClustering(Clustering):
+    """k-means over the parameters of client models, one step a round (Xie et al., FedSEM).
+
+    The first round's models are grouped by k-means++; from then on, each participant is assigned to
+    the nearest cluster model (the E-step), and the aggregation moves that model (the M-step).
+
+    Attributes
+    ----------
+    num_clusters : int
+        An upper bound: fewer if the first round has fewer participants or fewer different models.
+    seed : int
+        Of k-means++.
+    """
+
+    name: ClassVar[str] = "model"
+    keeps_models: ClassVar[bool] = True
+    num_clusters: int
+    seed: int = 0
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return one inhabited cluster, with everybody: nobody has trained."""
+        return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
+
+    def after_training(self, state: Round) -> Clusters:
+        """Assign this round's participants; others stay where they are."""
+        trained = np.stack([flatten(update.arrays) for update in state.updates])
+        if state.number == 1:
+            labels = self._first_labels(trained)
+            largest = int(np.bincount(labels).argmax())
+            before = dict.fromkeys(state.clusters.of_client, largest)
+        else:
+            centres = np.stack([flatten(model) for model in cluster_models(state)])
+            inhabited = sorted(set(state.clusters.of_client.values()))
+            nearest = cdist(trained, centres[inhabited]).argmin(axis=1)
+            labels = np.array(inhabited)[nearest]
+            before = state.clusters.of_client
+        found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
+        return Clusters({**before, **found}, self.num_clusters)
+
+    def _first_labels(self, trained: NDArray[np.float64]) -> NDArray[np.int64]:
+        # n models span at most n dimensions: there, distances are the same and k-means is fast.
+        left, scale, _ = np.linalg.svd(trained, full_matrices=False)
+        number = min(self.num_clusters, len(np.unique(trained, axis=0)))
+        return k_means(left * scale, number, self.seed)

@@ -1,0 +1,251 @@
+"""FedClust and FlexCFL: clients are grouped once, by what their first training moved.
+
+M. S. Islam, S. Javaherian, F. Xu, X. Yuan, L. Chen, N.-F. Tzeng, "FedClust: Tackling Data
+Heterogeneity in Federated Learning through Weight-Driven Client Clustering", 2024,
+https://arxiv.org/abs/2407.07124.
+M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, "Flexible Clustered Federated Learning for
+Client-Level Data Distribution Shift" (FlexCFL), 2021, https://arxiv.org/abs/2108.09749.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.grouping import (
+    NumClusters,
+    agglomerate_distances,
+    closest_clusters,
+    k_means,
+)
+from strategies.clusterings.spectral import SpectralClustering
+from strategies.engine.conversation import Conversation
+from strategies.engine.means import cluster_models
+from strategies.engine.rounds import Clusters, Round, Update
+from strategies.engine.updates import directions, last_layer, update_vector
+
+Float64 = NDArray[np.float64]
+
+
+class OnceByTraining(Clustering):
+    """What both papers share: everybody trains one model, is grouped by it, and then stays.
+
+    The papers' training before round 1 is round 1 here: clusters go on with the means of what their
+    clients trained in it.
+
+    Who has not trained yet waits in a cluster of its own, whose model is the one that all started
+    from. It trains that, joins a cluster before the next round, and goes on with that cluster's
+    model; what it trained alone is averaged into none (with `lps-gps`, into the common layers).
+
+    A subclass is a dataclass that declares the two attributes as `learnt`.
+
+    Attributes
+    ----------
+    _moves : dict of NDArray[np.float64], shape (p,)
+        From client to what its first training moved.
+    _found : int
+        How many clusters there are; those who wait are in the next one.
+    """
+
+    keeps_models: ClassVar[bool] = True
+    knows_by_training: ClassVar[bool] = True
+    _moves: dict[int, Float64]
+    _found: int
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return one cluster with everybody: nobody has trained."""
+        self._moves, self._found = {}, 0
+        return Clusters(dict.fromkeys(conversation.nodes, 0))
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Let newcomers wait until they have trained."""
+        return clusters.with_clients(dict.fromkeys(newcomers, self._found))
+
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Let those who have waited and trained join a cluster."""
+        return self._joined(state)
+
+    def after_training(self, state: Round) -> Clusters:
+        """Group, the first time that there are updates; remember those of who waits later."""
+        for update in state.updates:
+            if update.client not in self._moves:
+                self._moves[update.client] = self.move(update)
+        if self._found:
+            return state.clusters
+        clients = sorted(self._moves)
+        found = self.group(clients, np.stack([self._moves[client] for client in clients]))
+        self._found = found.count
+        waiting = [client for client in state.clusters.of_client if client not in self._moves]
+        return found.with_clients(dict.fromkeys(waiting, self._found))
+
+    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
+        """Let those who came in the last round have a place in the result."""
+        return self._joined(state)
+
+    def _joined(self, state: Round) -> Clusters:
+        clusters = state.clusters
+        waiting = [c for c, own in clusters.of_client.items() if own >= self._found > 0]
+        fresh = [client for client in waiting if client in self._moves]
+        if not fresh:
+            return clusters
+        moves, known = (
+            np.stack([self._moves[client] for client in clients])
+            for clients in (fresh, clusters.compared)
+        )
+        members = np.array([clusters.of_client[client] for client in clusters.compared])
+        labels, late = self.nearest(moves, known, members)
+        models = cluster_models(state)[: self._found]
+        if len(fresh) < len(waiting):
+            models.append(state.initial)  # for those who wait on: not what the others trained
+        joined = clusters.with_clients(
+            dict(zip(fresh, labels.tolist(), strict=True)), dict(zip(fresh, late, strict=False))
+        )
+        return replace(joined, models=models)
+
+    @abstractmethod
+    def move(self, update: Update) -> Float64:
+        """Return what is compared of a client, shape (p,)."""
+
+    @abstractmethod
+    def group(self, clients: Sequence[int], moves: Float64) -> Clusters:
+        """Return the clusters of K clients by what they moved, shape (K, p)."""
+
+    @abstractmethod
+    def nearest(
+        self, moves: Float64, known: Float64, members: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
+        """Return which cluster each of n others joins; and, for `Clusters.late`, how near it is.
+
+        Parameters
+        ----------
+        moves, known : NDArray[np.float64], shapes (n, p) and (K, p)
+            What these moved, and what those moved who were grouped.
+        members : NDArray[np.int64], shape (K,)
+            The clusters of the latter.
+        """
+
+
+@dataclass
+class FirstUpdateClustering(OnceByTraining):
+    """Agglomerative clustering of what round 1 made of the last layer (FedClust).
+
+    The distance between two last layers, in the paper, is that between what training moved them,
+    since both come of one model. Who comes later joins the cluster whose clients are nearest on
+    average.
+
+    Attributes
+    ----------
+    num_clusters : int, "elbow" or "silhouette"
+        A number is an upper bound: fewer if fewer clients have trained. The paper cuts the
+        dendrogram at a height, which has to suit the model and the data.
+    linkage : str
+        As in `strategies.clusterings.spectral`; the paper does not say.
+    """
+
+    name: ClassVar[str] = "first-update"
+    num_clusters: NumClusters = "elbow"
+    linkage: str = SpectralClustering.linkage
+    _moves: dict[int, Float64] = learnt(dict)
+    _found: int = learnt(int)
+
+    def move(self, update: Update) -> Float64:
+        """Return how far the last layer has moved."""
+        return update_vector(update, layer=last_layer(update.arrays))
+
+    def group(self, clients: Sequence[int], moves: Float64) -> Clusters:
+        """Agglomerate by distance."""
+        distances, number = cdist(moves, moves), self.num_clusters
+        number = min(number, len(clients)) if isinstance(number, int) else number
+        grouping = agglomerate_distances(distances, number, self.linkage)
+        return Clusters(
+            dict(zip(clients, grouping.labels.tolist(), strict=True)),
+            similarity=1 / (1 + distances),
+            merges=grouping.merges,
+            measure="closeness 1/(1 + distance)",
+        )
+
+    def nearest(
+        self, moves: Float64, known: Float64, members: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
+        """Go by the mean distance; of equals, the first."""
+        distances = cdist(moves, known)
+        return closest_clusters(-distances, members), list(1 / (1 + distances))
+
+
+@dataclass
+class FirstDirectionClustering(OnceByTraining):
+    """k-means of round 1's updates, seen along the directions that they have in common (FlexCFL).
+
+    A client's coordinates are the cosines between its update and the M leading singular vectors of
+    all updates (`decomposed_cosines`), so how far it has moved says nothing. Who comes later joins
+    the cluster whose mean update in round 1 points most nearly the same way.
+
+    Attributes
+    ----------
+    num_clusters : int
+        M, an upper bound: fewer if fewer clients, or different updates, are there.
+    seed : int
+        Of k-means.
+    """
+
+    name: ClassVar[str] = "first-direction"
+    num_clusters: int
+    seed: int = 0
+    _moves: dict[int, Float64] = learnt(dict)
+    _found: int = learnt(int)
+
+    def move(self, update: Update) -> Float64:
+        """Return how far the whole model has moved."""
+        return update_vector(update)
+
+    def group(self, clients: Sequence[int], moves: Float64) -> Clusters:
+        """Run k-means on the coordinates."""
+        # Rounded, so that those who moved the same way are at one point.
+        coordinates = decomposed_cosines(moves, self.num_clusters).round(9)
+        labels = k_means(coordinates, self.num_clusters, self.seed)
+        return Clusters(dict(zip(clients, labels.tolist(), strict=True)))
+
+    def nearest(
+        self, moves: Float64, known: Float64, members: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
+        """Go by the cosine with each cluster's mean update; of equals, the first."""
+        means = np.stack([known[members == c].mean(axis=0) for c in range(members.max() + 1)])
+        return (directions(moves) @ directions(means).T).argmax(axis=1), ()
+
+
+def decomposed_cosines(vectors: Float64, count: int) -> Float64:
+    """Return the cosines of vectors with the leading singular vectors of them all.
+
+    Between these, FlexCFL takes Euclidean distances: EDC, section 4.1.
+
+    Parameters
+    ----------
+    vectors : NDArray[np.float64], shape (n, p)
+    count : int
+        How many singular vectors, at least 1.
+
+    Returns
+    -------
+    NDArray[np.float64], shape (n, min(count, n, p))
+        0 for a vector of zeros. The sign of a column is arbitrary.
+
+    Examples
+    --------
+    >>> found = decomposed_cosines(np.array([[3.0, 0], [5, 0], [0, -1]]), 2)
+    >>> np.abs(found.round(6)).tolist()
+    [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    """
+    left, lengths, _ = np.linalg.svd(vectors, full_matrices=False)
+    along = (left * lengths)[:, :count]
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines: Float64 = np.divide(along, norms, out=np.zeros_like(along), where=norms > 0)
+    return cosines

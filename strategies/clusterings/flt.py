@@ -1,0 +1,315 @@
+"""FLT: clients are related by what an encoder sees in their data (Algorithms 2 and 3).
+
+H. Jamali-Rad, M. Abdizadeh, A. Singh, "Federated Learning With Taskonomy for Non-IID Data", IEEE
+TNNLS 34(11), 2022, https://doi.org/10.1109/TNNLS.2022.3152581.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, get_args
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
+from numpy.typing import NDArray
+
+from fl_core.options import COUNT, NATURAL, number, one_of, option, or_none
+from fl_core.wire import protocol
+from fl_core.wire.protocol import NDArrays
+from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.grouping import NumClusters
+from strategies.clusterings.signatures import (
+    CENTROID_DISTANCES,
+    THRESHOLD,
+    CentroidDistance,
+    cluster_means,
+    embed_signatures,
+    group_graph,
+    nearest_cluster,
+    relatedness_graph,
+)
+from strategies.engine.conversation import Conversation
+from strategies.engine.rounds import Clusters, Round
+from strategies.engine.updates import leanings
+
+Float32 = NDArray[np.float32]
+
+_WIDTH = "its centroids have {} numbers"
+_LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger ones would overflow
+
+
+@dataclass
+class SignatureClustering(Clustering):
+    """Clients encode their images and send k centroids; the server relates them on a manifold.
+
+    Dynamic: clients that train say how far their data have moved since they were last asked (δ).
+    Once it has been above `change_threshold` for more than `max_changed` of them, or every
+    `refresh_every` rounds, all clients are asked again, newcomers included. Until then, a newcomer
+    joins the cluster whose mean embedding is nearest to its own.
+
+    Attributes
+    ----------
+    encoder : dict of arrays
+        Of an autoencoder, under the names that the clients' code gives them. Those that begin with
+        `encoder.` are sent; the others, too, when clients fine-tune.
+    num_clusters : int, "elbow" or "silhouette"
+        C; "elbow": from Ward's dendrogram of the graph's rows.
+    num_centroids : int
+        k.
+    threshold : float
+        γ: clients that are within it are neighbours.
+    centroid_distance : "closest" or "matching"
+        Between two clients: see `signatures.closest_distances` and `signatures.matching_distances`.
+    fine_tune_epochs : int
+        J: for this many epochs, clients that are asked again fit the autoencoder to their images
+        before they encode them.
+    fine_tune_first : bool
+        Whether they do so in the pre-round, too: for an encoder trained on other data (Enc2).
+    change_threshold : float
+        How large δ must be to be a flag, in units of the spread of the client's images.
+    watch_updates : float or None
+        A client counts as if it had raised a flag once its update leans towards another cluster by
+        more than this cosine (section III-B4: monitoring on the server's side). None: never.
+    max_changed : int or None
+        λ; None: flags are not looked at.
+    refresh_every : int
+        τ, in rounds; 0: never.
+    seed : int
+        Of UMAP.
+    """
+
+    name: ClassVar[str] = "signature"
+    shares: ClassVar[str] = "centroids"
+    exact_number: ClassVar[bool] = True
+    encoder: NDArrays = field(compare=False, repr=False)
+    num_clusters: NumClusters = "elbow"
+    num_centroids: int = option(5, COUNT, "centroids that each client sends")
+    threshold: float = option(
+        THRESHOLD,
+        number(float, 0),
+        "how close two clients' centroids must be on the manifold; the paper's 1 suits 100 clients",
+        key="graph-threshold",
+    )
+    centroid_distance: CentroidDistance = option(
+        "closest",
+        one_of(get_args(CentroidDistance)),
+        "how far apart two clients are: their `closest` centroids, as FLT says, or all of them, "
+        "`matching` each with another, as its authors' code has it with one centroid for each "
+        "class (`num-centroids`): better where tasks share classes",
+    )
+    fine_tune_epochs: int = option(
+        5, COUNT, "epochs for which clients fit the encoder to their images"
+    )
+    fine_tune_first: bool = option(
+        "refresh",
+        one_of(("refresh", "always", "never")),
+        "when they do so; `refresh`: when they are asked again; `always`: in the pre-round, too",
+        key="fine-tune",
+        default=False,
+    )
+    change_threshold: float = option(
+        0.12,
+        number(float, 0),
+        "a client's data have changed if their mean has moved by this share of their spread",
+    )
+    watch_updates: float | None = option(
+        "never",
+        or_none(number(float, 0, 1, high_open=True), "never"),
+        "clients whose update leans towards another cluster by more than this cosine count as "
+        "changed, too: 0.15 is a good start",
+    )
+    max_changed: int | None = option(
+        0,
+        or_none(NATURAL, "never"),
+        "ask clients again once the data of more than this many have changed",
+    )
+    refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")
+    seed: int = 0
+    _signatures: dict[int, Float32] = learnt(dict)
+    _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    _changed: set[int] = learnt(set)
+    _silent: set[int] = learnt(set)
+    _leaning: set[int] = learnt(set)
+    _sketches: dict[int, list[float]] = learnt(dict)
+    _fine_tuned: bool = learnt(bool)
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Form the clients' relatedness (FCR, Algorithm 2)."""
+        self._changed, self._silent, self._leaning = set(), set(), set()
+        self._sketches = {}
+        self._fine_tuned = self.fine_tune_first
+        self._signatures = self._ask(conversation, None)
+        return self._relate()
+
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Ask everybody again if it is time to (Algorithm 3, lines 21 to 28)."""
+        if state.number == 1:
+            return state.clusters
+        flagged = self.max_changed is not None and len(self._changed) > self.max_changed
+        due = self.refresh_every > 0 and (state.number - 1) % self.refresh_every == 0
+        if not (flagged or due):
+            return state.clusters
+        self._changed, self._fine_tuned = set(), True
+        # A client that fails now keeps its last signature; its flag would only be the same again.
+        answers = self._ask(conversation, None, self._means.shape[1])
+        self._silent = set(conversation.nodes) - set(answers)
+        known = {**self._signatures, **answers}
+        self._signatures = {client: known[client] for client in sorted(known)}
+        return self._relate()
+
+    def after_training(self, state: Round) -> Clusters:
+        """Note the change flags; the clusters stay until the next round."""
+        changed = {u.client for u in state.updates if u.shift > self.change_threshold}
+        self._changed |= (changed | self._begin_to_lean(state)) - self._silent
+        return state.clusters
+
+    def _begin_to_lean(self, state: Round) -> set[int]:
+        """Return the clients whose updates lean towards another cluster, and did not before.
+
+        Such a client counts again only after an update that did not lean at all: clients that stay
+        where they are when all are asked are not asked about in every round.
+        """
+        # In round 1 all clusters have the same model, and nobody fits any.
+        if self.watch_updates is None or state.number == 1:
+            return set()
+        found = leanings(state.updates)
+        leaning = {client for client, cosine in found.items() if cosine > self.watch_updates}
+        upright = {client for client, cosine in found.items() if cosine <= 0}
+        begun = leaning - self._leaning
+        self._leaning = (self._leaning | leaning) - upright
+        return begun
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Ask newcomers alone, and place each at the nearest mean embedding (section III-B4)."""
+        signatures = self._ask(conversation, newcomers, self._means.shape[1])
+        self._signatures |= signatures
+        # Means alone are embedded: how near a newcomer is to each client, nobody knows.
+        unknown = np.full(len(clusters.compared), np.nan)
+        return clusters.with_clients(
+            {client: nearest_cluster(own, self._means) for client, own in signatures.items()},
+            dict.fromkeys(signatures, unknown),
+        )
+
+    def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
+        """Return the sketch of the images from which the client made its signature."""
+        known = self._sketches.get(client)
+        return {protocol.IMAGE_SKETCH: known} if known else {}
+
+    def _ask(
+        self,
+        conversation: Conversation,
+        clients: Sequence[int] | None,
+        width: int | None = None,
+    ) -> dict[int, Float32]:
+        epochs = self.fine_tune_epochs if self._fine_tuned else 0
+        sent = {n: a for n, a in self.encoder.items() if epochs or n.startswith("encoder.")}
+        answers = ask_signatures(
+            conversation,
+            RecordDict({protocol.ARRAYS: protocol.to_record(sent)}),
+            {protocol.NUM_CENTROIDS: self.num_centroids, protocol.FINE_TUNE_EPOCHS: epochs},
+            clients,
+            width,
+        )
+        self._sketches |= {client: answer.sketch for client, answer in answers.items()}
+        return {client: answer.centroids for client, answer in answers.items()}
+
+    def _relate(self) -> Clusters:
+        signatures = self._signatures
+        rows = list(signatures.values())
+        distances = CENTROID_DISTANCES[self.centroid_distance](embed_signatures(rows, self.seed))
+        graph = relatedness_graph(distances, self.threshold)
+        grouping = group_graph(graph, self.num_clusters)
+        self._means = cluster_means(rows, grouping.labels)
+        clients = np.array(list(signatures))
+        return Clusters(
+            dict(zip(signatures, grouping.labels.tolist(), strict=True)),
+            neighbours={
+                client: frozenset(clients[row].tolist())
+                for client, row in zip(signatures, graph, strict=True)
+            },
+            similarity=1 / (1 + distances),
+            measure="closeness 1/(1 + A)",
+            merges=grouping.merges,
+        )
+
+
+def fine_tuning(when: str, epochs: int) -> tuple[int, bool]:
+    """Return `fine_tune_epochs` and `fine_tune_first` of `SignatureClustering`.
+
+    Clients fine-tune the encoder for `epochs`, J: "refresh": when they are asked again (Enc1,
+    pre-trained on data like theirs); "always": in the pre-round as well (Enc2, on other data).
+    """
+    return (0 if when == "never" else epochs), when == "always"
+
+
+class Signature(NamedTuple):
+    """What a client answers.
+
+    Attributes
+    ----------
+    centroids : NDArray[np.float32], shape (1 to k, e)
+    sketch : list of float
+        By which the client tells how far its images have moved; empty if it gave none.
+    """
+
+    centroids: Float32
+    sketch: list[float]
+
+
+def ask_signatures(
+    conversation: Conversation,
+    content: RecordDict,
+    options: Mapping[str, int],
+    clients: Sequence[int] | None,
+    width: int | None = None,
+) -> dict[int, Signature]:
+    """Ask clients for centroids of `width` numbers; None: the most common width.
+
+    Returns
+    -------
+    dict of Signature
+        By client index, ascending.
+    """
+    most = options[protocol.NUM_CENTROIDS]
+    answers = conversation.ask(
+        protocol.SIGNATURE,
+        content,
+        options=options,
+        check=lambda answer: _wrong_centroids(answer, most, width),
+        clients=clients,
+    )
+    found = {
+        client: Signature(_centroids(answer).astype(np.float32), _sketch(answer))
+        for client, answer in answers.items()
+    }
+    widths = {client: own.centroids.shape[1] for client, own in found.items()}
+    alike = conversation.keep_common_size(protocol.SIGNATURE, widths, _WIDTH)
+    return {client: found[client] for client in alike}
+
+
+def _centroids(content: RecordDict) -> NDArray[np.generic]:
+    return content.array_records[protocol.ARRAYS][protocol.CENTROIDS].numpy()
+
+
+def _sketch(content: RecordDict) -> list[float]:
+    """Return a client's sketch, which only that client reads again; empty if it is none."""
+    found = protocol.numbers(content, protocol.IMAGE_SKETCH)
+    whole = len(found) == protocol.SKETCH_SIZE and np.isfinite(found).all()
+    return found if whole else []
+
+
+def _wrong_centroids(content: RecordDict, most: int, width: int | None) -> str | None:
+    """Say what is wrong with a client's centroids, if anything is."""
+    if protocol.CENTROIDS not in content.array_records.get(protocol.ARRAYS, ArrayRecord()):
+        return "its answer holds no centroids"
+    rows = _centroids(content)
+    if rows.ndim != 2 or not 1 <= rows.shape[0] <= most or not rows.shape[1]:
+        return f"its centroids have shape {rows.shape}, not (1 to {most}, e)"
+    if width is not None and rows.shape[1] != width:
+        return f"{_WIDTH.format(rows.shape[1])}, the others' {width}"
+    if rows.dtype.kind != "f" or not (np.abs(rows) < _LARGEST).all():  # NaN fails as well
+        return f"its centroids are not all numbers below {_LARGEST:g}"
+    return None

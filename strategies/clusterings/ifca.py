@@ -1,0 +1,398 @@
+"""IFCA and IFCA-PFL: each client trains the cluster model on which its loss is lowest.
+
+A. Ghosh, J. Chung, D. Yin, K. Ramchandran, "An Efficient Framework for Clustered Federated
+Learning", NeurIPS 2020, https://arxiv.org/abs/2006.04088 (IFCA, by model averaging).
+A. Ali, A. Arafa, "RCC-PFL", 2025, Algorithm 2 (IFCA-PFL): see `spectral`.
+
+Against a bad start, Ghosh et al. have two means. In their FEMNIST experiment one model is trained
+by FedAvg first, and every cluster's model is this one with a last layer drawn anew: so
+`warm_up_rounds` does it. (Their published code then lets random groups train for 20 rounds, and
+freezes all but the last layer; here clusters choose at once and train whole models. LPS-GPS as the
+aggregation keeps layers common.) And they repeat whole trainings from several random starts.
+`restarts` is ours: each start is trained for a few rounds of the same training, and the one with
+the lowest training loss goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from fl_core.models.layers import layer_of
+from fl_core.options import COUNT, NATURAL, one_of, option
+from fl_core.wire import protocol
+from fl_core.wire.protocol import NDArrays
+from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.grouping import agglomerate_distances
+from strategies.engine.conversation import Conversation
+from strategies.engine.means import cluster_models
+from strategies.engine.rounds import Clusters, Round
+from strategies.engine.updates import (
+    cosine_similarities,
+    direction_distances,
+    update_vector,
+)
+
+Float64 = NDArray[np.float64]
+DrawModel = Callable[[int], NDArrays]
+InitialModels = Literal["drawn", "warm"]
+
+MAX_DRAWS = 100
+_DRAW_STREAM = 0x1FCA
+
+
+def drawn_models(initial_model: DrawModel, seed: int) -> DrawModel:
+    """Return a `draw_model` for `LossClustering` whose models have seeds of their own.
+
+    `initial_model` makes a fresh model of a seed; another `seed`, the run's, draws other models.
+    """
+
+    def draw_model(number: int) -> NDArrays:
+        stream = np.random.SeedSequence([seed, number, _DRAW_STREAM])
+        return initial_model(int(stream.generate_state(1)[0]))
+
+    return draw_model
+
+
+def lowest_loss(losses: Float64) -> NDArray[np.int64]:
+    """Return each client's cluster: argmin over the models, first of equals, shape (K,).
+
+    Parameters
+    ----------
+    losses : NDArray[np.float64], shape (K, M)
+        Each client's training loss on each cluster's model.
+    """
+    return np.asarray(losses.argmin(axis=1), np.int64)
+
+
+def inhabit_all(
+    losses: Float64, labels: NDArray[np.int64], elsewhere: Collection[int] = ()
+) -> NDArray[np.int64]:
+    """Move clients into empty clusters (IFCA-PFL, Procedure 2, line 18; spec section 4).
+
+    For each empty cluster in turn, of the clients whose own cluster keeps at least one other, the
+    one with the lowest loss on the empty cluster's model moves there.
+
+    Parameters
+    ----------
+    losses : NDArray[np.float64], shape (K, M)
+    labels : NDArray[np.int64], shape (K,)
+        Each client's cluster, by `lowest_loss`. Not changed.
+    elsewhere : collection of int
+        Clusters of clients that were not asked in this round: one entry each. They stay.
+
+    Returns
+    -------
+    NDArray[np.int64], shape (K,)
+        With no empty cluster, unless no more clients can move.
+    """
+    labels = labels.copy()
+    sizes = np.bincount([*labels, *elsewhere], minlength=losses.shape[1])
+    for empty in np.flatnonzero(sizes == 0):
+        movable = np.flatnonzero(sizes[labels] > 1)
+        if not len(movable):
+            break
+        moved = movable[losses[movable, empty].argmin()]
+        sizes[labels[moved]] -= 1
+        sizes[empty] += 1
+        labels[moved] = empty
+    return labels
+
+
+def all_but_last_layer(model: NDArrays) -> NDArrays:
+    """Return the arrays of all layers but the last one; a model of one layer has none.
+
+    Examples
+    --------
+    >>> sorted(all_but_last_layer(dict.fromkeys(["hidden.weight", "output.weight", "output.bias"])))
+    ['hidden.weight']
+    """
+    layers = {name: layer_of(name) for name in model}
+    last = list(layers.values())[-1]
+    return {name: model[name] for name, layer in layers.items() if layer != last}
+
+
+@dataclass
+class LossClustering(Clustering):
+    """Clients are sent all models, and say their training loss on each (IFCA-PFL, Procedure 2).
+
+    All are asked before training; then, once a round, those that take part. The models stay at
+    the client until it has trained one of them: M models go down, not M + 1.
+
+    Attributes
+    ----------
+    num_clusters : int
+        M.
+    draw_model : callable
+        From 0, 1, 2, … to a freshly initialised model, a different one for each number: models that
+        are copies of one have the same losses, and all clients choose the first.
+    enforce : bool
+        True: IFCA-PFL: models are drawn again until clients choose every cluster, and later no
+        cluster stays empty; False: IFCA: an empty cluster keeps its model.
+
+    Raises
+    ------
+    ValueError
+        If there are restarts and the models are warm: every start would be the same.
+    """
+
+    name: ClassVar[str] = "loss-inhabited"
+    shares: ClassVar[str] = "losses"
+    exact_number: ClassVar[bool] = True
+    keeps_models: ClassVar[bool] = True
+    num_clusters: int
+    draw_model: DrawModel = field(compare=False)
+    enforce: bool = True
+    initial_models: InitialModels = option(
+        "drawn",
+        one_of(get_args(InitialModels)),
+        "`drawn`: at random, as in the papers; `warm`: all train one model first, and the means "
+        "of the groups that FedHC would find start the clusters",
+    )
+    warm_up_rounds: int = option(
+        0,
+        NATURAL,
+        "all train one model in so many rounds first; with `drawn`, clusters then start from it "
+        "with a last layer of their own, and `warm` has at least one such round",
+    )
+    restarts: int = option(
+        0,
+        NATURAL,
+        "start so many times more, each time with newly drawn models; the start after which "
+        "clients lose least goes on",
+    )
+    # On mnist-5k with noisy labels, comparing after two or three rounds chose no better.
+    restart_rounds: int = option(1, COUNT, "rounds of each start, if there are restarts")
+    stop_after: int = option(
+        0,
+        NATURAL,
+        "stop asking once no client has moved for this many rounds; 0: never stop",
+        key="stop-reassociation",
+    )
+    _models: list[NDArrays] = learnt(list)
+    _unchanged: int = learnt(int)
+    _num_drawn: int = learnt(int)
+    _common: NDArrays = learnt(dict)  # what all drawn models have in common
+    _tried: list[tuple[float, dict[int, int], list[NDArrays]]] = learnt(list)
+
+    def __post_init__(self) -> None:
+        if self.restarts and self.initial_models == "warm":
+            raise ValueError(
+                f"restarts is {self.restarts}, but initial-models is warm, and every start would "
+                "be the same: leave one of them out."
+            )
+
+    @property
+    def _last_warm_up(self) -> int:
+        """Return the last round in which all train one model; 0: there is none."""
+        return max(self.warm_up_rounds, self.initial_models == "warm")
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Draw M models, and again until every cluster is inhabited (Algorithm 2, line 2).
+
+        Before a warm-up there is nothing to ask yet: clusters are found after it.
+
+        Raises
+        ------
+        ValueError
+            If there are more clusters than clients and all must be inhabited.
+        RuntimeError
+            If no client answers, or some cluster was empty in each of `MAX_DRAWS` draws.
+        """
+        self._models, self._num_drawn, self._common, self._tried = [], 0, {}, []
+        self._unchanged = 0
+        self._check_number(len(conversation.nodes))
+        if self._last_warm_up:
+            return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
+        for _ in range(MAX_DRAWS if self.enforce else 1):
+            self._draw(conversation)
+            losses = ask_losses(conversation, self._models, None)
+            self._check_number(len(losses))
+            labels = lowest_loss(np.array(list(losses.values())))
+            if not self.enforce or len(set(labels.tolist())) == self.num_clusters:
+                found = dict(zip(losses, labels.tolist(), strict=True))
+                return Clusters(found, self.num_clusters, models=self._models)
+        raise RuntimeError(
+            f"in {MAX_DRAWS} draws of {self.num_clusters} initial models there was always one that "
+            "no client preferred: lower num-clusters, or take the strategy ifca, which allows "
+            "empty clusters."
+        )
+
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Ask the participants again; one that fails keeps its cluster.
+
+        After a warm-up, and for a restart, everybody is asked about newly drawn models.
+        """
+        rounds = state.number - 1 - self._last_warm_up
+        if state.number == 1 or rounds < 0:
+            return state.clusters
+        if rounds == 0 and self.initial_models == "drawn":
+            self._common = all_but_last_layer(cluster_models(state)[0])
+            return self._start(state, conversation)
+        if self._comparing(rounds) and rounds % self.restart_rounds == 0:
+            self._put_aside(state, conversation)
+            if len(self._tried) <= self.restarts:
+                return self._start(state, conversation)
+            return self._best()
+        if self._settled():
+            return state.clusters
+        return self._associate(state, state.participants, conversation)
+
+    def after_training(self, state: Round) -> Clusters:
+        """Group the clients by their last updates of the warm-up, if that is how models begin.
+
+        Raises
+        ------
+        ValueError
+            If fewer clients have trained than there are clusters.
+        """
+        if self.initial_models == "drawn" or state.number != self._last_warm_up:
+            return state.clusters
+        vectors = np.stack([update_vector(update) for update in state.updates])
+        distances = direction_distances(cosine_similarities(vectors))
+        labels = agglomerate_distances(distances, self.num_clusters, "ward").labels
+        found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
+        return Clusters({**state.clusters.of_client, **found}, self.num_clusters)
+
+    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
+        """Ask those that did not take part in the last round: their choice may be out of date.
+
+        A training that ends before its starts were compared ends with the best so far.
+        """
+        rounds = state.number - self._last_warm_up
+        if rounds < (self.initial_models == "drawn"):
+            return state.clusters
+        if self._comparing(rounds):
+            self._put_aside(state, conversation)
+            return self._best()
+        others = [client for client in conversation.nodes if client not in state.participants]
+        if not others or self._settled():
+            return state.clusters
+        return self._associate(state, others, conversation)
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Ask newcomers for their losses on the models that were last asked about.
+
+        Those are a round old, or older; but from now on everybody is asked again.
+        """
+        self._unchanged = 0
+        if not self._models:
+            return clusters.with_everybody(newcomers)  # in a warm-up: asked when they train
+        losses = ask_losses(conversation, self._models, newcomers, for_training=False)
+        return clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
+
+    def _check_number(self, clients: int) -> None:
+        if self.enforce and self.num_clusters > clients:
+            raise ValueError(
+                f"num-clusters is {self.num_clusters}, but {clients} clients can be grouped: "
+                f"choose 1 to {clients}, or the strategy ifca, which allows empty clusters."
+            )
+
+    def _settled(self) -> bool:
+        return 0 < self.stop_after <= self._unchanged
+
+    def _draw(self, conversation: Conversation) -> None:
+        numbers = range(self._num_drawn, self._num_drawn + self.num_clusters)
+        self._num_drawn += self.num_clusters
+        drawn = [{**self.draw_model(number), **self._common} for number in numbers]
+        private = conversation.private
+        self._models = [{n: a for n, a in one.items() if n not in private} for one in drawn]
+
+    def _start(self, state: Round, conversation: Conversation) -> Clusters:
+        """Draw models, and let everybody choose; here, empty clusters are no reason to redraw."""
+        self._draw(conversation)
+        clusters = self._choose(state.clusters, ask_losses(conversation, self._models, None))
+        self._unchanged = 0
+        return replace(clusters, models=self._models)
+
+    def _comparing(self, rounds: int) -> bool:
+        """Return whether no start has been chosen yet, that many rounds after the first one."""
+        return 0 < rounds <= (self.restarts + 1) * self.restart_rounds and self.restarts > 0
+
+    def _put_aside(self, state: Round, conversation: Conversation) -> None:
+        """Keep what the present start has come to, with the mean of clients' lowest losses."""
+        self._models = self._present_models(state)
+        losses = ask_losses(conversation, self._models, None)
+        mean = float(np.mean([min(own) for own in losses.values()])) if losses else np.inf
+        clusters = self._choose(state.clusters, losses)
+        self._tried.append((mean, clusters.of_client, self._models))
+
+    def _best(self) -> Clusters:
+        """Return to the start that lost least, the first of equals, and forget the others."""
+        _, of_client, self._models = min(self._tried, key=lambda tried: tried[0])
+        self._tried, self._unchanged = [], 0
+        return Clusters(of_client, self.num_clusters, models=self._models)
+
+    def _associate(
+        self, state: Round, clients: Sequence[int], conversation: Conversation
+    ) -> Clusters:
+        """Let clients choose among the clusters' models as they are now."""
+        self._models = self._present_models(state)
+        return self._choose(state.clusters, ask_losses(conversation, self._models, clients))
+
+    def _present_models(self, state: Round) -> list[NDArrays]:
+        inhabited = set(state.clusters.of_client.values())
+        return [
+            model if cluster in inhabited or not state.per_client else self._models[cluster]
+            for cluster, model in enumerate(cluster_models(state))
+        ]
+
+    def _choose(self, clusters: Clusters, losses: dict[int, list[float]]) -> Clusters:
+        """Return clusters in which those that said their losses are where they lose least."""
+        if not losses:
+            return clusters
+        table = np.array(list(losses.values()))
+        labels = lowest_loss(table)
+        if self.enforce:
+            others = [c for client, c in clusters.of_client.items() if client not in losses]
+            labels = inhabit_all(table, labels, others)
+        found = dict(zip(losses, labels.tolist(), strict=True))
+        of_client = {**clusters.of_client, **found}
+        self._unchanged = self._unchanged + 1 if of_client == clusters.of_client else 0
+        return Clusters(of_client, self.num_clusters)
+
+
+@dataclass
+class FreeLossClustering(LossClustering):
+    """IFCA's: `LossClustering` with `enforce=False`, under a name of its own."""
+
+    name: ClassVar[str] = "loss"
+    exact_number: ClassVar[bool] = False
+    enforce: bool = False
+
+
+def ask_losses(
+    conversation: Conversation,
+    models: Sequence[NDArrays],
+    clients: Sequence[int] | None,
+    *,
+    for_training: bool = True,
+) -> dict[int, list[float]]:
+    """Return the losses, one on each model, of each client that answers; None asks everybody."""
+    packed = protocol.pack_models([protocol.to_record(model) for model in models])
+    answers = conversation.ask(
+        protocol.LOSSES,
+        lambda client: RecordDict({protocol.ARRAYS: packed, **conversation.private_of(client)}),
+        check=lambda content: _wrong_losses(content, len(models)),
+        clients=clients,
+        for_training=for_training,
+    )
+    conversation.models_at.update(dict.fromkeys(answers, models))
+    return {
+        client: protocol.numbers(content, protocol.LOSSES) for client, content in answers.items()
+    }
+
+
+def _wrong_losses(content: RecordDict, count: int) -> str | None:
+    """Say what is wrong with a client's losses, if anything is."""
+    losses = protocol.numbers(content, protocol.LOSSES)
+    if len(losses) != count:
+        return f"its answer does not hold {count} losses"
+    return None if np.isfinite(losses).all() else "its losses are not all finite numbers"

@@ -1,0 +1,193 @@
+"""PACFL: clients are grouped once, by the angles between the spaces that their images span.
+
+S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin, "Efficient Distribution
+Similarity Identification in Clustered Federated Learning via Principal Angles Between Client Data
+Subspaces", AAAI 2023, https://arxiv.org/abs/2209.10526.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from fl_core.options import COUNT, number, one_of, option, or_none
+from fl_core.relevance import PRINCIPAL_ANGLE
+from fl_core.wire import protocol
+from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.grouping import (
+    NumClusters,
+    agglomerate_distances,
+    cut_dendrogram,
+    mean_scores,
+    number_within,
+)
+from strategies.clusterings.relevance import Spectra, relevances
+from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, wrong_eigenvectors
+from strategies.engine.conversation import Conversation
+from strategies.engine.rounds import Clusters
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Measure = Literal["smallest", "sum"]
+
+
+@dataclass
+class PrincipalAngleClustering(Clustering):
+    """Clients upload p singular vectors, once; the server groups by the angles between them.
+
+    The left singular vectors of a client's data matrix, images as columns, are the eigenvectors
+    that `spectral` clusterings share, too, and the same query asks for them. Nothing is sent back.
+    With `features=raw` the columns are pixels, as in the paper.
+
+    Who comes later extends the matrix of angles: it joins the cluster that is nearest on average,
+    or, if none is within `threshold`, others that come with it, or stays alone. Those who were
+    there stay where they are.
+
+    Attributes
+    ----------
+    num_clusters : int, "elbow" or "silhouette"
+        Where there is no threshold.
+    num_vectors : int
+        p.
+    measure : {"smallest", "sum"}
+        The smallest principal angle (equation 2), or the sum of the angles between the first
+        vectors of both, the second ones, and so on (equation 3).
+    threshold : float or None
+        β: clusters are merged up to this height, in degrees, however many are left.
+    linkage : str
+        What the authors' code calls average linkage, SciPy calls "weighted".
+    dimension : int, optional
+        The length of a vector; by default, the most common among those that come.
+    """
+
+    name: ClassVar[str] = "principal-angle"
+    shares: ClassVar[str] = "eigenvectors"
+    exact_number: ClassVar[bool] = True
+    num_clusters: NumClusters = "elbow"
+    num_vectors: int = option(
+        3, COUNT, "singular vectors that each client shares", key="principal-vectors"
+    )
+    measure: Measure = option(
+        "smallest",
+        one_of(get_args(Measure)),
+        "how far apart clients are: by their smallest principal angle, or by the sum of the angles "
+        "between their first vectors, their second ones, …",
+        key="principal-angle",
+    )
+    threshold: float | None = option(
+        "never",
+        or_none(number(float, 0), "never"),
+        "do not merge clusters farther apart than so many degrees, instead of looking for "
+        "`num-clusters`",
+        key="angle-threshold",
+    )
+    linkage: str = SpectralClustering.linkage
+    dimension: int | None = None
+    _vectors: dict[int, Float32] = learnt(dict)
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Ask for singular vectors, then agglomerate."""
+        asked = self._ask(conversation, None, self.dimension)
+        lengths = {client: len(own) for client, own in asked.items()}
+        alike = conversation.keep_common_size(protocol.SPECTRUM, lengths, DIMENSIONS)
+        self._vectors = {client: asked[client] for client in alike}
+        angles = self._angles(self._vectors, self._vectors)
+        number = 1 if self.threshold is not None else self.num_clusters
+        grouping = agglomerate_distances(angles, number, self.linkage)
+        return Clusters(
+            dict(zip(alike, self._cut(grouping.labels, grouping.merges), strict=True)),
+            similarity=self._closeness(angles),
+            merges=grouping.merges,
+            measure="closeness by principal angles",
+        )
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Ask newcomers alone, and place each in the nearest cluster, if it is near enough."""
+        known = self._vectors
+        fresh = self._ask(conversation, newcomers, len(next(iter(known.values()))))
+        if not fresh:
+            return clusters
+        angles = self._angles(fresh, known)
+        members = [clusters.of_client[client] for client in known]
+        numbers, means = mean_scores(angles, members)
+        labels = numbers[means.argmin(axis=1)]
+        if self.threshold is not None and (far := means.min(axis=1) > self.threshold).any():
+            among = [client for client, is_far in zip(fresh, far, strict=True) if is_far]
+            apart = {client: fresh[client] for client in among}
+            grouping = agglomerate_distances(self._angles(apart, apart), 1, self.linkage)
+            own = self._cut(grouping.labels, grouping.merges)
+            labels[far] = clusters.count + np.array(own)
+        self._vectors = {**known, **fresh}
+        compared = [client in clusters.compared for client in known]
+        late = self._closeness(angles[:, compared])
+        return clusters.with_clients(
+            dict(zip(fresh, labels.tolist(), strict=True)), dict(zip(fresh, late, strict=True))
+        )
+
+    def _cut(self, labels: NDArray[np.int64], merges: Float64) -> list[int]:
+        """Return the labels, or, with a threshold, those of the clusters within it."""
+        if self.threshold is not None:
+            labels = cut_dendrogram(merges, number_within(merges, self.threshold))
+        return [int(label) for label in labels]
+
+    def _angles(self, own: Mapping[int, Float32], others: Mapping[int, Float32]) -> Float64:
+        one, other = (Spectra.of_vectors(list(vectors.values())) for vectors in (own, others))
+        if self.measure == "sum":
+            return corresponding_angles(one, other, self.num_vectors)
+        smallest = relevances(PRINCIPAL_ANGLE, one, other, self.num_vectors)
+        return 90 * (1 - smallest.astype(np.float64))
+
+    def _closeness(self, angles: Float64) -> Float64:
+        """Return 1 for no angle, 0 for right ones."""
+        most = 90 * (self.num_vectors if self.measure == "sum" else 1)
+        closeness: Float64 = np.clip(1 - angles / most, 0, 1)
+        return closeness
+
+    def _ask(
+        self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
+    ) -> dict[int, Float32]:
+        p = self.num_vectors
+
+        def check(content: RecordDict) -> str | None:
+            return wrong_eigenvectors(content, p, dimension)
+
+        answers = conversation.ask(
+            protocol.SPECTRUM,
+            options={protocol.NUM_EIGENVECTORS: p, protocol.COMPARED_THERE: 1},
+            check=check,
+            clients=clients,
+        )
+        arrays = {
+            client: content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
+            for client, content in answers.items()
+        }
+        return {client: np.ascontiguousarray(own, np.float32) for client, own in arrays.items()}
+
+
+def corresponding_angles(own: Spectra, others: Spectra, count: int) -> Float64:
+    """Return Σ_k arccos |u_ik · u_jk| in degrees, shape (K, L) (PACFL, equation 3).
+
+    Absolute, since the sign of a singular vector is arbitrary. A vector that a client of few images
+    lacks counts as at right angles to the other's.
+
+    Parameters
+    ----------
+    own, others : Spectra
+        Of K and L clients.
+    count : int
+        How many vectors of each are compared.
+    """
+    angles: Float64 = np.zeros((len(own.widths), len(others.widths)))
+    most = min(count, own.vectors.shape[1], others.vectors.shape[1])
+    for k in range(most):
+        cosines = own.vectors[:, k].astype(np.float64) @ others.vectors[:, k].T.astype(np.float64)
+        angles += np.degrees(np.arccos(np.clip(np.abs(cosines), 0, 1)))
+    angles += 90 * (count - most)
+    return angles

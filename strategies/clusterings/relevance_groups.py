@@ -1,0 +1,338 @@
+"""From relevances to clusters, such that an odd client costs at most itself.
+
+RCC-PFL's Procedure 1 agglomerates what clients send. Here it is decided before whose answers count
+and who has nothing to do with the others. That part is from no paper: docs/robustness.md has what
+it was measured on, and the numbers that are set here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategies.clusterings.grouping import (
+    NumClusters,
+    agglomerate,
+    average_relevance,
+    canonical_labels,
+    closest_clusters,
+    cut_dendrogram,
+    merge_heights,
+    number_by_rule,
+)
+from strategies.clusterings.odd_clients import believed_clients, strangers
+from strategies.clusterings.relevance import Spectra, relevances
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+# A gap between merges that overrules the number that was asked for; with 2 a liar could do so.
+_FAR_WIDER = 4.0
+_FEW = 100  # clients, of which a cluster of one may be chance
+_SAID_ALIKE = 1e-5  # principal angles in float32 differ by up to 1e-6
+
+DISBELIEVED = "what it says of the others disagrees with what they say of it, and does not count"
+SHARES_NOTHING = "its eigenvectors have next to nothing to do with the others', and it stays apart"
+UNLIKE_ALL = "it is unlike all others and stays alone"
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceGroups:
+    """Clusters by relevance, and who is odd.
+
+    Attributes
+    ----------
+    labels : NDArray[np.int64], shape (K,)
+        Canonical.
+    compared : NDArray[np.int64], shape (n,)
+        The clients that were agglomerated, ascending.
+    similarity : NDArray[np.float64], shape (n, n)
+        R of these.
+    merges : NDArray[np.float64], shape (n − 1, 4)
+        Their dendrogram, as scipy writes it.
+    odd : dict of str
+        From client to what is odd about it.
+    by_rule : int
+        How many clusters the rule chose, before any came on top; if a number was asked for, how
+        many "elbow" would choose.
+    resampled : tuple of RelevanceGroups
+        How the same clients were grouped when something was drawn again.
+    """
+
+    labels: Int64
+    compared: Int64
+    similarity: Float64
+    merges: Float64
+    odd: dict[int, str]
+    by_rule: int
+    resampled: tuple[RelevanceGroups, ...] = ()
+
+
+def group_by_relevance(
+    scores: NDArray[np.floating],
+    num_clusters: NumClusters,
+    linkage: str = "average",
+    *,
+    strange: Int64 | None = None,
+    own_words: bool = True,
+    resamples: int = 0,
+    rng: np.random.Generator | None = None,
+) -> RelevanceGroups:
+    """Group clients by their relevance to each other (RCC-PFL, Procedure 1), whatever a few send.
+
+    Clients that are believed are agglomerated. One that is not believed joins the cluster that
+    finds it most relevant, if that finds it nearer to itself than to the next cluster; else it
+    stays alone. Strangers stay apart, in clusters of those that are alike. Of fewer than a hundred
+    clients, where nobody is odd, the clusters are those of `agglomerate`.
+
+    Parameters
+    ----------
+    scores : NDArray, shape (K, K)
+        r(i, j), of client j to client i.
+    num_clusters : int, "elbow" or "silhouette"
+        As in `agglomerate`; odd clients that stay apart come on top, and so do clusters of less
+        than a hundredth of the clients (`_number_beside_few`). But a client that is alone because
+        it is not believed may be one of the tasks (`_number_with_tasks_of_one`).
+    strange : NDArray[np.int64], shape (K,), optional
+        Who shares nothing with most others, as `strangers` or `strangers_by_vectors` returns it; by
+        default nobody.
+    own_words : bool
+        Whether row i is what client i says, which is then compared with what the others say of it.
+    resamples : int
+        How often opinions are drawn anew (`heard_anew`) and grouped, by `rng`.
+    """
+    if strange is None:
+        strange = np.full(len(scores), -1)
+    usual = np.flatnonzero(strange < 0)
+    believed = usual
+    if own_words:
+        believed = usual[believed_clients(scores[np.ix_(usual, usual)])]
+    groups = _grouped(scores, strange, believed, num_clusters, linkage)
+    rng = rng or np.random.default_rng(0)
+    drawn = [heard_anew(scores, groups, num_clusters, linkage, rng) for _ in range(resamples)]
+    return replace(groups, resampled=tuple(one for one in drawn if one is not None))
+
+
+def heard_anew(
+    scores: NDArray[np.floating],
+    groups: RelevanceGroups,
+    num_clusters: NumClusters,
+    linkage: str,
+    rng: np.random.Generator,
+) -> RelevanceGroups | None:
+    """Group clients once more, by opinions drawn from those that there are: one resample.
+
+    What i says of j and j of i are two measurements of one thing, so of each pair two of them are
+    drawn, with replacement. Who was believed, and who was not, stays as it was. None if the two
+    are always the same, as with principal angles: then nothing can be drawn.
+
+    Parameters
+    ----------
+    scores, num_clusters, linkage
+        As in `group_by_relevance`.
+    groups : RelevanceGroups
+        What it returned.
+    """
+    believed = groups.compared
+    said = scores[np.ix_(believed, believed)]
+    if np.abs(said - said.T).max() < _SAID_ALIKE:
+        return None
+    heard = scores.copy()
+    heard[np.ix_(believed, believed)] = np.where(rng.random(said.shape) < 0.5, said, said.T)
+    strange = np.full(len(scores), -1)
+    apart = [client for client, why in groups.odd.items() if why == SHARES_NOTHING]
+    strange[apart] = canonical_labels(groups.labels[apart])
+    return _grouped(heard, strange, believed, num_clusters, linkage)
+
+
+def _grouped(
+    scores: NDArray[np.floating],
+    strange: Int64,
+    believed: Int64,
+    num_clusters: NumClusters,
+    linkage: str,
+) -> RelevanceGroups:
+    everybody = np.arange(len(scores))
+    doubted = np.setdiff1d(np.flatnonzero(strange < 0), believed)
+    similarity = average_relevance(scores[np.ix_(believed, believed)])
+    plain = agglomerate(similarity, _possible(num_clusters, len(believed), len(everybody)), linkage)
+    merges, chosen = plain.merges, isinstance(num_clusters, str)
+    found = int(plain.labels.max()) + 1
+    by_rule = found if chosen else number_by_rule("elbow", similarity, merges)
+    number = _number_beside_few(merges, found, chosen=chosen)
+    cut = cut_dendrogram(merges, number)
+    opinions = scores[np.ix_(believed, doubted)]
+    joined = near_clusters(opinions, similarity, cut)
+    if (alone := joined < 0).any() and not chosen:
+        fewest = max(1, number - int(alone.sum()))
+        apart = 1 - float(opinions[:, alone].mean(axis=0).max())
+        fewer = _number_with_tasks_of_one(merge_heights(merges), fewest, number, apart)
+        cut = cut_dendrogram(merges, fewer)
+        joined = np.where(alone, -1, near_clusters(opinions, similarity, cut))
+    labels = np.full(len(everybody), -1)
+    labels[believed], labels[doubted] = cut, joined
+    odd = dict.fromkeys(doubted.tolist(), DISBELIEVED)
+    for client in doubted[joined < 0].tolist():
+        labels[client], odd[client] = labels.max() + 1, UNLIKE_ALL
+    aside = np.flatnonzero(strange >= 0)
+    labels[aside] = labels.max() + 1 + strange[aside]
+    odd = dict(sorted((odd | dict.fromkeys(aside.tolist(), SHARES_NOTHING)).items()))
+    return RelevanceGroups(canonical_labels(labels), believed, similarity, merges, odd, by_rule)
+
+
+def _possible(num_clusters: NumClusters, left: int, count: int) -> NumClusters:
+    """Return the number of clusters, at most one for each client left if some were set apart."""
+    if left == count or isinstance(num_clusters, str):
+        return num_clusters
+    return min(num_clusters, left)
+
+
+def near_clusters(
+    opinions: NDArray[np.floating], similarity: Float64, cut: Int64
+) -> NDArray[np.int64]:
+    """Return the cluster that each of some clients is near to, shape (n,); −1: to none.
+
+    Parameters
+    ----------
+    opinions : NDArray, shape (K, n)
+        How relevant K clustered clients find n others.
+    similarity : NDArray[np.float64], shape (K, K)
+        R of these K.
+    cut : NDArray[np.int64], shape (K,)
+        Their clusters.
+    """
+    if not opinions.shape[1]:
+        return np.empty(0, np.int64)
+    sizes = np.bincount(cut)
+    shares = np.eye(len(sizes))[cut] / sizes
+    near = opinions.T @ shares
+    between = shares.T @ similarity @ shares
+    # Without what clients are to themselves; who is alone in its cluster has nobody else.
+    to_others = between.diagonal() * sizes**2 - np.bincount(cut, similarity.diagonal())
+    own = np.where(sizes > 1, to_others / np.maximum(sizes * (sizes - 1), 1), 1.0)
+    np.fill_diagonal(between, 0)
+    best = near.argmax(axis=1)
+    half_way = (own + between.max(axis=1)) / 2
+    return np.where(near.max(axis=1) >= half_way[best], best, -1)
+
+
+def _number_beside_few(merges: Float64, number: int, *, chosen: bool) -> int:
+    """Return into how many clusters to cut when those of a hundredth of the clients do not count.
+
+    With thousands of clients some stand alone by chance, and would each be one of `number`. Where
+    such clusters are among them, the cut in the widest gap is taken that leaves `number` that
+    count, or, if the number was chosen, two at least; unless the gap at `number` is far wider.
+    """
+    count = len(merges) + 1
+    few = count // _FEW
+    if not few or number in (1, count):
+        return number
+    counted = _clusters_of_more_than(few, merges)
+    allowed = counted > 1 if chosen else counted == number
+    numbers = np.flatnonzero(allowed[2:count]) + 2
+    if allowed[number] or not len(numbers):
+        return number
+    gaps = np.diff(merge_heights(merges))[::-1]  # of 2, 3, … clusters
+    best = int(numbers[gaps[numbers - 2].argmax()])
+    return number if gaps[number - 2] > _FAR_WIDER * gaps[best - 2] else best
+
+
+def _clusters_of_more_than(few: int, merges: Float64) -> Int64:
+    """Return how many clusters have more than `few` clients when k are left, at index k."""
+    count = len(merges) + 1
+    large = np.concatenate([np.zeros(count, np.int64), (merges[:, 3] > few).astype(np.int64)])
+    left, right = merges[:, :2].astype(int).T
+    after = np.cumsum(large[count:] - large[left] - large[right])  # of 1, 2, … merges
+    return np.concatenate([[0], after[::-1], [0]])
+
+
+def _number_with_tasks_of_one(heights: Float64, fewest: int, number: int, apart: float) -> int:
+    """Return `number`, or fewer, from `fewest` on, if the gap between merges is far wider there.
+
+    Then the clients that are alone are the other tasks. With missed energy, what a client says
+    that is the only one of its task is chance, so it is not believed, though honest.
+
+    Parameters
+    ----------
+    heights : NDArray[np.float64], shape (n − 1,)
+        Of the merges of those that are believed.
+    apart : float
+        The distance to all of them of the nearest client that is alone: as one more merge.
+    """
+    if number > len(heights):
+        return number
+    gaps = np.diff(np.append(heights, max(apart, heights[-1])))[::-1]  # of 1, 2, … clusters
+    widest = fewest + int(gaps[fewest - 1 : number].argmax())
+    return widest if gaps[widest - 1] > _FAR_WIDER * gaps[number - 1] else number
+
+
+def group_by_eigenpairs(
+    everybody: Spectra,
+    formula: str,
+    num_eigenvectors: int,
+    num_clusters: NumClusters,
+    linkage: str = "average",
+    *,
+    num_compared: int | None = None,
+    rng: np.random.Generator | None = None,
+    resamples: int = 0,
+) -> RelevanceGroups:
+    """Group clients by the relevance that the server works out, as `group_by_relevance` does.
+
+    Strangers stay apart, in clusters of those that are alike, and are not counted. Nobody says
+    anything of others, so there is nothing that could be disbelieved.
+
+    Parameters
+    ----------
+    everybody : Spectra
+        Of K clients.
+    formula : str
+        One of `strategies.clusterings.relevance.FORMULAS`.
+    num_eigenvectors : int
+        How many of each client are compared.
+    num_clusters : int, "elbow" or "silhouette"
+        As in `agglomerate`.
+    num_compared : int, optional
+        If there are more clients, so many are drawn and compared with each other, and each other
+        one joins the cluster that is most relevant to it; by default all are compared.
+    rng : numpy.random.Generator, optional
+        Draws with whom each of many clients is compared; by default from a stream of its own.
+    resamples : int
+        As in `group_by_relevance`, if all are compared.
+    """
+    rng = rng or np.random.default_rng(0)
+    strange = strangers(everybody, num_eigenvectors, rng)
+    usual = np.flatnonzero(strange < 0)
+    compared = usual
+    if num_compared is not None and len(usual) > num_compared:
+        compared = np.sort(rng.choice(usual, num_compared, replace=False))
+    chosen = everybody[compared]
+    scores = relevances(formula, chosen, chosen, num_eigenvectors)
+    possible = num_clusters
+    if len(usual) < len(strange):
+        possible = _possible(num_clusters, len(compared), len(strange))
+    others = np.setdiff1d(usual, compared)
+    groups = group_by_relevance(
+        scores,
+        possible,
+        linkage,
+        own_words=False,
+        resamples=0 if len(others) else resamples,
+        rng=rng,
+    )
+
+    def among_all(found: RelevanceGroups) -> RelevanceGroups:
+        labels = strange + int(found.labels.max()) + 1
+        labels[compared] = found.labels
+        if len(others):
+            near = relevances(formula, everybody[others], chosen, num_eigenvectors)
+            labels[others] = closest_clusters(near, found.labels)
+        odd = {int(compared[place]): why for place, why in found.odd.items()}
+        odd |= dict.fromkeys(np.flatnonzero(strange >= 0).tolist(), SHARES_NOTHING)
+        among = compared[found.compared]
+        return replace(found, labels=canonical_labels(labels), compared=among, odd=odd)
+
+    resampled = tuple(among_all(one) for one in groups.resampled)
+    return replace(among_all(groups), resampled=resampled)

@@ -1,0 +1,291 @@
+"""The server's half of FLT's one-shot clustering: from centroids to a graph and to clusters.
+
+FLT Algorithm 2 (FCR), lines 12 to 19: pure functions over arrays; labels are never used.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist, pdist, squareform
+
+from fl_core.extras import load_extra
+from strategies.clusterings.grouping import (
+    Grouping,
+    NumClusters,
+    agglomerate_distances,
+    cut_dendrogram,
+)
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+
+NUM_NEIGHBORS = 15  # UMAP's default; FLT names no other
+# FLT's γ is 1, which fits its hundred clients; UMAP packs fewer centroids more densely, and then
+# clients of different tasks that hold look-alike digits (4 and 9) fall within 1 of each other.
+# `python -m benchmarks.graph_threshold` counts.
+THRESHOLD = 0.3
+_FEWEST_FOR_UMAP = 4  # with fewer points its spectral start fails
+
+
+def embed_signatures(
+    signatures: Sequence[Float32], seed: int, *, num_neighbors: int = NUM_NEIGHBORS
+) -> list[Float64]:
+    """Place all clients' centroids in the plane by UMAP, fitted on all of them (lines 12 to 14).
+
+    Parameters
+    ----------
+    signatures : sequence of NDArray[np.float32], shapes (k_i, e)
+        The centroids of each client; k_i may differ.
+    seed : int
+        Of UMAP's random start and steps.
+    num_neighbors : int
+        UMAP's `n_neighbors`, 2 or more; lowered to the number of other points if those are fewer.
+
+    Returns
+    -------
+    list of NDArray[np.float64], shapes (k_i, 2)
+        In the order of the clients; a client's points do not depend on that order. Fewer than
+        four points in all have no manifold that UMAP could learn: they are placed by their first
+        two principal components.
+
+    Raises
+    ------
+    ValueError
+        If there is no client, a client has no centroid, widths differ, a value is not finite, or
+        `num_neighbors` is below 2.
+    """
+    _check_signatures(signatures)
+    if num_neighbors < 2:
+        raise ValueError(f"num-neighbors is {num_neighbors}, but UMAP needs 2 or more.")
+    points = np.concatenate(signatures).astype(np.float32)
+    # UMAP's random numbers go by row: sorted rows make a client's place independent of the order
+    # in which clients are numbered.
+    order = np.lexsort(points.T[::-1])
+    plane = np.empty((len(points), 2))
+    plane[order] = _plane(points[order], seed, num_neighbors)
+    return np.split(plane, np.cumsum([len(own) for own in signatures])[:-1])
+
+
+def _plane(points: Float32, seed: int, num_neighbors: int) -> Float64:
+    """Return the points in two dimensions, shape (n, 2)."""
+    count = len(points)
+    if count < _FEWEST_FOR_UMAP:
+        return _principal_plane(points.astype(np.float64))
+    with warnings.catch_warnings():
+        # It says that TensorFlow is missing, which only another kind of UMAP needs.
+        warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)
+        # Imported here since it takes a second or two (half a minute the first time), for which
+        # every process of a run without FLT would wait.
+        umap = load_extra("umap", "placing signatures in the plane")
+    with warnings.catch_warnings():
+        # Groups of centroids with no neighbour outside are what clear clusters look like; UMAP
+        # then starts each of them by itself, or all at random where that fails.
+        warnings.filterwarnings("ignore", "Graph is not fully connected", UserWarning)
+        warnings.filterwarnings("ignore", "Spectral initialisation failed", UserWarning)
+        reducer = umap.UMAP(
+            n_neighbors=min(num_neighbors, count - 1),
+            random_state=seed,
+            n_jobs=1,  # what a fixed seed means to UMAP, which warns unless it is given
+        )
+        plane: Float64 = np.asarray(reducer.fit_transform(points), np.float64)
+    return plane
+
+
+def _principal_plane(points: Float64) -> Float64:
+    from sklearn.decomposition import PCA  # noqa: PLC0415 - it takes a second
+
+    plane = np.zeros((len(points), 2))
+    if len(np.unique(points, axis=0)) > 1:
+        found = PCA(min(2, *points.shape), svd_solver="full").fit_transform(points)
+        plane[:, : found.shape[1]] = found
+    return plane
+
+
+def closest_distances(embedded: Sequence[Float64]) -> Float64:
+    """Return A, the distances between any two clients' closest points (Algorithm 2, line 16).
+
+    Parameters
+    ----------
+    embedded : sequence of NDArray[np.float64], shapes (k_i, 2)
+        Each client's points; at least one each.
+
+    Returns
+    -------
+    NDArray[np.float64], shape (K, K)
+        A_ij = min over r, s of ‖u_ir − u_js‖₂: symmetric, zero on the diagonal.
+
+    Examples
+    --------
+    >>> closest_distances([np.array([[0.0, 0], [9, 0]]), np.array([[3.0, 4], [9, 1]])]).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    everything = np.concatenate(embedded)
+    starts = np.cumsum([0, *(len(points) for points in embedded[:-1])])
+    # One client's rows at a time: all pairs of thousands of clients' points would fill memory.
+    rows = [np.minimum.reduceat(cdist(own, everything).min(axis=0), starts) for own in embedded]
+    return np.stack(rows)
+
+
+def matching_distances(embedded: Sequence[Float64]) -> Float64:
+    """Return A from all points, each matched with one of the other client's.
+
+    FLT's text has the closest points (`closest_distances`), which are next to each other as soon
+    as two clients share a class. Its authors' code matches: A_ij = min over π of
+    √(Σ_r ‖u_ir − u_jπ(r)‖²) / k_i, where π gives each of the k_i points of the client that has
+    fewer another point of j. That asks for as many centroids as a client has classes.
+
+    Parameters
+    ----------
+    embedded : sequence of NDArray[np.float64], shapes (k_i, d)
+        Each client's points; at least one each.
+
+    Returns
+    -------
+    NDArray[np.float64], shape (K, K)
+        Symmetric, zero on the diagonal.
+
+    Examples
+    --------
+    >>> shared = np.array([0.0, 0])
+    >>> matching_distances([np.array([shared, [8, 0]]), np.array([[0, 6], shared])]).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
+    """
+    found = np.zeros((len(embedded), len(embedded)))
+    for i, j in combinations(range(len(embedded)), 2):
+        fewer, more = sorted((embedded[i], embedded[j]), key=len)
+        squares = cdist(fewer, more, "sqeuclidean")
+        matched = np.sort(squares[linear_sum_assignment(squares)])  # one sum, whoever is first
+        found[i, j] = found[j, i] = np.sqrt(matched.sum()) / len(fewer)
+    return found
+
+
+CentroidDistance = Literal["closest", "matching"]
+CENTROID_DISTANCES: Mapping[CentroidDistance, Callable[[Sequence[Float64]], Float64]] = {
+    "closest": closest_distances,
+    "matching": matching_distances,
+}
+
+
+def relatedness_graph(distances: Float64, threshold: float = THRESHOLD) -> Bool:
+    """Return the graph Ã: i and j are linked iff A_ij ≤ γ (Algorithm 2, line 17).
+
+    Parameters
+    ----------
+    distances : NDArray[np.float64], shape (K, K)
+        A, symmetric.
+    threshold : float
+        γ, 0 or more, in the units of UMAP's plane.
+
+    Returns
+    -------
+    NDArray[np.bool_], shape (K, K)
+        Symmetric; every client is linked to itself.
+
+    Raises
+    ------
+    ValueError
+        If γ is negative or not a number.
+    """
+    if not threshold >= 0:
+        raise ValueError(
+            f"graph-threshold is {threshold}, but it must be 0 or more, such as {THRESHOLD}."
+        )
+    linked: Bool = distances <= threshold
+    return linked | np.eye(len(distances), dtype=np.bool_)
+
+
+def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
+    """Group clients by Ward's method on their rows of the graph (Algorithm 2, line 19).
+
+    Parameters
+    ----------
+    graph : NDArray[np.bool_], shape (K, K)
+        Ã, symmetric, self included.
+    num_clusters : int, "elbow" or "silhouette"
+        C, exactly this many clusters. With either rule, if the graph falls into cliques, these
+        are the clusters: a complete graph is one, a graph without links is K. Otherwise the rule
+        decides (see `grouping.choose_num_clusters` and `grouping.best_silhouette`), with no fewer
+        clusters than the graph has connected components.
+
+    Raises
+    ------
+    ValueError
+        If there are more clusters than clients, or fewer than one.
+    """
+    distances = squareform(pdist(graph.astype(np.float64)))
+    if isinstance(num_clusters, int):
+        return agglomerate_distances(distances, num_clusters, "ward")
+    components = int(connected_components(graph, directed=False)[0])
+    if len(np.unique(graph, axis=0)) == components:  # rows are alike in cliques, and only there
+        return agglomerate_distances(distances, components, "ward")
+    found = agglomerate_distances(distances, num_clusters, "ward")
+    if found.labels.max() + 1 >= components:
+        return found
+    return Grouping(cut_dendrogram(found.merges, components), found.merges)
+
+
+def cluster_means(signatures: Sequence[Float32], labels: NDArray[np.int64]) -> Float64:
+    """Return each cluster's mean embedding: the mean over its clients of their centroids' mean.
+
+    FLT, section III-B4, "averaged representative cluster embedding".
+
+    Parameters
+    ----------
+    signatures : sequence of K NDArray[np.float32], shapes (k_i, e)
+    labels : NDArray[np.int64], shape (K,)
+        The clients' clusters, each of 0 to C − 1 at least once.
+
+    Returns
+    -------
+    NDArray[np.float64], shape (C, e)
+        Of the encoder's embeddings, not of UMAP's plane, where newcomers have no place.
+    """
+    _check_signatures(signatures)
+    means = np.stack([own.mean(axis=0, dtype=np.float64) for own in signatures])
+    return np.stack([means[labels == cluster].mean(axis=0) for cluster in range(labels.max() + 1)])
+
+
+def nearest_cluster(signature: Float32, means: Float64) -> int:
+    """Return the cluster whose mean embedding is closest to a newcomer's (L2; the first of equals).
+
+    Parameters
+    ----------
+    signature : NDArray[np.float32], shape (k, e)
+        The newcomer's centroids.
+    means : NDArray[np.float64], shape (C, e)
+        From `cluster_means`.
+
+    Raises
+    ------
+    ValueError
+        If the widths differ.
+    """
+    if signature.shape[1] != means.shape[1]:
+        raise ValueError(
+            f"the newcomer's centroids have {signature.shape[1]} numbers, but the clusters' means "
+            f"have {means.shape[1]}: give it the same encoder."
+        )
+    own = signature.mean(axis=0, dtype=np.float64)
+    return int(np.linalg.norm(means - own, axis=1).argmin())
+
+
+def _check_signatures(signatures: Sequence[Float32]) -> None:
+    if not len(signatures):
+        raise ValueError("there are no signatures: at least one client is needed.")
+    width = signatures[0].shape[-1]
+    for client, own in enumerate(signatures):
+        if own.ndim != 2 or not len(own) or own.shape[1] != width or not np.isfinite(own).all():
+            raise ValueError(
+                f"client {client}'s signature has shape {own.shape}, but a row or more of "
+                f"{width} finite values is expected, as many as the first client's: give every "
+                "client the same encoder."
+            )

@@ -1,0 +1,371 @@
+"""One-shot clustering by the relevance of eigenvectors (RCC-PFL Proc. 1, MT-HFL Algorithm 2).
+
+A. Ali, A. Arafa, "RCC-PFL: Robust Client Clustering under Noisy Labels in Personalized Federated
+Learning", 2025, https://arxiv.org/abs/2503.19886; for MT-HFL, see `strategies.aggregations.lps_gps`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
+from numpy.typing import NDArray
+
+from fl_core.options import COUNT, one_of, option, or_words
+from fl_core.relevance import PRINCIPAL_ANGLE
+from fl_core.text import listed
+from fl_core.wire import protocol
+from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.grouping import LINKAGES, NumClusters, closest_clusters
+from strategies.clusterings.odd_clients import strangers_by_vectors
+from strategies.clusterings.relevance import Spectra, relevances
+from strategies.clusterings.relevance_groups import (
+    RelevanceGroups,
+    group_by_eigenpairs,
+    group_by_relevance,
+)
+from strategies.engine.conversation import Conversation
+from strategies.engine.rounds import Clusters
+
+Eigenvectors = NDArray[np.float32]
+"""Shape (d, at most k)."""
+Float64 = NDArray[np.float64]
+
+AT_CLIENTS, AT_SERVER = "clients", "server"
+AUTO = "auto"
+RANK = 10
+"""How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
+MOST_EXACT, LANDMARKS = 10_000, 2_000
+OPINIONS = "of what two clients say of each other, either counts twice, or both once"
+RESAMPLES, MOST_RESAMPLED, MOST_WITH_SILHOUETTES = 100, 1_000, 100
+"""How often opinions are drawn again, of how many clients at most: it then takes seconds."""
+_LANDMARKS_STREAM, _OPINIONS_STREAM = 0x1A9D, 0x0911
+_MOST_LISTED = 20  # clients in a line of the log
+
+logger = logging.getLogger(__name__)
+
+DIMENSIONS = "its features have {} dimensions"
+"""What is said of a client's features, whose number the braces stand for."""
+
+
+@dataclass
+class SpectralClustering(Clustering):
+    """Clients upload eigenvectors and say how relevant everybody's are to them.
+
+    Attributes
+    ----------
+    num_clusters : int, "elbow" or "silhouette"
+        M, or how it is chosen from the dendrogram.
+    num_eigenvectors : int
+        k, how many leading eigenvectors each client uploads.
+    relevance : str
+        The formula by which clients compare: a name that their ClientApp knows
+        (`clients.pre_round.spectrum.CHOSEN_EIGENVECTORS`).
+    label_weight : float
+        For "class-energy": see `clients.pre_round.labelled_spectrum`.
+    relevance_at : str
+        "clients": each compares itself with everybody, as in the paper; "server": each also sends
+        its eigenvalues, and nothing is sent to it (`strategies.clusterings.relevance`).
+    landmarks : int or "auto"
+        At the server: if there are more clients, so many of them are grouped by their relevance to
+        each other, and the others join those that are most relevant to them. "auto": `LANDMARKS`,
+        if there are more than `MOST_EXACT`.
+    dimension : int, optional
+        d, the length of an eigenvector; by default, the most common among those that come.
+    """
+
+    name: ClassVar[str] = "spectral"
+    shares: ClassVar[str] = "eigenvectors"
+    exact_number: ClassVar[bool] = True
+    num_clusters: NumClusters = "elbow"
+    num_eigenvectors: int = 20
+    linkage: str = option(
+        "average",
+        one_of(LINKAGES),
+        "how the distance between two clusters is measured, in SciPy's words",
+    )
+    relevance: str = "paper"
+    label_weight: float = 0.3
+    relevance_at: str = option(
+        AT_CLIENTS,
+        one_of((AT_CLIENTS, AT_SERVER)),
+        "where clients are compared; `server`: clients send their eigenvalues, too, and receive "
+        "nothing: docs/privacy.md, docs/scale.md",
+    )
+    landmarks: int | str = option(
+        AUTO,
+        or_words(COUNT, AUTO),
+        "`relevance-at=server`: if there are more clients, group so many, and let the others join "
+        f"them; `{AUTO}`: {LANDMARKS:,} if there are more than {MOST_EXACT:,}",
+    )
+    dimension: int | None = None
+    _spectra: dict[int, Eigenvectors] = learnt(dict)
+    _classes: dict[int, list[int]] = learnt(dict)  # of the columns of `_spectra`, with class-energy
+    _values: dict[int, Float64] = learnt(dict)  # eigenvalues, if the server compares
+
+    def __post_init__(self) -> None:
+        """Refuse labels at the server, by a ValueError."""
+        if self._sees_labels and self.relevance_at == AT_SERVER:
+            raise ValueError(
+                f'relevance is "{self.relevance}", which the server cannot work out: leave '
+                f"relevance-at at {AT_CLIENTS}."
+            )
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
+        asked = self._ask_spectra(conversation, None, self.dimension)
+        dimensions = {client: array.shape[0] for client, array in asked.items()}
+        alike = conversation.keep_common_size(protocol.SPECTRUM, dimensions, DIMENSIONS)
+        spectra = {client: asked[client] for client in alike}
+        if self.relevance_at == AT_SERVER:
+            self._spectra = spectra
+            return self._compare(conversation)
+        answers = self._ask_relevances(conversation, spectra, None)
+        self._spectra = {client: spectra[client] for client in answers}
+        # A client that fails now leaves its column behind.
+        columns = [i for i, client in enumerate(spectra) if client in answers]
+        scores = np.array(list(answers.values()), np.float64)[:, columns]
+        rng = _rng(conversation, _OPINIONS_STREAM)
+        groups = group_by_relevance(
+            scores,
+            self.num_clusters,
+            self.linkage,
+            strange=strangers_by_vectors(list(self._spectra.values()), rng),
+            resamples=num_resamples(len(answers), self.num_clusters),
+            rng=rng,
+        )
+        return self._clusters(list(answers), groups)
+
+    def _compare(self, conversation: Conversation) -> Clusters:
+        """Group clients, or landmarks among them, by what the server works out."""
+        count = len(self._spectra)
+        most = LANDMARKS if self.landmarks == AUTO else int(self.landmarks)
+        exact = MOST_EXACT if self.landmarks == AUTO else most
+        if isinstance(self.num_clusters, int):
+            most = max(most, self.num_clusters)
+        drawn = most if count > max(exact, most) else None
+        if drawn is not None:
+            logger.info(
+                "%d clients are more than are compared with each other (%d): %d landmarks are, "
+                "and each other client joins the cluster that is most relevant to it",
+                *(count, exact, drawn),
+            )
+        groups = group_by_eigenpairs(
+            self._eigenpairs(self._spectra),
+            self.relevance,
+            self.num_eigenvectors,
+            self.num_clusters,
+            self.linkage,
+            num_compared=drawn,
+            rng=_rng(conversation, _LANDMARKS_STREAM),
+            resamples=num_resamples(count, self.num_clusters),
+        )
+        return self._clusters(list(self._spectra), groups)
+
+    def _clusters(self, clients: Sequence[int], groups: RelevanceGroups) -> Clusters:
+        odd = {clients[place]: why for place, why in sorted(groups.odd.items())}
+        for why in sorted(set(odd.values())):
+            own = [str(client) for client, reason in odd.items() if reason == why]
+            logger.warning("odd: %s: %s", why, listed(own, _MOST_LISTED))
+        found = Clusters(
+            dict(zip(clients, groups.labels.tolist(), strict=True)),
+            similarity=groups.similarity,
+            merges=groups.merges,
+            compared=tuple(clients[place] for place in groups.compared.tolist()),
+            odd=odd,
+        )
+        return self.with_resamples(found, groups.resampled, OPINIONS)
+
+    def with_resamples(
+        self, clusters: Clusters, drawn: Sequence[RelevanceGroups], what: str
+    ) -> Clusters:
+        """Return clusters that know how their clients were grouped when `what` was drawn again."""
+        if not drawn:
+            return clusters
+        return replace(
+            clusters,
+            resamples=np.stack([one.labels for one in drawn]),
+            resampled=tuple(clusters.of_client),
+            drawn=what,
+            resampled_numbers=tuple(one.by_rule for one in drawn),
+        )
+
+    def _eigenpairs(self, spectra: Mapping[int, Eigenvectors]) -> Spectra:
+        return Spectra.of(list(spectra.values()), [self._values[client] for client in spectra])
+
+    def place(
+        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
+    ) -> Clusters:
+        """Ask newcomers alone, and place each where the eigenvectors are most relevant to it.
+
+        A cluster's relevance to a newcomer is the mean over its clients; of equals, the first wins.
+        """
+        known = self._spectra
+        dimension = next(iter(known.values())).shape[0]
+        fresh = self._ask_spectra(conversation, newcomers, dimension)
+        if not fresh:
+            return clusters
+        if self.relevance_at == AT_SERVER:
+            others, k = self._eigenpairs(known), self.num_eigenvectors
+            scores = relevances(self.relevance, self._eigenpairs(fresh), others, k)
+            answered = list(fresh)
+        else:
+            answers = self._ask_relevances(conversation, known, fresh)
+            scores, answered = np.array(list(answers.values())), list(answers)
+        if not answered:
+            return clusters
+        members = [clusters.of_client[client] for client in known]
+        joined = closest_clusters(scores, members)
+        places = {client: place for place, client in enumerate(known)}
+        late = scores[:, [places[client] for client in clusters.compared]].astype(np.float64)
+        self._spectra = {**known, **{client: fresh[client] for client in answered}}
+        return clusters.with_clients(
+            dict(zip(answered, joined.tolist(), strict=True)),
+            dict(zip(answered, late, strict=True)),
+        )
+
+    @property
+    def spectra(self) -> Mapping[int, Eigenvectors]:
+        """Return each client's eigenvectors, shape (d, k_j), as it shared them."""
+        return self._spectra
+
+    @property
+    def _sees_labels(self) -> bool:
+        return self.relevance == protocol.CLASS_ENERGY
+
+    def _ask_spectra(
+        self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
+    ) -> dict[int, Eigenvectors]:
+        k, at_server = self.num_eigenvectors, self.relevance_at == AT_SERVER
+        if at_server and self.relevance != PRINCIPAL_ANGLE:
+            k = max(k, RANK)  # what stands for a Gram matrix
+        options: dict[str, ConfigRecordValues] = {protocol.NUM_EIGENVECTORS: k}
+        if at_server:
+            options[protocol.WITH_EIGENVALUES] = 1
+        if self._sees_labels:
+            options[protocol.RELEVANCE_FORMULA] = self.relevance
+        answers = conversation.ask(
+            protocol.SPECTRUM,
+            options=options,
+            check=lambda content: (
+                wrong_eigenvectors(content, k, dimension, self._sees_labels)
+                or (_wrong_eigenvalues(content) if at_server else None)
+            ),
+            clients=clients,
+        )
+        if at_server:
+            self._values |= {
+                client: content.array_records[protocol.ARRAYS][protocol.EIGENVALUES]
+                .numpy()
+                .astype(np.float64)
+                for client, content in answers.items()
+            }
+        if self._sees_labels:
+            self._classes |= {client: _classes(content) for client, content in answers.items()}
+        return {
+            client: np.ascontiguousarray(
+                content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy(), np.float32
+            )
+            for client, content in answers.items()
+        }
+
+    def _ask_relevances(
+        self,
+        conversation: Conversation,
+        spectra: Mapping[int, Eigenvectors],
+        clients: Mapping[int, Eigenvectors] | None,
+    ) -> dict[int, list[float]]:
+        """Return how relevant each of `spectra` is to those asked, in the order of `spectra`."""
+        # One array, not one for each client: Flower asks for every array of every message by name.
+        everybody = np.concatenate(list(spectra.values()), axis=1)
+        options: dict[str, ConfigRecordValues] = {
+            protocol.RELEVANCE_FORMULA: self.relevance,
+            protocol.NUM_COLUMNS: [own.shape[1] for own in spectra.values()],
+        }
+        if self._sees_labels:
+            options[protocol.COLUMN_CLASSES] = [c for one in spectra for c in self._classes[one]]
+            options[protocol.LABEL_WEIGHT] = self.label_weight
+        answers = conversation.ask(
+            protocol.RELEVANCE,
+            RecordDict({protocol.ARRAYS: protocol.to_record({protocol.EIGENVECTORS: everybody})}),
+            options=options,
+            check=lambda content: _wrong_relevances(content, len(spectra)),
+            clients=clients if clients is None else list(clients),
+        )
+        return {client: _relevances(content) for client, content in answers.items()}
+
+
+def num_resamples(count: int, num_clusters: NumClusters) -> int:
+    """Return how often opinions of so many clients are drawn again at the server."""
+    most = MOST_WITH_SILHOUETTES if num_clusters == "silhouette" else MOST_RESAMPLED
+    return RESAMPLES if count <= most else 0
+
+
+def _rng(conversation: Conversation, stream: int) -> np.random.Generator:
+    return np.random.default_rng([int(str(conversation.config.get(protocol.SEED, 0))), stream])
+
+
+def wrong_eigenvectors(
+    content: RecordDict, k: int, dimension: int | None, sees_labels: bool = False
+) -> str | None:
+    """Say what is wrong with a client's eigenvectors, if anything is."""
+    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
+    if protocol.EIGENVECTORS not in record:
+        return "its answer holds no eigenvectors"
+    vectors = record[protocol.EIGENVECTORS].numpy()
+    most = (1 + protocol.CLASS_EIGENVECTORS) * k if sees_labels else k
+    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= most:
+        return f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {most})"
+    if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
+        return "its eigenvectors are not all finite numbers"
+    if dimension is not None and len(vectors) != dimension:
+        return f"{DIMENSIONS.format(len(vectors))}, the others' {dimension}"
+    return _wrong_basis(vectors, _classes(content) if sees_labels else [0] * vectors.shape[1])
+
+
+def _wrong_eigenvalues(content: RecordDict) -> str | None:
+    """Say what is wrong with a client's eigenvalues, if anything is."""
+    record = content.array_records[protocol.ARRAYS]
+    if protocol.EIGENVALUES not in record:
+        return "its answer holds no eigenvalues"
+    values, count = record[protocol.EIGENVALUES].numpy(), record[protocol.EIGENVECTORS].shape[1]
+    if values.shape != (count,) or values.dtype.kind != "f":
+        return f"its eigenvalues have shape {values.shape}, not ({count},)"
+    if not np.isfinite(values).all() or not (values > 0).all() or (np.diff(values) > 0).any():
+        return "its eigenvalues are not positive and descending"
+    return None
+
+
+def _wrong_basis(vectors: Eigenvectors, classes: list[int]) -> str | None:
+    """Say so unless there is a class for each column, and those of a class are orthonormal."""
+    if len(classes) != vectors.shape[1]:
+        return f"it names {len(classes)} classes for {vectors.shape[1]} eigenvectors"
+    alike = np.equal.outer(classes, classes)
+    products = vectors.astype(np.float64).T @ vectors
+    if not np.allclose(products[alike], np.eye(len(products))[alike], atol=1e-3):
+        return "its eigenvectors are not orthonormal"
+    return None
+
+
+def _classes(content: RecordDict) -> list[int]:
+    found = protocol.metrics_of(content).get(protocol.COLUMN_CLASSES)
+    whole = isinstance(found, list) and all(isinstance(one, int) for one in found)
+    return [int(one) for one in found] if isinstance(found, list) and whole else []
+
+
+def _relevances(content: RecordDict) -> list[float]:
+    return protocol.numbers(content, protocol.RELEVANCES)
+
+
+def _wrong_relevances(content: RecordDict, count: int) -> str | None:
+    """Say what is wrong with a client's relevances, if anything is."""
+    scores = _relevances(content)
+    if len(scores) != count:
+        return f"its answer does not hold {count} relevances"
+    if not all(0 <= score <= 1 + 1e-6 for score in scores):  # NaN fails as well
+        return "its relevances are not all numbers in [0, 1]"
+    return None

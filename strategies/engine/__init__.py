@@ -1,0 +1,1 @@
+"""What every strategy runs on: rounds, replies, conversations, the roster."""

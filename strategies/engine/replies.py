@@ -1,0 +1,134 @@
+"""What clients send is checked before it is used: it may be late, broken or made to harm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Message, RecordDict
+from numpy.typing import NDArray
+
+from fl_core.flower.basics import ErrorCode
+from fl_core.text import one_line
+from fl_core.wire import protocol
+from fl_core.wire.protocol import NDArrays
+from strategies.engine.rounds import Update
+
+_MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
+_MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
+_SHARES = (protocol.ACCURACY, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
+_NO_ANSWER = "no answer in time"
+# Flower says so, too, if it looks first: messages expire with our deadlines.
+_REASONS = {
+    ErrorCode.MESSAGE_UNAVAILABLE: _NO_ANSWER,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: _NO_ANSWER,
+    ErrorCode.NODE_UNAVAILABLE: "it is no longer connected",
+}
+
+
+def error_text(message: Message) -> str:
+    """Return what went wrong, in a few words and without Flower's wrapping of class names."""
+    code = message.error.code
+    reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
+    wrapped = re.fullmatch(r"<class '[^']*'>:<'(.*)'>", reason, re.DOTALL)
+    return one_line(wrapped.group(1) if wrapped else reason)
+
+
+def sort_replies(
+    asked: Mapping[int, int], replies: Iterable[Message]
+) -> tuple[dict[int, RecordDict], dict[int, str]]:
+    """Tell answers from failures, both by client index in ascending order.
+
+    `asked` is from node id to client index. A client that was asked and did not answer is a
+    failure, too.
+    """
+    answers: dict[int, RecordDict] = {}
+    failures: dict[int, str] = {}
+    for reply in replies:
+        client = asked.get(reply.metadata.src_node_id)
+        if client is None:
+            continue
+        if reply.has_error():
+            failures[client] = error_text(reply)
+        else:
+            answers[client] = reply.content
+    for client in asked.values():
+        if client not in answers:
+            failures.setdefault(client, _NO_ANSWER)
+    return dict(sorted(answers.items())), dict(sorted(failures.items()))
+
+
+def read_update(client: int, cluster: int, content: RecordDict, received: NDArrays) -> Update:
+    """Return the update of a client that was sent the model `received`.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be used: what is wrong with it.
+    """
+    record = content.array_records.get(protocol.ARRAYS)
+    metrics = protocol.metrics_of(content)
+    if record is None or record.keys() != received.keys():
+        raise ValueError("its model's parameters are not those it was sent")
+    examples = protocol.number(metrics, protocol.NUM_EXAMPLES)
+    if examples is None or not 0 < examples <= _MOST_EXAMPLES:
+        raise ValueError(f"its {protocol.NUM_EXAMPLES} is {metrics.get(protocol.NUM_EXAMPLES)}")
+    arrays = {}
+    for name, sent in received.items():
+        array = record[name].numpy()
+        if array.dtype != sent.dtype or array.shape != sent.shape:
+            raise ValueError(
+                f"its {name} is {array.dtype} of shape {array.shape}, not {sent.dtype} of "
+                f"{sent.shape}"
+            )
+        if problem := _implausible(array, sent):
+            raise ValueError(f"its {name} holds {problem}")
+        arrays[name] = array
+    loss = protocol.number(metrics, protocol.LOSS)
+    shift = protocol.number(metrics, protocol.DATA_SHIFT) or 0.0
+    return Update(client, cluster, arrays, examples, received, shift, loss)
+
+
+def read_test(client: int, content: RecordDict) -> dict[str, float]:
+    """Return a client's test accuracy and, if it sent them, loss, macro-F1, balanced accuracy.
+
+    Under their names on the wire; a loss that is no finite number is left out.
+
+    Raises
+    ------
+    ValueError
+        If it sent no accuracy, or one of the three shares is not in [0, 1].
+    """
+    metrics = protocol.metrics_of(content)
+    found = {}
+    for name in _SHARES:
+        if name not in metrics and name != protocol.ACCURACY:
+            continue
+        share = protocol.number(metrics, name)
+        if share is None or not 0 <= share <= 1:
+            raise ValueError(f"its {name} is {metrics.get(name)}, not a number in [0, 1]")
+        found[name] = share
+    loss = protocol.number(metrics, protocol.LOSS)
+    return found if loss is None else {**found, protocol.LOSS: loss}
+
+
+def _implausible(array: NDArray[Any], sent: NDArray[Any]) -> str | None:
+    """Return what in a trained array would spoil a mean for good, or None.
+
+    Finite is not enough: means of numbers near the largest of float32 make all who are sent them
+    answer NaN, in every later round.
+    """
+    if array.dtype.kind != "f":
+        return None
+    largest = np.abs(array).max(initial=0)
+    if not np.isfinite(largest):
+        return "NaN or infinity, as it comes of a learning-rate that is too high"
+    # What was sent is looked at only where it can matter: all clients of a cluster were sent it.
+    if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(sent).max():
+        return (
+            f"{largest:.3g}, which no training makes of what it was sent, unless learning-rate is "
+            "far too high"
+        )
+    return None

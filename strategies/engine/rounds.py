@@ -1,0 +1,190 @@
+"""What a strategy knows in a round: who trains with whom, which models there are, what came back.
+
+Values only: clusterings and aggregations are handed these and know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_core.wire.protocol import NDArrays
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Who trains with whom.
+
+    Attributes
+    ----------
+    of_client : dict of int
+        From client index, ascending, to cluster.
+    num_clusters : int, optional
+        Needed where clusters may be empty (IFCA); otherwise one more than the highest cluster.
+    neighbours : mapping of frozenset, optional
+        From client to the clients whose models it averages, itself included, where the clustering
+        finds a graph (FLT); otherwise the clients of the same cluster.
+    similarity : NDArray[np.float64], shape (n, n), optional
+        Of the clients `compared`, where the clustering has one.
+    merges : NDArray[np.float64], shape (n − 1, 4), optional
+        Their dendrogram, as scipy writes it.
+    compared : tuple of n int
+        Clients in the order of `similarity`. Empty: those of `of_client`.
+    late : mapping of NDArray[np.float64], shape (n,)
+        How near each client that came later is to those `compared`; NaN where it is not known.
+    measure : str
+        What `similarity` is, in words.
+    models : sequence of dicts, optional
+        One for each cluster, with which they go on, where the clustering makes models of its own.
+    odd : mapping of str
+        From client to what was found odd about it, where the clustering looks for that.
+    resamples : NDArray[np.int64], shape (B, n), optional
+        The clusters of the clients `resampled` in each of B groupings on data drawn again, where
+        there were any.
+    resampled : tuple of n int
+    drawn : str
+        What was drawn again, in words.
+    resampled_numbers : tuple of B int
+        The number of clusters that the data would have chosen in each.
+    """
+
+    of_client: dict[int, int]
+    num_clusters: int | None = None
+    neighbours: Mapping[int, frozenset[int]] | None = None
+    similarity: NDArray[np.float64] | None = None
+    merges: NDArray[np.float64] | None = None
+    compared: tuple[int, ...] = ()
+    late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
+    measure: str = "relevance"
+    models: Sequence[NDArrays] = ()
+    odd: Mapping[int, str] = field(default_factory=dict)
+    resamples: NDArray[np.int64] | None = None
+    resampled: tuple[int, ...] = ()
+    drawn: str = "nothing"
+    resampled_numbers: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.compared:
+            object.__setattr__(self, "compared", tuple(self.of_client))
+
+    @property
+    def count(self) -> int:
+        """Return the number of clusters, empty ones included."""
+        return self.num_clusters or max(self.of_client.values()) + 1
+
+    def members(self, cluster: int) -> list[int]:
+        """Return the clients of `cluster`, ascending."""
+        return [client for client, own in self.of_client.items() if own == cluster]
+
+    def neighbours_of(self, client: int) -> frozenset[int]:
+        """Return the clients whose models `client` averages, itself included."""
+        if self.neighbours is not None:
+            return self.neighbours[client]
+        return frozenset(self.members(self.of_client[client]))
+
+    def with_clients(
+        self, placed: Mapping[int, int], late: Mapping[int, NDArray[np.float64]] | None = None
+    ) -> Clusters:
+        """Return clusters in which further clients, from client to cluster, have a place.
+
+        In a graph, a newcomer and the clients of its cluster become neighbours. `late` is as among
+        the attributes; who has been away and was compared before is not among them.
+        """
+        of_client = dict(sorted({**self.of_client, **placed}.items()))
+        neighbours = None
+        if self.neighbours is not None:
+            linked = {client: set(own) for client, own in self.neighbours.items()}
+            for newcomer, cluster in placed.items():
+                same = {c for c, own in of_client.items() if own == cluster}
+                linked[newcomer] = same
+                for client in same - {newcomer}:
+                    linked.setdefault(client, {client}).add(newcomer)
+            neighbours = {client: frozenset(own) for client, own in linked.items()}
+        compared = set(self.compared)
+        count = self.num_clusters and max(self.num_clusters, *(c + 1 for c in of_client.values()))
+        return replace(
+            self,
+            of_client=of_client,
+            neighbours=neighbours,
+            num_clusters=count,
+            late={
+                client: row
+                for client, row in {**self.late, **(late or {})}.items()
+                if client not in compared
+            },
+        )
+
+    def with_everybody(self, clients: Sequence[int]) -> Clusters:
+        """Return clusters in which those of `clients` that have no place join the largest one."""
+        missing = [client for client in clients if client not in self.of_client]
+        if not missing:
+            return self
+        sizes = np.bincount(list(self.of_client.values()))
+        return self.with_clients(dict.fromkeys(missing, int(sizes.argmax())))
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """What one client returned after local training.
+
+    Attributes
+    ----------
+    client, cluster : int
+        Who, and of which cluster.
+    arrays : dict of arrays
+        The trained model.
+    num_examples : float
+        Number of samples, n_i.
+    received : dict of arrays
+        The model that the client was sent.
+    shift : float
+        FLT's δ: how far the client says that its data have moved since its last signature; 0 if it
+        does not say.
+    loss : float, optional
+        The mean training loss, if the client sent one.
+    """
+
+    client: int
+    cluster: int
+    arrays: NDArrays
+    num_examples: float
+    received: NDArrays = field(default_factory=dict)
+    shift: float = 0.0
+    loss: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """The state of training, as clusterings and aggregations see it.
+
+    Attributes
+    ----------
+    number : int
+        From 1; 0 before training.
+    clusters : Clusters
+    models : sequence of dicts
+        One for each cluster; or, where `per_client`, one for each client, in the order of
+        `clusters.of_client`.
+    updates : sequence of Update
+        By client, ascending; empty before the round's training.
+    num_examples : mapping of float
+        Number of samples of each client that has trained so far.
+    participants : tuple of int
+        The clients that train in this round.
+    per_client : bool
+        Whether the aggregation gives every client a model of its own.
+    initial : dict of arrays
+        The model that the training started from.
+    """
+
+    number: int
+    clusters: Clusters
+    models: Sequence[NDArrays]
+    updates: Sequence[Update] = ()
+    num_examples: Mapping[int, float] = field(default_factory=dict)
+    participants: tuple[int, ...] = ()
+    per_client: bool = False
+    initial: NDArrays = field(default_factory=dict)

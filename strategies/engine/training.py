@@ -1,0 +1,288 @@
+"""The state of a training: what a round leaves for the next one, and for the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord
+
+from fl_core.models.layers import split
+from fl_core.wire import protocol
+from fl_core.wire.protocol import NDArrays
+from strategies.engine.conversation import Traffic
+from strategies.engine.means import carry_over
+from strategies.engine.roster import Roster
+from strategies.engine.rounds import Clusters, Round, Update
+
+_TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
+_ACCURACY_PER_CLIENT = "accuracy-per-client"
+
+
+@dataclass
+class RoundReport:
+    """What is known after one round.
+
+    Attributes
+    ----------
+    round, num_rounds : int
+        From 1.
+    train_loss : float
+        Mean over the clients that trained; NaN if none did.
+    accuracies : dict of float
+        Test accuracy by client index; empty in rounds without evaluation.
+    losses, macro_f1s, balanced_accuracies : dict of float
+        Test loss, macro-F1 and balanced accuracy by client index, of those that sent them.
+    samples : dict of float
+        Number of samples of each client that trained in this round.
+    clusters : dict of int
+        The cluster of each client after the round's training.
+    bytes : int
+        Payload bytes of all clients together so far, for finding clusters and training.
+    left_out_of_sums : dict of str
+        Why clients take part in no secure sum any more, by client index.
+    """
+
+    round: int
+    num_rounds: int
+    train_loss: float = float("nan")
+    accuracies: dict[int, float] = field(default_factory=dict)
+    losses: dict[int, float] = field(default_factory=dict)
+    macro_f1s: dict[int, float] = field(default_factory=dict)
+    balanced_accuracies: dict[int, float] = field(default_factory=dict)
+    samples: dict[int, float] = field(default_factory=dict)
+    clusters: dict[int, int] = field(default_factory=dict)
+    bytes: int = 0
+    left_out_of_sums: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> dict[str, dict[int, float]]:
+        """Return what clients found in their tests: by its name on the wire, then by client."""
+        return {
+            protocol.ACCURACY: self.accuracies,
+            protocol.LOSS: self.losses,
+            protocol.MACRO_F1: self.macro_f1s,
+            protocol.BALANCED_ACCURACY: self.balanced_accuracies,
+        }
+
+    def mean(self, score: str) -> float:
+        """Return a score's plain mean over the clients that have one; NaN without any."""
+        values = list(self.scores[score].values())
+        return float(np.mean(values)) if values else float("nan")
+
+    @property
+    def accuracy(self) -> float:
+        """Return the mean over clients (spec section 6); NaN without evaluation."""
+        return self.mean(protocol.ACCURACY)
+
+    @property
+    def loss(self) -> float:
+        """Return the mean test loss over clients; NaN without any."""
+        return self.mean(protocol.LOSS)
+
+    def as_metrics(self, clients: Iterable[int]) -> MetricRecord | None:
+        """Return what Flower's result holds of the tests; accuracies in the order of `clients`."""
+        if not self.accuracies:
+            return None
+        return MetricRecord(
+            {
+                protocol.LOSS: self.loss,
+                protocol.ACCURACY: self.accuracy,
+                _ACCURACY_PER_CLIENT: [self.accuracies.get(c, float("nan")) for c in clients],
+            }
+        )
+
+
+@dataclass
+class Seconds:
+    """Wall-clock time spent."""
+
+    pre_round: float = 0.0
+    train: float = 0.0
+    evaluate: float = 0.0
+
+
+@dataclass(eq=False)
+class Training:
+    """What a training has come to.
+
+    Attributes
+    ----------
+    roster : Roster
+        Who takes part, and who has failed.
+    identity : str
+        By which clients know what they keep for this training; empty if they keep nothing.
+    private : dict of arrays
+        The layers of the first model that stay at the clients: no other model here has them.
+    holders : set of int
+        The clients that have private layers of their own, as far as is known.
+    per_client : bool
+        Whether every client has a model of its own; otherwise every cluster has one.
+    initial : dict of arrays
+        The model that the training started from.
+    clusters : Clusters
+        As of the last round.
+    models : list of dicts
+        One for each cluster, or, where `per_client`, for each client in the order of `clusters`.
+    records : list of ArrayRecord
+        The models as they are sent.
+    num_examples : dict of float
+        Number of samples of each client that has trained so far.
+    reports : list of RoundReport
+        One for each round so far.
+    pre_round_traffic, train_traffic, evaluate_traffic : Traffic
+        Payload bytes of all clients together: for finding clusters, training and evaluation.
+    server_traffic : Traffic
+        Payload bytes between servers (MT-HFL's LPSs and GPS), all LPSs together.
+    seconds : Seconds
+        Wall-clock time of pre-round, training and evaluation.
+    """
+
+    roster: Roster = field(default_factory=Roster)
+    per_client: bool = False
+    initial: NDArrays = field(default_factory=dict)
+    clusters: Clusters = field(default_factory=lambda: Clusters({}))
+    identity: str = ""
+    private: NDArrays = field(default_factory=dict)
+    holders: set[int] = field(default_factory=set)
+    models: list[NDArrays] = field(default_factory=list, init=False)
+    records: list[ArrayRecord] = field(default_factory=list, init=False)
+    num_examples: dict[int, float] = field(default_factory=dict)
+    reports: list[RoundReport] = field(default_factory=list)
+    pre_round_traffic: Traffic = field(default_factory=Traffic)
+    train_traffic: Traffic = field(default_factory=Traffic)
+    evaluate_traffic: Traffic = field(default_factory=Traffic)
+    server_traffic: Traffic = field(default_factory=Traffic)
+    seconds: Seconds = field(default_factory=Seconds)
+
+    @property
+    def round(self) -> int:
+        """Return the number of the present round, from 1; 0 before training."""
+        return len(self.reports)
+
+    @property
+    def bytes(self) -> int:
+        """Return what finding clusters and training have cost so far, both ways."""
+        both = (self.pre_round_traffic, self.train_traffic)
+        return sum(traffic.up + traffic.down for traffic in both)
+
+    @property
+    def model_of_client(self) -> dict[int, int]:
+        """Return which of the models each client holds."""
+        if self.per_client:
+            return {client: number for number, client in enumerate(self.clusters.of_client)}
+        return dict(self.clusters.of_client)
+
+    def as_checkpoint(self) -> dict[str, Any]:
+        """Return it as plain values and arrays, for `fl_core.models.checkpoint`."""
+        unique = {id(model): model for model in (self.initial, *self.models)}
+        places = {identity: place for place, identity in enumerate(unique)}
+        return {
+            "round": self.round,
+            "models": list(unique.values()),
+            "model-numbers": [places[id(model)] for model in self.models],
+            "clusters": dict(vars(self.clusters)),
+            "failures": dict(self.roster.failures),
+            "reports": [dict(vars(report)) for report in self.reports],
+            "num-examples": dict(self.num_examples),
+            "identity": self.identity,
+            "private": dict(self.private),
+            "holders": set(self.holders),
+            "seconds": dict(vars(self.seconds)),
+            **{name: dict(vars(getattr(self, name))) for name in _TRAFFICS},
+        }
+
+    @classmethod
+    def from_checkpoint(
+        cls, saved: Mapping[str, Any], roster: Roster, per_client: bool
+    ) -> Training:
+        """Return what `as_checkpoint` was asked of, with the clients that are there now."""
+        models = saved["models"]
+        training = cls(
+            roster,
+            per_client,
+            initial=models[0],
+            clusters=Clusters(**saved["clusters"]),
+            num_examples=dict(saved["num-examples"]),
+            # Those of a run that knew no local objectives have none.
+            identity=saved.get("identity", ""),
+            private=saved.get("private", {}),
+            holders=saved.get("holders", set()),
+            reports=[RoundReport(**report) for report in saved["reports"]],
+            seconds=Seconds(**saved["seconds"]),
+            **{name: Traffic(**saved[name]) for name in _TRAFFICS},
+        )
+        training.hold([models[place] for place in saved["model-numbers"]])
+        roster.go_on(training.clusters.of_client, saved["failures"])
+        return training
+
+    def leave_at_clients(self, initial: NDArrays, layers: Sequence[str]) -> NDArrays:
+        """Return what is shared of a first model; the layers that are not begin at the clients."""
+        shared, self.private = split(initial, layers)
+        return shared
+
+    def private_of(self, client: int) -> Mapping[str, ArrayRecord]:
+        """Return what a message brings besides, by record: first private layers, once needed."""
+        if not self.private or client in self.holders:
+            return {}
+        return {protocol.PRIVATE: protocol.to_record(self.private)}
+
+    def heard(self, asked: Iterable[int], trained: Iterable[int]) -> None:
+        """Note who has trained: the others may have lost what they keep, and are sent it again."""
+        self.holders = self.holders.difference(asked).union(trained)
+
+    def begin(self, initial: NDArrays, clusters: Clusters) -> None:
+        """Start from the clusters that were found, with their models or else the initial one."""
+        self.initial, self.clusters = initial, replace(clusters, models=())
+        models = clusters.models or [initial] * clusters.count
+        chosen = clusters.of_client.values() if self.per_client else range(len(models))
+        self.hold([models[cluster] for cluster in chosen])
+
+    def hold(self, models: list[NDArrays]) -> None:
+        """Keep models and, of each different one, the record that is sent."""
+        known = {id(m): record for m, record in zip(self.models, self.records, strict=True)}
+        for model in models:
+            if id(model) not in known:
+                known[id(model)] = protocol.to_record(model)
+        self.models = models
+        self.records = [known[id(model)] for model in models]
+
+    def regroup(self, clusters: Clusters, keeps_models: bool) -> None:
+        """Go over to other clusters, and give each the model it starts with.
+
+        Clients without a place in them join the largest one; for `keeps_models`, see `Clustering`.
+        """
+        clusters = clusters.with_everybody(list(self.roster.nodes))
+        if clusters is self.clusters:
+            return
+        if clusters.models:
+            self.begin(self.initial, clusters)
+            return
+        held = {client: self.models[number] for client, number in self.model_of_client.items()}
+        self.clusters = clusters
+        if keeps_models and not self.per_client:
+            missing = clusters.count - len(self.models)
+            self.hold([*self.models, *[self.initial] * missing])
+            return
+        members = [clusters.members(cluster) for cluster in range(clusters.count)]
+        if self.per_client:
+            members = [
+                [client] if client in held else members[cluster]
+                for client, cluster in clusters.of_client.items()
+            ]
+        self.hold(carry_over(held, members, self.initial))
+
+    def as_round(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
+        """Return what clusterings and aggregations see of it."""
+        return Round(
+            number=self.round,
+            clusters=self.clusters,
+            models=self.models,
+            updates=tuple(updates),
+            num_examples=self.num_examples,
+            participants=tuple(participants),
+            per_client=self.per_client,
+            initial=self.initial,
+        )

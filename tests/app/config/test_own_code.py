@@ -1,0 +1,327 @@
+"""Code of somebody's own in whole runs: who may run it, what is tried beforehand, what is shown."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from fl_app.cli import main
+from fl_app.config.own_code import OWN_CODE, allowed_by, refuse_unallowed
+from fl_app.config.preflight import check_run
+from fl_app.config.run_config import parse_config
+from fl_app.devices.site_check import code_found
+from fl_app.studies.reproduce.code_state import state_of
+from fl_core.data.datasets import load_dataset
+from fl_core.models.model_file import load_model
+from tests.app_runs import DEFAULTS, undrawn_pictures
+from tests.device_images import write_sites
+from tests.device_runs import OPTIONS, Devices, run_on_devices
+from tests.own_modules import TABLE, own_modules, run_alone
+
+OWN = {"dataset": "own:load", "num-clients": 8, "num-tasks": 2, "features": "raw"}
+OWN |= {"min-samples": 5, "num-server-rounds": 2, "num-eigenvectors": 3}
+
+PARTITIONS = """
+import numpy as np
+from fl_core.data.own_data import Partitions
+
+def load(tasks=None):
+    rng = np.random.default_rng(0)
+    clients = []
+    for client in range(6):
+        labels = np.arange(40) % 3
+        rows = rng.normal(size=(40, 5)).astype(np.float32)
+        rows[:, client % 2] += 9
+        rows[np.arange(40), 2 + labels] += 5
+        clients.append((rows[:30], labels[:30], rows[30:], labels[30:]))
+    return Partitions(clients, tasks)
+
+def with_tasks():
+    return load([0, 1] * 3)
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    with own_modules(tmp_path, own=TABLE, parts=PARTITIONS):
+        yield tmp_path
+
+
+def summary_of(folder, **options):
+    """Run the app in this process and return its summary."""
+    given = {key.replace("_", "-"): value for key, value in options.items()}
+    return run_alone({**DEFAULTS, **OWN, **given, "output-dir": str(folder / "out")})
+
+
+# -------------------------------------------------------------------------------------- whole runs
+
+
+def test_a_table_is_clustered_and_learnt(own):
+    found = summary_of(own, strategy="rcc-pfl,pca-km-hc,fedhc,single,optimum", local_epochs=10)
+    by_name = {one["strategy"]: one for one in found["runs"]}
+    assert found["config"]["model"] == "mlp"
+    assert by_name["rcc-pfl"]["ari"] == 1
+    assert by_name["rcc-pfl"]["accuracy"] == by_name["optimum"]["accuracy"] > 0.8
+
+
+def test_model_and_features_of_ones_own_do_what_they_say(own):
+    options = {"strategy": "rcc-pfl,single", "model": "own:make_model", "features": "own:phi"}
+    found = summary_of(own, **options)
+    assert [one["ari"] for one in found["runs"]] == [1, 0]
+    files = sorted((own / "out/models/single").rglob("*.safetensors"))
+    model, card = load_model(files[0], "own:make_model")
+    assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU", "Linear"]
+    assert (card.architecture, card.image_shape) == ("own:make_model", (6,))
+    with pytest.raises(ValueError, match='its model is "own:make_model", code of somebody\'s own'):
+        load_model(files[0])
+    with pytest.raises(ValueError, match="a file does not say what may run here"):
+        load_model(files[0], "own:other")
+
+
+def test_features_decide_who_trains_with_whom(own):
+    # Twice as long features have the same eigenvectors: so these lose what tells tasks apart.
+    blind = TABLE + "\n\ndef blind(samples):\n    return samples[:, 4:].contiguous()\n"
+    with own_modules(own, blind=blind):
+        found = summary_of(own, strategy="rcc-pfl", features="blind:blind", num_eigenvectors=2)
+    assert found["runs"][0]["ari"] < 0.9
+
+
+def test_partitions_without_tasks_show_no_ari(own):
+    given = {"dataset": "parts:load", "num_clients": 6, "strategy": "rcc-pfl,single"}
+    found = summary_of(own, **given)
+    for one in found["runs"]:
+        assert not {"ari", "nmi", "tasks"} & one.keys()
+    assert found["config"]["num-clusters"] == "num-tasks"
+    assert [len(set(one["clusters"])) for one in found["runs"]] == [2, 1]
+    assert found["runs"][0]["clusters"] == [0, 1] * 3
+    with (own / "out/metrics.csv").open(encoding="utf-8") as file:
+        assert "ari" not in next(csv.reader(file))
+    assert "client-tasks" not in np.load(own / "out/partition-seed-0.npz")
+
+
+def test_partitions_with_tasks_show_it(own):
+    found = summary_of(own, dataset="parts:with_tasks", num_clients=6, strategy="rcc-pfl,optimum")
+    assert [one["ari"] for one in found["runs"]] == [1, 1]
+    assert found["runs"][0]["tasks"] == [0, 1] * 3
+
+
+def test_group_runs_it_in_its_own_process(own):
+    words = [f"{key}={value}" for key, value in OWN.items() if key != "num-server-rounds"]
+    words += ["model=own:make_model", "features=own:phi", "output-dir=out"]
+    assert main(["group", *words, "--resamples", "3"]) == 0
+    found = json.loads((own / "out/grouping.json").read_text(encoding="utf-8"))
+    assert len(set(found["clusters"])) == 2
+
+
+# ------------------------------------------------------------------------------------- who may run
+
+
+def test_noise_goes_with_no_batch_norm_of_ones_own(own, capsys):
+    norm = (
+        "from torch import nn\n\ndef make(shape, num_classes):\n"
+        "    return nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, num_classes))\n"
+    )
+    words = ["dataset=own:load", "model=norm:make", "num-clients=8", "training-epsilon=1"]
+    with own_modules(own, norm=norm):
+        assert main(["run", "--dry-run", "strategy=single", "num-tasks=2", *words]) == 2
+    assert "which has batch normalisation, but training-epsilon is 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("allowed", ["", "own:load", "spy:phy", "own:phi, spy.sub:phi"])
+def test_a_node_runs_only_what_its_owner_allows(own, allowed):
+    ran = own / "ran"
+    spy = f"{TABLE}\n\nopen({str(ran)!r}, 'a').close()\n"
+    options = {"dataset": "mnist-5k", "model": "mlp-32", "features": "spy:phi", "num-clients": 2}
+    config = {**DEFAULTS, **options, "strategy": "single", "output-dir": str(own / "out")}
+    said = 'features is "spy:phi", code that the owner of this node does not allow'
+    with own_modules(own, spy=spy), pytest.raises(RuntimeError, match=said):
+        run_alone(config, allowed)
+    assert not ran.exists()
+
+
+def test_what_is_kept_of_a_sweep_is_of_the_code_that_made_it(own):
+    config = parse_config({**DEFAULTS, **OWN, "model": "own:make_model"})
+    before = state_of(config)
+    assert state_of(config) == before
+    (own / "own.py").write_text(f"# another comment\n{TABLE}", encoding="utf-8")
+    assert state_of(config) == before
+    (own / "own.py").write_text(TABLE.replace("(width, 16)", "(width, 17)"), encoding="utf-8")
+    assert state_of(config) != before
+
+
+def test_a_client_never_imports_a_strategy(own):
+    ran = own / "ran"
+    with own_modules(own, spy=f"open({str(ran)!r}, 'a').close()"):
+        config = {**DEFAULTS, "strategy": "spy:Mine+mean,single", "secure-aggregation": False}
+        assert parse_config(config, at_client=True).strategy == ("spy:Mine+mean", "single")
+        with pytest.raises(ValueError, match="whose sums together can show single updates"):
+            parse_config({**config, "secure-aggregation": True}, at_client=True)
+        private = {**config, "strategy": "spy:Mine", "pre-round-epsilon": 1.0}
+        assert parse_config(private, at_client=True).pre_round_epsilon == 1
+        assert not ran.exists()
+        with pytest.raises(ValueError, match=r"spy\.py has no Mine"):
+            parse_config(config)
+    assert ran.exists()
+
+
+IMAGES = """
+from torch import nn
+
+def make_model(shape, num_classes):
+    channels, height, width = shape
+    size = channels * height * width
+    return nn.Sequential(nn.Flatten(), nn.Linear(size, 20), nn.ReLU(), nn.Linear(20, num_classes))
+
+def phi(images):
+    return images.flatten(1) / 255
+"""
+
+
+@pytest.mark.slow  # half a minute with the others of devices
+def test_a_device_runs_what_its_owner_allows_and_keeps_the_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    folders = write_sites(tmp_path / "sites")
+    kept = tmp_path / "berlin.safetensors"
+    named = {"model": "scans:make_model", "features": "scans:phi", "num-clusters": 2}
+    run_config = {**DEFAULTS, **OPTIONS, **named, "strategy": "rcc-pfl"}
+    run_config["output-dir"] = str(tmp_path / "out")
+    with own_modules(tmp_path, scans=IMAGES):
+        grid = Devices(folders, run_config, model_paths={"berlin": kept})
+        for context in grid.contexts.values():
+            if context.node_config["name"] != "rome":
+                context.node_config[OWN_CODE] = "scans:phi,scans:make_model"
+        with undrawn_pictures():
+            run_on_devices(run_config, grid)
+        (found,) = json.loads((tmp_path / "out/summary.json").read_text("utf-8"))["runs"]
+        assert found["names"] == ["berlin", "lyon", "oslo"]
+        assert found["clusters"] == [0, 0, 1]
+        assert load_model(kept, "scans:make_model")[1].architecture == "scans:make_model"
+        scans = str(folders["berlin"])
+        assert main(["classify", str(kept), scans]) == 2
+        assert "code of somebody's own, and a file does not say what" in capsys.readouterr().err
+        assert main(["classify", str(kept), scans, "--own-code", "scans:make_model"]) == 0
+        assert "digit 0" in capsys.readouterr().out
+
+
+def test_what_a_device_allows_must_be_import_paths():
+    with pytest.raises(ValueError, match=r'own-code in .* is "a:b, c", but "c" is no import path'):
+        allowed_by({OWN_CODE: "a:b, c"})
+    assert allowed_by({OWN_CODE: "a:b,c.d:e,"}) == ("a:b", "c.d:e")
+    assert allowed_by({}) == ()
+
+
+def test_the_check_of_a_site_imports_what_it_allows(own):
+    assert code_found(("own:phi",)) == "may run here, and can be imported: own:phi"
+    with pytest.raises(ValueError, match=r'own-code is "own:phy", but .*own\.py has no phy\. Did'):
+        code_found(("own:phi", "own:phy"))
+
+
+def test_a_device_that_refuses_says_its_name():
+    config = parse_config({**DEFAULTS, "model": "own:make_model"})
+    with pytest.raises(ValueError, match=r'^berlin: model is "own:make_model", code that the owne'):
+        refuse_unallowed(config, {"name": "berlin"})
+    refuse_unallowed(config, {"name": "berlin", OWN_CODE: "own:make_model"})
+    refuse_unallowed(parse_config(DEFAULTS), {"name": "berlin"})
+
+
+# -------------------------------------------------------------------------------------- beforehand
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("def m(s, c): return 3", {"model": "bad:m"}, "which returned a int: .*torch.nn.Module"),
+        ("def m(): pass", {"model": "bad:m"}, r"but m\(shape, num_classes\), as it is called"),
+        (
+            "from torch import nn\ndef m(s, c): return nn.Linear(6, c + 1)",
+            {"model": "bad:m"},
+            r"whose output is torch\.float32 \(3, 5\) for 3 samples of 4 classes, .* \(3, 4\)\.$",
+        ),
+        (
+            "from torch import nn\ndef m(s, c): return nn.Linear(5, c)",
+            {"model": "bad:m"},
+            r"which cannot take samples of shape \(3, 6\): mat1 and mat2",
+        ),
+        (
+            "from torch import nn\ndef m(s, c): return nn.Linear(6, c).double()",
+            {"model": "bad:m"},
+            r"whose weight is torch\.float64: weights must be float32",
+        ),
+        (
+            "from torch import nn\ndef m(s, c): return nn.LazyLinear(c)",
+            {"model": "bad:m"},
+            "whose layers do not know their sizes yet",
+        ),
+        (
+            "from torch import nn\ndef m(s, c): return nn.Flatten()",
+            {"model": "bad:m"},
+            "which has no weights that could be trained",
+        ),
+        (
+            "from torch import nn\nclass m(nn.Module):\n  def __init__(self, s, c):\n"
+            "    super().__init__()\n    self.a = nn.Linear(6, c)\n"
+            "  def forward(self, x): return [self.a(x)]",
+            {"model": "bad:m"},
+            r"whose output is a list, but it must be a tensor of \(3, 4\)",
+        ),
+        ("def f(x): return 3", {"features": "bad:f"}, "which returned a int: it must return a ten"),
+        ("def f(x): return x.double()", {"features": "bad:f"}, r"returned float64 \(3, 6\) for 3"),
+        ("def f(x): return x[0]", {"features": "bad:f"}, r"returned float32 \(6,\) for 3 samples"),
+        ("def f(x): return x[:, :0]", {"features": "bad:f"}, "d must be at least 1"),
+        ("def f(x): return x / 0", {"features": "bad:f"}, "infinite or NaN"),
+        (
+            "def f(x): return x - x.mean(0)",
+            {"features": "bad:f"},
+            "each row must depend on its own sample only",
+        ),
+        ("def f(x): return x[:, :2]", {"features": "bad:f"}, "have 2 dimensions: choose 1 to 2"),
+        ("", {"features": "hog"}, 'features is "hog", but .* these samples are float32 of shape 6'),
+        ("", {"features": "resnet18"}, 'features is "resnet18", but it takes images'),
+        ("", {"strategy": "flt"}, "strategy names flt, but its encoder takes images"),
+        ("", {"model": "cnn"}, r"model is cnn, but the samples have shape \(6,\): .* use mlp"),
+        ("", {"num-tasks": 5}, "num-tasks is 5, but own:load has 4 classes"),
+        ("", {"num-clients": 90}, "min-samples is 5, but in 1000 draws"),
+        (
+            "from own import load as one\nimport itertools\nseeds = itertools.count()\n"
+            "def load(): return one(next(seeds))",
+            {"dataset": "bad:load"},
+            "returned other data when it was called again, .* give what it draws a fixed seed",
+        ),
+        ("", {"dataset": "parts:load"}, "num-clients is 8, but parts:load comes in 6 partitions"),
+        (
+            "",
+            {"dataset": "parts:load", "num-clients": 6, "strategy": "optimum"},
+            "strategy names optimum, but parts:load comes in partitions, and nobody says their tas",
+        ),
+        (
+            "",
+            {"dataset": "parts:load", "num-clients": 6, "strategy": "random"},
+            "strategy names random, but",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(text, options, message, own):
+    given = {**DEFAULTS, **OWN, "strategy": "rcc-pfl", **options}
+    with own_modules(own, bad=text), pytest.raises(ValueError, match=message) as caught:
+        check_run(parse_config(given), own / "out")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_is_tried_on_the_shape_of_a_known_data_set(own):
+    given = {**DEFAULTS, "model": "own:make_model", "num-clients": 4}
+    with pytest.raises(ValueError, match=r"own:make_model.*fails: ValueError: too many values"):
+        check_run(parse_config(given), own / "out")
+    for name in ("cat", "dog"):
+        (own / "pets" / name).mkdir(parents=True)
+        (own / "pets" / name / "0.png").touch()
+    given |= {"dataset": "folder", "data-dir": str(own / "pets")}
+    with pytest.raises(ValueError, match=r"own\.py has no make_it"):
+        check_run(parse_config({**given, "model": "own:make_it"}), own / "out")
+    check_run(parse_config(given), own / "out")
+
+
+def test_what_is_right_is_checked_and_not_kept(own):
+    given = {**DEFAULTS, **OWN, "model": "own:make_model", "features": "own:phi"}
+    check_run(parse_config(given), own / "out")
+    assert load_dataset("own:load").checksum() == load_dataset("own:load").checksum()

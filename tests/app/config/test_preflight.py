@@ -1,0 +1,342 @@
+"""What `fedkin run` refuses before it starts anything."""
+
+import json
+import os
+import re
+import shutil
+import tarfile
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import fl_app.launch.superlink
+from fl_app.cli import main
+from fl_app.config import estimate
+from fl_app.config.run_config import parse_config
+from fl_core.data.datasets import load_dataset
+from fl_core.data.image_files import check_layout
+from fl_core.data.settings import DATASETS, FederationSettings, known_of, num_labels
+from fl_core.federation.federation_checks import check_federation
+from strategies.catalogue import system_of
+from tests.app_runs import DEFAULTS
+
+ROOT = Path(__file__).parents[3]
+BASE = ["num-clients=12", "strategy=single"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch, tmp_path):
+    def start(*_, **__):
+        raise AssertionError("something was started")
+
+    monkeypatch.setattr(fl_app.launch.superlink, "simulate", start)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["strateg=single"], "strateg is not a run-config key. Did you mean strategy?"),
+        (["strategy=singel"], 'strategy is "singel", .* Did you mean single\\?'),
+        (["strategy=spectral+meen"], 'aggregation is "meen", .* Did you mean mean\\?'),
+        (["dataset=cifar-10"], 'dataset is "cifar-10", .* Did you mean cifar10\\?'),
+        (["model=mlq"], 'model is "mlq", .* Did you mean mlp\\?'),
+        (["seed=99999999999999999999999"], "seed is 9{23}, .* at most 4294967295"),
+        (["seed=4294967296"], "seed is 4294967296, but it must be a whole number"),
+        (["dataset=own"], 'dataset is "own", the images of real devices, but fedkin run simulates'),
+        (["num-tasks=11"], "num-tasks is 11, but mnist-5k has 10 classes: choose 1 to 10"),
+        (["num-tasks=9", "num-clients=8"], "num-clients is 8, fewer than the 9 tasks"),
+        (["tasks=0,1|2,17"], r"tasks name label 17, but no training image has it: .* 8, 9\]"),
+        (["clients-per-task=3,4"], "clients-per-task is 3,4, which is 7 clients of 2 tasks"),
+        (["newcomers=12"], "newcomers is 12, but there are 12 clients"),
+        (["dataset=mnist", "data-dir=mistyped"], "data-dir is mistyped, which is no folder"),
+        (["strategy=rcc-pfl", "num-clusters=13"], "num-clusters is 13, but there are 12 clients:"),
+        (
+            ["strategy=mt-hfl", "num-clusters=11", "newcomers=2"],
+            "num-clusters is 11, but there are 10 clients at the start: choose 1 to 10",
+        ),
+        (
+            ["strategy=rcc-pfl", "num-eigenvectors=325"],
+            "num-eigenvectors is 325, but hog features of these images have 324 dimensions",
+        ),
+        (
+            ["strategy=pacfl", "principal-vectors=325"],
+            "principal-vectors is 325, but hog features of these images have 324 dimensions",
+        ),
+        (
+            ["strategy=mt-hfl", "features=raw", "num-eigenvectors=785"],
+            "but raw features of these images have 784 dimensions: choose 1 to 784",
+        ),
+        (["num-clients=201"], "mnist-5k has 4000 training images, not 4020: use fewer clients"),
+        (["strategy=fedper"], 'private-layers is "last", which is all of the model'),
+        (["strategy=fedbn", "model=mlp"], "keeps norm layers at the clients, but mlp has none"),
+        (["dataset=mnist+cifar10"], "must have one shape, and these are 1×28×28 and 3×32×32"),
+    ],
+)
+def test_a_wrong_word_is_refused_in_one_line(words, said, capsys):
+    assert main(["run", *BASE, *words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(said, error), error
+    assert not list(Path.cwd().iterdir())
+
+
+def test_a_data_folder_that_is_only_in_the_variable(monkeypatch, capsys):
+    monkeypatch.setenv("FL_DATA_DIR", "/nowhere/at/all")
+    assert main(["run", *BASE, "dataset=mnist"]) == 2
+    assert "the variable FL_DATA_DIR is /nowhere/at/all, which is no" in capsys.readouterr().err
+    with pytest.raises(AssertionError, match="something was started"):
+        main(["run", *BASE])  # mnist-5k is in the package
+
+
+@pytest.mark.parametrize("command", [["run"], ["run", "--dry-run"], ["group"], ["sweep"]])
+def test_a_folder_of_images_that_cannot_be_one(tmp_path, monkeypatch, capsys, command):
+    def refused(folder):
+        data = f"data-dir={folder}"
+        swept = "num-clients=4,5" if command == ["sweep"] else "num-clients=4"
+        assert main([*command, "strategy=rcc-pfl", swept, "dataset=folder", data]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        with pytest.raises((ValueError, OSError)) as raised:
+            load_dataset("folder", str(folder))
+        assert f"{raised.value}\n" in error  # the same sentence as in a run
+        return error
+
+    pets = tmp_path / "pets"
+    assert 'pets of dataset "folder" does not exist: set data-dir or FL_DATA_DIR' in refused(pets)
+    pets.mkdir()
+    (pets / "1.png").touch()
+    assert "pets has no class folders: train/CLASS/* or CLASS/* and" in refused(pets)
+    (pets / "cat").mkdir()
+    assert "cat in " in refused(pets)
+    (tmp_path / "pets.tar").write_bytes(b"no archive" * 100)
+    assert "pets.tar cannot be read as .tar or .tar.gz (" in refused(tmp_path / "pets.tar")
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("FL_DATA_DIR", raising=False)
+    assert f'{tmp_path / "cache" / "data"} of dataset "folder" does not exist' in refused("")
+
+
+def test_folders_and_archives_that_may_be_data_are_not_refused(tmp_path, capsys):
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(2):
+            (tmp_path / "pets" / name / f"{number}.png").touch()  # nothing is decoded
+    for path, mode in (("pets.tar", "w"), ("pets.tar.gz", "w:gz")):
+        with tarfile.open(tmp_path / path, mode) as tar:
+            tar.add(tmp_path / "pets", "pets")
+    for path in ("pets", "pets.tar", "pets.tar.gz"):
+        words = ["dataset=folder", f"data-dir={tmp_path / path}"]
+        assert main(["run", "--dry-run", *BASE, *words]) == 0
+        assert "no estimate of the time" in capsys.readouterr().out
+
+
+def test_of_a_class_no_more_names_are_read_than_up_to_its_first_image(tmp_path, monkeypatch):
+    read = []
+
+    class Scanned:
+        def __init__(self, path, scandir=os.scandir):
+            self._entries = scandir(path)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self._entries.close()
+
+        def __iter__(self):
+            for entry in self._entries:
+                read.append(entry.name)
+                yield entry
+
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(50):
+            (tmp_path / name / f"{number}.png").touch()
+    monkeypatch.setattr(os, "scandir", Scanned)
+    check_layout(tmp_path)
+    assert len(read) == 4  # both classes, and one image of each
+
+
+def test_folders_for_results_that_cannot_be(tmp_path, capsys):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    for folder in ("file", "file/below"):
+        assert main(["run", *BASE, f"output-dir={folder}"]) == 2
+        assert "is a file: name another folder" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+def test_folders_for_results_that_may_not_be_written_to(monkeypatch, capsys):
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    assert main(["run", *BASE, "output-dir=here"]) == 2
+    assert "but you may not write to" in capsys.readouterr().err
+
+
+def test_a_folder_for_temporary_files_that_cannot_be_used(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    assert main(["run", *BASE]) == 2
+    assert "none, which is no folder: make it, or unset the variable" in capsys.readouterr().err
+    (tmp_path / "none").mkdir()
+    total, usage = shutil.disk_usage("."), shutil.disk_usage
+    full = total._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda at: full if at.name == "none" else usage(at))
+    assert main(["run", *BASE, f"output-dir={tmp_path / 'out'}"]) == 2
+    assert "TMPDIR is " in (said := capsys.readouterr().err)
+    assert "where 0 MB are free" in said
+
+
+def test_a_full_disk(monkeypatch, capsys):
+    total = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: total._replace(free=5_000_000))
+    assert main(["run", *BASE]) == 2
+    assert "where 5 MB are free, but a run needs 100 MB" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_what_would_run_and_starts_nothing(tmp_path, capsys):
+    words = ["strategy=single,local", "repeats=3", "seed=4", "output-dir=out", "num-tasks=3"]
+    assert main(["run", "--dry-run", *words]) == 0
+    said = capsys.readouterr().out
+    assert "strategies: single, local\nseeds 4 to 6: 6 trainings of 10 rounds\n" in said
+    assert "25 clients, data set mnist-5k, model logistic-regression" in said
+    assert f"results would go to {tmp_path / 'out'}" in said
+    assert f"not at their defaults: {' '.join(words)}\nabout 0:0" in said
+    assert main(["run", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "seed 0: 2 trainings" in said
+    assert "defaults" not in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_version_is_the_packages(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("fedkin 0.")
+
+
+@pytest.mark.parametrize("name", ["mnist-5k", "mnist", "fashion-mnist", "cifar10", "rotated-mnist"])
+def test_what_is_known_before_the_images_are_read_is_true(name):
+    if name != "mnist-5k" and "FL_DATA_DIR" not in os.environ:
+        pytest.skip("FL_DATA_DIR is not set")
+    read = load_dataset(name, download=False)
+    assert num_labels(name) == len(read.group_names)
+    counts = (len(read.train_labels), len(read.test_labels))
+    assert known_of(name) == (*counts, read.image_shape, read.num_classes)
+
+
+def test_as_many_as_can_be_are_not_refused():
+    for words in (
+        ["strategy=rcc-pfl", "num-clusters=12", "num-eigenvectors=324"],
+        ["strategy=pacfl", "num-clusters=12", "num-eigenvectors=999"],  # of which it knows nothing
+        ["strategy=single", "num-clusters=13", "num-eigenvectors=999"],  # which needs neither
+        ["num-clients=200", "minority=0"],
+    ):
+        with pytest.raises(AssertionError, match="something was started"):
+            main(["run", *BASE, *words])
+
+
+def test_how_long_a_run_would_take_is_a_dry_runs_last_line(monkeypatch, capsys):
+    ticks = iter(0.15 * number for number in range(100))
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(estimate, "_busy", lambda: "")
+    words = ["strategy=single", "num-clients=10", "minority=0", "client-test=own"]
+    assert main(["run", "--dry-run", "--workers", "2", *words, "num-server-rounds=3"]) == 0
+    # 0.3 seconds for 20 batches of 32 images, trained on for 2 epochs, tested once.
+    training = 10 * 3 * (400 * 2 * 0.3 / (20 * 32 * 2) + 0.02)
+    testing = 10 * 3 * (100 * 0.3 / (20 * 32) + 0.02)
+    about = timedelta(seconds=round(25 + (training + testing) / 2))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"about {about} with 2 workers on CPUs: 25 s to start and end, and what")
+    assert last.endswith("an image takes here, 0.234 ms, measured just now")
+
+
+def test_other_programs_are_part_of_the_estimate(monkeypatch):
+    monkeypatch.setattr(estimate.os, "cpu_count", lambda: 2)
+    busy = "; longer while other programs compute here (load 5 on 2 cores)"
+    for load, said in ((0.9, ""), (5.4, busy)):
+        monkeypatch.setattr(estimate.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert estimate._busy() == said
+
+
+def test_more_work_takes_longer():
+    def seconds(**options):
+        config = parse_config({**DEFAULTS, **{k.replace("_", "-"): v for k, v in options.items()}})
+        known = known_of(config.dataset)
+        per_image = SimpleNamespace(
+            training=1e-3, testing=1e-4, comparing=1e-4, pulled=1.5e-3, head=5e-4
+        )
+        return estimate._of_training(config, known, system_of(config.strategy[0]), per_image)
+
+    single = seconds(strategy="single")
+    assert seconds(strategy="rcc-pfl") > single
+    assert seconds(strategy="ifca", num_clusters=8) > seconds(strategy="ifca") > single
+    assert seconds(strategy="single", evaluate_every=5) < single
+    assert seconds(strategy="single", fraction_train=0.5) < single
+    assert seconds(strategy="single", dataset="mnist") > 10 * single
+    # 4,200 images with the minority, two epochs, ten rounds; FedRep ten of the head and one more.
+    images = 4_200 * 10
+    more = {
+        "fedprox": 2 * (1.5e-3 - 1e-3),
+        "ditto": 2 * 1.5e-3,
+        "fedper": 0,
+        "fedrep": 10 * 5e-4 + 1e-3 - 2 * 1e-3,
+    }
+    for name, of_an_image in more.items():
+        found = seconds(strategy=name, model="mlp-32") - single
+        assert found == pytest.approx(images * of_an_image)
+
+
+def test_a_pass_of_the_head_is_measured_with_the_body_held_back(monkeypatch):
+    trained = []
+
+    def train(model, *others):
+        trained.append([parameter.requires_grad for parameter in model.parameters()])
+        return 0.0
+
+    monkeypatch.setattr(estimate, "train", train)
+    monkeypatch.setattr(estimate, "_timed", lambda act, images: (act(), 1.0)[1])
+    for strategy, head in (("single", False), ("fedper", False), ("fedrep", True)):
+        trained.clear()
+        config = parse_config({**DEFAULTS, "strategy": strategy, "model": "mlp-32"})
+        estimate.estimated_seconds(config, 1)
+        assert ([False, False, True, True] in trained) == head
+
+
+def test_the_estimate_of_the_committed_run_is_near_its_seconds():
+    """With what an image took on a machine like that one, two cores that did little else."""
+    summary = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    config = parse_config(summary["config"])
+    per_image = SimpleNamespace(training=2.37e-5, testing=3e-6, comparing=1.2e-4)
+    for name in config.strategy:
+        seconds = [one["seconds"]["total"] for one in summary["runs"] if one["strategy"] == name]
+        known, system = known_of(config.dataset), system_of(name)
+        estimated = estimate._of_training(config, known, system, per_image) / 2
+        assert 0.7 < estimated / (sum(seconds) / len(seconds)) < 1.3
+
+
+def test_what_the_estimate_leaves_out_is_said(monkeypatch):
+    monkeypatch.setattr(estimate, "_timed", lambda act, images: 1e-4)
+    monkeypatch.setattr(estimate, "_busy", lambda: "")
+    config = parse_config({**DEFAULTS, "strategy": "flt", "features": "resnet18"})
+    said = estimate.estimated(config, 2)
+    assert said.endswith("; without pre-training of an encoder and resnet18's features")
+    config = parse_config({**DEFAULTS, "strategy": "single", "dataset": "folder"})
+    assert "no estimate of the time" in estimate.estimated(config, 2)
+
+
+def test_numbers_of_labels_of_other_data_sets():
+    joined = "mnist+fashion-mnist"
+    known = {name: num_labels(name) for name in (*DATASETS, joined)}
+    assert known[joined] == known["cifar20"] == 20
+    assert {name for name, count in known.items() if count is None} == {"femnist", "folder"}
+
+
+def test_what_can_only_be_known_from_the_images_is_not_refused():
+    for options in (
+        {"dataset": "folder", "num_tasks": 99},
+        {"dataset": "femnist", "partition": "writer", "num_tasks": 99},
+        {"dataset": "mnist-5k", "tasks": "random:3"},
+        {"dataset": "mnist-5k", "shift": "concept", "num_tasks": 10},
+    ):
+        check_federation(FederationSettings(num_clients=120, seed=0, **options))

@@ -1,0 +1,422 @@
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fl_app.cli import parse_override
+from fl_app.config.run_config import parse_config
+from fl_app.report.tables import render, strategy_table
+from strategies.catalogue import SYSTEMS
+from strategies.objectives import Plain
+
+ROOT = Path(__file__).parents[3]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+DEFAULTS = PYPROJECT["tool"]["flwr"]["app"]["config"]
+
+
+def config(**overrides):
+    return parse_config(
+        {**DEFAULTS, **{key.replace("_", "-"): value for key, value in overrides.items()}}
+    )
+
+
+def test_the_defaults_are_valid():
+    found = config()
+    assert found.strategy == ("rcc-pfl", "single")
+    assert found.num_clients == 0
+    assert found.model == "logistic-regression"
+
+
+def test_all_strategies_are_those_of_the_catalogue():
+    plain = tuple(name for name, system in SYSTEMS.items() if system.objective is Plain)
+    assert config(strategy="all").strategy == plain
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"strategy": "spectral+lps-gps , cfl"}, ("spectral+lps-gps", "cfl")),
+        ({"strategy": "", "clustering": "update"}, ("update+mean",)),
+        ({"strategy": "", "aggregation": "graph"}, ("spectral+graph",)),
+        ({"clustering": "loss", "aggregation": "lps-gps"}, ("rcc-pfl", "single", "loss+lps-gps")),
+        ({"strategy": "own+graph", "clustering": "own", "aggregation": "graph"}, ("own+graph",)),
+    ],
+)
+def test_a_pair_is_named_as_a_strategy_or_runs_beside_them(keys, expected):
+    assert config(**keys).strategy == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"strategy": "spectral+"}, r'aggregation is "", but it must be one of mean, graph, lps'),
+        ({"strategy": "+mean"}, r'clustering is "", but it must be one of spectral, signature, '),
+        ({"strategy": "mean+spectral"}, r'clustering is "mean", but it must be one of spectral'),
+        ({"strategy": "rcc-pfl+mean"}, r'clustering is "rcc-pfl"'),
+        ({"strategy": "all,local"}, r'strategy is "all", but it must be one of rcc-pfl'),
+        ({"strategy": "own+mean,own+mean"}, "without repetition"),
+        ({"newcomers": 1, "newcomer_round": 11}, "newcomer-round is 11, .* which is 10"),
+        ({"drift_clients": 2, "num_server_rounds": 4}, "drift-round is 5, .* which is 4"),
+        (
+            {"relevance": "class-energy", "relevance_at": "server"},
+            'relevance-at is "server", but it must be clients with class-energy',
+        ),
+        ({"dataset": "own", "client_test": "own"}, "client-test is own, .* simulations only"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys, message):
+    with pytest.raises(ValueError, match=message):
+        config(**keys)
+
+
+def test_the_round_of_an_event_that_does_not_happen_is_not_looked_at():
+    found = config(num_server_rounds=2)
+    assert found.newcomer_round > found.num_server_rounds
+    assert found.drift_round > found.num_server_rounds
+
+
+def test_auto_eigenvectors_are_the_usual_ones_of_the_relevance():
+    assert config().num_eigenvectors == 20
+    assert config(relevance="missed-energy").num_eigenvectors == 5
+    assert config(relevance="missed-energy", num_eigenvectors="9").num_eigenvectors == 9
+
+
+def test_paper_and_never_stand_for_no_value():
+    assert [config(weighted_mean=w).weighted_mean for w in ("paper", "true", False)] == [
+        None,
+        True,
+        False,
+    ]
+    changed = [config(max_changed=m).of_strategies["max-changed"] for m in ("never", 0, "3")]
+    assert changed == [None, 0, 3]
+
+
+def test_without_an_attack_nobody_is_malicious():
+    assert config(malicious=0.4).federation_settings(10, 0).malicious == 0
+    assert config(malicious=0.4, attack="sign-flip").federation_settings(10, 0).malicious == 0.4
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"strategy": "optimum, local", "num_clients": 7, "num_clusters": "auto"},
+        {"strategy": "all", "clustering": "update", "aggregation": "lps-gps"},
+        {"strategy": "", "aggregation": "graph"},
+        {"strategy": "fedrep", "local": "ditto", "private_layers": "conv1, conv2"},
+        {"weighted_mean": "true", "max_changed": "never", "num_clusters": "elbow"},
+        {"weighted_mean": False, "max_changed": 2, "num_clusters": "silhouette"},
+        {"common_layers": "conv1, conv2", "encoder": "fashion-mnist", "relevance": "missed-energy"},
+        {"encoder": "/a/b.safetensors", "attack": "scaled-update", "attack_scale": -10},
+    ],
+)
+def test_what_is_saved_can_be_run_again(keys):
+    found = config(**keys)
+    saved = found.as_run_config()
+    assert set(saved) == set(DEFAULTS)
+    assert parse_config(saved) == found
+    assert parse_config(saved).as_run_config() == saved
+
+
+def test_the_page_of_simulations_lists_a_dozen_keys_with_their_defaults():
+    page = (ROOT / "docs/simulation.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `([a-z-]+)` \| `([^`]*)` \|", page, re.MULTILINE))
+    assert len(listed) == 13
+    assert {k: v.strip('"') for k, v in listed.items()} == {k: str(DEFAULTS[k]) for k in listed}
+
+
+def test_the_readme_shows_the_table_of_the_committed_run():
+    summary = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    table = render(strategy_table(summary["table"], summary["runs"]))
+    assert table in (ROOT / "README.md").read_text(encoding="utf-8")
+    by_name = {row["strategy"]: row["accuracy-mean"] for row in summary["table"]}
+    assert abs(by_name["rcc-pfl"] - by_name["optimum"]) < 0.01
+    assert by_name["rcc-pfl"] > by_name["single"] + 0.05
+
+
+def test_a_long_name_of_parts_is_broken_before_its_last_part():
+    summary = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    rows = [{**summary["table"][0], "strategy": "single+mean+private-layers"}]
+    runs = [{**run, "strategy": rows[0]["strategy"]} for run in summary["runs"]]
+    lines = render(strategy_table(rows, runs)).splitlines()
+    assert [line.split("│")[1].strip() for line in lines if line.startswith("│")] == [
+        "single+mean",
+        "+private-layers",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("strategy", "rcc-pfl,fedavg", r'strategy is "fedavg", but it must be one of rcc-pfl, mt-'),
+        ("strategy", "", r'strategy is "", but it must be one of'),
+        ("strategy", "local,local", "without repetition"),
+        ("dataset", "imagenet", r'dataset is "imagenet", but it must be one of mnist-5k, mnist,'),
+        ("noise-rate", 1, "noise-rate is 1, but it must be a number of at least 0 and below 1"),
+        ("noise-rate", -0.1, "noise-rate is -0.1"),
+        ("noise-rate", "much", 'noise-rate is "much"'),
+        ("noise-rate", float("nan"), "noise-rate is nan"),
+        ("noise", "loud", 'noise is "loud", but it must be one of none, class-independent'),
+        ("repeats", 0, "repeats is 0, but it must be a whole number of at least 1"),
+        ("repeats", 1.5, "repeats is 1.5"),
+        ("repeats", True, "repeats is True"),
+        ("seed", -1, "seed is -1"),
+        ("num-clients", 0, 'num-clients is 0, but it must be a whole number of at least 1, or "al'),
+        ("num-clusters", 0, "num-clusters is 0, but it must be a whole number of at least 1, or"),
+        ("num-clusters", "many", 'or "auto" or "num-tasks" or "elbow" or "silhouette"'),
+        ("tasks", "0,1|1,1", "label 1 stands twice"),
+        (
+            "tasks",
+            "random:0",
+            'number of labels in tasks is "0", but it must be a',
+        ),
+        ("clients-per-task", "5,0", "numbers of at least 1 by commas"),
+        ("clients-per-task", "5,three", "numbers of at least 1 by commas"),
+        ("partition", "even", 'partition is "even", but it must be one of label, quantity, equal'),
+        ("dirichlet-alpha", 0, "dirichlet-alpha is 0, but it must be a number above 0"),
+        ("dirichlet-alpha", float("inf"), "dirichlet-alpha is inf"),
+        ("minority", 1.1, "minority is 1.1"),
+        ("features", "vgg", 'features is "vgg", but it must be one of hog, raw, resnet18'),
+        ("num-eigenvectors", 0, "num-eigenvectors is 0"),
+        ("num-eigenvectors", "all", 'num-eigenvectors is "all", .* at least 1, or "auto"'),
+        ("relevance", "best", 'relevance is "best", but it must be one of paper, missed-energy'),
+        ("linkage", "weakest", 'linkage is "weakest", but it must be one of average'),
+        ("model", "gpt", 'model is "gpt", but it must be one of paper, logistic-regression'),
+        ("optimizer", "lion", 'optimizer is "lion", but it must be one of adam, sgd'),
+        ("learning-rate", 0, "learning-rate is 0, but it must be a number above 0"),
+        ("momentum", 1, "momentum is 1"),
+        ("batch-size", 0, "batch-size is 0"),
+        ("fraction-train", 0, "fraction-train is 0, but it must be a number above 0 and at most 1"),
+        ("fraction-train", 1.5, "fraction-train is 1.5"),
+        (
+            "weighted-mean",
+            "yes",
+            'weighted-mean is "yes", but it must be true or false, or "paper"',
+        ),
+        ("evaluate-every", 0, "evaluate-every is 0"),
+        ("clustering", "rcc-pfl", 'clustering is "rcc-pfl", but .* one of nothing, spectral, sig'),
+        ("aggregation", "mode", 'aggregation is "mode", but .* one of nothing, mean, graph, '),
+        ("update-distance", "angle", 'update-distance is "angle", .* one of cosine, euclidean'),
+        ("common-layers", "", 'common-layers is "", but it must be "paper", "conv", or names of'),
+        ("common-layers", "conv1,,conv2", 'common-layers is "conv1,,conv2"'),
+        ("local-rounds", 0, "local-rounds is 0"),
+        ("stop-reassociation", -1, "stop-reassociation is -1"),
+        ("encoder", "resnet18", 'encoder is "resnet18", .* a .safetensors file, "auto", or one of'),
+        ("encoder", "folder", 'encoder is "folder"'),
+        ("num-centroids", 0, "num-centroids is 0"),
+        ("num-components", 0, "num-components is 0"),
+        ("graph-threshold", -0.1, "graph-threshold is -0.1"),
+        ("fine-tune", "once", 'fine-tune is "once", but it must be one of refresh, always, never'),
+        ("fine-tune-epochs", 0, "fine-tune-epochs is 0"),
+        ("max-changed", -1, 'max-changed is -1, .* whole number of at least 0, or "never"'),
+        ("refresh-every", 1.5, "refresh-every is 1.5"),
+        ("cfl-mean-norm", 0, "cfl-mean-norm is 0, but it must be a number above 0"),
+        ("cfl-max-norm", -1, "cfl-max-norm is -1"),
+        ("newcomers", -1, "newcomers is -1"),
+        ("newcomer-round", 1, "newcomer-round is 1, but it must be a whole number of at least 2"),
+        ("drift-clients", -1, "drift-clients is -1"),
+        ("drift-round", 0, "drift-round is 0"),
+        ("attack", "bribe", 'attack is "bribe", but it must be one of none, sign-flip, scaled-up'),
+        ("malicious", 0, "malicious is 0, but it must be a number above 0 and below 1"),
+        ("malicious", 1, "malicious is 1"),
+        ("attack-scale", 1e4, "attack-scale is 10000.0"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(key, value, message):
+    with pytest.raises(ValueError, match=re.escape(message) if "(" in message else message):
+        parse_config({**DEFAULTS, key: value})
+
+
+def test_a_warm_up_leaves_rounds_for_clusters():
+    assert config(warm_up_rounds=2, num_server_rounds=3).of_strategies["warm-up-rounds"] == 2
+    with pytest.raises(ValueError, match="is 3, but it must be below num-server-rounds, which is"):
+        config(warm_up_rounds=3, num_server_rounds=3)
+
+
+def test_unknown_and_missing_keys():
+    with pytest.raises(
+        ValueError, match=r"learning-rat is not a run-config key\. Did you mean learning-rate\?"
+    ):
+        parse_config({**DEFAULTS, "learning-rat": 1})
+    with pytest.raises(ValueError, match="the run-config key seed is missing"):
+        parse_config({key: value for key, value in DEFAULTS.items() if key != "seed"})
+
+
+FREE_TEXT = {"data-dir", "feature-weights", "output-dir", "resume"}
+
+
+@pytest.mark.parametrize("key", sorted({*DEFAULTS} - FREE_TEXT))
+def test_no_key_takes_everything(key):
+    with pytest.raises(ValueError, match=f"^{key} is "):
+        parse_config({**DEFAULTS, key: "no such thing"})
+
+
+def test_numbers_may_come_as_text_or_as_the_other_kind():
+    found = config(repeats="3", learning_rate=1, seed=2.0, weighted_mean="true")
+    assert (found.repeats, found.learning_rate, found.seed) == (3, 1.0, 2)
+    assert isinstance(found.seed, int)
+    assert found.weighted_mean is True
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("repeats=3", ("repeats", 3)),
+        ("strategy=rcc-pfl,single", ("strategy", "rcc-pfl,single")),
+        ("tasks=0,1|2,3", ("tasks", "0,1|2,3")),
+        ('tasks="0,1|2,3"', ("tasks", "0,1|2,3")),
+        ("weighted-mean=true", ("weighted-mean", True)),
+        ("learning-rate=5e-5", ("learning-rate", 5e-5)),
+        ("data-dir=/a/b=c", ("data-dir", "/a/b=c")),
+        ("output-dir=2026-11-21", ("output-dir", "2026-11-21")),
+        ("output-dir=2024.10", ("output-dir", "2024.10")),
+        ("data-dir=true", ("data-dir", "true")),
+        ("tasks=[1]", ("tasks", "[1]")),
+    ],
+)
+def test_overrides_on_the_command_line(text, expected):
+    assert parse_override(text, DEFAULTS) == expected
+
+
+def test_an_override_without_a_value():
+    with pytest.raises(ValueError, match="repeats is not of the form KEY=VALUE"):
+        parse_override("repeats", DEFAULTS)
+
+
+@pytest.mark.parametrize("key", ["pre_round_epsilon", "training_epsilon"])
+@pytest.mark.parametrize("strategy", ["flt", "ifca", "rcc-pfl,pca-km-hc"])
+def test_strategies_that_share_things_without_noise_are_refused(key, strategy):
+    named = f"{key.replace('_', '-')} is 2, and {strategy.split(',')[-1]} shares things that have"
+    with pytest.raises(ValueError, match=named):
+        config(strategy=strategy, **{key: 2})
+    spent = config(strategy="rcc-pfl,mt-hfl,single,local", **{key: 2}).spent()
+    assert spent[key.replace("_", "-")] == 2
+
+
+def test_updates_are_private_if_training_is():
+    assert config(strategy="fedhc", training_epsilon=2).spent()["training-epsilon"] == 2
+    with pytest.raises(ValueError, match="pre-round-epsilon is 2, and fedhc shares things"):
+        config(strategy="fedhc", pre_round_epsilon=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pre_round_epsilon": -1}, "pre-round-epsilon is -1, but it must be a number of at least"),
+        ({"training_epsilon": 101}, "training-epsilon is 101, but it must be a number of at least"),
+        ({"privacy_delta": 0}, "privacy-delta is 0, but it must be a number above 0 and below 1"),
+        ({"training_clip": 0}, "training-clip is 0, but it must be a number above 0"),
+        (
+            {"pre_round_epsilon": 1, "num_eigenvectors": 33},
+            "num-eigenvectors is 33, but it must be at most 32 with pre-round-epsilon",
+        ),
+        (
+            {"pre_round_epsilon": 1, "relevance": "class-energy"},
+            'relevance is "class-energy", but it must be another with pre-round-epsilon',
+        ),
+        (
+            {"pre_round_epsilon": 1, "strategy": "single,local"},
+            "pre-round-epsilon is 1, but no strategy of this run shares eigenvectors",
+        ),
+    ],
+)
+def test_a_promise_that_cannot_be_kept_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        config(**options)
+
+
+def test_what_both_parts_spend_is_added_up_over_strategies_and_seeds():
+    options = {"pre_round_epsilon": 0.5, "training_epsilon": 2, "privacy_delta": 1e-6}
+    parts = {"pre-round-epsilon": 0.5, "training-epsilon": 2, "privacy-delta": 1e-6}
+    one = config(**options, strategy="rcc-pfl").spent()
+    assert one == {**parts, "epsilon": 2.5, "delta": 2e-6}
+    # Two strategies on three seeds train six times.
+    six = config(**options, strategy="rcc-pfl,single", repeats=3).spent()
+    assert six == {**parts, "epsilon": 12.5, "delta": pytest.approx(7e-6)}
+    assert config().spent() == {}
+
+
+def test_what_is_spent_has_no_total_if_something_has_no_noise():
+    delta = {"privacy-delta": 1e-5}
+    for strategy in ("rcc-pfl", "single,rcc-pfl"):
+        pre_round = config(pre_round_epsilon=0.5, strategy=strategy).spent()
+        assert pre_round == {"pre-round-epsilon": 0.5, **delta}  # models have none
+        training = config(training_epsilon=2, strategy=strategy).spent()
+        assert training == {"training-epsilon": 2, **delta}  # eigenvectors have none
+    # Without a pre-round, the models are all there is.
+    alone = config(training_epsilon=2, strategy="single").spent()
+    assert alone == {"training-epsilon": 2, **delta, "epsilon": 2, "delta": 1e-5}
+
+
+def test_a_wrong_word_is_refused_before_pytorch_is_loaded():
+    """All in one process: what the last one finds unloaded, none before it loaded."""
+    wrong = ("num-tasks=0", "datset=mnist", "relevance=paper-like")
+    code = (
+        "import sys; from fl_app.cli import main\n"
+        f"assert [main(['run', wrong]) for wrong in {wrong!r}] == [2] * {len(wrong)}\n"
+        "print(sorted({'torch', 'sklearn', 'matplotlib', 'ray'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = re.findall("^error: ([a-z-]+)", done.stderr, re.MULTILINE)
+    assert said == [word.partition("=")[0] for word in wrong], done.stderr
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [
+        ("rcc-pfl,fedhc", "the clustering update looks at each client's model: leave .* fedhc out"),
+        ("ifca", "looks at each client's model"),
+        ("flt-graph", "the aggregation graph needs each client's model"),
+        ("spectral+lps-gps", "the aggregation lps-gps needs each client's model"),
+        ("local", "a single client's cluster is its model"),
+    ],
+)
+def test_secure_sums_of_what_needs_single_models_are_refused(strategy, reason):
+    with pytest.raises(ValueError, match=f"^secure-aggregation is true, but .*{reason}"):
+        config(strategy=strategy, secure_aggregation=True)
+
+
+@pytest.mark.parametrize("strategy", ["rcc-pfl", "pca-km-hc", "optimum", "random", "single"])
+def test_secure_sums_of_one_strategy_on_several_seeds_are_allowed(strategy):
+    """Each seed has a first model of its own."""
+    assert config(strategy=strategy, secure_aggregation=True, repeats=3).secure_aggregation
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"strategy": "rcc-pfl,single"},
+            "strategy names rcc-pfl, single, whose .* single updates: name one, or",
+        ),
+        (
+            {"strategy": "single", "clustering": "spectral"},
+            r"strategy names single, spectral\+mean, whose",
+        ),
+        (
+            {"strategy": "single", "resume": "results/x"},
+            "resume is results/x, and a round .* again can show .*: leave it empty, or",
+        ),
+        ({"strategy": "single", "checkpoint_every": 2}, "checkpoint-every is 2, .* leave it at 0"),
+    ],
+)
+def test_sums_whose_difference_is_a_single_update_are_refused(options, message):
+    config(**options)
+    with pytest.raises(ValueError, match=f"^secure-aggregation is true, but {message}"):
+        config(**options, secure_aggregation=True)
+
+
+def test_weights_that_nobody_looks_at_are_refused():
+    robust = "spectral+median,update+krum"
+    with pytest.raises(ValueError, match=f"^weighted-mean is true, but {re.escape(robust[:15])}"):
+        config(strategy=robust, weighted_mean=True)
+    for strategy, weighted in ((robust, "paper"), (robust, False), (f"{robust},single", True)):
+        assert config(strategy=strategy, weighted_mean=weighted).strategy[0] == "spectral+median"
+
+
+def test_the_sum_is_plain_unless_asked_for():
+    assert config().secure_aggregation is False

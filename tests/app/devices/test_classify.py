@@ -1,0 +1,472 @@
+import csv
+import io
+import os
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import ExifTags, Image
+
+from clients.settings import TrainingSettings
+from clients.training.train import as_pixels, evaluate, train
+from fl_app.cli import _parser
+from fl_app.devices import classify
+from fl_app.devices.classify import Failure, Prediction, classify_images, find_images
+from fl_core.data.datasets import load_dataset
+from fl_core.data.image_folder import read_image_folder
+from fl_core.models.build import build_model
+from fl_core.models.model_file import ModelCard, load_model, save_model
+
+
+def call(*words):
+    """Run the command as `fedkin classify WORDS` does."""
+    parser = _parser()
+    options = parser.parse_args(["classify", *map(str, words)])
+    return options.call(options)
+
+
+def rows_of(text):
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert header == ["path", "class", "probability"]
+    return rows
+
+
+def save(path, pixels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def arrays_of(model):
+    return {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
+
+
+@pytest.fixture
+def brightness(tmp_path):
+    """Return a saved model for gray 2×2 images that says light when their mean is above a half.
+
+    Logits are (0, 8·mean - 4), so the probability of light is 1 / (1 + exp(4 - 8·mean)).
+    """
+    model = build_model("logistic-regression", (1, 2, 2), 2, seed=0)
+    arrays = {
+        "output.weight": np.array([[0] * 4, [2] * 4], np.float32),
+        "output.bias": np.array([0, -4], np.float32),
+    }
+    assert arrays.keys() == model.state_dict().keys()
+    path = tmp_path / "models" / "brightness.safetensors"
+    card = ModelCard("logistic-regression", (1, 2, 2), ("dark", "light"), "rcc-pfl", 0, 5)
+    save_model(path, arrays, card)
+    return path
+
+
+def gray(value, height=2, width=2):
+    return np.full((height, width), value, np.uint8)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    return tmp_path / "pictures"
+
+
+# Against the training code
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Train a model on 1,000 real digits and write 300 test images as PNG files."""
+    data = load_dataset("mnist-5k", "", seed=0)
+    model = build_model("mlp-32", data.image_shape, data.num_classes, seed=0)
+    train(
+        model,
+        data.train_images[::4],
+        data.train_labels[::4],
+        TrainingSettings(learning_rate=3e-3, local_epochs=4),
+        torch.Generator().manual_seed(0),
+    )
+    root = tmp_path_factory.mktemp("digits")
+    card = ModelCard("mlp-32", data.image_shape, data.class_names, "rcc-pfl", 0, 4)
+    save_model(root / "model.safetensors", arrays_of(model), card)
+    images, labels = data.test_images[::3][:300], data.test_labels[::3][:300]
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        save(root / "test" / f"{label}" / f"{i:03}.png", image[0].numpy())
+    return root, model, images, labels
+
+
+def test_real_digits_are_classified_as_in_evaluation(digits, capsys):
+    root, model, images, labels = digits
+    assert call(root / "model.safetensors", root / "test") == 0
+    said = {int(Path(path).stem): (name, p) for path, name, p in rows_of(capsys.readouterr().out)}
+    with torch.no_grad():
+        probabilities = model(as_pixels(images)).softmax(dim=1)
+    assert [int(said[i][0]) for i in range(300)] == probabilities.argmax(dim=1).tolist()
+    given = [float(said[i][1]) for i in range(300)]
+    assert given == pytest.approx(probabilities.max(dim=1).values.tolist(), abs=2e-6)
+    correct = sum(int(said[i][0]) == int(label) for i, label in enumerate(labels))
+    assert correct / 300 == evaluate(model, images, labels)[1] > 0.8
+
+
+def test_the_rows_do_not_depend_on_the_size_of_batches(digits, capsys, monkeypatch):
+    root, *_ = digits
+    call(root / "model.safetensors", root / "test")
+    at_once = rows_of(capsys.readouterr().out)
+    monkeypatch.setattr(classify, "_MOST_IMAGES_AT_ONCE", 7)
+    call(root / "model.safetensors", root / "test")
+    in_batches = rows_of(capsys.readouterr().out)
+    assert [row[:2] for row in in_batches] == [row[:2] for row in at_once]
+    assert [float(row[2]) for row in in_batches] == pytest.approx(
+        [float(row[2]) for row in at_once], abs=2e-6
+    )
+
+
+def colours(height, width, seed):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def test_images_of_any_size_become_the_pixels_that_training_sees(pictures, tmp_path):
+    sizes = [(40, 36), (60, 90), (28, 28), (300, 200), (41, 36), (64, 48)]
+    for i, (height, width) in enumerate(sizes):
+        ending = ("png", "jpg", "bmp")[i % 3]
+        save(pictures / "train" / "ab"[i % 2] / f"{i}.{ending}", colours(height, width, i))
+    palette = Image.fromarray(colours(30, 30, 9)).quantize(16)
+    palette.save(pictures / "train" / "a" / "9.png", transparency=bytes(range(0, 160, 10)))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # a camera held sideways
+    Image.fromarray(colours(200, 260, 7)).save(pictures / "train" / "b" / "7.jpg", exif=exif)
+    trained = read_image_folder(pictures, tmp_path / "cache").train_images
+    _, channels, height, width = trained.shape
+    assert channels == 3
+    seen = []
+
+    class Spy(torch.nn.Module):
+        def forward(self, x):
+            seen.append(x)
+            return torch.zeros(len(x), 2)
+
+    card = ModelCard("cnn", (3, height, width), ("a", "b"), "flt", 0, 1)
+    paths = find_images(pictures)
+    answers = list(classify_images(Spy(), card, paths))
+    assert [answer.path for answer in answers] == paths
+    assert not any(answer.is_recoloured for answer in answers)
+    assert torch.equal(torch.cat(seen), as_pixels(trained))
+
+
+# The rows
+
+
+def test_probabilities_by_hand(brightness, pictures, capsys):
+    # Pixels of 51 and 204 are 0.2 and 0.8: exp(±2.4) stand against 1.
+    save(pictures / "a.png", gray(51))
+    save(pictures / "b.png", gray(204))
+    assert call(brightness, pictures) == 0
+    assert capsys.readouterr() == (
+        "path,class,probability\r\n"
+        f"{pictures}/a.png,dark,0.916827\r\n"
+        f"{pictures}/b.png,light,0.916827\r\n",
+        "",
+    )
+
+
+def test_all_image_files_at_any_depth_sorted_without_hidden_ones(pictures, tmp_path):
+    for name in ("b/2.png", "b/10.PNG", "a.bmp", "b/c/d.png", ".h.png", ".git/x.png", "b/.i/y.png"):
+        save(pictures / name, gray(0))
+    (pictures / "notes.txt").touch()
+    (pictures / "folder.png").mkdir()
+    save(tmp_path / "elsewhere" / "e.png", gray(0))
+    (pictures / "link").symlink_to(tmp_path / "elsewhere")
+    (pictures / "z.png").symlink_to(tmp_path / "elsewhere" / "e.png")
+    found = [str(path.relative_to(pictures)) for path in find_images(pictures)]
+    assert found == ["a.bmp", "b/10.PNG", "b/2.png", "b/c/d.png", "z.png"]
+
+
+def test_a_hidden_folder_may_be_named_itself(tmp_path, monkeypatch):
+    save(tmp_path / ".hidden" / "a.png", gray(0))
+    assert find_images(tmp_path / ".hidden") == [tmp_path / ".hidden" / "a.png"]
+    monkeypatch.chdir(tmp_path / ".hidden")
+    assert find_images(Path()) == [Path("a.png")]
+
+
+def test_a_single_image(brightness, pictures, capsys):
+    path = save(pictures / "one.png", gray(255)).rename(pictures / "without-ending")
+    save(pictures / "other.png", gray(0))
+    assert call(brightness, path) == 0
+    assert rows_of(capsys.readouterr().out) == [[str(path), "light", "0.982014"]]
+
+
+ODD_NAMES = [
+    "comma,.png",
+    'quo"te.png',
+    "new\nline.png",
+    "carriage\rreturn.png",
+    "ünï.png",
+    " .png",
+]
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_names_of_any_kind_come_back_from_the_csv(brightness, pictures, capsysbinary, to_file):
+    undecodable = os.fsdecode(b"\xff\xfe.png")
+    for name in (*ODD_NAMES, undecodable):
+        save(pictures / name, gray(255))
+    output = pictures / "rows.csv"
+    assert call(brightness, pictures, *(["--output", output] if to_file else [])) == 0
+    out = capsysbinary.readouterr().out
+    content = output.read_bytes() if to_file else out
+    rows = rows_of(content.decode("utf-8", "surrogateescape"))
+    assert {row[0] for row in rows} == {str(pictures / n) for n in (*ODD_NAMES, undecodable)}
+
+
+def test_class_names_are_data_to_csv_and_table(tmp_path, pictures, capsys):
+    names = ("[red]a,b", "\x1b[2J\n")
+    card = ModelCard("logistic-regression", (1, 2, 2), names, "x", 0, 1)
+    path = tmp_path / "model.safetensors"
+    weights = np.array([[0] * 4, [2] * 4], np.float32)
+    save_model(path, {"output.weight": weights, "output.bias": np.float32([0, -4])}, card)
+    save(pictures / "a.png", gray(0))
+    save(pictures / "b.png", gray(255))
+    assert call(path, pictures, "--output", tmp_path / "out.csv") == 0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert [row[1] for row in rows_of(file.read())] == ["[red]a,b", r"\x1b[2J\n"]
+    shown = capsys.readouterr().out
+    assert "[red]a,b" in shown
+    assert r"\x1b[2J\n" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("sign", "=+-@")
+def test_no_cell_is_a_formula_and_paths_can_be_opened(tmp_path, monkeypatch, capsys, sign):
+    monkeypatch.chdir(tmp_path)
+    path = Path("model.safetensors")
+    weights = {"output.weight": np.zeros((1, 4), np.float32), "output.bias": np.float32([0])}
+    card = ModelCard("logistic-regression", (1, 2, 2), (f"{sign}1+1",), "x", 0, 1)
+    save_model(path, weights, card)
+    save(Path(f"{sign}1.png"), gray(0))
+    assert call(path, Path()) == 0
+    (row,) = rows_of(capsys.readouterr().out)
+    assert row[:2] == [f"./{sign}1.png", f"'{sign}1+1"]
+    assert Path(row[0]).is_file()
+
+
+def test_a_terminal_is_not_sent_what_it_would_obey(brightness, pictures, monkeypatch, capsys):
+    save(pictures / "\x1b[2J\u202e.png", gray(0))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert call(brightness, pictures) == 0
+    out = capsys.readouterr().out
+    assert r"\x1b[2J\u202e.png" in out
+    assert "\x1b" not in out
+
+
+def test_a_file_gets_the_rows_and_the_terminal_a_table(brightness, pictures, tmp_path, capsys):
+    for i, value in enumerate([0, 255, 10, 20]):
+        save(pictures / f"{i}.png", gray(value))
+    output = tmp_path / "new" / "out.csv"
+    assert call(brightness, pictures, "--output", output) == 0
+    out, err = capsys.readouterr()
+    assert "4 images" in out
+    assert [line.split()[1:4:2] for line in out.splitlines() if "dark" in line] == [["dark", "3"]]
+    assert [line.split()[1:4:2] for line in out.splitlines() if "light" in line] == [["light", "1"]]
+    assert err == ""
+    assert [row[1] for row in rows_of(output.read_text())] == ["dark", "light", "dark", "dark"]
+    assert [file.name for file in output.parent.iterdir()] == ["out.csv"]
+
+
+def test_an_output_file_stays_when_the_command_fails(brightness, pictures, tmp_path, monkeypatch):
+    save(pictures / "a.png", gray(0))
+    output = tmp_path / "out.csv"
+    output.write_text("older rows")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(classify, "_predict", stop)
+    with pytest.raises(KeyboardInterrupt):
+        call(brightness, pictures, "--output", output)
+    assert output.read_text() == "older rows"
+    assert not list(tmp_path.glob(".out*"))
+
+
+# Images that are not as wished
+
+
+def test_images_that_cannot_be_decoded_do_not_stop_the_others(brightness, pictures, capsys):
+    save(pictures / "a.png", gray(0))
+    save(pictures / "z.png", gray(255))
+    (pictures / "empty.png").touch()
+    (pictures / "text.jpg").write_text("no image")
+    whole = save(pictures / "cut.png", colours(50, 50, 0)[..., 0]).read_bytes()
+    (pictures / "cut.png").write_bytes(whole[: len(whole) // 2])
+    Image.fromarray(np.zeros((2, 2), np.uint16)).save(pictures / "deep.png")
+    (pictures / "gone\n.png").symlink_to(pictures / "nowhere.png")
+    os.mkfifo(pictures / "pipe.png")
+    assert call(brightness, pictures) == 1
+    out, err = capsys.readouterr()
+    assert [row[1:] for row in rows_of(out)] == [["dark", "0.982014"], ["light", "0.982014"]]
+    named = dict(line.removeprefix(f"{pictures}/").split(" ", 1) for line in err.splitlines())
+    formats = "it is none of BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP."
+    assert named.pop("cut.png").startswith("cannot be decoded: ")
+    assert "I;16" in named.pop("deep.png")
+    assert named == {
+        "empty.png": f"cannot be decoded: {formats}",
+        "text.jpg": f"cannot be decoded: {formats}",
+        r"gone\n.png": "cannot be decoded: it is not a file.",
+        "pipe.png": "cannot be decoded: it is not a file.",
+    }
+
+
+@pytest.mark.parametrize("architecture", ["logistic-regression", "mlp", "cnn"])
+def test_nothing_but_damaged_images(tmp_path, pictures, capsys, architecture):
+    card = ModelCard(architecture, (1, 16, 16), ("a", "b"), "x", 0, 1)
+    save_model(
+        tmp_path / "model.safetensors",
+        arrays_of(build_model(architecture, (1, 16, 16), 2, 0)),
+        card,
+    )
+    pictures.mkdir()
+    (pictures / "a.png").write_bytes(b"damaged")
+    assert call(tmp_path / "model.safetensors", pictures) == 1
+    assert rows_of(capsys.readouterr().out) == []
+
+
+def test_other_formats_are_not_tried(brightness, pictures, capsys):
+    pictures.mkdir()
+    Image.fromarray(gray(0)).save(pictures / "a.png", format="ICO")
+    assert call(brightness, pictures) == 1
+    assert "it is none of BMP" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("most", [900, 1500])  # Pillow warns above, and refuses above twice, that
+def test_decompression_bombs_are_refused(brightness, pictures, capsys, monkeypatch, most):
+    save(pictures / "a.png", gray(0, 40, 50))
+    save(pictures / "b.png", gray(255))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
+    before = list(warnings.filters)
+    assert call(brightness, pictures) == 1
+    out, err = capsys.readouterr()
+    assert [row[1] for row in rows_of(out)] == ["light"]
+    assert "a.png cannot be decoded: Image size (2000 pixels) exceeds limit" in err
+    assert warnings.filters == before
+
+
+def test_colour_images_become_gray_for_a_gray_model(brightness, pictures, capsys):
+    # ITU-R 601: pure green is 0.587·255 = 149.7 of gray, pure blue 0.114·255 = 29.1.
+    for name, colour in (("blue", (0, 0, 255)), ("green", (0, 255, 0))):
+        save(pictures / f"{name}.png", np.full((2, 2, 3), colour, np.uint8))
+    save(pictures / "white.png", gray(255))
+    assert call(brightness, pictures) == 0
+    out, err = capsys.readouterr()
+    assert [row[1] for row in rows_of(out)] == ["dark", "light", "light"]
+    assert err == (
+        "2 colour image(s) were taken as grey, since the model was trained on grey images only.\n"
+    )
+
+
+def test_gray_images_get_three_channels_for_a_colour_model(tmp_path, pictures, capsys):
+    arrays = {"output.weight": np.eye(2, 3, dtype=np.float32), "output.bias": np.float32([0, 0.1])}
+    card = ModelCard("logistic-regression", (3, 1, 1), ("red", "green"), "x", 0, 1)
+    save_model(tmp_path / "model.safetensors", arrays, card)
+    save(pictures / "gray.png", gray(200, 1, 1))  # red and green alike: the bias decides
+    save(pictures / "red.png", np.uint8([[[255, 0, 0]]]))
+    assert call(tmp_path / "model.safetensors", pictures) == 0
+    out, err = capsys.readouterr()
+    assert [row[1] for row in rows_of(out)] == ["green", "red"]
+    assert err.startswith("1 grey image(s) were taken as colour, since")
+
+
+def test_answers_keep_the_order_of_the_paths(brightness, pictures, monkeypatch):
+    model, card = load_model(brightness)
+    paths = [save(pictures / f"{i}.png", gray(255 * (i % 2))) for i in (3, 0, 2, 1)]
+    paths.insert(2, pictures / "missing.png")
+    monkeypatch.setattr(classify, "_MOST_IMAGES_AT_ONCE", 3)
+    answers = list(classify_images(model, card, paths))
+    assert [answer.path for answer in answers] == paths
+    assert isinstance(answers[2], Failure)
+    labels = [answer.label for answer in answers if isinstance(answer, Prediction)]
+    assert labels == [1, 0, 0, 1]
+
+
+def test_few_images_are_held_at_once_and_fewer_large_ones(pictures, monkeypatch):
+    held = []
+
+    class Spy(torch.nn.Module):
+        def forward(self, x):
+            held.append(tuple(x.shape))
+            return torch.zeros(len(x), 1)
+
+    paths = [save(pictures / "a.png", gray(0))] * 5
+    monkeypatch.setattr(classify, "_MOST_NUMBERS_AT_ONCE", 100)
+    for shape in ((1, 7, 7), (3, 7, 7)):  # 2·49 numbers are below 100, and 147 are above
+        list(classify_images(Spy(), ModelCard("mlp", shape, ("a",), "x", 0, 1), paths))
+    assert held == [(2, 1, 7, 7)] * 2 + [(1, 1, 7, 7)] + [(1, 3, 7, 7)] * 5
+
+
+def test_no_thread_stays_behind(brightness, pictures):
+    save(pictures / "a.png", gray(0))
+    before = threading.active_count()
+    call(brightness, pictures)
+    assert threading.active_count() == before
+
+
+# Errors
+
+
+def test_a_folder_without_images(brightness, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").touch()
+    with pytest.raises(
+        ValueError, match=r"empty holds no images, files that end in \.bmp .*\.webp"
+    ):
+        call(brightness, tmp_path / "empty")
+
+
+def test_missing_files(brightness, tmp_path, pictures):
+    save(pictures / "a.png", gray(0))
+    with pytest.raises(ValueError, match=r"there is no .*nowhere: name a folder of images"):
+        call(brightness, tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
+        call(tmp_path / "none.safetensors", pictures)
+    with pytest.raises(ValueError, match=r"a\.png is not a model of this app"):
+        call(pictures / "a.png", pictures)
+
+
+def test_a_folder_that_cannot_be_read_is_not_passed_over(pictures, monkeypatch):
+    save(pictures / "a.png", gray(0))
+    save(pictures / "closed" / "b.png", gray(0))
+
+    def refused(folder, scan=os.scandir):
+        if Path(folder).name == "closed":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refused)  # root may read whatever chmod says
+    with pytest.raises(PermissionError, match="closed"):
+        find_images(pictures)
+
+
+def test_outputs_that_are_no_files_are_refused_and_left_alone(brightness, tmp_path, pictures):
+    save(pictures / "a.png", gray(0))
+    os.mkfifo(tmp_path / "pipe")
+    for output in (pictures, tmp_path / "pipe"):
+        with pytest.raises(ValueError, match=rf"--output is {output}, which is not a file"):
+            call(brightness, pictures, "--output", output)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_model_that_diverged(tmp_path, pictures):
+    card = ModelCard("logistic-regression", (1, 2, 2), ("a", "b"), "x", 0, 1)
+    arrays = arrays_of(build_model("logistic-regression", (1, 2, 2), 2, 0))
+    save_model(tmp_path / "m.safetensors", arrays | {"output.bias": np.float32([0, np.nan])}, card)
+    save(pictures / "a.png", gray(0))
+    with pytest.raises(ValueError, match="numbers that are not finite: its training failed"):
+        call(tmp_path / "m.safetensors", pictures, "--output", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_the_help_says_what_goes_in_and_comes_out(capsys):
+    with pytest.raises(SystemExit):
+        call("--help")
+    text = " ".join(capsys.readouterr().out.split())
+    for part in ("MODEL", "FOLDER", "--output FILE.csv", "path, class, probability", "status is 1"):
+        assert part in text

@@ -1,0 +1,267 @@
+"""Devices whose owners name a function that returns their data: whole runs, in this process."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fl_app.devices.node import NodeConfig
+from fl_app.devices.site_check import samples_found
+from fl_core.models.model_file import load_model
+from fl_core.own.own_images import Agreement
+from tests.device_images import write_sites
+from tests.device_runs import groups, run
+from tests.own_modules import own_modules
+
+SITES = """
+import numpy as np
+
+
+def site(kind, seed, names=("ill", "well"), width=6, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(60) % len(names)
+    rows = rng.normal(size=(60, width))
+    rows[:, kind] += 30
+    rows[:, 2 + kind] += 5 * (np.array(names)[labels] == "well")
+    rows = rows.astype(dtype) if dtype is np.float32 else (100 + 5 * rows).astype(dtype)
+    return rows[:40], labels[:40], rows[40:], labels[40:], list(names)
+
+
+def berlin():
+    return site(0, 1)
+
+
+def lyon():
+    return site(0, 2, ("well", "ill"))
+
+
+def oslo():
+    return site(1, 3)
+
+
+def rome():
+    return site(1, 4)
+
+
+def wide():
+    return site(1, 5, width=9)
+
+
+def pixels():
+    return site(1, 6, dtype=np.uint8)
+
+
+def dead():
+    return site(1, 7, ("dead", "well"))
+
+
+def numbered():
+    return site(1, 8)[:4]
+
+
+def broken():
+    return 3
+
+
+def unlike():
+    return site(0, None)
+
+
+def images(seed):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(20) % 2
+    scans = rng.integers(0, 100, (20, 1, 16, 16), dtype=np.uint8)
+    scans[labels == 1, :, :8] += 120
+    return scans[:14], labels[:14], scans[14:], labels[14:]
+
+
+def north():
+    return images(1)
+
+
+def south():
+    return images(2)
+"""
+
+NAMES = ("berlin", "lyon", "oslo", "rome")
+DEVICES = {name: f"sites:{name}" for name in NAMES}
+TABLES = {"features": "raw", "num_clusters": 2, "num_eigenvectors": 2, "learning_rate": 0.01}
+
+
+@pytest.fixture(autouse=True)
+def sites(tmp_path, monkeypatch):
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    with own_modules(tmp_path, sites=SITES):
+        yield
+
+
+def device(name, **own):
+    return NodeConfig.of({"name": name, **{k.replace("_", "-"): v for k, v in own.items()}})
+
+
+# ------------------------------------------------------------------------------------- whole runs
+
+
+@pytest.mark.slow  # runs
+@pytest.mark.parametrize("model", ["mlp-32", "sites_model:make_model"])
+def test_devices_with_tables_are_grouped_by_kind_and_learn(tmp_path, capsys, model):
+    """Whichever order a device has its classes in; no `own-code` is needed for its own data."""
+    kept = tmp_path / "lyon.safetensors"
+    own = {"own_code": model} if ":" in model else {}
+    text = "from torch import nn\ndef make_model(s, n): return nn.Linear(*s, n)"
+    Path("sites_model.py").write_text(text, encoding="utf-8")
+    summary, _ = run(
+        *(tmp_path / "out", DEVICES),
+        **TABLES | {"model": model, "learning_rate": 0.05, "num_server_rounds": 12} | own,
+        model_paths={"lyon": kept},
+    )
+    (one,) = summary["runs"]
+    assert one["names"] == list(NAMES)
+    assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
+    assert one["accuracy"] > 0.9
+    said = capsys.readouterr().out
+    assert f"2 classes: ill, well\nfloat32 of shape 6, {model}; " in said
+    card = load_model(kept, model if ":" in model else "")[1]
+    assert (card.image_shape, card.class_names) == ((6,), ("ill", "well"))
+
+
+@pytest.mark.slow  # runs
+def test_images_that_functions_return_are_images_with_hog(tmp_path, capsys):
+    devices = {name: f"sites:{name}" for name in ("north", "south")}
+    summary, _ = run(tmp_path / "out", devices, **TABLES | {"features": "hog", "num_clusters": 1})
+    assert summary["runs"][0]["names"] == ["north", "south"]
+    assert "2 classes: 0, 1\ngrey images of 16×16 pixels, mlp-32" in capsys.readouterr().out
+
+
+def test_hog_of_a_table_is_refused_in_a_sentence(tmp_path):
+    said = 'features is "hog", but it takes images.* these samples are float32 of shape 6: use fea'
+    with pytest.raises(ValueError, match=said):
+        run(tmp_path / "out", DEVICES, **TABLES | {"features": "hog"})
+
+
+@pytest.mark.slow  # runs
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("wide", "its samples are float32 of shape 9, but most devices' are float32 of shape 6: "),
+        ("pixels", "its samples are uint8 of shape 6, but most devices' are float32 of shape 6: "),
+        (
+            "broken",
+            'rome: data is "sites:broken", which returned a int: it must return (train samples, ',
+        ),
+        ("none", 'rome: data is "sites:none", but '),
+    ],
+)
+def test_a_device_whose_data_do_not_fit_is_left_out(tmp_path, other, reason, caplog):
+    devices = DEVICES | {"rome": f"sites:{other}"}
+    summary, grid = run(tmp_path / "out", devices, **TABLES, num_server_rounds=1)
+    (one,) = summary["runs"]
+    assert reason in caplog.text
+    assert groups(one) == [["berlin", "lyon"], ["oslo"]]
+    assert "train" not in grid.asked("rome")
+
+
+@pytest.mark.slow  # runs
+def test_most_devices_decide_between_folders_and_tables(tmp_path, caplog):
+    folders = write_sites(tmp_path / "scans", {"rome": (0, 2)}, images=6)
+    summary, _ = run(tmp_path / "out", DEVICES | folders, **TABLES, num_server_rounds=1)
+    assert groups(summary["runs"][0]) == [["berlin", "lyon"], ["oslo"]]
+    assert "its samples are images in folders, but most devices' are float32 of" in caplog.text
+    # It comes back, and is told what was agreed without it.
+    assert "cannot be learnt with samples that are float32 of shape 6, as was agreed" in caplog.text
+
+
+def test_as_many_of_one_kind_as_of_another_end_the_run(tmp_path):
+    devices = DEVICES | {"oslo": "sites:wide", "rome": "sites:wide"}
+    said = r"shape 6 \(berlin, lyon\) and float32 of shape 9 \(oslo, rome\) cannot be learnt"
+    with pytest.raises(ValueError, match=said):
+        run(tmp_path / "out", devices, **TABLES)
+
+
+@pytest.mark.slow  # runs
+def test_a_newcomer_with_other_samples_or_classes_is_told_so(tmp_path, caplog):
+    late = {"tunis": "sites:wide", "uppsala": "sites:dead"}
+    away = dict.fromkeys(late, range(3))
+    summary, _ = run(
+        tmp_path / "out", DEVICES | late, **TABLES, away=away, num_clients=4, num_server_rounds=4
+    )
+    (one,) = summary["runs"]
+    assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
+    assert "are float32 of shape 9, but float32 of shape 6 was agreed" in one["failures"]["4"]
+    assert 'dead in what data="sites:dead" returns cannot be learnt' in one["failures"]["5"]
+
+
+# -------------------------------------------------------------------------------- a device's owner
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"data": "a:b", "data_path": "/scans"}, "data is a:b and data-path is /scans, but a dev"),
+        ({"data": "scans"}, 'data is "scans", but it must be an import path, MODULE:NAME'),
+        ({}, "this node has no data-path and no data: start its SuperNode"),
+    ],
+)
+def test_what_an_owner_may_not_say(own, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        device("berlin", **own)
+
+
+def test_nobody_else_can_name_the_function(tmp_path):
+    """The server's `data` is no option, and what it names as data set never runs on a device."""
+    with pytest.raises(ValueError, match="data"):
+        run(tmp_path / "out", DEVICES, **TABLES, data="sites:broken")
+
+
+def returning(expression):
+    head = "import numpy as np\nX, Y = np.zeros((4, 2), np.float32), np.arange(4) % 2\n"
+    Path("other.py").write_text(f"{head}def load(): return {expression}", encoding="utf-8")
+    return device("berlin", data="other:load")
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("X, Y, X", "which returned a tuple of 3: it must return (train samples, train labels, "),
+        ("X.nothing", "but load(), as it is called, fails: AttributeError"),
+        ("X.astype(float), Y, X, Y", "returned the training samples float64 (4, 2), but they must"),
+        ("X, Y - 1, X, Y", "training labels from -1 to 0, but 2 classes."),
+        ("X, Y, X, Y + 5000", "which returned labels up to 5001 without names: name all classes."),
+        ("X, Y, X, Y + 5, ['a', 'b']", "test labels from 5 to 6, but 2 classes."),
+        ("X, Y, X, Y, 2", "which returned a int for class names: a list of texts is expected."),
+        ("X, Y, X, Y, ['a', 'a']", "which cannot be used: class names must be sorted and differ"),
+        ("X, Y, X[:0], Y[:0]", "has no test images."),
+    ],
+)
+def test_what_a_function_may_not_return(expression, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as told:
+        returning(expression).survey()
+    assert str(told.value).startswith('data is "other:load", ')
+
+
+def test_without_names_classes_are_numbers_up_to_the_highest():
+    survey = returning("X, Y * 10, X, Y").survey()
+    assert set(survey.classes) == {str(number) for number in range(11)}
+    assert device("oslo", data="sites:numbered").survey().as_config() == {
+        "class-names": ["0", "1"],
+        "sample-shape": [6],
+        "is-float": True,
+    }
+
+
+def test_the_check_of_a_site_calls_its_function():
+    said = samples_found("sites:lyon")
+    counted = "float32 of shape 6, of each class for training + for testing: "
+    assert said == f"{counted}well 20 + 10, ill 20 + 10"
+    with pytest.raises(ValueError, match="returned other data when it was called again"):
+        samples_found("sites:unlike")
+    with pytest.raises(ValueError, match=r'data is "sites:broken", which returned a int'):
+        samples_found("sites:broken")
+
+
+def test_labels_are_those_agreed_on():
+    """Lyon has the classes in another order than the others."""
+    own = device("lyon", data="sites:lyon")
+    read = own.read(Agreement(("ill", "well"), (6,), is_float=True))
+    assert read.train_labels.tolist() == (1 - np.arange(40) % 2).tolist()

@@ -1,0 +1,455 @@
+"""A grid on which no device can answer for another or cost another's answer."""
+
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app.message.arraychunk import ArrayChunk
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+from fl_app.devices import grid as device_grid
+from fl_app.devices.grid import DeviceGrid, unfolded_bytes
+from fl_core.wire.message_salt import KEY
+from tests.device_post import Post, good, reply_of
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    monkeypatch.setattr(device_grid, "_PAUSE", 0.01)
+    monkeypatch.setattr(device_grid, "_STUCK", 0.05)
+    monkeypatch.setattr(device_grid, "_PAUSES", (0.0, 0.0))
+
+
+def failed_answer(status=500):
+    request = httpx.Request("POST", "https://127.0.0.1/v1/runtime/x")
+    response = httpx.Response(status, request=request)
+    return httpx.HTTPStatusError(f"Server error '{status}'", request=request, response=response)
+
+
+def failed(message):
+    return [Message(Error(7, "the disk is full"), reply_to=message)]
+
+
+def broken(message):
+    raise UnicodeDecodeError("utf-8", b"x", 0, 1, "broken")
+
+
+def as_superlink(message):
+    """A message of some device, which says that it is the SuperLink's and replies to nothing."""
+    forged = reply_of(message, RecordDict({"arrays": ArrayRecord([np.ones(3)])}), source=1)
+    forged.metadata.__dict__["_reply_to_message_id"] = ""
+    return forged
+
+
+def grid_of(answers, push=lambda messages: None):
+    return DeviceGrid(Post(answers, push))
+
+
+def ask(answers, timeout=60.0, grid=None, content=None):
+    messages = [
+        Message(content or RecordDict(), dst_node_id=node, message_type="train", ttl=60)
+        for node in answers
+    ]
+    replies = list((grid or grid_of(answers)).send_and_receive(messages, timeout=timeout))
+    return {reply.metadata.src_node_id: reply for reply in replies}
+
+
+def test_an_answer_arrives_whole():
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord({"a": Array(np.arange(6.0).reshape(2, 3))}),
+            "metrics": MetricRecord({"loss": 0.5}),
+            "config": ConfigRecord({"name": "berlin"}),
+        }
+    )
+    grid = grid_of({5: lambda message: [reply_of(message, content)]})
+    (reply,) = ask({5: None}, grid=grid).values()
+    np.testing.assert_array_equal(
+        reply.content.array_records["arrays"]["a"].numpy(), np.arange(6.0).reshape(2, 3)
+    )
+    assert dict(reply.content.metric_records["metrics"]) == {"loss": 0.5}
+    assert dict(reply.content.config_records["config"]) == {"name": "berlin"}
+    assert len(grid._grid.confirmed) == 1
+
+
+def test_an_answer_that_cannot_be_unpacked_is_that_devices_failure():
+    replies = ask({2: broken, 3: good, 4: failed, 5: good})
+    assert sorted(replies) == [2, 3, 4, 5]
+    assert [replies[node].has_error() for node in (2, 3, 4, 5)] == [True, False, True, False]
+    assert "cannot be fetched" in replies[2].error.reason
+    assert replies[4].error.reason == "the disk is full"
+
+
+def test_what_replies_to_nothing_is_nobodys_answer(caplog):
+    """Flower hands it out with the next answer that is asked for, whoever's that is."""
+    replies = ask(
+        {
+            2: lambda message: [as_superlink(message), reply_of(message)],
+            3: lambda message: [as_superlink(message)],
+        },
+        timeout=0.1,
+    )
+    assert sorted(replies) == [2]
+    assert not replies[2].content
+    assert "a message that nobody asked for is thrown away" in caplog.text
+
+
+@pytest.mark.parametrize("source", [3, 99])
+def test_nobody_answers_for_another(source):
+    replies = ask({2: lambda message: [reply_of(message, source=source)], 3: good}, timeout=0.1)
+    assert sorted(replies) == [3]
+
+
+def test_an_answer_to_another_message_is_none():
+    earlier = Message(RecordDict(), dst_node_id=2, message_type="train")
+    earlier.metadata.__dict__["_message_id"] = "f" * 64
+    assert ask({2: lambda message: [reply_of(earlier)]}, timeout=0.1) == {}
+
+
+def test_the_superlink_says_who_is_gone():
+    def gone(message):
+        error = Message(Error(5, "gone"), reply_to=message)
+        error.metadata.__dict__["_src_node_id"] = 1
+        return [error]
+
+    assert ask({2: gone})[2].error.reason == "gone"
+
+
+def test_who_does_not_answer_is_waited_for_until_the_timeout():
+    calls = []
+
+    def later(message):
+        calls.append(time.monotonic())
+        return good(message) if len(calls) == 3 else []
+
+    assert sorted(ask({2: good, 3: lambda message: [], 4: later}, timeout=0.5)) == [2, 4]
+    assert len(calls) == 3
+
+
+def test_a_superlink_that_is_gone_is_no_devices_failure():
+    def gone(message):
+        raise httpx.ConnectError("gone")
+
+    with pytest.raises(httpx.ConnectError):
+        ask({2: good, 3: gone})
+
+
+def test_an_answer_at_which_the_superlink_fails_is_that_devices_failure():
+    # Flower's SuperLink stores a reply that lives for NaN seconds, and fails when it is asked for.
+    def spoilt(message):
+        raise failed_answer()
+
+    replies = ask({2: spoilt, 3: good})
+    assert [replies[node].has_error() for node in (2, 3)] == [True, False]
+    assert "cannot be fetched: Server error '500'" in replies[2].error.reason
+
+
+def test_a_superlink_that_fails_once_is_asked_again():
+    looks = []
+
+    def locked_first(message):
+        looks.append(message)
+        if len(looks) < 3:
+            raise failed_answer()
+        return good(message)
+
+    assert not ask({2: locked_first})[2].has_error()
+    assert len(looks) == 3
+
+
+@pytest.mark.parametrize("request_name", ["PullObject", "ConfirmMessageReceived"])
+@pytest.mark.parametrize("times", [2, 99])
+def test_a_superlink_that_fails_while_an_answer_is_fetched(request_name, times):
+    """It costs no answer if it is for a moment, or once the answer is here."""
+    grid = grid_of({2: good})
+    calls, honest = [], getattr(grid._grid, request_name)
+
+    def locked_first(request):
+        calls.append(request)
+        if len(calls) <= times:
+            raise failed_answer()
+        return honest(request)
+
+    setattr(grid._grid, request_name, locked_first)
+    reply = ask({2: None}, grid=grid)[2]
+    assert reply.has_error() == (request_name == "PullObject" and times > 2)
+
+
+def test_an_answer_that_is_still_being_sent_keeps_nobody_waiting():
+    others = threading.Event()
+    left = threading.Event()
+
+    def slow(message):
+        assert others.wait(60)
+        return good(message)
+
+    def prompt(message):
+        others.set()
+        return good(message)
+
+    def dead(message):
+        left.wait(60)
+        return []
+
+    asked = {2: slow, 3: dead, 4: prompt}
+    assert sorted(ask(asked, timeout=1.0)) == [2, 4]
+    left.set()
+
+
+def test_a_slow_answer_is_fetched_only_once():
+    looks = []
+
+    def slow(message):
+        looks.append(message)
+        time.sleep(0.2)
+        return good(message)
+
+    assert sorted(ask({2: slow})) == [2]
+    assert len(looks) == 1
+
+
+def test_a_few_answers_are_fetched_at_a_time(monkeypatch):
+    """Each request is a write to the SuperLink's database, which does one after the other."""
+    monkeypatch.setattr(device_grid, "_STUCK", 60.0)
+    lock, running, most = threading.Lock(), [], []
+
+    def busy(message):
+        with lock:
+            running.append(message)
+            most.append(len(running))
+        time.sleep(0.02)
+        with lock:
+            running.remove(message)
+        return good(message)
+
+    assert len(ask(dict.fromkeys(range(2, 22), busy))) == 20
+    assert max(most) == 4
+
+
+def test_dead_devices_do_not_hold_up_the_others():
+    left = threading.Event()
+
+    def dead(message):
+        left.wait(60)
+        return []
+
+    started = time.monotonic()
+    asked = dict.fromkeys(range(2, 12), dead) | dict.fromkeys(range(12, 62), good)
+    assert sorted(ask(asked, timeout=2.0)) == list(range(12, 62))
+    assert time.monotonic() - started < 30
+    left.set()
+
+
+def test_nothing_is_sent_for_nobody():
+    assert ask({}) == {}
+
+
+class Unwilling:
+    """A SuperLink that fails to take messages: the first `times`, or those to one node."""
+
+    def __init__(self, times=0, node=None, status=500):
+        self.times, self.node, self.status = times, node, status
+        self.pushes = []
+
+    def __call__(self, messages):
+        self.pushes.append([message.object_id for message in messages])
+        self.times -= 1
+        to = {message.metadata.dst_node_id for message in messages}
+        if self.times >= 0 or self.node in to:
+            raise failed_answer(self.status)
+
+
+def test_messages_that_the_superlink_fails_to_take_are_sent_again_as_they_are():
+    """A device may know of them already: other messages would be others to it."""
+    push = Unwilling(times=2)
+    answers = {2: good, 3: good}
+    assert sorted(ask(answers, grid=grid_of(answers, push))) == [2, 3]
+    assert len(push.pushes) == 3
+    assert push.pushes[0] == push.pushes[1] == push.pushes[2]
+
+
+def test_a_message_that_cannot_be_sent_is_that_devices_failure_alone():
+    push = Unwilling(node=3)
+    answers = {2: good, 3: good, 4: good}
+    replies = ask(answers, grid=grid_of(answers, push))
+    assert [replies[node].has_error() for node in (2, 3, 4)] == [False, True, False]
+    assert "it could not be sent a message: Server error '500'" in replies[3].error.reason
+    # The names that the store did not take are not tried for ever.
+    together = set(push.pushes[0])
+    assert not together & {name for pushed in push.pushes[3:] for name in pushed}
+
+
+def test_what_the_superlink_refuses_is_not_tried_again():
+    push = Unwilling(times=99, status=403)
+    replies = ask({2: good}, grid=grid_of({2: good}, push))
+    assert replies[2].has_error()
+    assert len(push.pushes) == 2  # all of them together, then by itself
+
+
+# A key, and what `ssh-keygen -l -f` shows of it.
+PUBLIC_KEY = (
+    b"""-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEjlM7b6C/e0YluzBmfAH7YH75+Lio
+D+9bMAYocDGHsqNz6x294DMYNm0Gn4Om9ZAAU8c2M8sEGyHFXhqGwfQAtA==
+-----END PUBLIC KEY-----
+""",
+    "SHA256:Tj3pEEgywOic7EHx925KcrkGZ1GuKRGkCNDMtQP36ls",
+)
+
+
+def post_with(get_nodes, *, insecure=False):
+    post = Post({})
+    post.get_nodes, post._insecure = get_nodes, insecure
+    return post
+
+
+def node_info(node, **known):
+    return NodeInfo(node_id=node, public_key=PUBLIC_KEY[0], **known)
+
+
+def test_nodes_are_asked_for_again():
+    looks = []
+
+    def get_nodes():
+        looks.append(1)
+        if len(looks) < 2:
+            raise failed_answer()
+        return [node_info(5), node_info(6)]
+
+    assert sorted(DeviceGrid(post_with(get_nodes)).get_node_ids()) == [5, 6]
+
+
+def test_a_node_has_the_key_with_which_it_is_registered():
+    """Also when it has left; as ssh-keygen shows it."""
+    infos = [node_info(5, name="berlin"), node_info(6)]
+    grid = DeviceGrid(post_with(lambda: infos))
+    assert grid.key_of(5) is None
+    grid.get_node_ids()
+    assert [key.name for key in grid.keys_connected()] == ["berlin", ""]
+    infos.pop(0)
+    grid.get_node_ids()
+    assert [key.name for key in grid.keys_connected()] == [""]
+    assert (grid.key_of(5).name, grid.key_of(6).name) == ("berlin", "")
+    assert grid.key_of(5).fingerprint == grid.key_of(6).fingerprint == PUBLIC_KEY[1]
+    assert grid.key_of(7) is None
+
+
+def test_the_name_of_a_key_is_the_same_however_its_letters_are_put_together():
+    grid = DeviceGrid(post_with(lambda: [node_info(5, name="Zu\u0308rich")]))
+    grid.get_node_ids()
+    assert grid.key_of(5).name == "Z\u00fcrich"
+
+
+def test_without_tls_a_node_has_no_key():
+    """It makes one up at each start."""
+    grid = DeviceGrid(post_with(lambda: [node_info(5)], insecure=True))
+    assert grid.get_node_ids() == [5]
+    assert grid.key_of(5) is None
+
+
+def names_of(grid):
+    return [set(get_all_nested_objects(message)) for message in grid._grid.pushed.values()]
+
+
+def test_nobody_foresees_what_a_messages_parts_are_called():
+    content = RecordDict({"arrays": ArrayRecord([np.ones(3)]), "config": ConfigRecord({"seed": 1})})
+    foreseen = set(get_all_nested_objects(content))
+    grid = grid_of({2: good, 3: good})
+    for _ in range(2):
+        ask({2: None, 3: None}, grid=grid, content=content)
+    first, same, later, _ = names_of(grid)
+    assert len(first & same) == 6 - 1  # all but the message itself: it is stored once for all
+    assert not first & later
+    assert not (first | later) & foreseen
+    for message in grid._grid.pushed.values():
+        np.testing.assert_array_equal(message.content.array_records["arrays"]["0"].numpy(), [1] * 3)
+        assert message.content.config_records["config"]["seed"] == 1
+        assert KEY in message.content.config_records["config"]
+
+
+def repeated(count, times):
+    """One array that names its only piece again and again."""
+    record = ArrayRecord({"a": Array(np.zeros(count, np.uint8))})
+    record["a"].__dict__["_chunks"] = record["a"].slice_array() * times
+    return RecordDict({"arrays": record})
+
+
+def shared(count, times):
+    """One array under many names: each becomes an array of its own when it is read."""
+    array = Array(np.zeros(count, np.uint8))
+    return RecordDict({"arrays": ArrayRecord({str(i): array for i in range(times)})})
+
+
+@pytest.mark.parametrize("claim", [repeated, shared])
+def test_an_answer_that_claims_to_be_huge_is_never_put_together(claim, monkeypatch):
+    inflated = []
+    monkeypatch.setattr(device_grid, "inflate_object_from_contents", lambda *a: inflated.append(a))
+    answers = {2: lambda message: [reply_of(message, claim(2**20, 40))]}
+    grid = grid_of(answers)
+    reply = ask(answers, grid=grid)[2]
+    assert "it is larger than the 16 MiB that an answer may be here" in reply.error.reason
+    assert not inflated
+    assert len(grid._grid.confirmed) == 1  # the SuperLink does not keep it
+
+
+def test_an_answer_of_many_bytes_is_not_fetched_to_its_end():
+    big = RecordDict({"arrays": ArrayRecord([np.full(2**20, i, np.uint8) for i in range(40)])})
+    grid = grid_of({2: lambda message: [reply_of(message, big)]})
+    reply = ask({2: None}, grid=grid)[2]
+    assert "larger than the 16 MiB" in reply.error.reason
+    assert grid._grid.pulled < 30 * 2**20
+    assert len(grid._grid.confirmed) == 1
+
+
+def test_an_answer_may_be_as_large_as_the_model_that_was_sent_before():
+    """IFCA sends models with one message and is sent one back with the answer to another."""
+    model = RecordDict({"arrays": ArrayRecord([np.zeros(12 * 2**20, np.uint8)])})
+    answer = RecordDict({"arrays": ArrayRecord([np.zeros(20 * 2**20, np.uint8)])})
+    grid = grid_of({2: lambda message: [reply_of(message, answer)]})
+    assert ask({2: None}, grid=grid)[2].has_error()
+    ask({2: None}, grid=grid, content=model)
+    assert not ask({2: None}, grid=grid)[2].has_error()
+
+
+def test_an_answer_of_many_words_is_refused():
+    """A list of a million numbers has a few megabytes on its way, and twenty times that here."""
+    words = RecordDict({"metrics": MetricRecord({"numbers": list(range(600_000))})})
+    reply = ask({2: lambda message: [reply_of(message, words)]})[2]
+    assert "larger than the 1 MiB that an answer may be here beside its arrays" in (
+        reply.error.reason
+    )
+
+
+def test_who_is_given_up_holds_nothing_any_more():
+    """Its parts would stay in memory, and its thread, until Flower gives up hours later."""
+    grid = grid_of({2: good})
+    pull, started = grid._grid.PullObject, threading.Event()
+
+    def half_sent(request):
+        started.set()
+        answer = pull(request)
+        answer.object_available = False
+        return answer
+
+    grid._grid.PullObject = half_sent
+    before = set(threading.enumerate())
+    assert ask({2: None}, grid=grid, timeout=0.2) == {}
+    assert started.is_set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert len(grid._grid.confirmed) == 1  # and the SuperLink need not keep it
+
+
+def test_what_an_answer_makes_counts_every_use():
+    chunk = ArrayChunk(memoryview(b"x" * 100))
+    assert unfolded_bytes("c", {"c": chunk.deflate()}) == (len(chunk.deflate()), 0)
+    content = repeated(1000, 3)
+    objects = {name: one.deflate() for name, one in get_all_nested_objects(content).items()}
+    piece = next(len(o) for o in objects.values() if o.startswith(b"ArrayChunk"))
+    rest = sum(map(len, objects.values())) - piece
+    assert unfolded_bytes(content.object_id, objects) == (3 * piece, rest)

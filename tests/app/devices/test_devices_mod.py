@@ -1,0 +1,50 @@
+"""How a real device hears and speaks."""
+
+import pytest
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
+
+from fl_app.devices.mod import device_mod
+from fl_core.wire.message_salt import KEY
+from tests.app_runs import DEFAULTS
+
+OWN = {"dataset": "own"}
+
+
+def hear(run_config, *, source=1, target=5, run_id=7, answer=None):
+    """Return what a node with id 5 in run 7 answers."""
+    run_config = {**DEFAULTS, **run_config}
+    context = Context(
+        run_id=7,
+        node_id=5,
+        node_config={},
+        state=RecordDict(),
+        run_config=run_config,
+    )
+    message = Message(RecordDict(), dst_node_id=target, message_type="query.keep_model")
+    message.metadata.__dict__ |= {"_src_node_id": source, "_run_id": run_id}
+
+    def call_next(message, context):
+        content = RecordDict({"metrics": MetricRecord({"kept": 1})})
+        return Message(answer or content, reply_to=message)
+
+    return device_mod(message, context, call_next)
+
+
+def test_a_device_answers_the_superlink_and_no_two_answers_are_alike():
+    one, other = (hear(OWN).content.metric_records["metrics"] for _ in range(2))
+    assert one["kept"] == other["kept"] == 1
+    assert one[KEY] != other[KEY]
+
+
+def test_a_failure_is_told_as_it_is():
+    assert hear(OWN, answer=Error(3, "the disk is full")).error.reason == "the disk is full"
+
+
+@pytest.mark.parametrize("claim", [{"source": 6}, {"target": 6}, {"run_id": 8}])
+def test_a_device_takes_no_orders_from_others(claim):
+    with pytest.raises(ValueError, match="takes instructions from the SuperLink alone"):
+        hear(OWN, **claim)
+
+
+def test_a_simulated_client_is_left_alone():
+    assert dict(hear({}, source=6).content.metric_records["metrics"]) == {"kept": 1}

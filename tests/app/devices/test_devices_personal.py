@@ -1,0 +1,112 @@
+"""What devices keep for themselves: on their own disks, across restarts, and in no message."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Context, RecordDict
+
+from fl_core.models.model_file import load_model
+from fl_core.wire import protocol
+from fl_core.wire.message_salt import KEY as SALT
+from tests.device_images import write_sites
+from tests.device_runs import Devices, run
+
+pytestmark = pytest.mark.slow
+
+NAMES = ("berlin", "oslo")
+
+
+@pytest.fixture
+def sites(tmp_path, monkeypatch):
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    folders = write_sites(tmp_path / "sites", images=10)
+    return {name: folders[name] for name in NAMES}
+
+
+def disks(folder):
+    return {name: folder / name / "model.safetensors" for name in NAMES}
+
+
+def run_listening(folder, sites, monkeypatch, *, forgetful=False, **options):
+    """Run, and return the summary, all replies, and the kept models' state dicts by name.
+
+    `forgetful`: every device restarts between two messages.
+    """
+    replies, usual = [], Devices.send_and_receive
+
+    def send_and_receive(self, messages, *, timeout=None):
+        if forgetful:
+            for node, one in list(self.contexts.items()):
+                own, config = dict(one.node_config), dict(one.run_config)
+                self.contexts[node] = Context(1, node, own, RecordDict(), config)
+        found = list(usual(self, messages, timeout=timeout))
+        replies.extend(found)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Devices, "send_and_receive", send_and_receive)
+        paths = disks(folder / "disks")
+        summary, _ = run(folder / "out", sites, model_paths=paths, **options)
+    models = {name: load_model(path)[0].state_dict() for name, path in paths.items()}
+    return summary, replies, models
+
+
+def test_a_device_keeps_a_model_with_its_own_last_layer_that_nobody_else_has(
+    tmp_path, sites, monkeypatch
+):
+    summary, replies, models = run_listening(
+        tmp_path, sites, monkeypatch, strategy="fedper", checkpoint_every=1
+    )
+    assert summary["runs"][0]["models-not-kept"] == {}
+    sent = {
+        name
+        for reply in replies
+        for record in reply.content.array_records.values()
+        for name in record
+        if name != SALT
+    }
+    assert sent == {"hidden.weight", "hidden.bias"}
+    berlin, oslo = (models[name] for name in NAMES)
+    assert torch.equal(berlin["hidden.weight"], oslo["hidden.weight"])
+    assert not torch.equal(berlin["output.weight"], oslo["output.weight"])
+    (personal,) = (tmp_path / "disks/berlin/model-personal").iterdir()
+    assert "latest.safetensors" in {path.name for path in personal.iterdir()}
+
+
+def test_devices_that_restart_between_all_messages_end_with_the_same_models(
+    tmp_path, sites, monkeypatch
+):
+    kept = []
+    for forgetful in (False, True):
+        folder = tmp_path / str(forgetful)
+        options = {"strategy": "fedper", "forgetful": forgetful}
+        kept.append(run_listening(folder, sites, monkeypatch, **options)[2])
+    for name in NAMES:
+        for array, other in zip(kept[0][name].values(), kept[1][name].values(), strict=True):
+            assert array.numpy().tobytes() == other.numpy().tobytes()
+
+
+def test_a_device_without_a_disk_says_that_it_lost_its_layers(tmp_path, sites, caplog):
+    """It is sent first ones again, so it trains in every second round."""
+
+    def lose(message, context, answer):
+        context.state.clear()
+        return answer
+
+    spoil = {("evaluate", "berlin"): lose}
+    options = {"strategy": "fedper", "num_server_rounds": 4, "spoil": spoil}
+    summary, _ = run(tmp_path / "out", sites, **options)
+    said = [m for m in caplog.messages if "berlin failed" in m]
+    assert len(said) == 2
+    assert "this client has lost its private layers; it is sent first ones again" in said[0]
+    assert np.isfinite(summary["runs"][0]["accuracy"])
+
+
+def test_a_server_gives_a_device_nothing_to_keep_for_itself(tmp_path, sites):
+    _, grid = run(tmp_path / "out", sites, strategy="fedper", num_server_rounds=1)
+    kinds = [m.metadata.message_type for m in grid.sent]
+    assert protocol.query(protocol.RESTORE_STATE) not in kinds
+    message = next(m for m in grid.sent if m.metadata.message_type == "train")
+    message.metadata.message_type = protocol.query(protocol.RESTORE_STATE)
+    (answer,) = grid.send_and_receive([message])
+    assert "takes what it keeps for itself from its own disk only" in answer.error.reason

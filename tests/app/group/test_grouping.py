@@ -1,0 +1,572 @@
+"""Groups without training: fedkin group, no rounds, and a place for a client that comes later."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from clients.features.hog import hog
+from fl_app.cli import main
+from fl_app.client_app import app
+from fl_app.config.run_config import parse_config
+from fl_app.group.command import named_folders
+from fl_app.group.images import Own, part, regrouped
+from fl_app.group.placing import fit, overlaps, place
+from fl_app.live.status import Status
+from fl_app.results.grouping import Cost, grouping_report, supports_groups
+from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
+from fl_app.run.experiment import run_experiment
+from fl_core.models.model_file import load_model
+from strategies import SpectralClustering
+from strategies.clusterings.spectral import OPINIONS
+from strategies.engine.rounds import Clusters
+from tests.app_runs import DEFAULTS, run, undrawn_pictures
+from tests.device_images import SITES, TOGETHER, write_sites
+from tests.device_runs import Devices, run_on_devices
+from tests.device_runs import run as run_devices
+from tests.local_grid import LocalGrid
+
+SIMULATED = ("num-clients=6", "num-tasks=3")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def report_of(folder):
+    return json.loads((folder / "grouping.json").read_text(encoding="utf-8"))
+
+
+def named_groups(report):
+    groups = {}
+    for name, cluster in zip(report["clients"], report["clusters"], strict=True):
+        groups.setdefault(cluster, []).append(name)
+    return sorted(groups.values())
+
+
+def group(folder, *words):
+    with undrawn_pictures():
+        assert main(["group", *words, f"output-dir={folder}"]) == 0
+    return report_of(folder)
+
+
+def test_folders_of_real_images_are_grouped_by_what_they_show(tmp_path, capsys):
+    folders = write_sites(tmp_path / "sites")
+    report = group(tmp_path / "out", "--folders", str(tmp_path / "sites"))
+    assert named_groups(report) == TOGETHER
+    assert report["clients"] == sorted(SITES)
+    assert report["certainty"] == [1.0] * 4
+    assert report["in_doubt"] == []
+    assert np.shape(report["together"]) == np.shape(report["relevance"]) == (4, 4)
+    assert report["num_clusters"]["chosen"] == 2
+    assert [one["resamples"] for one in report["num_clusters"]["candidates"]] == [1.0, 0.0]
+    assert report["resamples"] == 50
+    assert report["drawn"] == "each client's images, a fifth of them left out"
+    said = capsys.readouterr().out
+    assert "berlin lyon" in said
+    assert "kB per client for this pre-round" in said
+    assert not (tmp_path / "out/models").exists()
+    assert not (tmp_path / "out/summary.json").exists()
+
+    words = report["command"].split()
+    assert words[:2] == ["fedkin", "group"]
+    again = group(tmp_path / "again", *words[2:])
+    one_by_one = group(
+        tmp_path / "one", "--resamples", "50", "--folders", *map(str, folders.values())
+    )
+    for other in (again, one_by_one):
+        assert {**other, "command": ""} == {**report, "command": ""}
+
+
+def test_a_folder_without_images_is_named_below_the_table(tmp_path, capsys):
+    write_sites(tmp_path / "sites")
+    (tmp_path / "sites/vienna").mkdir()
+    report = group(tmp_path / "out", "--folders", str(tmp_path / "sites"))
+    assert report["clients"] == sorted(SITES)
+    ((node, why),) = report["unknown_nodes"].items()
+    assert why.startswith("vienna: ")
+    assert "has no class folders" in why
+    below = capsys.readouterr().out.partition("Who should train with whom")[2]
+    assert f"left out: node {node}: {why}" in below
+    assert "vienna" in (tmp_path / "out/report.html").read_text(encoding="utf-8")
+
+
+def test_a_client_with_images_of_both_tasks_is_the_one_in_doubt(tmp_path):
+    """Who has a digit of either kind lands now here, now there."""
+    sites = {**SITES, "vienna": (4, 8), "paris": (0, 2, 4), "milan": (6, 8, 1)}
+    write_sites(tmp_path / "sites", sites, images=12)
+    report = group(tmp_path / "out", "num-clusters=2", "--folders", str(tmp_path / "sites"))
+    sure = dict(zip(report["clients"], report["certainty"], strict=True))
+    assert min(sure, key=sure.get) == "vienna"
+    assert [one["client"] for one in report["in_doubt"]] == ["vienna"]
+    (doubt,) = report["in_doubt"]
+    assert {doubt["cluster"], doubt["other_cluster"]} == {0, 1}
+    assert doubt["share"] == pytest.approx(1 - sure["vienna"], abs=1e-4)
+
+
+def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, capsys):
+    options = {"strategy": "rcc-pfl", "num_server_rounds": 0}
+    run_config = {
+        **DEFAULTS,
+        **{key.replace("_", "-"): value for key, value in options.items()},
+        **{"num-clients": 6, "num-tasks": 3, "output-dir": str(tmp_path / "run")},
+    }
+    with undrawn_pictures():
+        run_experiment(parse_config(run_config), LocalGrid(app, 6, run_config=run_config))
+    one, other = report_of(tmp_path / "run"), group(tmp_path / "group", *SIMULATED)
+    for key in ("clients", "clusters", "relevance", "bytes", "odd"):
+        assert one[key] == other[key], key
+    assert one["drawn"].startswith("of what two clients say")
+    assert one["resamples"] == 100
+    assert other["command"] == "fedkin group num-clients=6 num-tasks=3"
+    assert capsys.readouterr().out.count("against the true tasks: ARI 1.00\n") == 2
+    words = one["command"].split()
+    assert words[:2] == ["fedkin", "run"]
+    wanted = {"strategy=rcc-pfl", "num-clients=6", "num-clusters=3", "num-server-rounds=0"}
+    assert wanted < set(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *[
+            ("relevance-at=server", f"relevance={formula}")
+            for formula in ("paper", "missed-energy")
+        ],
+        ("relevance-at=server", "relevance=principal-angle"),
+        *[(f"relevance={f}",) for f in ("missed-energy", "principal-angle", "class-energy")],
+    ],
+)
+def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, words):
+    """With all images, what is computed here is what was found by messages."""
+    report = group(tmp_path / "out", *SIMULATED, *words, "--resamples", "3")
+    assert report["resamples"] == 3
+    assert len(report["certainty"]) == 6
+    assert report["certainty"] == [1.0] * 6
+    kept = (tmp_path / "out/spectra-rcc-pfl-seed-0.safetensors").exists()
+    assert kept == ("class-energy" not in words[-1])
+
+
+def test_with_noise_images_are_not_asked_again(tmp_path):
+    """Fifty more answers with noise of their own would say more of the images than epsilon."""
+    report = group(tmp_path / "out", *SIMULATED, "pre-round-epsilon=50")
+    assert report["drawn"] == OPINIONS
+    assert report["resamples"] == 100
+
+
+def test_features_are_computed_once_whoever_asks(tmp_path, monkeypatch):
+    computed = []
+
+    def counted(images):
+        computed.append(len(images))
+        return hog(images)
+
+    monkeypatch.setattr("fl_app.nodes.node._feature_map", lambda *_: counted)
+    words = (*SIMULATED, "strategy=rcc-pfl,mt-hfl", "--resamples", "2")
+    assert group(tmp_path / "out", *words)["resamples"] == 2
+    assert len(computed) == 6  # clients, of which two strategies ask, and resamples are drawn
+
+
+def test_no_resamples_are_none(tmp_path):
+    report = group(tmp_path / "out", *SIMULATED, "--resamples", "0")
+    assert report["resamples"] == 0
+    assert report["certainty"] == [None] * 6
+    assert report["drawn"] == "nothing"
+    assert {one["resamples"] for one in report["num_clusters"]["candidates"]} == {0}
+    assert report["command"].endswith("--resamples 0")
+    again = group(tmp_path / "again", *report["command"].split()[2:])
+    assert again == report
+
+
+def test_a_grouping_is_watched_by_name(tmp_path, monkeypatch):
+    watched = []
+    monkeypatch.setattr(Status, "watch", lambda self, roster: watched.append(roster))
+    group(tmp_path / "out", *SIMULATED, "--resamples", "0")
+    status = json.loads((tmp_path / "out/status.json").read_text(encoding="utf-8"))
+    assert [len(roster().nodes) for roster in watched] == [6]
+    (run,) = status["runs"]
+    assert (run["strategy"], run["seed"], run["rounds"]) == ("rcc-pfl", 0, 0)
+
+
+def test_flt_groups_without_rounds_too_and_knows_nothing_of_certainty(tmp_path):
+    report = group(tmp_path / "out", *SIMULATED, "strategy=pca-km-hc")
+    assert report["certainty"] == [None] * 6
+    assert report["resamples"] == 0
+    assert report["drawn"] == "nothing"
+    assert "together" not in report
+
+
+def test_a_training_run_says_how_sure_its_clusters_are(tmp_path):
+    summary = run(tmp_path / "out", strategy="single,rcc-pfl,mt-hfl")
+    report = report_of(tmp_path / "out")
+    assert report["clusters"] == summary["runs"][1]["clusters"]
+    assert report["certainty"] == [1.0] * 6
+    words = report["command"].split()
+    assert words[:2] == ["fedkin", "run"]
+    assert "strategy=single,rcc-pfl,mt-hfl" in words
+    assert (tmp_path / "out/grouping-mt-hfl-seed-0.json").exists()
+    own = summary["runs"][1]["bytes"]
+    assert report["bytes"]["pre_round_up_per_client"] == round(own["pre-round-up"] / 6)
+    trained = (own["train-up"] + own["train-down"]) / 6 / 2
+    assert report["bytes"]["round_per_client"] == pytest.approx(trained, rel=0.01)
+
+
+@pytest.mark.slow
+def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
+    folders = write_sites(tmp_path / "sites")
+    models = {name: tmp_path / f"{name}.safetensors" for name in folders}
+    run_config = {
+        **DEFAULTS,
+        "dataset": "own",
+        "strategy": "rcc-pfl,single",
+        "num-server-rounds": 0,
+        "output-dir": str(tmp_path / "out"),
+    }
+    grid = Devices(folders, run_config, model_paths=models)
+    with undrawn_pictures():
+        run_on_devices(run_config, grid)
+    report = report_of(tmp_path / "out")
+    assert named_groups(report) == TOGETHER
+    assert report["resamples"] == 100
+    assert grid.asked("berlin") == ["query.describe", "query.spectrum", "query.relevance"]
+    assert not any(path.exists() for path in models.values())
+    assert "num-server-rounds=0" in report["command"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"strategy": "fedhc"}, "fedhc groups them while they train"),
+        ({"strategy": "rcc-pfl,ifca"}, "ifca groups them while they train"),
+        ({"strategy": "single"}, "single asks them nothing"),
+        ({"strategy": "rcc-pfl", "repeats": 2}, "repeats is 2"),
+        ({"strategy": "rcc-pfl", "track": "tensorboard"}, "track is tensorboard, but"),
+    ],
+)
+def test_what_cannot_be_without_training_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        parse_config({**DEFAULTS, "num-server-rounds": 0, **options})
+
+
+# A new client
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run on devices, its results, and the folders of sites that were not in it."""
+    folder = tmp_path_factory.mktemp("trained")
+    sites = {**SITES, "paris": (0, 2, 4), "milan": (6, 8, 1), "sofia": (3, 5, 7)}
+    folders = write_sites(folder / "sites", sites)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FL_CACHE_DIR", str(folder / "cache"))
+        known = {name: folders[name] for name in SITES}
+        summary, _ = run_devices(folder / "out", known, num_server_rounds=5)
+    return folder / "out", folders, summary["runs"][0]
+
+
+def placed(capsys, *words):
+    capsys.readouterr()
+    status = main(["place", *map(str, words)])
+    return status, capsys.readouterr()
+
+
+@pytest.mark.parametrize(("name", "friend"), [("paris", "berlin"), ("milan", "oslo")])
+def test_a_new_client_finds_those_with_its_task(trained, capsys, name, friend):
+    out, folders, one = trained
+    status, said = placed(capsys, out, "--data-path", folders[name])
+    cluster = one["clusters"][one["names"].index(friend)]
+    assert status == 0
+    assert f"cluster {cluster}, with {friend} " in said.out
+    assert "sure in 100 % of the resamples" in said.out
+
+
+def test_a_client_of_a_task_that_nobody_has_fits_nobody(trained, capsys):
+    out, folders, _ = trained
+    status, said = placed(capsys, out, "--data-path", folders["sofia"])
+    assert status == 1
+    assert "They fit nobody" in said.out
+
+
+def test_a_new_client_is_classified_by_its_cluster_s_model(trained, capsys, tmp_path):
+    out, folders, one = trained
+    csv = tmp_path / "answers.csv"
+    status, said = placed(
+        capsys, out, "--data-path", folders["paris"], "--classify", "--output", csv
+    )
+    assert status == 0
+    assert "cluster " in said.out
+    rows = csv.read_text(encoding="utf-8").splitlines()[1:]
+    assert len(rows) == 120
+    right = [Path(path).parent.name == found for path, found, _ in (r.split(",") for r in rows)]
+    assert np.mean(right) > 0.6
+    cluster = one["clusters"][one["names"].index("berlin")]
+    _, card = load_model(out / f"models/rcc-pfl/seed-0/cluster-{cluster}.safetensors")
+    assert card.cluster == cluster
+
+
+def test_what_a_run_keeps_is_what_devices_sent_and_for_its_owner_alone(trained):
+    out, _, one = trained
+    path = out / "spectra-rcc-pfl-seed-0.safetensors"
+    kept = load_spectra(path)
+    assert path.stat().st_mode & 0o077 == 0
+    assert kept.card.names == tuple(one["names"])
+    assert kept.clusters.tolist() == one["clusters"]
+    for vectors in kept.eigenvectors:
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(vectors.shape[1]), atol=1e-5)
+
+
+def test_nothing_is_kept_that_one_does_not_want_kept(tmp_path, capsys):
+    group(tmp_path / "out", *SIMULATED, "keep-spectra=false", "--resamples", "0")
+    assert not list((tmp_path / "out").glob("spectra-*"))
+    status, said = placed(capsys, tmp_path / "out", "--data-path", tmp_path)
+    assert status == 2
+    assert "holds no eigenvectors of a run" in said.err
+
+
+def test_what_cannot_be_placed_is_named(trained, tmp_path, capsys):
+    out, folders, _ = trained
+    few = tmp_path / "few"
+    shutil.copytree(folders["paris"] / "digit 0", few)
+    for path in sorted(few.iterdir())[4:]:
+        path.unlink()
+    coloured = write_colours(tmp_path / "coloured")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folders["paris"], damaged)
+    (damaged / "digit 0" / "broken.png").write_bytes(b"no image")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "spectra-rcc-pfl-seed-0.safetensors").write_bytes(b"nothing")
+    for words, said in (
+        ((tmp_path / "nowhere", "--data-path", few), "there is no such folder"),
+        ((out, "--data-path", tmp_path / "nowhere"), "there is no "),
+        ((out, "--data-path", few), "there are 4 images, but at least 5"),
+        ((out, "--data-path", coloured), "colour, but the run's images were grey"),
+        ((out, "--data-path", damaged), "broken.png cannot be decoded"),
+        ((out, "--strategy", "flt", "--data-path", few), "no clusters of flt"),
+        ((out, "--seed", "4", "--data-path", few), "no clusters of rcc-pfl on seed 4"),
+        ((broken, "--data-path", few), "does not hold the eigenvectors of a run"),
+        ((out, "--output", "x.csv", "--data-path", few), "only --classify writes a file"),
+    ):
+        status, printed = placed(capsys, *words)
+        assert status == 2, words
+        assert said in printed.err, printed.err
+
+
+def write_colours(folder):
+    folder.mkdir()
+    for number in range(6):
+        Image.new("RGB", (28, 28), (number, 200, 10)).save(folder / f"{number}.png")
+    return folder
+
+
+def kept(vectors, clusters, **changes):
+    card = {
+        **{"strategy": "rcc-pfl", "seed": 0, "features": "hog", "feature_weights": ""},
+        **{"relevance": "paper", "num_eigenvectors": 1, "image_shape": (1, 28, 28)},
+        **{"is_private": False, "names": tuple(map(str, range(len(clusters))))},
+        **changes,
+    }
+    return KeptSpectra(SpectraCard(**card), np.array(clusters), vectors)
+
+
+def axis(*numbers):
+    vector = np.array(numbers, np.float32)[:, None]
+    return vector / np.linalg.norm(vector)
+
+
+def test_overlaps_by_hand():
+    """Cluster 0's two overlap by 0.64, and with cluster 1 by 0 and 0.36: half-way is 0.41."""
+    everybody = [axis(1, 0, 0), axis(0.8, 0.6, 0), axis(0, 1, 0)]
+    found, needed = fit(axis(1, 0, 0), everybody, np.array([0, 0, 1]), 0)
+    assert found == pytest.approx((1 + 0.64) / 2)
+    assert needed == pytest.approx((0.64 + (0 + 0.36) / 2) / 2)
+    found, needed = fit(axis(0, 0, 1), everybody, np.array([0, 0, 1]), 1)
+    assert found == 0
+    assert needed == pytest.approx((0.64 + 0.18) / 2)  # alone in its cluster: as in the other
+    assert fit(axis(1, 0, 0), everybody[:1], np.array([0]), 0) == (1.0, 0.0)
+
+
+def test_overlaps_of_clients_with_different_numbers_of_eigenvectors():
+    rng = np.random.default_rng(0)
+    bases = [np.linalg.qr(rng.normal(size=(9, k)))[0].astype(np.float32) for k in (3, 1, 2, 4)]
+    found = overlaps(bases[:2], bases)
+    wanted = [[np.sum((a.T @ b) ** 2) / min(a.shape[1], b.shape[1]) for b in bases] for a in bases]
+    np.testing.assert_allclose(found, wanted[:2], rtol=1e-5)
+
+
+def test_the_features_must_be_the_run_s():
+    features = np.ones((5, 4), np.float32)
+    with pytest.raises(ValueError, match=r"features of 4 dimensions, but the run's had 3"):
+        place(features, kept([axis(1, 0, 0)], [0]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategy": "../../etc"},
+        {"strategy": "\x1b[2J"},
+        {"strategy": 3},
+        {"seed": -1},
+        {"seed": "0"},
+        {"feature_weights": 3},
+        {"is_private": 1},
+    ],
+)
+def test_a_card_that_no_run_wrote_is_refused(change):
+    (name,) = change
+    with pytest.raises(ValueError, match=f"its {name} is not one that this app writes"):
+        kept([axis(1, 0)], [0], **change)
+    for strategy in ("rcc-pfl", "signature+lps-gps"):
+        assert kept([axis(1, 0)], [0], strategy=strategy).card.strategy == strategy
+
+
+def test_a_file_comes_back_as_it_was_written(tmp_path):
+    path = tmp_path / "spectra-a-seed-0.safetensors"
+    one = kept([axis(1, 0, 0), axis(0, 1, 0)], [0, 1], names=("berlin", "a,b"))
+    save_spectra(path, one)
+    again = load_spectra(path)
+    assert again.card == one.card
+    assert again.clusters.tolist() == [0, 1]
+    np.testing.assert_array_equal(again.eigenvectors[1], one.eigenvectors[1])
+
+
+# The report
+
+
+def some_clusters(**changes):
+    known = {
+        "of_client": {0: 0, 1: 0, 2: 1, 3: 1},
+        "resamples": np.array([[0, 0, 1, 1], [0, 1, 1, 1]]),
+        "resampled": (0, 1, 2, 3),
+        "drawn": "something",
+        "resampled_numbers": (2, 2),
+    }
+    return Clusters(**{**known, **changes})
+
+
+def reported(clusters, count=4, rule="elbow"):
+    names = [f"site {client}" for client in range(count)]
+    return grouping_report(clusters, names, Cost(10, 20, 30), rule, "fedkin group")
+
+
+def test_a_report_says_who_is_in_doubt():
+    report = reported(some_clusters())
+    assert report["certainty"] == [0.5, 0.5, 1.0, 1.0]
+    assert report["in_doubt"] == [
+        {"client": "site 0", "cluster": 0, "other_cluster": -1, "share": 0.5},
+        {"client": "site 1", "cluster": 0, "other_cluster": 1, "share": 0.5},
+    ]
+    assert report["together"][1] == [0.5, 1.0, 0.5, 0.5]
+    assert report["bytes"]["pre_round_per_client"] == 30
+    assert supports_groups(report)
+
+
+def test_silhouettes_are_those_of_relevance_alone():
+    """Of another similarity 1 - R is no distance, and the number was not chosen by it."""
+    similarity, merges = np.eye(4), linkage(squareform(1 - np.eye(4)))
+    for measure, count in (("relevance", 2), ("similarity", 0)):
+        clusters = some_clusters(similarity=similarity, merges=merges, measure=measure)
+        number = reported(clusters, rule="silhouette")["num_clusters"]
+        assert len(number["candidates"]) == count
+        assert ("silhouette" in number["why"]) == bool(count)
+
+
+def test_of_many_candidates_the_best_and_the_chosen_are_kept():
+    """120 clients in 60 pairs: that 60 is best is said, though there are 118 candidates."""
+    rng = np.random.default_rng(0)
+    similarity = rng.uniform(0, 0.3, (120, 120))
+    similarity = (similarity + similarity.T) / 2
+    of_client = {client: client // 2 for client in range(120)}
+    for one in range(0, 120, 2):
+        similarity[one, one + 1] = similarity[one + 1, one] = 0.95
+    np.fill_diagonal(similarity, 1)
+    merges = linkage(squareform(1 - similarity, checks=False), "average")
+    clusters = Clusters(of_client, similarity=similarity, merges=merges)
+    number = reported(clusters, count=120, rule="elbow")["num_clusters"]
+    assert "speaks for 60," in number["why"]
+    numbers = [one["num_clusters"] for one in number["candidates"]]
+    assert len(numbers) == 50
+    assert numbers == sorted(numbers)
+    assert 60 in numbers
+    fewer = Clusters({c: c % 117 for c in range(120)}, similarity=similarity, merges=merges)
+    number = reported(fewer, count=120, rule=117)["num_clusters"]
+    assert 117 in [one["num_clusters"] for one in number["candidates"]]
+
+
+def test_newcomers_and_those_left_out_have_no_certainty():
+    clusters = some_clusters(of_client={0: 0, 1: 0, 2: 1, 3: 1, 5: 1})
+    report = reported(clusters, count=6)
+    assert report["clusters"] == [0, 0, 1, 1, -1, 1]
+    assert report["certainty"][4:] == [None, None]
+    assert report["together"][5] == [None] * 6
+
+
+def test_more_than_300_clients_have_no_pairs():
+    of_client = {client: client % 2 for client in range(301)}
+    drawn = np.array([list(of_client.values())] * 2)
+    clusters = some_clusters(of_client=of_client, resamples=drawn, resampled=tuple(range(301)))
+    report = reported(clusters, count=301)
+    assert "together" not in report
+    assert report["certainty"] == [1.0] * 301
+
+
+def test_where_most_are_unsure_the_data_hardly_have_groups():
+    drawn = np.array([[0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]])
+    report = reported(some_clusters(resamples=drawn, resampled_numbers=(2, 2, 2, 4)))
+    assert not supports_groups(report)
+
+
+def test_folders_of_clients_are_named_and_wrong_ones_refused(tmp_path):
+    for name in ("a/x", "b/x", "c/a/x", ".hidden/x"):
+        (tmp_path / "all" / name).mkdir(parents=True)
+    found = named_folders([tmp_path / "all"])
+    assert list(found) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="no such folder"):
+        named_folders([tmp_path / "nowhere"])
+    with pytest.raises(ValueError, match="hold no class folders"):
+        named_folders([tmp_path / "all/a"])
+    with pytest.raises(ValueError, match="have one name"):
+        named_folders([tmp_path / "all/a", tmp_path / "all/c/a"])
+    with pytest.raises(ValueError, match="at least 2"):
+        named_folders([tmp_path / "all/c"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--folders", "{0}", "num-clients=5"), "num-clients is 5, but --folders names"),
+        (("dataset=own",), "name each client's images by --folders"),
+    ],
+)
+def test_clients_are_folders_or_options(tmp_path, capsys, words, said):
+    folders = write_sites(tmp_path / "sites")
+    words = [word.format(folders["berlin"].parent) for word in words]
+    assert main(["group", *words, f"output-dir={tmp_path / 'out'}"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_fifth_of_the_images_is_left_out_with_their_labels():
+    own = Own(np.arange(10, dtype=np.float32)[:, None], np.arange(10))
+    drawn = part(own, np.random.default_rng(0))
+    assert len(drawn.labels) == 8
+    np.testing.assert_array_equal(drawn.features[:, 0], drawn.labels)
+    single = Own(np.ones((1, 1), np.float32), np.zeros(1, np.int64))
+    assert len(part(single, np.random.default_rng(0)).labels) == 1
+
+
+def test_a_resample_that_leaves_a_client_nothing_but_zeros_does_not_count():
+    """Of three images one is left out: here, in some resamples, the only one that is not black."""
+    rng = np.random.default_rng(0)
+    usual = [Own(rng.random((20, 4), np.float32), np.zeros(20, np.int64)) for _ in range(3)]
+    dark = np.zeros((3, 4), np.float32)
+    dark[0] = 1
+    tiny = Own(dark, np.zeros(3, np.int64))
+    clustering = SpectralClustering(num_clusters=2, num_eigenvectors=1)
+    assert 0 < len(regrouped([*usual, tiny], clustering, 20, seed=0)) < 20

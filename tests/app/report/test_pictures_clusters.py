@@ -1,0 +1,358 @@
+"""The picture of the clusters: who stands for them, and what HoG sees there."""
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+from PIL import Image
+from skimage.feature import hog as skimage_hog
+
+from clients.features.hog import hog
+from fl_app.config.run_config import parse_config
+from fl_app.report.pictures import save
+from fl_app.report.pictures.clusters import clusters_figure, edge_strengths, strokes
+from fl_app.report.pictures.style import INK, task_colour
+from fl_app.report.typical import (
+    TypicalImages,
+    nearest_to_mean,
+    typical_classes,
+    typical_of_clusters,
+)
+from fl_core.data.dataset import Dataset
+from fl_core.federation.federation import Federation, simulate_federation
+from fl_core.partitions.partition import Partition
+from tests.app_runs import DEFAULTS, run
+
+CLASSES = ("$level$", "upright", "falling", "rising")
+
+
+def stripes(turn, shift=0, contrast=200, channels=1, shape=(16, 16)):
+    """Return an image of stripes: level, upright, falling or rising."""
+    down, across = np.mgrid[: shape[0], : shape[1]]
+    place = (down, across, down - across, down + across)[turn]
+    image = ((place + shift) // 2 % 2 * contrast).astype(np.uint8)
+    return np.stack([image // (1 + channel) for channel in range(channels)])
+
+
+def federation(train, turns, **options):
+    """Return clients that hold these images; the test images are black."""
+    images = torch.from_numpy(np.stack([stripes(t, n, **options) for n, t in enumerate(turns)]))
+    labels = torch.tensor(turns)
+    data = Dataset("stripes", images, labels, images[:4] * 0, torch.arange(4), CLASSES)
+    train = tuple(np.array(own) for own in train)
+    tasks = ((0, 1), (2, 3))
+    kept = Partition(tasks, np.arange(len(train)) % 2, train, (np.arange(4),) * len(train))
+    return Federation(data, kept, tuple(labels.numpy()[own] for own in train))
+
+
+TURNS = [0, 1, 2, 3] * 4
+FOUR_CLIENTS = ([0, 4, 1], [2, 3, 6], [8, 12, 5], [7, 10, 14, 4])
+"""Clients 0 and 2 hold level and upright stripes, 1 and 3 the others; 3 also has image 4."""
+
+
+def typical(of_client, most=6, made=None):
+    made = made or federation(FOUR_CLIENTS, TURNS)
+    return typical_of_clusters(made, of_client, made.tasks_at(0).tolist(), 0, most)
+
+
+def figure(shown, total=None):
+    return clusters_figure(shown, total or len(shown), "rcc-pfl, seed 0", ("a, b", "c, d"))
+
+
+def texts(drawn):
+    return [text.get_text() for text in drawn.axes[0].texts]
+
+
+def all_strokes(drawn):
+    return [
+        np.array(lines.get_segments())
+        for lines in drawn.axes[0].collections
+        if isinstance(lines, LineCollection) and to_hex(lines.get_colors()[0]) == INK
+    ]
+
+
+def test_the_image_nearest_to_the_mean_by_hand():
+    # HoG does not see contrast: a weaker copy is the same to it. Two of three are level, so the
+    # mean is nearer to these, and the first of them is taken.
+    images = torch.from_numpy(np.stack([stripes(1), stripes(0), stripes(0, contrast=100)]))
+    features = hog(images)
+    assert torch.allclose(features[1], features[2], atol=1e-4)
+    images[2] = images[1]
+    assert nearest_to_mean(images, np.array([0, 1, 2])) == 1
+    assert nearest_to_mean(images, np.array([0, 2])) == 0
+    assert nearest_to_mean(images, np.array([2])) == 2
+
+
+def test_the_nearest_is_the_one_that_all_distances_say():
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (30, 1, 28, 28), np.uint8))
+    features = hog(images).double()
+    distances = (features - features.mean(0)).norm(dim=1)
+    assert nearest_to_mean(images, np.arange(30)) == int(distances.argmin())
+
+
+def test_of_a_large_class_a_hundred_images_are_compared(monkeypatch):
+    seen = []
+
+    def count(images):
+        seen.append(len(images))
+        return hog(images)
+
+    monkeypatch.setattr("fl_app.report.typical.hog", count)
+    images = torch.zeros((1000, 1, 8, 8), dtype=torch.uint8)
+    images[999] = torch.from_numpy(stripes(0, shape=(8, 8)))
+    assert nearest_to_mean(images, np.arange(1000)) == 0
+    assert seen == [100]
+
+
+def test_classes_are_those_with_a_quarter_of_the_largest():
+    assert typical_classes(np.array([3] * 8 + [1] * 2 + [0] * 1 + [2] * 9)) == [2, 3]
+    assert typical_classes(np.array([1, 1, 5, 5, 3])) == [1, 5, 3]
+    assert typical_classes(np.array([7])) == [7]
+
+
+def test_each_cluster_shows_its_classes_by_images_of_its_clients():
+    first, second = typical({0: 0, 1: 1, 2: 0, 3: 1})
+    assert (first.cluster, first.tasks, first.captions) == (0, {0: 2}, CLASSES[:2])
+    # Image 4, level, is one of five of the second: a stranger's, but a quarter of the largest class
+    # with its four falling ones.
+    assert (second.tasks, second.num_classes) == ({1: 2}, 3)
+    assert second.captions == (CLASSES[0], *CLASSES[2:])
+    data = federation(FOUR_CLIENTS, TURNS).dataset.train_images.numpy()
+    np.testing.assert_array_equal(second.images[0], data[4])
+    held = {0: [0, 4, 8, 12], 1: [1, 5]}
+    for label, image in enumerate(first.images):
+        assert any(np.array_equal(image, data[index]) for index in held[label])
+
+
+def test_the_order_of_clients_does_not_matter():
+    clusters = {0: 0, 1: 1, 2: 0, 3: 1}
+    turned = dict(reversed(clusters.items()))
+    for one, other in zip(typical(clusters), typical(turned), strict=True):
+        assert (one.cluster, one.tasks, one.captions) == (
+            other.cluster,
+            other.tasks,
+            other.captions,
+        )
+        np.testing.assert_array_equal(one.images, other.images)
+    # Client 0's data at client 3 and the other way round: the same clusters, of other clients.
+    swapped = federation((FOUR_CLIENTS[3], *FOUR_CLIENTS[1:3], FOUR_CLIENTS[0]), TURNS)
+    again = typical({3: 0, 1: 1, 2: 0, 0: 1}, made=swapped)
+    for one, other in zip(typical(clusters), again, strict=True):
+        np.testing.assert_array_equal(one.images, other.images)
+
+
+def test_an_image_that_two_clients_hold_counts_once():
+    once = typical({0: 0}, made=federation(([0, 1, 2],), TURNS))
+    twice = typical({0: 0, 1: 0}, made=federation(([0, 1, 2], [0, 2]), TURNS))
+    np.testing.assert_array_equal(once[0].images, twice[0].images)
+
+
+def test_after_a_drift_the_images_are_those_held_then():
+    before = federation(FOUR_CLIENTS, TURNS)
+    drifted = Federation(
+        before.dataset,
+        before.partition,
+        before.train_labels,
+        drift_round=5,
+        after_drift=(1, 0, 2, 3),
+    )
+    assert drifted.training_indices(0, 4).tolist() == FOUR_CLIENTS[0]
+    assert drifted.training_indices(0, 5).tolist() == FOUR_CLIENTS[1]
+    (late,) = typical_of_clusters(drifted, {0: 0}, drifted.tasks_at(5).tolist(), 5, 6)
+    assert late.captions == CLASSES[2:]
+    assert late.tasks == {1: 1}
+
+
+def test_of_many_clusters_the_largest_are_shown_by_number():
+    made = federation(([0], [1], [2], [3], [4]), TURNS)
+    shown = typical({0: 3, 1: 1, 2: 2, 3: 1, 4: 0}, most=3, made=made)
+    assert [one.cluster for one in shown] == [0, 1, 2]
+    assert "3 largest of 4 clusters; 1 are" not in " ".join(texts(figure(shown)))
+    note = texts(figure(shown, 4))[1].replace("\n", " ")
+    assert note.endswith("These are the 3 largest of 4 clusters; 1 is not shown.")
+
+
+def test_the_figure_shows_the_images_their_classes_and_whose_they_are():
+    shown = typical({0: 0, 1: 1, 2: 0, 3: 0})
+    drawn = figure(shown)
+    said = texts(drawn)
+    assert said[0] == "What HoG sees in the clusters of rcc-pfl, seed 0"
+    assert "In each 4 × 4 cell, 9 strokes" in said[1].replace("\n", " ")
+    assert said[2:4] == ["Cluster 0", "3 clients, true tasks: a, b (2); c, d (1)"]
+    assert said[4:8] == [r"\$level\$", *CLASSES[1:]]
+    assert said[8:] == ["Cluster 1", "1 client, true task: c, d", *CLASSES[2:]]
+    images = drawn.axes[0].images
+    for image, wanted in zip(images, np.concatenate([s.images for s in shown]), strict=True):
+        np.testing.assert_array_equal(image.get_array(), wanted[0])
+    strips = [p for p in drawn.axes[0].patches if isinstance(p, Rectangle)]
+    colours = [to_hex(strip.get_facecolor()) for strip in strips]
+    assert colours == [task_colour(task).lower() for task in (0, 1, 1)]
+    assert strips[0].get_height() == pytest.approx(2 * strips[1].get_height())
+
+
+def test_more_classes_than_fit_are_counted():
+    many = Federation(
+        Dataset(
+            "many",
+            torch.zeros((6, 1, 8, 8), dtype=torch.uint8),
+            torch.arange(6),
+            torch.zeros((1, 1, 8, 8), dtype=torch.uint8),
+            torch.zeros(1, dtype=torch.int64),
+            tuple("abcdef"),
+        ),
+        Partition((tuple(range(6)),), np.array([0]), (np.arange(6),), (np.arange(1),)),
+        (np.arange(6),),
+    )
+    (one,) = typical({0: 0}, made=many)
+    assert (one.captions, one.num_classes) == (tuple("abcd"), 6)
+    drawn = clusters_figure([one], 1, "x", ["all"])
+    assert "1 client, true task: all · 2 more classes" in texts(drawn)
+    assert not any(lines.size for lines in all_strokes(drawn))  # black images have no edges
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_strengths_are_what_clients_compare(channels):
+    """Each cell's mean, over the blocks that it is in, of the features that clients compute."""
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (channels, 33, 28), np.uint8)
+    blocks = hog(torch.from_numpy(image[None])).numpy().reshape(3, 3, 2, 2, 9)
+    strengths = edge_strengths(image)
+    assert strengths.shape == (4, 4, 9)
+    np.testing.assert_allclose(strengths[0, 0], blocks[0, 0, 0, 0], atol=1e-5)
+    np.testing.assert_allclose(
+        strengths[3, 1], (blocks[2, 0, 1, 1] + blocks[2, 1, 1, 0]) / 2, atol=1e-5
+    )
+    inner = [blocks[row, column, 1 - row, 2 - column] for row in (0, 1) for column in (1, 2)]
+    np.testing.assert_allclose(strengths[1, 2], np.mean(inner, axis=0), atol=1e-5)
+
+
+def test_strokes_lie_where_scikit_image_draws_them():
+    """In large cells its own picture is sharp: its light lies under our strokes, each in turn."""
+    for turn in range(9):
+        angle = np.pi * (turn + 0.5) / 9
+        down, across = np.mgrid[:256, :256]
+        wave = np.sin((np.cos(angle) * across + np.sin(angle) * down) / 2)
+        image = (127 + 100 * wave).astype(np.uint8)
+        picture = skimage_hog(
+            image, pixels_per_cell=(64, 64), cells_per_block=(2, 2), visualize=True
+        )[1]
+        strengths = edge_strengths(image[None])
+        assert (strengths.argmax(-1) == turn).all()
+        ends = strokes(np.ones((4, 4, 9)), (64, 64))
+        light = []
+        for start, stop in ends[1, 2]:
+            points = np.linspace(start + 0.2 * (stop - start), stop - 0.2 * (stop - start), 50)
+            points = np.concatenate([points[:15], points[-15:]])  # all cross in the middle
+            columns, rows = np.floor(points).astype(int).T
+            light.append(picture[rows, columns].mean())
+        assert np.argmax(light) == turn
+
+
+def test_level_edges_have_level_strokes_as_long_as_they_are_strong():
+    ends = strokes(np.full((1, 1, 9), 0.5), (8, 8))[0, 0]
+    lengths = np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1)
+    np.testing.assert_allclose(lengths, 0.47 * 8)
+    np.testing.assert_allclose(ends.mean(axis=1), 4)
+    image = np.zeros((1, 16, 16), np.uint8)
+    image[:, 8:] = 255  # dark above, light below: a gradient straight down
+    (level,) = np.unique(np.nonzero(edge_strengths(image))[2])
+    start, stop = ends[level]
+    assert start[1] == pytest.approx(stop[1])
+    assert abs(stop[0] - start[0]) == pytest.approx(0.47 * 8)
+
+
+def test_strokes_stay_in_the_box_beside_their_image():
+    shown = typical({0: 0, 1: 1})
+    drawn = figure(shown)
+    images = drawn.axes[0].images
+    for image, lines in zip(images, all_strokes(drawn), strict=True):
+        left, right, bottom, top = image.get_extent()
+        assert lines[..., 0].min() > right
+        assert lines[..., 0].max() < right + 1.1 * (right - left)
+        assert lines[..., 1].min() > top
+        assert lines[..., 1].max() < bottom
+
+
+CASES = {
+    "one cluster": ({0: 0, 1: 0, 2: 0, 3: 0}, {}),
+    "two, one left out": ({0: 0, 1: 1, 3: 0}, {}),
+    "colour": ({0: 0, 1: 1, 2: 0, 3: 1}, {"channels": 3}),
+    "level images": ({0: 0, 1: 1, 2: 0, 3: 1}, {"shape": (8, 40)}),
+    "upright images": ({0: 0, 1: 1, 2: 0, 3: 1}, {"channels": 3, "shape": (90, 21)}),
+}
+
+
+@pytest.mark.parametrize(("of_client", "options"), CASES.values(), ids=CASES)
+def test_png_is_whole_alone_the_same_and_fits_a_page(of_client, options, tmp_path):
+    made = federation(FOUR_CLIENTS, TURNS, **options)
+    path = tmp_path / "clusters.png"
+    shown = typical(of_client, made=made)
+    sizes = []
+    for _ in range(2):
+        assert save(clusters_figure(shown, 9, "rcc-pfl, seed 0", ("a", "b")), path) == path
+        sizes.append(path.read_bytes())
+    assert sizes[0] == sizes[1]
+    assert list(tmp_path.iterdir()) == [path]
+    with Image.open(path) as image:
+        width, height = image.size
+        pixels = np.asarray(image.convert("L"))
+    assert width == 900
+    assert 200 <= height <= 1350
+    assert pixels[0].min() == pixels[-1].min() == pixels[:, 0].min() == pixels[:, -1].min() == 255
+
+
+def test_the_highest_picture_fits_a_page_and_long_names_into_it(tmp_path):
+    one = TypicalImages(
+        12, {0: 10, 1: 9, 2: 8}, np.zeros((4, 3, 64, 64), np.uint8), ("a rather long name",) * 4, 30
+    )
+    names = ["a rather long name, another one, and one more"] * 3
+    path = tmp_path / "clusters.png"
+    found_by = "spectral+lps-gps, seed 12"
+    save(clusters_figure([one] * 6, 100, found_by, names), path)
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("L"))
+    assert pixels.shape[0] <= 1350
+    assert pixels[:, -8:].min() == 255
+    drawn = clusters_figure([one], 1, found_by, names)
+    assert drawn.axes[0].texts[3].get_text().endswith("… · 26 more classes")
+
+
+def test_nothing_to_draw_is_named():
+    with pytest.raises(ValueError, match="no cluster"):
+        clusters_figure([], 0, "x", [])
+
+
+def test_a_run_draws_the_first_clusters_that_hog_found(tmp_path, capsys, monkeypatch):
+    drawn = []
+
+    def note(shown, total, found_by, names):
+        drawn.append((found_by, [one.tasks for one in shown], total, names))
+        return clusters_figure(shown, total, found_by, names)
+
+    monkeypatch.setattr("fl_app.report.pictures.clusters_figure", note)
+    options = {"strategy": "single,mt-hfl,rcc-pfl", "repeats": 2, "num_server_rounds": 1}
+    summary = run(tmp_path, composed=True, **options)
+    assert summary["runs"][1]["ari"] == 1
+    ((found_by, tasks, total, names),) = drawn
+    assert (found_by, total, names) == ("mt-hfl, seed 0", 3, ["0, 2, 4", "6, 8, 1", "3, 5, 7, 9"])
+    assert sorted(task for one in tasks for task in one) == [0, 1, 2]
+    assert f"picture   {tmp_path / 'clusters.png'}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [{"features": "raw"}, {"strategy": "single,random"}])
+def test_runs_that_do_not_cluster_by_hog_have_no_such_picture(options, tmp_path):
+    run(tmp_path, **{"strategy": "rcc-pfl", "num_server_rounds": 1, **options})
+    assert not (tmp_path / "clusters.png").exists()
+
+
+def test_clients_that_failed_are_in_no_cluster(tmp_path):
+    config = parse_config({**DEFAULTS, "num-tasks": 3})
+    made = simulate_federation(config.federation_settings(6, 0))
+    tasks = made.tasks_at(0).tolist()
+    shown = typical_of_clusters(made, {c: tasks[c] for c in (0, 1, 2, 4)}, tasks, 0, 6)
+    assert sum(one.num_clients for one in shown) == 4
+    for one in shown:
+        (task,) = one.tasks
+        assert set(one.captions) <= {str(label) for label in made.partition.tasks[task]}

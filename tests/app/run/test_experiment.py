@@ -1,0 +1,499 @@
+"""The whole app on real images, on a grid in this process: no Ray, no network."""
+
+import csv
+import json
+import math
+import os
+import re
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+
+import fl_app.nodes.node
+from fl_app.cli import parse_override
+from fl_app.client_app import app
+from fl_app.config.run_config import output_folder, parse_config
+from fl_app.run.experiment import run_experiment
+from fl_app.run.simulation import wait_for_nodes
+from fl_core.federation.federation import simulate_federation
+from fl_core.models.build import build_model
+from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
+from fl_core.models.model_file import load_model
+from tests.app_runs import DEFAULTS, ROOT, run, without_seconds
+from tests.local_grid import LocalGrid
+from tests.toy_app import fail, with_arrays
+
+ALL = "rcc-pfl,optimum,random,single,local"
+
+
+def make_run_options():
+    """Return the options of the comparison that `make run` prints."""
+    told = ["make", "--dry-run", "--old-file=there/.installed", "VENV=there", "run"]
+    recipe = subprocess.check_output(told, cwd=ROOT, text=True)
+    return dict(parse_override(word, DEFAULTS) for word in re.findall(r"[a-z-]+=\S+", recipe))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run of all strategies on two seeds with noisy labels."""
+    folder = tmp_path_factory.mktemp("finished")
+    summary = run(
+        folder,
+        clients=9,
+        drawn=True,
+        strategy=ALL,
+        repeats=2,
+        noise="class-dependent",
+        num_server_rounds=4,
+        evaluate_every=2,
+        learning_rate=0.01,
+    )
+    return folder, summary
+
+
+def test_the_summary_has_what_tools_rely_on(finished):
+    _, summary = finished
+    assert summary["version"] == 1
+    assert set(summary["config"]) == set(DEFAULTS)
+    assert [(r["strategy"], r["seed"]) for r in summary["runs"]] == [
+        (name, seed) for seed in (0, 1) for name in ALL.split(",")
+    ]
+    for one in summary["runs"]:
+        assert one["num-clients"] == len(one["accuracy-per-client"]) == len(one["clusters"]) == 9
+        assert one["rounds"] == 4
+        assert one["accuracy"] == pytest.approx(np.mean(one["accuracy-per-client"]))
+        assert one["accuracy-variance"] == pytest.approx(np.var(one["accuracy-per-client"]))
+        for score in ("macro-f1", "balanced-accuracy"):
+            assert one[score] == pytest.approx(np.mean(one[f"{score}-per-client"]))
+            assert 0 < min(one[f"{score}-per-client"]) < max(one[f"{score}-per-client"]) <= 1
+        assert sorted(one["tasks"]) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        assert set(one["bytes"]) >= {"pre-round-up", "pre-round-down", "train-up", "train-down"}
+        assert set(one["seconds"]) == {"pre-round", "train", "evaluate", "total"}
+        assert one["seconds"]["total"] >= one["seconds"]["train"] > 0
+        assert one["failures"] == {}
+    row = {r["strategy"]: r for r in summary["table"]}
+    means = [r["accuracy"] for r in summary["runs"] if r["strategy"] == "single"]
+    assert row["single"]["accuracy-mean"] == pytest.approx(np.mean(means))
+    assert row["single"]["accuracy-std"] == pytest.approx(np.std(means, ddof=1))
+
+
+def test_rcc_pfl_finds_the_tasks_and_so_equals_the_optimum(finished):
+    _, summary = finished
+    runs = {(r["strategy"], r["seed"]): r for r in summary["runs"]}
+    for seed in (0, 1):
+        found, best = runs["rcc-pfl", seed], runs["optimum", seed]
+        assert found["ari"] == found["nmi"] == best["ari"] == 1
+        assert found["accuracy-per-client"] == best["accuracy-per-client"]
+        assert found["clusters"] == best["clusters"]
+        assert runs["single", seed]["clusters"] == [0] * 9
+        assert runs["local", seed]["clusters"] == list(range(9))
+
+
+@pytest.mark.slow
+def test_make_run_shows_what_it_promises(tmp_path):
+    """It finds the tasks, as the optimum does, and is 5 points above one model for all.
+
+    After half of the rounds already, on the first of its seeds.
+    """
+    options = {key.replace("-", "_"): value for key, value in make_run_options().items()}
+    options |= {"strategy": "rcc-pfl,single", "repeats": 1, "num_server_rounds": 10}
+    summary = run(tmp_path, clients=25, **options)
+    found, single = summary["runs"]
+    assert found["ari"] == 1
+    assert found["accuracy"] > single["accuracy"] + 0.05
+
+
+def test_the_committed_example_was_made_by_make_run():
+    committed = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    wanted = {**DEFAULTS, **make_run_options(), "num-clients": 25}
+    resolved = ("tasks", "data-dir", "output-dir", "num-clusters", "num-eigenvectors", "model")
+    for key in resolved:
+        del wanted[key]
+    assert wanted.items() <= committed["config"].items()
+
+
+def test_bytes_of_the_pre_round(finished):
+    _, summary = finished
+    rcc = summary["runs"][0]["bytes"]
+    one_client = 324 * 20 * 4  # d × k float32
+    assert one_client * 9 < rcc["pre-round-up"] < 1.02 * one_client * 9
+    assert one_client * 81 < rcc["pre-round-down"] < 1.02 * one_client * 81
+    model = (784 * 10 + 10) * 4
+    assert 4 * 9 * model < rcc["train-up"] < 1.02 * 4 * 9 * model
+
+
+def test_metrics_csv_has_one_row_per_strategy_seed_and_round(finished):
+    folder, summary = finished
+    with (folder / "metrics.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 5 * 2 * 4
+    assert {(r["strategy"], r["seed"], r["round"]) for r in rows} == {
+        (name, str(seed), str(number))
+        for name in ALL.split(",")
+        for seed in (0, 1)
+        for number in range(1, 5)
+    }
+    assert [r["accuracy"] != "" for r in rows[:4]] == [False, True] * 2
+    assert float(rows[3]["accuracy"]) == summary["runs"][0]["accuracy"]
+    assert all(float(r["train-loss"]) > 0 for r in rows)
+
+
+def test_clients_csv_has_one_row_per_strategy_seed_evaluated_round_and_client(finished):
+    folder, summary = finished
+    with (folder / "clients.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    keys = ("strategy", "seed", "round", "client")
+    assert {tuple(row[key] for key in keys) for row in rows} == {
+        (name, str(seed), str(number), str(client))
+        for name in ALL.split(",")
+        for seed in (0, 1)
+        for number in (2, 4)
+        for client in range(9)
+    }
+    assert len(rows) == 5 * 2 * 2 * 9
+    last = [row for row in rows if row["round"] == "4"]
+    for one in summary["runs"]:
+        own = [r for r in last if (r["strategy"], r["seed"]) == (one["strategy"], str(one["seed"]))]
+        assert [int(row["cluster"]) for row in own] == one["clusters"]
+        assert [int(row["task"]) for row in own] == one["tasks"]
+        for score in ("accuracy", "macro-f1", "balanced-accuracy"):
+            assert [float(row[score]) for row in own] == one[f"{score}-per-client"]
+        with np.load(folder / f"partition-seed-{one['seed']}.npz") as saved:
+            assert [int(row["samples"]) for row in own] == [
+                len(saved[f"train-{c}"]) for c in range(9)
+            ]
+    assert {row["name"] for row in rows} == {""}
+
+
+def test_what_is_not_known_of_a_client_is_empty(tmp_path):
+    run(tmp_path, spoil={("train", 1): fail, ("evaluate", 2): fail}, strategy="single")
+    with (tmp_path / "clients.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))[:6]
+    assert [row["samples"] == "" for row in rows] == [False, True, *[False] * 4]
+    for score in ("accuracy", "loss", "macro-f1", "balanced-accuracy"):
+        assert [row[score] == "" for row in rows] == [False, False, True, *[False] * 3]
+
+
+def test_a_client_can_be_tested_on_its_own_mix_of_classes(tmp_path, capsys):
+    summary = run(tmp_path, strategy="single", client_test="own")
+    assert "tests with each client's own mix of classes" in capsys.readouterr().out
+    federation = simulate_federation(parse_config(summary["config"]).federation_settings(6, 0))
+    with np.load(tmp_path / "partition-seed-0.npz") as saved:
+        for client in range(6):
+            assert saved[f"test-{client}"].tolist() == federation.partition.test[client].tolist()
+    assert len({len(test) for test in federation.partition.test}) > 3
+
+
+def test_a_checkpoint_from_before_an_option_and_a_score_existed_is_resumed(tmp_path):
+    options = {"strategy": "single", "checkpoint_every": 1}
+    whole = run(tmp_path, **options)
+    path = tmp_path / "checkpoints/single-seed-0.safetensors"
+    saved = load_checkpoint(path)
+    del saved["options"]["client-test"]
+    for report in saved["strategy"]["reports"]:
+        for score in ("macro_f1s", "balanced_accuracies", "samples"):
+            del report[score]
+    save_checkpoint(path, saved)
+    again = run(tmp_path, resume=str(tmp_path), **options)["runs"][0]
+    assert again["accuracy-per-client"] == whole["runs"][0]["accuracy-per-client"]
+    assert again["macro-f1"] is None
+    with pytest.raises(ValueError, match=r"client-test is own, but the run in .* with task"):
+        run(tmp_path, resume=str(tmp_path), client_test="own", **options)
+
+
+def test_models_are_whole_and_load_into_plain_pytorch(finished):
+    folder, _ = finished
+    files = sorted((folder / "models").rglob("*.safetensors"))
+    assert len(files) == 2 * (3 + 3 + 3 + 1 + 9)
+    state = load_file(folder / "models/rcc-pfl/seed-1/cluster-2.safetensors")
+    build_model("logistic-regression", (1, 28, 28), 10, seed=0).load_state_dict(state)
+    for path in files:  # as `fedkin classify` reads them
+        _, card = load_model(path)
+        kind, number = path.stem.split("-")
+        assert card.strategy == path.parts[-3]
+        assert (card.class_names, card.num_rounds) == (tuple("0123456789"), 4)
+        assert kind == "client" or card.cluster == int(number)
+
+
+def test_pictures_and_partitions_are_there(finished):
+    folder, summary = finished
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "status.json",
+        "summary.json",
+        "metrics.csv",
+        "clients.csv",
+        "models",
+        "labels-per-client.png",
+        "clusters.png",
+        "accuracy-per-round.png",
+        "accuracy-per-client.png",
+        "accuracy-against-bytes.png",
+        "accuracy-per-cluster.png",
+        "report.html",
+        "grouping.json",
+        "grouping.png",
+        *(f"grouping-rcc-pfl-seed-1.{kind}" for kind in ("json", "png")),
+        *(f"spectra-rcc-pfl-seed-{s}.safetensors" for s in (0, 1)),
+        *(f"partition-seed-{s}.npz" for s in (0, 1)),
+        *(f"similarity-rcc-pfl-seed-{s}.{kind}" for s in (0, 1) for kind in ("png", "npz")),
+    }
+    for picture in folder.glob("*.png"):
+        with Image.open(picture) as image:
+            assert min(image.size) > 300
+    with np.load(folder / "partition-seed-0.npz") as saved:
+        assert saved["client-tasks"].tolist() == summary["runs"][0]["tasks"]
+        assert len(saved["train-0"]) == len(saved["labels-0"])
+    with np.load(folder / "similarity-rcc-pfl-seed-0.npz") as saved:
+        assert saved["similarity"].shape == (9, 9)
+
+
+def test_the_noise_in_the_saved_labels_is_exact(finished):
+    folder, _ = finished
+    config = parse_config({**DEFAULTS, "num-tasks": 3, "noise": "class-dependent"})
+    federation = simulate_federation(config.federation_settings(9, 0))
+    truth = federation.dataset.train_labels.numpy()
+    with np.load(folder / "partition-seed-0.npz") as saved:
+        for client in range(9):
+            changed = saved[f"labels-{client}"] != truth[saved[f"train-{client}"]]
+            assert np.count_nonzero(changed) == round(0.25 * len(changed))
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_summary_whatever_the_order_of_replies(tmp_path):
+    options = {"strategy": "rcc-pfl,random,local", "fraction_train": 0.7}
+    first = run(tmp_path / "a", **options)
+    again = run(tmp_path / "b", order=lambda replies: replies[::-1], **options)
+    other = run(tmp_path / "c", seed=1, **options)
+    assert without_seconds(first) == without_seconds(again)
+    assert without_seconds(first)["runs"] != without_seconds(other)["runs"]
+
+
+@pytest.mark.slow
+def test_shuffled_labels_change_no_bit_of_the_clustering(tmp_path, monkeypatch):
+    """Every client's labels are permuted; who holds which image stays as it is."""
+    run(tmp_path / "true", strategy="rcc-pfl", num_server_rounds=1)
+
+    def shuffle(settings):
+        federation = simulate_federation(settings)
+        rng = np.random.default_rng(1)
+        labels = tuple(rng.permutation(own) for own in federation.train_labels)
+        return type(federation)(federation.dataset, federation.partition, labels)
+
+    monkeypatch.setattr(fl_app.nodes.node, "simulate_federation", shuffle)
+    run(tmp_path / "shuffled", strategy="rcc-pfl", num_server_rounds=1)
+    with (
+        np.load(tmp_path / "true/similarity-rcc-pfl-seed-0.npz") as true,
+        np.load(tmp_path / "shuffled/similarity-rcc-pfl-seed-0.npz") as shuffled,
+    ):
+        for name in ("clients", "similarity", "merges"):
+            assert np.array_equal(true[name], shuffled[name])
+    models = [
+        load_file(tmp_path / which / "models/rcc-pfl/seed-0/cluster-0.safetensors")
+        for which in ("true", "shuffled")
+    ]
+    assert not np.array_equal(*(m["output.weight"] for m in models))  # training did see them
+
+
+def test_a_client_that_fails_is_in_the_results_as_failed(tmp_path, caplog):
+    bad = with_arrays(lambda a: a["eigenvectors"].__setitem__(0, np.nan))
+    summary = run(tmp_path, spoil={("query.spectrum", 1): bad, ("train", 4): fail})
+    one = summary["runs"][0]
+    assert one["failures"] == {"1": "its eigenvectors are not all finite numbers"}
+    assert one["clusters"][1] == -1
+    assert one["accuracy-per-client"][1] is None
+    assert one["ari"] == 1
+    others = [a for a in one["accuracy-per-client"] if a is not None]
+    assert one["accuracy"] == pytest.approx(np.mean(others))
+    assert "client 4 failed in round 2" in caplog.text
+
+
+def test_a_client_that_does_not_answer_the_roll_call_is_in_the_results(tmp_path, caplog):
+    summary = run(tmp_path, spoil={("query.describe", 2): fail}, strategy="single")
+    assert summary["runs"][0]["failures"] == {"2": "did not answer the roll call"}
+    assert summary["runs"][0]["clusters"][2] == -1
+    assert "the disk is full" in caplog.text
+
+
+def test_a_run_in_which_nobody_could_be_tested_still_ends_with_its_results(tmp_path, capsys):
+    spoil = {("evaluate", client): fail for client in range(6)}
+    summary = run(tmp_path, spoil=spoil, strategy="single")
+    assert summary["runs"][0]["accuracy"] is None
+    assert summary["runs"][0]["accuracy-per-client"] == [None] * 6
+    assert "models " in capsys.readouterr().out
+
+
+def test_a_node_with_a_number_beyond_the_clients_is_left_out(tmp_path, caplog):
+    run_config = {**DEFAULTS, "output-dir": str(tmp_path / "out"), "strategy": "single"}
+    grid = LocalGrid(app, 3, run_config=run_config)
+    for number, context in enumerate(grid.contexts.values(), start=-1):
+        context.node_config["partition-id"] = number
+    run_experiment(parse_config(run_config), grid)
+    assert "this node's partition-id is -1, but there are 3 clients" in caplog.text
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    assert list(summary["runs"][0]["failures"]) == ["2"]
+
+
+def test_images_too_small_for_the_model_are_refused_before_anything_is_written(tmp_path):
+    rng = np.random.default_rng(0)
+    for kind in ("train", "test"):
+        for name in ("cat", "dog"):
+            (tmp_path / f"pets/{kind}/{name}").mkdir(parents=True)
+            for number in range(20):
+                pixels = rng.integers(0, 255, (12, 12), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / f"pets/{kind}/{name}/{number}.png")
+    options = {"dataset": "folder", "data_dir": str(tmp_path / "pets"), "clients": 2}
+    options |= {"num_tasks": 2, "min_samples": 5}
+    with pytest.raises(ValueError, match="model is cnn, but the images are 12×12"):
+        run(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    assert run(tmp_path / "out", model="mlp", **options)["runs"][0]["rounds"] == 2
+
+
+def test_results_are_for_their_owner_alone_unless_the_folder_says_otherwise(tmp_path):
+    """They name sites and hold models."""
+    tmp_path.chmod(0o755)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    before = os.umask(0o022)
+    try:
+        shared.chmod(0o750)
+        for folder, nobody in ((tmp_path / "results/today", 0o077), (shared, 0o007)):
+            run(folder, strategy="spectral+mean+ditto", checkpoint_every=1)
+            assert any((folder / "checkpoints/personal").iterdir())
+            for path in (folder, *folder.rglob("*")):
+                assert path.stat().st_mode & nobody == 0, path
+        assert (shared / "summary.json").stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+    assert (tmp_path / "results").stat().st_mode & 0o777 == 0o755
+    assert shared.stat().st_mode & 0o777 == 0o750
+
+
+def test_results_are_never_mixed_with_older_ones(tmp_path):
+    run(tmp_path, strategy="single", num_server_rounds=1)
+    with pytest.raises(ValueError, match="which holds results already"):
+        run(tmp_path, strategy="single", num_server_rounds=1)
+
+
+def test_the_saved_configuration_is_resolved_and_can_be_run_again(finished):
+    folder, summary = finished
+    saved = summary["config"]
+    assert saved["tasks"] == "0,2,4|6,8,1|3,5,7,9"
+    assert (saved["num-clusters"], saved["num-clients"], saved["output-dir"]) == (3, 9, str(folder))
+    assert parse_config(saved).as_run_config() == saved
+
+
+def test_what_is_finished_is_not_lost_when_a_later_strategy_fails(tmp_path):
+    calls = []
+
+    def fail_later(message, context, answer):
+        calls.append(message)
+        if len(calls) > 2:
+            raise RuntimeError("the disk is full")
+        return answer
+
+    spoil = {("train", c): fail for c in range(1, 6)} | {("train", 0): fail_later}
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
+        run(tmp_path, spoil=spoil, strategy="single,local")
+    saved = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert [r["strategy"] for r in saved["runs"]] == ["single"]
+    assert (tmp_path / "models/single/seed-0/cluster-0.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"num_eigenvectors": 325}, "num-eigenvectors is 325, but hog features of these images"),
+        ({"num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
+        ({"num_clients": 25}, r'num-clients is 25, but 6 .* "num-supernodes=25 client-resources'),
+        ({"tasks": "0,1|2,11"}, "tasks name label 11, but no training image has it"),
+        ({"num_tasks": 7}, "num-clients is 6, fewer than the 7 tasks"),
+        ({"num_tasks": 11}, "num-tasks is 11, but mnist-5k has 10 classes"),
+        ({"min_samples": 1000}, "min-samples is 1000"),
+        ({"dataset": "folder", "data_dir": "/nowhere"}, "/nowhere"),
+        ({"feature_weights": "/nope.pth"}, 'feature-weights is /nope.pth, but features="hog" has'),
+        ({"features": "resnet18", "feature_weights": "/nope.pth"}, "there is no such file"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_sent_or_written(tmp_path, overrides, message):
+    with pytest.raises((ValueError, OSError), match=message):
+        run(tmp_path / "out", **overrides)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_number_of_nodes_that_settles_is_taken():
+    class Growing(LocalGrid):
+        def get_node_ids(self):
+            self.calls = getattr(self, "calls", 0) + 1
+            return set(list(self.contexts)[: self.calls])
+
+    assert wait_for_nodes(Growing(app, 4), 0, patience=0.5) == 4
+    assert wait_for_nodes(Growing(app, 4), 4) == 4
+
+
+def test_auto_finds_the_number_of_clusters(tmp_path):
+    summary = run(
+        tmp_path, clients=10, strategy="rcc-pfl", num_clusters="auto", num_server_rounds=1
+    )
+    assert max(summary["runs"][0]["clusters"]) + 1 == 3
+    assert summary["runs"][0]["ari"] == 1
+
+
+@pytest.mark.parametrize(
+    "model", ["mlp-32", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mlp", "cnn"))]
+)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_every_model_and_optimizer_learns(tmp_path, model, optimizer):
+    summary = run(
+        tmp_path,
+        strategy="optimum",
+        model=model,
+        optimizer=optimizer,
+        learning_rate=0.05 if optimizer == "sgd" else 0.002,
+        momentum=0.9,
+        num_server_rounds=3,
+        evaluate_every=3,
+    )
+    assert summary["runs"][0]["accuracy"] > 0.6
+
+
+def test_progress_and_tables_are_printed(tmp_path, capsys):
+    run(tmp_path, strategy="rcc-pfl,single", noise="class-independent")
+    text = capsys.readouterr().out
+    assert "mnist-5k on 6 clients, 3 tasks, 25% class-independent label noise" in text
+    assert "round   2/2" in text
+    assert "0:00:00 left" in text
+    assert "Test accuracy, mean over 6 clients, one seed\n" in text
+    assert "±" not in text.split("Test accuracy")[1]
+    assert "rcc-pfl, seed 0: clusters found (ARI 1.00)" in text
+    assert str(tmp_path / "similarity-rcc-pfl-seed-0.png") in text
+
+
+def test_two_clients_are_told_how_to_get_more(tmp_path, capsys):
+    summary = run(tmp_path, clients=2, num_tasks=2)
+    assert 'flwr run . --stream --federation-config "num-supernodes=25' in capsys.readouterr().out
+    assert summary["runs"][0]["ari"] == 1
+    assert not any(math.isnan(r["accuracy"]) for r in summary["runs"])
+
+
+def test_the_output_folder_is_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert output_folder("out") == tmp_path / "out"
+    assert output_folder("").parent == tmp_path / "results"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert output_folder("~/out") == tmp_path / "out"
+
+
+@pytest.mark.slow
+def test_a_simulation_is_resumed_with_as_many_clients_as_it_had(tmp_path):
+    options = {"strategy": "rcc-pfl", "checkpoint_every": 1, "num_clients": "all"}
+    whole = run(tmp_path / "out", clients=6, **options)
+    resume = {"resume": str(tmp_path / "out"), "output_dir": ""}
+    with pytest.raises(ValueError, match=r"7 SuperNodes are connected, .* started with 6"):
+        run(tmp_path / "out", clients=7, **options, **resume)
+    again = run(tmp_path / "out", clients=6, **options, **resume)
+    assert without_seconds(again)["runs"] == without_seconds(whole)["runs"]

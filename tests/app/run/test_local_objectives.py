@@ -1,0 +1,257 @@
+"""Local objectives by their options, on real images: what is tested, kept and given back."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from fl_app.config.run_config import parse_config
+from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.simulation import Simulation
+from fl_core.models.checkpoint import load_checkpoint
+from fl_core.models.model_file import load_model
+from strategies.catalogue import SYSTEMS
+from tests.app_runs import DEFAULTS, SGD, models_of, of_strategy, run
+from tests.processes import fedkin, wait_for_line
+
+KEEPING = "ditto,fedper,spectral+mean+private-head"
+SMALL = {**SGD, "model": "mlp-32", "head_epochs": 1, "clients": 6}
+HEAD = (32 * 10 + 10) * 4  # bytes of mlp-32's last layer
+MODEL = (784 * 32 + 32) * 4 + HEAD
+
+
+def config(**options):
+    return parse_config({**DEFAULTS, **{k.replace("_", "-"): v for k, v in options.items()}})
+
+
+class KilledError(BaseException):
+    """Not an exception that anything on the way would survive."""
+
+
+def kill_after_training(monkeypatch):
+    """In round 3."""
+    usual = Simulation.after_round
+
+    def after_round(self, report, strategy, show):
+        usual(self, report, strategy, show)
+        if report.round == 3:
+            raise KilledError
+
+    monkeypatch.setattr(Simulation, "after_round", after_round)
+
+
+def kill_before_the_checkpoint(monkeypatch):
+    """That of round 4, when what clients keep is written, and nothing else."""
+    usual = Checkpoints.save
+
+    def save(self, name, seed, strategy, seconds):
+        if strategy.training.round == 4:
+            raise KilledError
+        usual(self, name, seed, strategy, seconds)
+
+    monkeypatch.setattr(Checkpoints, "save", save)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    options = {"strategy": KEEPING, "num_server_rounds": 5, "checkpoint_every": 2}
+    return folder, run(folder, **SMALL, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KEEPING.split(","))
+def test_what_is_private_is_not_in_the_servers_models_or_its_bytes(whole, name):
+    folder, summary = whole
+    one = of_strategy(summary, name)
+    keeps_head = name != "ditto"
+    for model in models_of(folder, name).values():
+        assert ("output.weight" in model) != keeps_head
+    sent = MODEL - HEAD if keeps_head else MODEL
+    up, down = one["bytes"]["train-up"], one["bytes"]["train-down"]
+    assert 5 * 6 * sent < up < 5 * 6 * sent * 1.02
+    assert down - 5 * 6 * sent < (6 * HEAD if keeps_head else 0) + 5 * 6 * sent * 0.02
+    assert one["accuracy"] > 0.6
+    path = folder / f"models/{name}/seed-0/cluster-0.safetensors"
+    if keeps_head:
+        with pytest.raises(ValueError, match="it has the layers that clients share, and each"):
+            load_model(path)
+    else:
+        load_model(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [kill_after_training, kill_before_the_checkpoint])
+def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(whole, tmp_path, monkeypatch, kill):
+    """Clients have trained further than the checkpoint of round 2 knows."""
+    folder, undisturbed = whole
+    options = {**SMALL, "strategy": KEEPING, "num_server_rounds": 5, "checkpoint_every": 2}
+    with monkeypatch.context() as patch:
+        kill(patch)
+        with pytest.raises(KilledError):
+            run(tmp_path / "out", **options)
+    summary = run(tmp_path / "out", **options, resume=str(tmp_path / "out"), output_dir="")
+    for name in KEEPING.split(","):
+        found, wanted = (of_strategy(one, name) for one in (summary, undisturbed))
+        assert {**found, "seconds": 0} == {**wanted, "seconds": 0}
+        ours, theirs = models_of(tmp_path / "out", name), models_of(folder, name)
+        assert {n: {k: a.tobytes() for k, a in m.items()} for n, m in ours.items()} == {
+            n: {k: a.tobytes() for k, a in m.items()} for n, m in theirs.items()
+        }
+
+
+@pytest.mark.slow
+def test_a_checkpoint_folder_has_each_clients_own_part_once(whole):
+    folder, _ = whole
+    files = sorted(path.name for path in (folder / "checkpoints/personal").iterdir())
+    names = sorted(KEEPING.split(","))
+    assert files == [f"{name}-seed-0-round-000000005.safetensors" for name in names]
+    states = load_checkpoint(folder / "checkpoints/personal" / files[1])["states"]
+    assert list(states) == list(range(6))
+    assert {tuple(sorted(s["arrays"])) for s in states.values()} == {
+        ("output.bias", "output.weight")
+    }
+    assert {state["round"] for state in states.values()} == {5}
+    assert len({state["arrays"]["output.bias"].tobytes() for state in states.values()}) == 6
+
+
+@pytest.mark.slow
+def test_newcomers_keep_their_own_part_too(tmp_path):
+    options = {**SMALL, "clients": 8, "newcomers": 2, "newcomer_round": 2}
+    options |= {"strategy": "fedper,spectral+mean+ditto", "num_server_rounds": 3}
+    summary = run(tmp_path, **options, checkpoint_every=3)
+    for name in ("fedper", "spectral+mean+ditto"):
+        one = of_strategy(summary, name)
+        assert one["failures"] == {}
+        assert len(one["newcomers"]) == 2
+        path = tmp_path / f"checkpoints/personal/{name}-seed-0-round-000000003.safetensors"
+        assert len(load_checkpoint(path)["states"]) == 8
+
+
+@pytest.mark.slow
+def test_fedbn_keeps_norms_and_fedprox_is_fedavg_without_a_pull(tmp_path):
+    options = {**SGD, "clients": 4, "num_tasks": 2, "num_server_rounds": 1, "model": "cnn-norm"}
+    summary = run(
+        tmp_path, strategy="fedbn,fedprox,single", local_epochs=1, prox_weight=0, **options
+    )
+    own = models_of(tmp_path, "fedbn")["cluster-0"]
+    assert not any(name.startswith("norm") for name in own)
+    prox, plain = (models_of(tmp_path, name)["cluster-0"] for name in ("fedprox", "single"))
+    assert {n: a.tobytes() for n, a in prox.items()} == {n: a.tobytes() for n, a in plain.items()}
+    assert "norm1.running_mean" in plain
+    assert np.isfinite(of_strategy(summary, "fedbn")["accuracy-per-client"]).all()
+
+
+@pytest.mark.slow
+def test_ditto_without_a_pull_is_every_client_alone(tmp_path):
+    options = {**SMALL, "ditto_weight": 0, "num_server_rounds": 2}
+    summary = run(tmp_path, strategy="ditto,local,tasks+mean+ditto", **options)
+    alone = of_strategy(summary, "local")["accuracy-per-client"]
+    assert of_strategy(summary, "ditto")["accuracy-per-client"] == alone
+    assert of_strategy(summary, "tasks+mean+ditto")["accuracy-per-client"] == alone
+
+
+@pytest.mark.slow
+def test_what_fedper_trains_has_noise_if_training_epsilon_says_so(tmp_path):
+    options = {**SMALL, "clients": 3, "strategy": "single+mean+private-layers"}
+    options |= {"num_server_rounds": 1, "local_epochs": 1, "batch_size": 1000}
+    summary = run(tmp_path, training_epsilon=8, **options)
+    assert [one["failures"] for one in summary["runs"]] == [{}]
+    assert "output.weight" not in models_of(tmp_path, "single+mean+private-layers")["cluster-0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "strategies"),
+    [
+        ({"local": "ditto"}, ("single", "spectral+mean+ditto")),
+        ({"local": "ditto", "clustering": "single"}, ("single", "single+mean+ditto")),
+        ({"local": "plain", "clustering": "update"}, ("single", "update+mean")),
+        (
+            {"local": "prox", "aggregation": "median", "strategy": "fedper"},
+            ("fedper", "spectral+median+prox"),
+        ),
+        ({"strategy": "update+graph+private-head"}, ("update+graph+private-head",)),
+        ({"strategy": "single+mean+plain"}, ("single+mean+plain",)),
+    ],
+)
+def test_strategies_of_three_parts(options, strategies):
+    assert config(**{"strategy": "single", **options}).strategy == strategies
+
+
+def test_all_are_those_of_the_plain_objective():
+    names = config(strategy="all").strategy
+    assert set(SYSTEMS) - set(names) == {"fedprox", "ditto", "fedper", "fedrep", "fedbn"}
+
+
+DP = {"training_epsilon": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": "single+mean+ditoo"}, 'local is "ditoo", .*Did you mean ditto'),
+        ({"local": "ditoo"}, 'local is "ditoo", but it must be one of plain, prox, ditto'),
+        ({"prox_weight": -1}, "prox-weight is -1, but it must be a number of at least 0"),
+        ({"head_epochs": 0}, "head-epochs is 0, but it must be a whole number of at least 1"),
+        (
+            {"strategy": "ditto", **DP},
+            "training-epsilon is 1, but ditto has the local objective ditto, not all of whose",
+        ),
+        ({"strategy": "single+mean+private-head", **DP}, "has the local objective private-head"),
+        ({"model": "cnn-norm", "strategy": "single", **DP}, 'model is "cnn-norm", but it must be'),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        config(**{"strategy": "single", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": "fedper"}, 'private-layers is "last", which is all of the model .output.'),
+        (
+            {"strategy": "fedrep", "model": "mlp-32", "private_layers": "outptu"},
+            'private-layers names "outptu", but the model\'s layers are hidden, output',
+        ),
+        ({"strategy": "fedbn", "model": "cnn"}, "keeps norm layers at the clients, but cnn has n"),
+        (
+            {
+                "strategy": "spectral+lps-gps+private-layers",
+                "model": "mlp-32",
+                "private_layers": "hidden",
+            },
+            'keeps the layer "hidden" at the clients, and common-layers has all clusters share it',
+        ),
+    ],
+)
+def test_what_a_model_cannot_keep_is_refused_before_anything_is_written(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_simulation_killed_with_its_workers_goes_on_as_an_undisturbed_one(tmp_path):
+    """A real SuperLink and two Ray workers, `kill -9`, and new ones that resume the run."""
+    words = ["strategy=fedper", "num-clients=3", "num-tasks=1", "num-server-rounds=3"]
+    words += ["model=mlp-32", "checkpoint-every=1", "optimizer=sgd", "learning-rate=0.1"]
+    out = tmp_path / "out"
+    command = ["run", *words, "--workers", "2"]
+    with fedkin([*command, f"output-dir={out}"]) as running:
+        wait_for_line(running, "round   1/3")
+        while not (out / "checkpoints/fedper-seed-0.safetensors").exists():
+            time.sleep(0.05)
+        running.kill()
+        running.communicate()
+    with fedkin([*command, f"resume={out}"]) as resumed:
+        said, _ = resumed.communicate()
+    assert resumed.returncode == 0, said
+    options = {"strategy": "fedper", "num_tasks": 1, "num_server_rounds": 3}
+    wanted = run(tmp_path / "whole", clients=3, model="mlp-32", **options, **SGD)["runs"][0]
+    found = json.loads((out / "summary.json").read_text(encoding="utf-8"))["runs"][0]
+    assert {**found, "seconds": 0} == {**wanted, "seconds": 0}
+    file = "models/fedper/seed-0/cluster-0.safetensors"
+    assert (out / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()

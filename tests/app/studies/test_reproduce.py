@@ -1,0 +1,626 @@
+"""A paper's table again: cells that are run once, whatever stops the run in between."""
+
+import math
+import re
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from fl_app.cli import main
+from fl_app.report.html.build import NO_REPORT
+from fl_app.studies.reproduce import cells as cells_module
+from fl_app.studies.reproduce import code_state, command, keeping
+from fl_app.studies.reproduce.cells import find_missing, read_cells, run_missing, wanted_cells
+from fl_app.studies.reproduce.claims import Claim
+from fl_app.studies.reproduce.drawing import draw
+from fl_app.studies.reproduce.experiment import Experiment, list_experiments, read_experiment
+from fl_app.studies.reproduce.formula import expected_bytes
+from fl_app.studies.reproduce.kept import task_means
+from fl_app.studies.reproduce.measures import check_measure, measure
+from fl_app.studies.reproduce.page import Place, judge, measured_of, page
+from fl_app.studies.reproduce.verdicts import verdicts
+from strategies import catalogue
+from strategies.catalogue import system_of
+from tests.app_runs import run
+from tests.processes import fedkin, wait_for_line
+
+ROOT = Path(__file__).parents[3]
+TEXT = """
+paper = "Somebody"
+title = "Two tasks or three"
+source = "Somebody, 2020, Table 1"
+note = "They do not say much."
+seeds = 2
+[options]
+strategy = "optimum,single"
+num-clients = 6
+model = "mlp-32"
+num-server-rounds = 1
+[quick]
+num-server-rounds = 2
+[rows.digits]
+dataset = "mnist-5k"
+[columns.two]
+num-tasks = 2
+[columns.three]
+num-tasks = 3
+[variants."optimum (twice)"]
+strategy = "optimum"
+local-epochs = 4
+[published.accuracy.digits.two]
+optimum = [94.0, 0.5]
+single = [88.0]
+[[claims]]
+says = "knowing the tasks helps"
+left = "optimum"
+relation = "at least"
+right = "single"
+points = 2
+[[explanations]]
+text = "They have other data."
+methods = ["optimum"]
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    path = tmp_path / "digits.toml"
+    path.write_text(TEXT, encoding="utf-8")
+    return read_experiment(path)
+
+
+def found(**accuracies):
+    """Return what a simulation leaves of a cell."""
+    return {
+        "seconds": 1800.0,
+        "versions": {"torch": "2"},
+        "methods": {name: {"accuracy": value} for name, value in accuracies.items()},
+    }
+
+
+def cell(column, seed, variant="", code="a", **accuracies):
+    """Return a cell of the file of raw numbers."""
+    if variant:
+        accuracies = {variant: accuracies["optimum"]}
+    given = {"strategy": "optimum,single", "num-clients": 6, "model": "mlp-32", "seed": seed}
+    given |= {"num-server-rounds": 1, "dataset": "mnist-5k", "repeats": 1}
+    given["num-tasks"] = {"two": 2, "three": 3, "1": 2, "2": 3}[column]
+    if variant:
+        given |= {"strategy": "optimum", "local-epochs": 4}
+    place = {"row": "digits", "column": column, "variant": variant, "seed": seed, "given": given}
+    return {**place, "state": "s", "code": code, "workers": 2, **found(**accuracies)}
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Let no cell be simulated, and count those that would be."""
+    ran = []
+
+    def run(one, folder, workers, *, with_formula):
+        given = one.given
+        ran.append((given["num-tasks"], given.get("local-epochs", 2), given["seed"]))
+        if given["seed"] == 1 and "killed" not in ran:
+            ran.append("killed")
+            raise KeyboardInterrupt
+        both = found(optimum=0.9 + given["seed"] / 100, single=0.8)
+        return {**both, "methods": {name: both["methods"][name] for name in one.config.strategy}}
+
+    monkeypatch.setattr(cells_module, "_run", run)
+    return ran
+
+
+def run_all(experiment, path, seeds=2):
+    missing = find_missing(experiment, path, seeds)
+    return list(run_missing(experiment, path, missing, workers=1))
+
+
+def test_a_stopped_run_goes_on_where_it_was(experiment, tmp_path, counted):
+    path = tmp_path / "digits.json"
+    with pytest.raises(KeyboardInterrupt):
+        run_all(experiment, path)
+    first = [(2, 2, 0), (2, 4, 0), (3, 2, 0), (3, 4, 0)]
+    assert counted == [*first, (2, 2, 1), "killed"]
+    assert len(read_cells(path)) == 4
+    assert [one.wanted.seed for one in run_all(experiment, path)] == [1, 1, 1, 1]
+    assert counted[6:] == [(tasks, epochs, 1) for tasks, epochs, _ in first]
+    assert run_all(experiment, path) == []
+    cells = read_cells(path)
+    assert [w.is_of(c) for w, c in zip(wanted_cells(experiment, 2), cells, strict=True)]
+    assert [list(c["methods"]) for c in cells[:2]] == [["optimum", "single"], ["optimum (twice)"]]
+
+
+def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monkeypatch):
+    path = tmp_path / "digits.json"
+    run_all(experiment, path, seeds=1)
+    counted.clear()
+    experiment.columns["three"]["num-tasks"] = 5
+    missing = find_missing(experiment, path, 2)
+    assert [one.outdated for one in missing] == [True, True, False, False, False, False]
+    again = [str(one.wanted) for one in run_all(experiment, path, 1)]
+    assert again == ["digits, three, seed 0", "digits, three, optimum (twice), seed 0"]
+    monkeypatch.setattr(code_state, "code_hash", lambda path, changed: f"new {path.name}")
+    assert len(run_all(experiment, path, seeds=1)) == 4
+    assert counted == [(5, 2, 0), (5, 4, 0), (2, 2, 0), (2, 4, 0), (5, 2, 0), (5, 4, 0)]
+    assert len(read_cells(path)) == 4
+
+
+def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
+    def files_of(*strategies):
+        systems = [system_of(name) for name in strategies]
+        parts = {part for one in systems for part in one.parts}
+        return {path.name for path in code_state.code_of(parts)}
+
+    names = files_of("rcc-pfl", "single")
+    assert {
+        "spectral.py",
+        "aggregation.py",
+        "partition.py",
+        "handlers.py",
+        "run_config.py",
+    } <= names
+    assert {"run.py", "folder.py", "kept.py", "formula.py"} <= names
+    assert not names & {"ifca.py", "cfl.py", "flt.py", "catalogue.py", "cli.py", "superlink.py"}
+    assert not names & {"watch.py", "estimate.py"}
+    # PCA + k-means + HC asks for its centroids as FLT does.
+    assert "flt.py" in files_of("pca-km-hc")
+    assert "lps_gps.py" in files_of("update+lps-gps")
+
+    def hash_of(name, text):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return code_state.code_hash(tmp_path / name, 0)
+
+    same = hash_of("a.py", '"""Words."""\ndef f():\n    """More."""\n    return 1  # why\n')
+    assert same == hash_of("b.py", '"""Other words."""\n\ndef f():\n    return (1)\n')
+    assert same == hash_of("c.py", 'def f():\n    return 1\n"""What follows an attribute."""\n')
+    assert same != hash_of("d.py", "def f():\n    return 2\n")
+
+
+def test_options_count_but_not_of_others_nor_where_files_are(monkeypatch):
+    def state(**more):
+        given = {key.replace("_", "-"): value for key, value in more.items()}
+        return code_state.state_of(Experiment.config({"strategy": "rcc-pfl,single", **given}))[0]
+
+    first = state()
+    assert first == state(cfl_min_size=7) == state(data_dir="/elsewhere") == state(output_dir="/a")
+    assert first != state(linkage="ward")
+    assert first != state(learning_rate=0.5)
+    monkeypatch.setitem(catalogue.SYSTEMS, "single", replace(system_of("single"), weighted=True))
+    assert first != state()
+
+
+def test_the_page_by_hand(experiment):
+    cells = [
+        cell("two", 1, optimum=0.96, single=0.93),
+        cell("two", 0, optimum=0.94, single=0.93),
+        cell("two", 0, "optimum (twice)", optimum=0.97),
+    ]
+    place = Place("accuracy", "digits", "two", "optimum")
+    assert measured_of(experiment, cells)[place].tolist() == [94, 96]
+    text = page(experiment, cells)
+    # 95 ± √2, a point above the paper's 94 ± 0.5; where nothing was published, there is only ours.
+    assert "| accuracy % | two: paper | ours | difference | three |" in text
+    assert "Numbers are means over seeds" in text
+    assert "| optimum | 94.0 ± 0.5 | 95.0 ± 1.4 | **+1.0** | – |" in text
+    assert "| single | 88.0 | 93.0 ± 0.0 | **+5.0** | – |" in text
+    assert "| optimum (twice) | – | 97.0 | – | – |" in text
+    assert "knowing the tasks helps: **holds so far**, in 1 of 2 cells." in text
+    assert "- They have other data. (accuracy %, digits, two: optimum.)" in text
+    assert "Not finished: 3 of 8 simulations so far." in text
+    assert "3 simulations of 2 seeds: 1.5 hours, one after the other; clients ran in 2 Ray" in text
+    assert "different versions" not in text
+    cells[0] = cell("two", 1, code="b", optimum=0.96, single=0.96)
+    worse = page(experiment, cells)
+    assert "**does not hold so far**, in 0 of 2 cells; not in digits, two." in worse
+    assert "The cells were made by different versions of the code." in worse
+    cells[1]["given"]["num-tasks"] = 4
+    assert "1 more were made by other options, and are not shown." in page(experiment, cells)
+    small = page(experiment.as_small(), [])
+    assert "these numbers say nothing" in small
+    assert "fedkin reproduce digits --quick" in small
+    assert "94.0 ± 0.5" not in small
+
+
+def test_a_measure_without_any_number_has_no_table(experiment):
+    words = {"accuracy": "accuracy %", "gain": "points gained", "variance": "variance over"}
+    both = replace(experiment, measures=list(words))
+    cells = [cell("two", 0, optimum=0.94, single=0.93)]
+    cells[0]["methods"]["single"]["accuracy-variance"] = 0.0004
+    for one in (both, replace(both, columns={"two": both.columns["two"]})):
+        found = [name for name, said in words.items() if f"| {said}" in page(one, cells)]
+        assert found == ["accuracy", "variance"]
+    stated = {**both.published, "gain": {"digits": {"two": {"single": [1.5]}}}}
+    assert "| points gained" in page(replace(both, published=stated), cells)
+
+
+def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
+    told = {}
+
+    def simulate(app, overrides, **how):
+        told.update(how)
+        (Path(overrides["output-dir"]) / "summary.json").write_text("{}", encoding="utf-8")
+        return True
+
+    monkeypatch.setattr("fl_app.launch.superlink.simulate", simulate)
+    one = find_missing(experiment, tmp_path / "digits.json", 1)[0]
+    assert keeping.run_into(one, tmp_path, 1)[0] == {}
+    assert told["settings"] == {NO_REPORT: "1"}
+    for name, value in told["settings"].items():
+        monkeypatch.setenv(name, value)
+    run(tmp_path / "silent", num_server_rounds=1, strategy="single")
+    assert (tmp_path / "silent/summary.json").is_file()
+    assert not (tmp_path / "silent/report.html").exists()
+    monkeypatch.undo()
+    run(tmp_path / "usual", num_server_rounds=1, strategy="single")
+    assert (tmp_path / "usual/report.html").is_file()
+
+
+def test_what_no_experiment_explains_is_said(experiment):
+    bare = replace(experiment, explanations=())
+    text = page(bare, [cell("two", 0, optimum=0.95, single=0.9)])
+    assert "- Not explained by an experiment: accuracy %, digits, two: optimum." in text
+
+
+def test_the_verdicts_by_hand(experiment):
+    cells = [
+        cell("two", 0, optimum=0.95, single=0.9),
+        cell("three", 0, optimum=0.9, single=0.9),
+    ]
+    borrowed = replace(experiment.claims[0], paper="Others")
+    other = replace(experiment, name="letters", needs="letters", claims=[borrowed])
+    text = verdicts([(experiment, cells), (other, [])])
+    assert "| knowing the tasks helps | **partly** | 1 of 2 | [digits](digits.md) |" in text
+    untried = "| knowing the tasks helps | **could not be tried here**: needs letters | – | letters"
+    assert untried in text
+    assert text.index("## Others") < text.index("## Somebody")
+    assert "| [digits](digits.md) | Two tasks or three | 2 of 8 | 1 | 1.0 |" in text
+    assert "| letters | Two tasks or three (needs letters) | 0 of 8 | 0 | 0.0 |" in text
+
+
+KEPT = {
+    "accuracy": 0.9,
+    "accuracy-variance": 0.0004,
+    "clusters": [0, 1, 1, -1],
+    "bytes": {"pre-round-up": 3e6, "pre-round-down": 3e6, "train-up": 6e6, "train-down": 6e6},
+    "rounds": {
+        "1": {"accuracy": 0.5, "bytes": 9e6},
+        "2": {"accuracy": 0.892, "bytes": 12e6},
+        "3": {"bytes": 15e6},
+        "4": {"accuracy": 0.9, "bytes": 18e6, "accuracy-per-task": {"0": 0.8, "1": 1.0}},
+    },
+    "similarity-per-task": [[None, 0.3], [0.3, 0.9]],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("accuracy", 90),
+        ("variance", 4),
+        ("clusters", 2),
+        ("megabytes", 6),  # three clients took part
+        ("pre-round", 2),
+        ("arrival-round", 2),  # 0.892 is above 0.891, 99 % of 0.9
+        ("arrival-megabytes", 4),
+        ("gain", 0.8),  # the last third is after round 2
+        ("at:2", 89.2),
+        ("at:3", math.nan),
+        ("task:1", 80),
+        ("relevance:1-2", 0.3),
+        ("relevance:1-1", math.nan),  # one client
+        ("relevance:1-3", math.nan),
+        ("ari", math.nan),
+    ],
+)
+def test_a_measure_by_hand(name, value):
+    check_measure(name)
+    assert measure(name, KEPT) == pytest.approx(value, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", ["acuracy", "task", "task:0", "task:1-2", "ari:1", "relevance:1"])
+def test_a_measure_that_is_none_is_named(name):
+    with pytest.raises(ValueError, match=f'measure "{name}"'):
+        check_measure(name)
+
+
+def test_similarities_by_task_are_those_of_different_clients():
+    similarity = np.array([[1, 0.8, 0.2], [0.8, 1, 0.4], [0.2, 0.4, 1]])
+    means = task_means(similarity, np.array([0, 0, 1]))
+    assert means[0] == pytest.approx([0.8, 0.3])
+    assert means[1] == [pytest.approx(0.3), None]
+
+
+@pytest.mark.parametrize(
+    ("relation", "points", "difference", "holds"),
+    [
+        ("above", 0, 0.0, False),
+        ("above", 0, 0.1, True),
+        ("above", 2, 2.0, False),
+        ("at least", 2, 2.0, True),
+        ("at least", 2, 1.9, False),
+        ("at least", -0.5, -0.4, True),
+        ("within", 0.5, -0.5, True),
+        ("within", 0.5, 0.6, False),
+        ("below", 0, 0.0, False),
+        ("below", 2, -2.1, True),
+        ("at most", 2, -2.0, True),
+        ("at most", 2, -1.9, False),
+    ],
+)
+def test_a_claim_by_hand(relation, points, difference, holds):
+    left = 90 + difference
+    assert Claim("so", "a", relation, "b", points).holds([left], [90.0]) == holds
+    assert Claim("so", "a", relation, 90.0, points).holds([left], []) == holds
+    # One that does not hold is enough.
+    assert Claim("so", "a, c", relation, "b", points).lefts == ["a", "c"]
+    assert not Claim("so", "a", relation, "b, c", points).holds([left], [90.0, math.nan])
+
+
+def test_a_claim_of_spread_and_of_other_columns(experiment):
+    cells = [
+        cell("two", 0, optimum=0.95, single=0.90),
+        cell("two", 1, optimum=0.97, single=0.80),
+        cell("three", 0, optimum=0.98, single=0.95),
+    ]
+    measured = measured_of(experiment, cells)
+    steady = Claim("so", "optimum", "below", "single", statistic="std")
+    one = judge(experiment, steady, measured)
+    assert one.judged == {("digits", "two"): True}  # one seed has no spread
+    assert str(one) == "holds so far"
+    more = Claim("so", "single", "above", "single", 9, against={"column": "two"}, columns=["three"])
+    assert judge(experiment, more, measured).judged == {("digits", "three"): True}  # 95 against 85
+    assert str(judge(experiment, replace(more, points=11), measured)) == "does not hold"
+    shares = replace(more, against={"measure": "variance"})
+    cells[2]["methods"]["single"]["accuracy-variance"] = 0.0085  # 85, against 95 %
+    compared = replace(experiment, claims=[shares])
+    assert str(judge(compared, shares, measured_of(compared, cells))) == "holds"
+    assert str(judge(experiment, steady, {})) == "not run yet"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds = 2", "seeds = 2\nrepeats = 3", "the file has no key repeats: it has claims, "),
+        ("seeds = 2", "seeds = 0", "a row, a column, a seed and a measure"),
+        ("seeds = 2", 'seeds = "2"', "seeds of the file is '2', but it must be a whole number"),
+        ("seeds = 2", "seeds = 2.5", "but it must be a whole number"),
+        ("seeds = 2", "seeds = true", "but it must be a whole number"),
+        ("seeds = 2", 'seeds = 2\nmeasures = "ari"', "must be a list of texts"),
+        ("seeds = 2", "seeds = 2\nmeasures = [3]", "must be a list of texts"),
+        ("seeds = 2", 'seeds = 2\npicture = "cake"', 'picture is "cake"'),
+        ("seeds = 2", 'seeds = 2\npicture = "sweep"', 'the column "two" is no number'),
+        ("[rows.digits]", "[rows]\ndigits = 3\n[quick.digits]", "rows.digits is 3, but it must be"),
+        ("num-tasks = 3", "num-tasks = 0", "num-tasks is 0, but it must be"),
+        ("num-tasks = 3", 'strategy = "flt"', "strategy cannot be given there"),
+        ("num-clients = 6", "num-clients = 6\nseed = 4", "seed cannot be given there"),
+        (
+            'strategy = "optimum,single"',
+            "",
+            "names optimum, but there are",
+        ),
+        ("[published.accuracy.digits.two]", "[published.accuracy.letters.two]", "names letters"),
+        ("optimum = [94.0, 0.5]", "flt = [94.0]", "a published number names flt, but there are"),
+        ("single = [88.0]", "single = []", "must be a mean, and a std"),
+        ("single = [88.0]", "single = 88.0", "single is 88.0, but it must be a list of numbers"),
+        ("single = [88.0]", 'single = ["x"]', "but it must be a list of numbers"),
+        ("[published.accuracy", "[published.acuracy", 'there is no measure "acuracy"'),
+        ("[published.accuracy", "[published.ari", "ari has published numbers, but is not among"),
+        ('strategy = "optimum"\n', 'strategy = "flt,cfl"\n', "has more than one strategy"),
+        ('[variants."optimum (twice)"]', "[variants.optimum]", "two methods have one name"),
+        ("[[claims]]", "[claims]", "must be tables, each under"),
+        ("points = 2", "point = 2", "a claim has no key point"),
+        ("points = 2", 'points = "2"', "points of a claim is '2', but it must be a number"),
+        ('left = "optimum"', 'left = ["optimum"]', "left of a claim is .*, but it must be text"),
+        ('left = "optimum"', "", "a claim lacks the key left"),
+        ('right = "single"', 'right = "local"', "the claim .* names local"),
+        ('relation = "at least"', 'relation = "over"', 'is "over", but it must be above'),
+        ("points = 2", 'statistic = "max"', 'is "max", but it must be mean, std'),
+        ("points = 2", 'against = {seed = "1"}', "has no key seed"),
+        ("points = 2", 'against = {column = "four"}', "the claim .* names four"),
+        ('methods = ["optimum"]', 'methods = ["flt"]', "the explanation .* names flt"),
+        ("title =", "title", "Expected"),
+        ('title = "Two tasks or three"', "", "lacks the key title"),
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, old, new, message):
+    path = tmp_path / "wrong.toml"
+    path.write_text(TEXT.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"wrong.toml: .*{message}"):
+        read_experiment(path)
+
+
+def test_numbers_that_are_none_are_refused_and_kept(tmp_path):
+    path = tmp_path / "digits.json"
+    for text in ("{}", '{"cells": [{"row": "a"}]}', "nothing"):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match="does not hold the numbers of an experiment"):
+            read_cells(path)
+        assert path.read_text(encoding="utf-8") == text
+
+
+def test_the_committed_experiments_can_be_read_and_listed(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    experiments = list_experiments(ROOT / "experiments")
+    assert main(["reproduce", "--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == [one.name for one in experiments]
+    assert {"rcc-pfl-2", "rcc-pfl-3"} <= {one.name for one in experiments}
+
+
+def test_the_file_that_the_page_explains_can_be_read(tmp_path):
+    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    example = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "mine.toml").write_text(example[1], encoding="utf-8")
+    mine = read_experiment(tmp_path / "mine.toml")
+    assert len(wanted_cells(mine, mine.seeds)) == 20
+    assert mine.claims[0].points == 0.5
+
+
+def test_a_wrong_word_is_answered(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert main(["reproduce", "rcc-pfl-9"]) == 2
+    assert 'there is no experiment "rcc-pfl-9": experiments has attacks' in capsys.readouterr().err
+    assert main(["reproduce", "rcc-pfl-2", "--page", "--output", str(tmp_path)]) == 2
+    assert "there are no numbers of this experiment in" in capsys.readouterr().err
+    for several in ("--quick", "--page"):
+        assert main(["reproduce", "rcc-pfl-2", "--seeds", "2", several]) == 2
+    assert "--seeds goes neither with --quick" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["reproduce", "rcc-pfl-2", "--seeds", "0"])
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "--list"]) == 2
+    assert "there is no folder experiments here" in capsys.readouterr().err
+
+
+def test_pages_of_all_and_verdicts_only_where_they_belong(
+    experiment, tmp_path, capsys, monkeypatch, counted
+):
+    counted.append("killed")
+    (tmp_path / "experiments").mkdir()
+    shutil.copy(tmp_path / "digits.toml", tmp_path / "experiments")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "RESULTS", Path("found"))
+    monkeypatch.setattr(command, "need_extra", lambda package, command: None)
+    # Given by its path: beside it, and without verdicts.
+    assert main(["reproduce", "digits.toml", "--workers", "1"]) == 0
+    assert sorted(path.name for path in (tmp_path / "results").glob("digits.*")) == [
+        f"digits.{ending}" for ending in ("json", "md", "pdf", "png")
+    ]
+    assert not (tmp_path / "results/README.md").exists()
+    assert "0 of 8 simulations are finished.\n" in capsys.readouterr().out
+    shutil.copytree("results", "found")
+    assert main(["reproduce", "--page"]) == 0
+    assert "[digits](digits.md)" in (tmp_path / "found/README.md").read_text(encoding="utf-8")
+    # What other options made is said, and run again.
+    changed = TEXT.replace("num-clients = 6", "num-clients = 7")
+    (tmp_path / "digits.toml").write_text(changed, encoding="utf-8")
+    assert main(["reproduce", "digits.toml"]) == 0
+    assert "8 were made by other options or other code: again." in capsys.readouterr().out
+    assert not list((tmp_path / "results").glob(".*running"))
+
+
+def test_two_at_once_and_code_that_changes_meanwhile(experiment, tmp_path, counted, monkeypatch):
+    path = tmp_path / "digits.json"
+    missing = find_missing(experiment, path, 1)
+    runs = run_missing(experiment, path, missing, workers=1)
+    next(runs)
+    with pytest.raises(RuntimeError, match="another process runs the experiment digits"):
+        next(run_missing(experiment, path, missing, workers=1))
+    states = iter(("before", "after"))
+    monkeypatch.setattr(keeping, "state_of", lambda config: (next(states), "code"))
+    with pytest.raises(RuntimeError, match="the code was changed while digits, two, seed 0 ran"):
+        next(runs)
+    assert read_cells(path) == []
+
+
+@pytest.mark.parametrize("picture", ["table", "rounds", "tasks", "sweep"])
+def test_every_kind_of_picture_is_drawn_for_page_and_paper(experiment, tmp_path, picture):
+    columns = dict(zip(("1", "2"), experiment.columns.values(), strict=True))
+    drawn = replace(
+        experiment, picture=picture, columns=columns, published={}, measures=["accuracy", "gain"]
+    )
+    cells = [
+        {**cell(column, seed), "methods": {"optimum": KEPT, "single": KEPT}}
+        for column, seed in (("1", 0), ("2", 0), ("1", 1))  # one is still missing
+    ]
+    if picture == "tasks":
+        last = {"4": {**KEPT["rounds"]["4"]}}
+        cells = [{**one, "methods": {"single": {**KEPT, "rounds": last}}} for one in cells]
+    draw(drawn, cells, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 5_000
+    assert (tmp_path / "a.pdf").read_bytes()[:5] == b"%PDF-"
+    before = (tmp_path / "a.pdf").read_bytes()
+    draw(drawn, cells, tmp_path / "a.png")
+    assert (tmp_path / "a.pdf").read_bytes() == before
+
+
+def test_bytes_by_the_formula_by_hand(tmp_path):
+    (tmp_path / "models/flt").mkdir(parents=True)
+    save_file({"a": torch.zeros(10, 5)}, tmp_path / "models/flt/cluster-0.safetensors")
+    (tmp_path / "models/ifca").symlink_to(tmp_path / "models/flt")
+    given = {"strategy": "flt", "fraction-train": 0.3, "num-server-rounds": 10, "num-clusters": 3}
+    config = Experiment.config({**given, "num-clients": 5, "dataset": "mnist-5k"})
+    # Two of five clients, 50 numbers of four bytes, ten rounds: 800 bytes of a client, each way.
+    assert expected_bytes("ifca", config, 5, tmp_path) == 800 * 4
+    # FLT's encoder: two convolutions of 3×3 (1 to 16 and 16 to 4 channels), and 196 to 128.
+    encoder = 16 * 9 + 16 + 4 * 16 * 9 + 4 + 196 * 128 + 128
+    assert expected_bytes("flt", config, 5, tmp_path) == 2 * 800 + (encoder + 5 * 128) * 4
+
+
+def numbers_of(path):
+    """Return the raw numbers without seconds, which differ from run to run."""
+    cells = read_cells(path)
+    for one in cells:
+        del one["seconds"]
+        for kept in one["methods"].values():
+            del kept["seconds"]
+    return cells
+
+
+VARIANT = TEXT[TEXT.index("[variants") : TEXT.index("[published")]
+
+
+def small_table(tmp_path, text=TEXT):
+    """Return how to reproduce two simulations into a folder, as a process."""
+    path = tmp_path / "digits.toml"
+    path.write_text(text.replace("[columns.three]\nnum-tasks = 3\n", ""), encoding="utf-8")
+
+    def start(folder):
+        words = ["reproduce", str(path), "--quick", "--output", str(tmp_path / folder)]
+        return fedkin(words)
+
+    return start
+
+
+@pytest.mark.slow
+def test_a_small_table(tmp_path):
+    """One simulation: that of a variant is another of the same kind."""
+    with small_table(tmp_path, TEXT.replace(VARIANT, ""))("undisturbed") as whole:
+        said, _ = whole.communicate()
+    assert whole.returncode == 0
+    assert "0 of 1 simulations are finished.\n" in said
+    folder = tmp_path / "undisturbed/quick"
+    cells = read_cells(folder / "digits.json")
+    assert [one["variant"] for one in cells] == [""]
+    kept = cells[0]["methods"]["optimum"]
+    assert list(kept["rounds"]) == ["1", "2"]
+    last = kept["rounds"]["2"]
+    assert last["accuracy"] == pytest.approx(kept["accuracy"])
+    of_clients = [last["accuracy-per-task"][str(task)] for task in kept["tasks"]]
+    assert np.mean(of_clients) == pytest.approx(kept["accuracy"], abs=1e-5)
+    assert last["bytes"] == sum(
+        count for way, count in kept["bytes"].items() if way.startswith(("pre-round", "train"))
+    )
+    text = (folder / "digits.md").read_text(encoding="utf-8")
+    assert f"{100 * cells[0]['methods']['single']['accuracy']:.1f}" in text
+    assert cells[0]["versions"]["torch"]
+    assert np.isfinite([one["seconds"] for one in cells]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_table_killed_in_its_middle_is_that_of_an_undisturbed_run(tmp_path):
+    start = small_table(tmp_path)
+    with start("undisturbed") as whole:
+        whole.communicate()
+    with start("killed") as first:
+        wait_for_line(first, "simulation 2")
+        time.sleep(3)  # somewhere in the second simulation
+        first.kill()
+    numbers = tmp_path / "killed/quick/digits.json"
+    assert len(read_cells(numbers)) == 1
+    with start("killed") as second:
+        said, _ = second.communicate()
+    assert "1 of 2 simulations are finished.\n" in said
+    assert numbers_of(numbers) == numbers_of(tmp_path / "undisturbed/quick/digits.json")
+    before = numbers.read_bytes()
+    with start("killed") as third:
+        said, _ = third.communicate()
+    assert "2 of 2 simulations are finished.\n" in said
+    assert "simulation 1" not in said
+    assert numbers.read_bytes() == before

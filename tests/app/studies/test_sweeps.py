@@ -1,0 +1,482 @@
+"""Sweeps: the product of lists, each simulation run once, whatever stops the rest in between."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import fl_app.launch.superlink
+from fl_app.api.results import load_sweep
+from fl_app.api.simulate import simulate, sweep
+from fl_app.cli import main
+from fl_app.report.pictures import dots_figure, lines_figure
+from fl_app.studies.reproduce import code_state
+from fl_app.studies.reproduce.kept import kept_of
+from fl_app.studies.sweeps import running
+from fl_app.studies.sweeps.command import _write_report, run_sweep
+from fl_app.studies.sweeps.drawing import across_key, draw
+from fl_app.studies.sweeps.plan import _name, plan_sweep, read_words
+from fl_app.studies.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
+from fl_app.studies.sweeps.tables import summary_page, tidy_columns
+from tests.app_runs import undrawn_pictures
+from tests.processes import fedkin, processes_with, wait_for_line
+
+MEASURED = Path(__file__).parents[3] / "docs/runs/measured"
+SMALL = {"strategy": "optimum,single", "num-clients": 6, "num-tasks": 3, "model": "mlp-32"}
+NOISY = {**SMALL, "noise": "class-dependent", "noise-rate": [0, 0.2, 0.4], "repeats": 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        (["noise-rate=0,0.2"], {"noise-rate": [0, 0.2]}),
+        (["noise-rate=[0, 0.2]"], {"noise-rate": [0, 0.2]}),
+        (["noise-rate=0.2"], {"noise-rate": 0.2}),
+        (["strategy=rcc-pfl,single"], {"strategy": "rcc-pfl,single"}),
+        (["features=hog, raw"], {"features": ["hog", "raw"]}),
+        (["num-clusters=3,auto"], {"num-clusters": [3, "auto"]}),
+        (["num-clients=6"], {"num-clients": 6}),
+        (["weighted-mean=true,false"], {"weighted-mean": [True, False]}),
+        (["tasks=0,1|2,3"], {"tasks": "0,1|2,3"}),
+        (["clients-per-task=5,3,2"], {"clients-per-task": "5,3,2"}),
+        (['tasks=["0,1|2,3", "0|1"]'], {"tasks": ["0,1|2,3", "0|1"]}),
+        (['clients-per-task=["5,3", "4,4"]'], {"clients-per-task": ["5,3", "4,4"]}),
+    ],
+)
+def test_lists_by_commas_where_the_key_takes_no_commas_itself(words, read):
+    assert read_words(words) == read
+
+
+def test_a_report_of_fewer_values_does_not_outlive_a_sweep_too_large_for_one(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise ValueError("the report of 999 folders would have 6.1 MB")
+
+    monkeypatch.setattr("fl_app.report.html.build.write_report", refuse)
+    (tmp_path / "report.html").write_text("of two cells", encoding="utf-8")
+    said = []
+    assert not _write_report(plan_sweep({**SMALL, "num-tasks": [2, 3]}), [], tmp_path, said.append)
+    assert said == ["\nno report.html: the report of 999 folders would have 6.1 MB"]
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_the_product_of_the_lists_in_order():
+    planned = plan_sweep({**SMALL, "num-tasks": [2, 3], "features": ["hog", "raw"]} | {"seed": [4]})
+    assert [point.cell for point, _, _ in planned.cells] == [
+        "num-tasks=2,features=hog",
+        "num-tasks=2,features=raw",
+        "num-tasks=3,features=hog",
+        "num-tasks=3,features=raw",
+    ]
+    _, given, config = planned.cells[2]
+    assert (config.num_tasks, config.features, config.seed) == (3, "hog", 4)
+    assert config.strategy == ("optimum", "single")
+    assert given["num-tasks"] == 3
+
+
+def test_names_of_folders_are_safe_and_differ():
+    tasks = ["0,1|2,3", "0,1_2,3", "0/../x", "0" * 300]
+    names = [_name({"tasks": one}) for one in tasks]
+    assert names[1] == "tasks=0,1_2,3"
+    assert len(set(names)) == 4
+    assert all(re.fullmatch(r"[\w.,=+-]{1,100}", name) for name in names)
+
+
+def test_the_default_folder_is_the_same_for_more_values_and_another_for_other_options():
+    first = plan_sweep(NOISY).folder()
+    assert first == plan_sweep({**NOISY, "noise-rate": [0.5, 0.6]}).folder()
+    assert first == plan_sweep(dict(reversed(NOISY.items()))).folder()
+    assert first != plan_sweep({**NOISY, "repeats": 3}).folder()
+    assert first.name.startswith("sweep-noise-rate-")
+
+
+def test_equal_numbers_name_the_same_simulations(tmp_path):
+    typed = plan_sweep({**NOISY, "noise-rate": [0, 0.2]})
+    given = plan_sweep({**NOISY, "noise-rate": [0.0, 0.2]})
+    assert [point.cell for point, _, _ in given.cells] == ["noise-rate=0", "noise-rate=0.2"]
+    assert [point for point, _, _ in given.cells] == [point for point, _, _ in typed.cells]
+    assert given.folder() == typed.folder()
+    assert given.command(tmp_path) == typed.command(tmp_path)
+    once = plan_sweep({**NOISY, "learning-rate": 1})
+    assert once.folder() == plan_sweep({**NOISY, "learning-rate": 1.0}).folder()
+
+
+def test_an_array_is_a_list_of_values(tmp_path, played, undrawn):
+    options = {key.replace("-", "_"): value for key, value in NOISY.items()}
+    options["noise_rate"] = np.linspace(0, 0.4, 3)
+    found = sweep(**options, output=tmp_path / "sweep", progress=False)
+    assert list(found.cells) == ["noise-rate=0", "noise-rate=0.2", "noise-rate=0.4"]
+
+
+def test_the_command_of_the_page_is_the_sweep():
+    given = {**SMALL, "num-tasks": [2, 3], "tasks": ["0,1|2,3", "0|1"], "weighted-mean": False}
+    words = plan_sweep(given).command(Path("a b"))
+    typed = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {words}"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert typed[:2] + typed[-2:] == ["fedkin", "sweep", "--output", "a b"]
+    assert read_words(typed[2:-2]) == given
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["num-tasks=3"], "nothing is swept: give a key several values"),
+        (["num-task=2,3"], "num-task is not a run-config key. Did you mean num-tasks?"),
+        (["features=hog,raq"], 'features is "raq", but .* Did you mean raw?'),
+        (["num-tasks=2,11"], "num-tasks=11: num-tasks is 11, but mnist-5k has 10 classes"),
+        (["num-tasks=2,3", "num-tasks=4"], "num-tasks is there twice"),
+        (["num-tasks=[2,"], r"num-tasks is \[2,, which is no list"),
+        (["num-tasks=[[2], [3]]"], "which is no list of values"),
+        (["num-tasks=2,2"], "num-tasks=2 and num-tasks=2 are the same simulation"),
+        (["linkage=single,ward", "strategy=single"], "are the same simulation"),
+        (["noise-rate=0,0.2"], "noise-rate is swept, but noise is none"),
+        (["malicious=0.1,0.2"], "malicious is swept, but attack is none"),
+        (
+            ["num-server-rounds=0,1"],
+            "num-server-rounds=0: num-server-rounds is 0, .* use fedkin group",
+        ),
+        (["device=auto,cuda"], 'device=cuda: device is "cuda", but PyTorch sees'),
+        (["num-tasks=2,3", "track=wandb"], "num-tasks=2: track is wandb, but nobody has logged in"),
+        (["seed=0,1", "repeats=2"], "seed is swept, and repeats makes seeds, too"),
+        (["num-tasks=2,3", "output-dir=here"], "output-dir cannot be given in a sweep"),
+        (["num-tasks=2,3", "resume=here"], "resume cannot be given in a sweep"),
+        (["num-tasks"], "num-tasks is not of the form KEY=VALUE"),
+    ],
+)
+def test_a_wrong_word_is_refused_before_anything_starts(words, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fl_app.launch.superlink, "simulate", pytest.fail)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("fl_app.live.trackers.need_extra", lambda *_: None)
+    monkeypatch.setattr("fl_app.live.trackers._wandb_knows_who", lambda: False)
+    assert main(["sweep", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(said, error), error
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def undrawn():
+    with undrawn_pictures():
+        yield
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """Let simulations be played: their accuracy is what their options say. Return what was run."""
+    ran = []
+
+    def run_into(one, folder, workers, *, home, gpus_per_client, show):
+        config = one.config
+        ran.append(one.wanted.cell)
+        if config.noise_rate == 0.2 and "stopped" in ran:
+            raise KeyboardInterrupt
+        if config.noise_rate == 0.4 and "broken" in ran:
+            show("error: the data are gone\n")
+            raise RuntimeError("it failed.")
+        runs = [
+            {
+                **{"strategy": name, "seed": seed, "clusters": [0, 1, 0], "accuracy-variance": 0.0},
+                **{"accuracy": 0.9 - config.noise_rate / 2 - seed / 100 - place / 10},
+                **({"ari": 1.0} if name == "optimum" else {}),
+            }
+            for place, name in enumerate(config.strategy)
+            for seed in range(config.seed, config.seed + config.repeats)
+        ]
+        for name in ("metrics.csv", "clients.csv"):
+            (folder / name).write_text("strategy,seed,round,accuracy,task\n", encoding="utf-8")
+        summary = {"config": {}, "runs": runs, "table": []}
+        (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        return summary, {"seconds": 1.0, "versions": {}}
+
+    monkeypatch.setattr(running, "run_into", run_into)
+    return ran
+
+
+def cells_of(folder):
+    return json.loads((folder / NUMBERS).read_text(encoding="utf-8"))["cells"]
+
+
+def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, played, undrawn, capsys):
+    planned, folder = plan_sweep(NOISY), tmp_path / "sweep"
+    played += ["stopped"]
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(planned, folder, 1)
+    assert played == ["stopped", "noise-rate=0", "noise-rate=0.2"]
+    assert load_sweep(folder).cells.keys() == {"noise-rate=0"}
+    played.clear()
+    assert run_sweep(planned, folder, 1) == {}
+    assert played == ["noise-rate=0.2", "noise-rate=0.4"]
+    undisturbed = tmp_path / "undisturbed"
+    assert run_sweep(planned, undisturbed, 3) == {}
+    assert (undisturbed / "sweep.csv").read_bytes() == (folder / "sweep.csv").read_bytes()
+    played.clear()
+    assert run_sweep(planned, folder, 2) == {}
+    assert played == []
+    assert "3 simulations (12 trainings), 3 finished" in capsys.readouterr().out
+
+
+def test_only_what_has_changed_is_run_again(tmp_path, played, undrawn, monkeypatch, capsys):
+    folder = tmp_path / "sweep"
+    run_sweep(plan_sweep(NOISY), folder, 1)
+    played.clear()
+    run_sweep(plan_sweep({**NOISY, "noise-rate": [0.2, 0.3, 0.4]}), folder, 1)
+    assert played == ["noise-rate=0.3"]
+    assert len(cells_of(folder)) == 4
+    played.clear()
+    shutil.rmtree(folder / "cells/noise-rate=0.2")  # whose results are gone
+    run_sweep(plan_sweep(NOISY), folder, 1)
+    assert played == ["noise-rate=0.2"]
+    played.clear()
+    other = plan_sweep({**NOISY, "learning-rate": 0.1})
+    capsys.readouterr()
+    run_sweep(other, folder, 1, dry_run=True)
+    assert capsys.readouterr().out.count("(again: options or code changed)") == 3
+    assert played == []
+    assert running.finished_cells(other, folder) == []  # those of other options are not shown
+    run_sweep(other, folder, 1)
+    assert len(played) == 3
+    played.clear()
+    monkeypatch.setattr(code_state, "code_hash", lambda path, changed: f"new {path.name}")
+    run_sweep(other, folder, 1)
+    assert len(played) == 3
+    assert len(cells_of(folder)) == 4
+
+
+def test_one_that_is_stopped_in_its_second_time_is_not_finished(
+    tmp_path, played, undrawn, monkeypatch
+):
+    planned, folder = plan_sweep(NOISY), tmp_path / "sweep"
+    run_sweep(planned, folder, 1)
+    shutil.rmtree(folder / "cells/noise-rate=0.2")
+    assert "noise-rate=0.2" not in load_sweep(folder).cells
+    assert len(running.finished_cells(planned, folder)) == 2
+
+    def stop(one, results, workers, **how):
+        summary = {"config": {}, "runs": [], "table": []}  # a run writes it after each strategy
+        (results / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        raise KeyboardInterrupt
+
+    play = running.run_into
+    monkeypatch.setattr(running, "run_into", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(planned, folder, 1)
+    assert len(running.finished_cells(planned, folder)) == 2
+    monkeypatch.setattr(running, "run_into", play)
+    played.clear()
+    run_sweep(planned, folder, 1)
+    assert played == ["noise-rate=0.2"]
+
+
+def test_of_many_clients_no_similarity_is_kept(tmp_path):
+    for name in ("metrics.csv", "clients.csv"):
+        (tmp_path / name).write_text("strategy,seed,round,accuracy,task\n", encoding="utf-8")
+    np.savez(tmp_path / "similarity-rcc-pfl-seed-0.npz", clients=np.arange(3))
+    run = {"strategy": "rcc-pfl", "seed": 0, "tasks": [0, 1, 1], "accuracy": 0.5}
+    assert "similarity-per-task" not in kept_of(run, tmp_path)
+
+
+def test_one_that_fails_is_named_and_the_others_are_kept(tmp_path, played, undrawn, capsys):
+    played += ["broken"]
+    folder = tmp_path / "sweep"
+    words = [f"{key}={value}" for key, value in NOISY.items() if key != "noise-rate"]
+    arguments = ["sweep", *words, "noise-rate=0,0.4,0.2", "--processes", "1"]
+    assert main([*arguments, "--output", str(folder)]) == 1
+    said = capsys.readouterr().out
+    assert "[2/3] noise-rate=0.4: failed, the data are gone\n" in said
+    assert "2 of 3 simulations are finished" in (folder / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(RuntimeError, match=r"1 simulations failed, the first, noise-rate=0\.4: "):
+        sweep(**{key.replace("-", "_"): value for key, value in NOISY.items()}, output=folder)
+    played.remove("broken")
+    assert main([*arguments, "--output", str(folder)]) == 0
+    assert [cell["cell"] for cell in cells_of(folder)][-1] == "noise-rate=0.4"
+
+
+def test_two_at_once_and_folders_of_others(tmp_path, played, undrawn, monkeypatch):
+    planned, folder = plan_sweep(NOISY), tmp_path / "sweep"
+    begun, end = Event(), Event()
+    play = running.run_into
+
+    def wait(*arguments, **how):
+        begun.set()
+        assert end.wait(30)
+        return play(*arguments, **how)
+
+    monkeypatch.setattr(running, "run_into", wait)
+    first = Thread(target=run_sweep, args=(planned, folder, 1))
+    first.start()
+    assert begun.wait(30)
+    with pytest.raises(RuntimeError, match="another process runs the sweep"):
+        run_missing(running.find_missing(planned, folder), folder, print, processes=1, workers=1)
+    end.set()
+    first.join()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/letter.txt").touch()
+    with pytest.raises(ValueError, match=r"holds no sweep but letter\.txt"):
+        run_sweep(planned, tmp_path / "mine", 1)
+    (folder / NUMBERS).write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="does not hold the numbers"):
+        run_sweep(planned, folder, 1)
+
+
+def test_the_tables_and_the_picture_show_what_was_found(tmp_path, played, capsys):
+    options = {**NOISY, "features": ["hog", "raw"]}
+    folder = tmp_path / "sweep"
+    run_sweep(plan_sweep(options), folder, 2)
+    found = load_sweep(folder)
+    columns = ["cell", "noise-rate", "features", "strategy", "seed", "measure", "value"]
+    assert list(found.table.columns) == columns == tidy_columns(plan_sweep(options))
+    names = ["accuracy", "ari", "clusters", "variance"]
+    assert sorted(set(found.table["measure"])) == names
+    assert not found.table["value"].isna().any()
+    # Three noise rates, two features, two seeds and two strategies; one knows its ARI.
+    assert len(found.table) == 3 * 2 * 2 * (4 + 3)
+    accuracy = found.table[found.table["measure"] == "accuracy"]
+    means = accuracy.groupby(["noise-rate", "strategy"])["value"].mean()
+    assert means[0.4, "single"] == pytest.approx(59.5)
+    assert means[0.0, "optimum"] == pytest.approx(89.5)
+    assert list(found.cells)[:2] == ["noise-rate=0,features=hog", "noise-rate=0,features=raw"]
+    assert list(found.figures()) == ["sweep"]
+    assert (folder / "sweep.pdf").read_bytes()[:5] == b"%PDF-"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    assert "| 0.4 | raw | **69.5 ± 0.7** | 59.5 ± 0.7 |" in page
+    assert (
+        "| 0.4 | raw | **1.00 ± 0.00** | – |" in page or "| 0.4 | raw | 1.00 ± 0.00 | – |" in page
+    )
+    assert "│ 0.4        │ raw      │ 69.5 ± 0.7* │ 59.5 ± 0.7 │" in capsys.readouterr().out
+
+
+def test_seeds_that_are_swept_are_seeds(tmp_path, played, undrawn, capsys):
+    options = {**SMALL, "seed": [0, 1], "num-tasks": [2, 3]}
+    run_sweep(plan_sweep(options), tmp_path, 1)
+    with (tmp_path / "sweep.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["cell", "num-tasks", "strategy", "seed", "measure", "value"]
+    assert {row["seed"] for row in rows} == {"0", "1"}
+    assert "│ 3         │ 77.0 ± 0.7* │ 67.0 ± 0.7 │" in capsys.readouterr().out
+
+
+def panels_of(figure: Figure) -> list[str]:
+    return [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
+
+
+def test_numbers_are_drawn_across_and_words_side_by_side():
+    assert across_key({"model": ["cnn", "mlp"], "noise-rate": [0, 1]}) == "noise-rate"
+    assert across_key({"seed": [0, 1, 2], "num-tasks": [2, 3]}) == "num-tasks"
+    assert across_key({"model": ["cnn", "mlp"], "noise": ["a", "b", "c"]}) == "noise"
+    assert across_key({"weighted-mean": [True, False]}) == "weighted-mean"
+
+    values = np.array([[80.0, 90.0], [82.0, np.nan]])
+    figure = dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn", "mlp"])
+    axes = figure.axes[0]
+    assert panels_of(figure) == ["a"]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["cnn", "mlp"]
+    np.testing.assert_array_equal(axes.lines[-1].get_ydata(), [81, 90])
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), values[0])
+    with pytest.raises(ValueError, match="up of single has shape"):
+        dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn"])
+
+    line = {("", "up"): {"single": (np.array([0.001, 0.1]), values)}}
+    assert lines_figure("t", line, "x").axes[0].get_xscale() == "linear"
+    assert lines_figure("t", line, "x", logarithmic=True).axes[0].get_xscale() == "log"
+
+
+def test_a_panel_for_each_value_of_the_other_keys(tmp_path, played, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: drawn.append(self))
+    rates = {"noise-rate": [0.01, 0.2, 0.9], "features": ["hog", "raw"], "repeats": 1}
+    run_sweep(plan_sweep({**NOISY, **rates}), tmp_path / "rates", 2)
+    assert panels_of(drawn[0]) == ["features=hog"] * 2 + ["features=raw"] * 2
+    assert [axes.get_ylabel() for axes in drawn[0].axes] == ["accuracy %", "ARI"] * 2
+    assert drawn[0].axes[0].get_xscale() == "log"
+    assert drawn[0].axes[0].get_ylim() == drawn[0].axes[2].get_ylim()
+    np.testing.assert_allclose(drawn[0].axes[0].lines[0].get_ydata(), [89.5, 80, 45])
+    words = {**SMALL, "features": ["raw", "hog"]}
+    run_sweep(plan_sweep(words), tmp_path / "words", 2)
+    ticks = [tick.get_text() for tick in drawn[-1].axes[0].get_xticklabels()]
+    assert ticks == ["raw", "hog"]
+
+
+def test_where_nothing_was_tested_there_is_no_picture(tmp_path):
+    planned = plan_sweep({**SMALL, "num-tasks": [2, 3]})
+    runs = [{"strategy": "single", "seed": 0, "rounds": {}, "clusters": [0]}]
+    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
+    draw(planned, cells, tmp_path / "sweep.png")
+    assert not list(tmp_path.iterdir())
+    assert "| 2 | – |" not in summary_page(planned, cells, "", "")
+
+
+def test_the_page_has_the_seconds_that_were_measured():
+    measured = json.loads((MEASURED / "sweep-processes.json").read_text(encoding="utf-8"))
+    one, two = (measured["seconds"][count] for count in ("1", "2"))
+    page = (MEASURED.parents[1] / "sweeps.md").read_text(encoding="utf-8")
+    assert f"took {one[0]:.0f} and {one[1]:.0f} seconds one after the other" in page
+    assert f"and {two[0]:.0f} and {two[1]:.0f} seconds at the same time" in page
+    load = measured["load-before"]
+    assert f"(a load of {min(load):.0f} to {max(load):.0f})" in page
+
+
+def test_cpus_are_shared(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert [default_processes(count) for count in (1, 3, 20)] == [1, 3, 8]
+    assert [workers_of(count) for count in (1, 3, 8, 20)] == [8, 2, 1, 1]
+
+
+def numbers_of(summary):
+    return [{k: v for k, v in run.items() if k != "seconds"} for run in summary["runs"]]
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_path):
+    """The second cell is killed in its middle; a run of its own, in a thread, finds the same."""
+    folder = tmp_path / "sweep"
+    words = ["noise-rate=0,0.4", "noise=class-dependent", "strategy=rcc-pfl,single"]
+    words += ["num-clients=6", "num-tasks=3", "num-server-rounds=2", "model=mlp-32"]
+    words += ["--output", str(folder), "--processes", "1"]
+    command, marker = ["sweep", *words], f"sweep-{os.getpid()}"
+    with fedkin(command, LEFT_BEHIND=marker) as first:
+        wait_for_line(first, "[2/2] noise-rate=0.4: begins")
+        time.sleep(1)  # somewhere in the second simulation
+        first.kill()
+    assert [cell["cell"] for cell in cells_of(folder)] == ["noise-rate=0"]
+    begun = (folder / "cells/noise-rate=0/summary.json").read_bytes()
+    with fedkin(command, LEFT_BEHIND=marker) as second:
+        said, _ = second.communicate()
+    assert second.returncode == 0, said
+    assert "2 simulations (4 trainings), 1 finished" in said
+    assert "[1/1] noise-rate=0.4: begins" in said
+    assert (folder / "cells/noise-rate=0/summary.json").read_bytes() == begun
+
+    found = []
+    options = {"noise": "class-dependent", "noise_rate": 0.4, "num_clients": 6, "num_tasks": 3}
+    options |= {"num_server_rounds": 2, "model": "mlp-32", "strategy": ["rcc-pfl", "single"]}
+
+    def run():
+        lines = []
+        results = simulate(**options, output_dir=tmp_path / "alone", progress=lines.append)
+        found.append((results, lines))
+
+    thread = Thread(target=run)  # where no signal can be handled
+    thread.start()
+    thread.join()
+    ((alone, lines),) = found
+    assert any("round   2/2" in line for line in lines)
+    cell = load_sweep(folder).cells["noise-rate=0.4"]
+    assert numbers_of(cell.summary) == numbers_of(alone.summary)
+    assert cell.accuracy.equals(alone.accuracy)
+    assert cell.clients.equals(alone.clients)
+    assert not processes_with(marker)

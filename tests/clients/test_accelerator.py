@@ -1,0 +1,135 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from clients.accelerator import torch_device
+from clients.features.compute import feature_map
+from clients.pre_round.autoencoder import build_autoencoder, encode, fit
+from clients.settings import AUTO, CPU, CUDA, TrainingSettings
+from clients.training import train as training
+from clients.training.train import evaluate, train
+from fl_app.nodes import node
+from fl_core.data.datasets import load_dataset
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation
+from fl_core.models.build import build_model, empty_model
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+@pytest.fixture
+def there_is_a_gpu(monkeypatch):
+    """Let PyTorch say so, and keep what it is told about determinism."""
+    told = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *a, **k: told.append((a, k)))
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    return told
+
+
+@pytest.mark.parametrize(("name", "expected"), [(AUTO, CUDA), (CUDA, CUDA), (CPU, CPU)])
+def test_with_a_gpu_only_cpu_does_without(there_is_a_gpu, name, expected):
+    assert torch_device(name).type == expected
+    assert bool(there_is_a_gpu) == (expected == CUDA)  # deterministic kernels are asked for
+
+
+def test_without_a_gpu_auto_is_the_cpu_and_cuda_an_error(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert torch_device(AUTO).type == torch_device(CPU).type == CPU
+    with pytest.raises(ValueError, match=r'device is "cuda", but .* set device to auto or cpu'):
+        torch_device(CUDA)
+
+
+def on_meta(*shape, dtype):
+    """Return a tensor on PyTorch's device without memory: it refuses to meet one on the CPU."""
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_nothing_leaves_the_models_device_before_the_loss(monkeypatch, name):
+    steps = []
+
+    def counting(_, model):
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)  # fused ones do not know that device
+        optimizer.register_step_post_hook(lambda *_: steps.append(1))
+        return optimizer
+
+    monkeypatch.setattr(training, "build_optimizer", counting)
+    model = empty_model(name, (1, 28, 28), 10, torch.device("meta"))
+    images = on_meta(70, 1, 28, 28, dtype=torch.uint8)
+    labels = on_meta(70, dtype=torch.int64)
+    # The loss cannot be read from there: that is the first thing that is asked for.
+    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
+        train(model, images, labels, TrainingSettings(), torch.Generator().manual_seed(0))
+    assert len(steps) == 6  # two epochs of three batches
+    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
+        evaluate(model, images, labels)
+    with pytest.raises(RuntimeError, match="meta"):  # the boundary is one
+        model(torch.zeros(2, 1, 28, 28))
+
+
+def test_a_federation_moves_once_and_stays(monkeypatch):
+    dataset = load_dataset("mnist-5k")
+    settings = FederationSettings(dataset="mnist-5k", num_clients=4, seed=0, noise="none")
+    federation = simulate_federation(settings)
+    assert node._resident(federation, torch.device(CPU)) is federation
+    moved = []
+    monkeypatch.setattr(type(dataset), "to", lambda self, device: moved.append(device) or self)
+    there = [node._resident(federation, torch.device("meta")) for _ in range(3)]
+    assert moved == [torch.device("meta")]
+    assert there[0] is there[2]
+
+
+def test_all_tensors_of_a_data_set_move():
+    dataset, moved = load_dataset("mnist-5k"), []
+
+    class Recorded(torch.Tensor):
+        def to(self, device):
+            moved.append((len(self), device))
+            return self
+
+    names = ("train_images", "train_labels", "test_images", "test_labels")
+    recorded = {name: getattr(dataset, name).as_subclass(Recorded) for name in names}
+    replace(dataset, **recorded).to(torch.device(CUDA))
+    assert moved == [(n, torch.device(CUDA)) for n in (4000, 4000, 1000, 1000)]
+
+
+def digits(count=96):
+    dataset = load_dataset("mnist-5k")
+    return dataset.train_images[:count], dataset.train_labels[:count]
+
+
+@needs_gpu
+def test_a_gpu_trains_to_the_same_model_within_rounding():
+    images, labels = digits()
+    found = []
+    for name in (CPU, CUDA, CUDA):
+        device = torch_device(name)
+        model = build_model("mlp", (1, 28, 28), 10, seed=0).to(device)
+        here = images.to(device), labels.to(device)
+        loss = train(model, *here, TrainingSettings(), torch.Generator().manual_seed(0))
+        weights = torch.cat([p.detach().cpu().flatten() for p in model.parameters()])
+        found.append((loss, weights, evaluate(model, *here)))
+    (loss, weights, scores), (gpu_loss, gpu_weights, gpu_scores), (_, again, _) = found
+    assert gpu_loss == pytest.approx(loss, rel=1e-4)
+    torch.testing.assert_close(gpu_weights, weights, atol=1e-4, rtol=0)
+    assert gpu_scores.accuracy == pytest.approx(scores.accuracy, abs=0.03)
+    assert torch.equal(gpu_weights, again)
+
+
+@needs_gpu
+def test_a_gpu_computes_the_same_features_and_embeddings_within_rounding():
+    pytest.importorskip("efficientnet_lite_pytorch")
+    images, _ = digits(40)
+    networks = [
+        feature_map("efficientnet-lite0", device=torch_device(name))(images) for name in (CPU, CUDA)
+    ]
+    torch.testing.assert_close(*networks, atol=1e-3, rtol=1e-3)
+    embeddings = []
+    for name in (CPU, CUDA):
+        autoencoder = build_autoencoder(1, seed=0).to(torch_device(name))
+        fit(autoencoder, images, 1, torch.Generator().manual_seed(0))
+        embeddings.append(encode(autoencoder, images))
+    np.testing.assert_allclose(*embeddings, atol=1e-3)

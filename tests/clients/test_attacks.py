@@ -1,0 +1,179 @@
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import clients.attacks
+from clients.attacks import flip_labels, random_basis, random_centroids, random_scores, spoil_update
+from clients.pre_round.spectrum import leading_spectrum, relevance
+from clients.settings import ATTACKS
+from fl_core.models.build import build_model
+
+RECEIVED = {
+    "weight": np.array([[1.0, 2.0]], np.float32),
+    "half": np.array([1.0], np.float16),
+    "count": np.array(3, np.int64),
+}
+TRAINED = {
+    "weight": np.array([[1.5, 0.0]], np.float32),
+    "half": np.array([1.25], np.float16),
+    "count": np.array(8, np.int64),
+}
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize(
+    ("attack", "weight", "half"),
+    [
+        ("none", [[1.5, 0.0]], [1.25]),
+        ("sign-flip", [[0.5, 4.0]], [0.75]),
+        ("scaled-update", [[6.0, -18.0]], [3.5]),
+        ("zero-model", [[0.0, 0.0]], [0.0]),
+        ("label-flip", [[1.5, 0.0]], [1.25]),
+        ("random-signature", [[1.5, 0.0]], [1.25]),
+    ],
+)
+def test_updates_by_hand(attack, weight, half):
+    before = {name: array.copy() for name, array in TRAINED.items()}
+    sent = spoil_update(attack, RECEIVED, TRAINED, 10.0)
+    assert list(sent) == list(TRAINED)
+    assert sent["weight"].tolist() == weight
+    assert sent["half"].tolist() == half
+    assert sent["count"] == 8  # a counter is no direction
+    assert [a.dtype for a in sent.values()] == [a.dtype for a in TRAINED.values()]
+    assert [a.shape for a in sent.values()] == [a.shape for a in TRAINED.values()]
+    for name, array in before.items():
+        assert np.array_equal(TRAINED[name], array)
+
+
+def test_the_attacks_by_hand_are_all_there_are():
+    (tried,) = test_updates_by_hand.pytestmark
+    assert tuple(case[0] for case in tried.args[1]) == ATTACKS
+
+
+def test_the_sum_is_exact_where_float32_would_lose_it():
+    received = {"w": np.array([1e8], np.float32)}
+    trained = {"w": np.array([1e8 + 8], np.float32)}
+    assert spoil_update("scaled-update", received, trained, 0.5)["w"] == 1e8  # 1e8 + 4 rounds
+    one, two = {"w": np.array([1.0], np.float32)}, {"w": np.array([1 + 2**-23], np.float32)}
+    assert spoil_update("scaled-update", one, two, 2.0**23)["w"] == 2.0
+
+
+@given(st.integers(0, 1000), st.floats(0.1, 100))
+def test_a_flipped_update_points_away_and_a_scaled_one_the_same_way(seed, scale):
+    """What FedHC's cosine distance sees of the two: 2, the most there is, and 0."""
+    received, trained = ({"w": rng([seed, i]).standard_normal(20)} for i in (0, 1))
+    update = trained["w"] - received["w"]
+
+    def distance(attack):
+        sent = spoil_update(attack, received, trained, scale)["w"] - received["w"]
+        return 1 - update @ sent / np.linalg.norm(update) / np.linalg.norm(sent)
+
+    assert distance("sign-flip") == pytest.approx(2)
+    assert distance("scaled-update") == pytest.approx(0, abs=1e-9)
+
+
+def test_a_real_model_can_carry_it():
+    models = [build_model("cnn", (1, 28, 28), 10, seed) for seed in (0, 1)]
+    received, trained = ({k: v.numpy() for k, v in m.state_dict().items()} for m in models)
+    sent = spoil_update("sign-flip", received, trained, 1.0)
+    expected = 2 * received["conv1.weight"] - trained["conv1.weight"]
+    models[0].load_state_dict({k: torch.from_numpy(v) for k, v in sent.items()})
+    assert np.allclose(models[0].state_dict()["conv1.weight"], expected, atol=1e-6)
+
+
+def test_what_cannot_be_spoiled():
+    with pytest.raises(
+        ValueError, match=r'attack is "flip", but it must be one of none, sign-flip'
+    ):
+        spoil_update("flip", RECEIVED, TRAINED, 1.0)
+    with pytest.raises(ValueError, match=r"^only one of .* has weight"):
+        spoil_update(
+            "sign-flip", {"half": RECEIVED["half"], "count": RECEIVED["count"]}, TRAINED, 1
+        )
+    with pytest.raises(ValueError, match=r"w was received with shape \(1,\) and trained to \(2,\)"):
+        spoil_update("sign-flip", {"w": np.zeros(1)}, {"w": np.zeros(2)}, 1.0)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_labels_by_hand(kind):
+    labels = kind([0, 1, 9, 4])
+    flipped = flip_labels(labels, 10)
+    assert type(flipped) is type(labels)
+    assert flipped.dtype == labels.dtype
+    assert flipped.tolist() == [9, 8, 0, 5]
+    assert labels.tolist() == [0, 1, 9, 4]
+    assert flip_labels(flipped, 10).tolist() == labels.tolist()
+    assert len(flip_labels(labels[:0], 10)) == 0
+    for wrong in ([0, 10], [-1, 3]):
+        with pytest.raises(ValueError, match="within 0 to 9 for 10 classes"):
+            flip_labels(kind(wrong), 10)
+
+
+@pytest.mark.parametrize("shape", [(324, 20), (5, 5), (3, 1)])
+def test_a_random_basis_is_orthonormal(shape):
+    basis = random_basis(shape, rng())
+    assert basis.shape == shape
+    assert basis.dtype == np.float32
+    assert basis.flags.c_contiguous
+    assert np.allclose(basis.T @ basis, np.eye(shape[1]), atol=1e-6)
+    assert np.array_equal(basis, random_basis(shape, rng()))
+    assert not np.array_equal(basis, random_basis(shape, rng(1)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 0)])
+def test_too_many_columns_or_none(shape):
+    with pytest.raises(ValueError, match=f"{shape[1]} orthonormal columns of 3 dimensions"):
+        random_basis(shape, rng())
+
+
+def test_no_direction_is_preferred():
+    """A column's mean square is 1/d in every coordinate."""
+    squares = np.mean([random_basis((6, 2), rng(seed)) ** 2 for seed in range(2000)], axis=(0, 2))
+    assert np.abs(squares - 1 / 6).max() < 0.02
+
+
+def test_a_random_basis_passes_for_a_spectrum_but_is_not_relevant():
+    features = (rng(1).standard_normal((200, 40)) * np.linspace(3, 0.1, 40)).astype(np.float32)
+    own = leading_spectrum(features, 10)
+    true, false = relevance(
+        own.gram, own.eigenvalues, [own.eigenvectors, random_basis((40, 10), rng())]
+    )
+    assert true > 0.99
+    assert false < 0.9
+
+
+def test_random_centroids_look_like_the_true_ones():
+    like = rng(1).uniform(0, 4, (5, 128)).astype(np.float32)
+    made = random_centroids((500, 128), like, rng())
+    assert made.shape == (500, 128)
+    assert made.dtype == np.float32
+    assert made.mean() == pytest.approx(like.mean(), abs=0.05)
+    assert made.std() == pytest.approx(like.std(), rel=0.02)
+    assert np.array_equal(made, random_centroids((500, 128), like, rng()))
+    # No coordinate remembers where the true centroids were.
+    far = random_centroids((500, 2), np.array([[0.0, 10.0]]), rng())
+    assert np.allclose(far.mean(axis=0), 5, atol=1)
+
+
+def test_random_scores_are_shares():
+    scores = random_scores(1000, rng())
+    assert all(isinstance(score, float) and 0 <= score <= 1 for score in scores)
+    assert len(set(scores)) == 1000
+    assert np.mean(scores) == pytest.approx(0.5, abs=0.05)
+    assert scores == random_scores(1000, rng())
+    assert random_scores(0, rng()) == []
+
+
+def test_the_attacks_know_nothing_of_flower():
+    tree = ast.parse(Path(clients.attacks.__file__).read_text(encoding="utf-8"))
+    names = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    names += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
+    assert not any(name.startswith("flwr") for name in names)

@@ -1,0 +1,227 @@
+"""What clients optimise, step by step: numbers worked out by hand.
+
+One white pixel, two classes: with weight and bias (w, -w) the logits are (2w, -2w), so p, the
+probability of the right class, is 1/(1 + exp(-4w)), and the gradient of w is p - 1.
+"""
+
+from collections import OrderedDict
+from math import exp
+
+import pytest
+import torch
+from flwr.app import ArrayRecord
+from torch import nn
+
+from clients.training.local_training import (
+    OBJECTIVES,
+    WITHOUT_NOISE,
+    Told,
+    model_to_test,
+    train_by_objective,
+    whole_model,
+)
+from clients.training.objectives import nothing, pull, pull_to, trained_alone
+from fl_core.wire import protocol
+from strategies import catalogue
+from tests.local_messages import context, message, personal, sgd, two_numbers
+
+
+def gradient(w):
+    return 1 / (1 + exp(-4 * w)) - 1
+
+
+def weight(arrays):
+    return float(arrays["output.weight"].numpy()[0, 0])
+
+
+def trained(asked, own, fit, model=None):
+    shared, loss = train_by_objective(asked, personal(asked, own), model or two_numbers(9.0), fit)
+    return shared, loss
+
+
+def test_both_sides_know_the_same_objectives():
+    assert list(OBJECTIVES) == list(catalogue.OBJECTIVES)
+    covered = {name for name, one in catalogue.OBJECTIVES.items() if one.may_be_noisy}
+    assert covered == OBJECTIVES.keys() - set(WITHOUT_NOISE)
+
+
+def test_prox_by_hand():
+    """The first step is plain; the second is pulled back by μ times the way so far."""
+    start, first = 0.1, 0.1 - 0.1 * gradient(0.1)
+    second = first - 0.1 * (gradient(first) + 3 * (first - start))
+    asked = message(two_numbers(start), objective="prox", pull=3.0)
+    shared, _ = trained(asked, context(), sgd(2))
+    assert weight(shared) == pytest.approx(second, abs=1e-6)
+    plain, _ = trained(message(two_numbers(start)), context(), sgd(2))
+    assert weight(plain) == pytest.approx(first - 0.1 * gradient(first), abs=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["prox", "ditto"])
+def test_no_pull_is_the_plain_objective_to_the_bit(objective):
+    asked = message(two_numbers(0.1), objective=objective, pull=0.0)
+    shared, loss = trained(asked, context(), sgd(3, momentum=0.9))
+    plain, plain_loss = trained(message(two_numbers(0.1)), context(), sgd(3, momentum=0.9))
+    assert loss == plain_loss
+    for name in plain:
+        assert shared[name].numpy().tobytes() == plain[name].numpy().tobytes()
+
+
+def test_ditto_by_hand():
+    """Round 1: v starts as w; round 2: v goes on from where it was, pulled to the new w."""
+    own, rate, lam = context(), 0.1, 2.0
+    asked = message(two_numbers(0.2), objective="ditto", pull=lam)
+    shared, _ = trained(asked, own, sgd())
+    v = 0.2 - rate * gradient(0.2)  # not pulled yet: it is where w is
+    assert weight(shared) == pytest.approx(v, abs=1e-6)
+    assert weight(personal(message(two_numbers(), round=2), own).load()) == pytest.approx(v)
+
+    asked = message(two_numbers(-0.3), round=2, objective="ditto", pull=lam)
+    shared, _ = trained(asked, own, sgd())
+    assert weight(shared) == pytest.approx(-0.3 - rate * gradient(-0.3), abs=1e-6)
+    v -= rate * (gradient(v) + lam * (v + 0.3))
+    tested = message(two_numbers(0.7), round=2, kind=protocol.EVALUATE, objective="ditto")
+    assert weight(model_to_test(tested, personal(tested, own))) == pytest.approx(v, abs=1e-6)
+
+
+def test_ditto_without_a_pull_trains_v_as_if_alone():
+    """v with λ = 0 is what plain training makes of it, round after round, whatever w is."""
+    own, alone = context(), ArrayRecord(two_numbers(0.1).state_dict())
+    for number, w in enumerate((0.1, -2.0, 5.0), start=1):
+        asked = message(two_numbers(w), round=number, objective="ditto", pull=0.0)
+        trained(asked, own, sgd(2, momentum=0.5))
+        alone, _ = trained(message(alone, identity=""), context(), sgd(2, momentum=0.5))
+    kept = personal(message(two_numbers(), round=4), own).load()
+    for name in alone:
+        assert kept[name].numpy().tobytes() == alone[name].numpy().tobytes()
+
+
+def test_a_client_that_never_trained_is_tested_with_what_it_was_sent():
+    tested = message(two_numbers(0.7), kind=protocol.EVALUATE, objective="ditto")
+    assert weight(model_to_test(tested, personal(tested, context()))) == pytest.approx(0.7)
+
+
+def two_layers():
+    torch.manual_seed(0)
+    layers = OrderedDict(flatten=nn.Flatten(), body=nn.Linear(1, 3), output=nn.Linear(3, 2))
+    return nn.Sequential(layers)
+
+
+def parted(model, layer="output."):
+    state = model.state_dict()
+    shared = {n: a for n, a in state.items() if not n.startswith(layer)}
+    return ArrayRecord(shared), ArrayRecord({n: a for n, a in state.items() if n not in shared})
+
+
+def test_private_layers_go_in_and_do_not_come_out():
+    shared, private = parted(two_layers())
+    own, told = context(), {"objective": "private-layers", "private_layers": ["output"]}
+    answer, _ = trained(message(shared, private=private, **told), own, sgd(), two_layers())
+    assert list(answer) == ["body.weight", "body.bias"]
+    kept = personal(message(shared, round=2, **told), own).load()
+    assert list(kept) == ["output.weight", "output.bias"]
+    alone, _ = trained(message(two_layers()), context(), sgd(), two_layers())
+    for name in alone:  # all are trained together, as without an objective
+        found = (answer if name in answer else kept)[name].numpy()
+        assert found.tobytes() == alone[name].numpy().tobytes()
+
+    # Its own are what it goes on with, even if it is sent first ones again.
+    again = message(shared, round=2, private=private, **told)
+    whole = whole_model(again, personal(again, own), shared)
+    assert whole["output.weight"].numpy().tobytes() == kept["output.weight"].numpy().tobytes()
+    assert kept["output.weight"].numpy().tobytes() != private["output.weight"].numpy().tobytes()
+
+
+def test_lost_private_layers_are_an_error_that_says_so():
+    shared, _ = parted(two_layers())
+    told = {"objective": "private-layers", "private_layers": ["output"]}
+    with pytest.raises(ValueError, match="has lost its private layers; it is sent first ones"):
+        trained(message(shared, **told), context(), sgd(), two_layers())
+
+
+def test_fedrep_trains_the_head_and_then_the_body():
+    """Which parameters move when, and how often: also with momentum and weight decay."""
+    seen = []
+    step = sgd(momentum=0.9, weight_decay=0.5)
+
+    def fit(model, between, epochs):
+        before = {n: t.clone() for n, t in model.state_dict().items()}
+        loss = step(model, between, epochs)
+        moved = {n for n, t in model.state_dict().items() if not torch.equal(t, before[n])}
+        seen.append((sorted(moved), epochs))
+        return loss
+
+    shared, private = parted(two_layers())
+    told = {"private_layers": ["output"], "head_epochs": 4, "body_epochs": 2}
+    model = two_layers()
+    asked = message(shared, private=private, objective="private-head", **told)
+    answer, _ = trained(asked, context(), fit, model)
+    body, head = ["body.bias", "body.weight"], ["output.bias", "output.weight"]
+    assert seen == [(head, 4), (body, 2)]
+    assert sorted(answer) == body
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_what_is_held_back_has_no_gradient_left():
+    model = two_layers()
+    model(torch.ones(1, 1)).sum().backward()
+    with trained_alone(model, ["output"], within=True):
+        assert model.body.weight.grad is None
+        assert not model.body.weight.requires_grad
+        assert model.output.weight.requires_grad
+
+
+def test_norms_and_their_statistics_stay():
+    model = nn.Sequential(OrderedDict(conv=nn.Conv2d(1, 2, 1), norm=nn.BatchNorm2d(2)))
+    shared, private = parted(model, "norm.")
+    told = {"objective": "private-norms", "private_layers": ["norm"]}
+    own = context()
+
+    def fit(model, between, epochs):
+        model.train()
+        model(torch.arange(8.0).reshape(2, 1, 2, 2))
+        return 0.0
+
+    answer, _ = trained(message(shared, private=private, **told), own, fit, model)
+    assert set(answer) == {"conv.weight", "conv.bias"}
+    kept = personal(message(shared, round=2, **told), own).load()
+    statistics = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    assert set(kept) == {"norm.weight", "norm.bias"} | statistics
+    assert kept["norm.num_batches_tracked"].numpy() == 1
+
+
+def test_nothing_is_kept_of_a_training_that_fails():
+    own = context()
+    asked = message(two_numbers(0.2), objective="ditto", pull=1.0)
+    trained(asked, own, sgd())
+    before = personal(message(two_numbers(), round=2), own).load()
+
+    def broken(model, between, epochs):
+        sgd()(model, between, epochs)
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError):
+        trained(message(two_numbers(0.4), round=2, objective="ditto", pull=1.0), own, broken)
+    after = personal(message(two_numbers(), round=3), own).load()
+    assert weight(after) == weight(before)
+
+
+def test_the_plain_objective_forgets_what_another_strategy_left():
+    own = context()
+    trained(message(two_numbers(), objective="ditto", pull=1.0), own, sgd())
+    assert len(own.state)
+    trained(message(two_numbers(), identity=""), own, sgd())
+    assert not len(own.state)
+
+
+def test_an_objective_that_only_the_server_knows_is_refused():
+    with pytest.raises(ValueError, match='objective "meta", but this client knows plain, prox'):
+        Told.of(message(two_numbers(), objective="meta"))
+
+
+def test_pulls_by_hand():
+    model = two_numbers(0.5)
+    model.output.weight.grad = torch.ones(2, 1)  # the bias has none: it is not trained
+    pull_to(model, [torch.zeros(2, 1), torch.zeros(2)], 4.0)()
+    assert model.output.weight.grad.flatten().tolist() == [3.0, -1.0]
+    assert model.output.bias.grad is None
+    assert pull(model, 0.0) is nothing

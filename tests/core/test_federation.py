@@ -1,0 +1,448 @@
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_core.data.dataset import Dataset
+from fl_core.data.datasets import load_dataset, rotated
+from fl_core.data.settings import FederationSettings
+from fl_core.federation import federation as module
+from fl_core.federation.federation import simulate_federation
+from fl_core.partitions.partition import ROTATIONS, Partition, own_tests
+
+REAL = os.environ.get("FL_DATA_DIR", "")
+SETTINGS = FederationSettings(
+    dataset="mnist-5k",
+    data_dir="",
+    num_clients=10,
+    num_tasks=2,
+    tasks="",
+    partition="equal",
+    dirichlet_alpha=2.0,
+    minority=0.0,
+    min_samples=1,
+    noise="none",
+    noise_rate=0.25,
+    seed=0,
+)
+
+
+def toy(per_label=24):
+    """Return ten labels' images of 2×2 whose first pixel is their index."""
+    labels = torch.arange(10).repeat(per_label)
+    images = torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8)
+    images[:, 0, 0, 0] = torch.arange(len(labels))
+    test = torch.arange(10).repeat(3)
+    names = tuple("0123456789")
+    return Dataset("toy", images, labels, torch.zeros(30, 1, 2, 2).byte(), test, names)
+
+
+@pytest.fixture(autouse=True)
+def toy_data(monkeypatch):
+    """Read no files: the federation's arithmetic is the same on 240 images."""
+    simulate_federation.cache_clear()
+    sets = {"mnist-5k": toy(), "rotated-mnist": rotated(toy(), "rotated-mnist")}
+    monkeypatch.setattr(module, "load_dataset", lambda name, data_dir, seed: sets[name])
+    yield
+    simulate_federation.cache_clear()
+
+
+@pytest.fixture
+def real_data(toy_data, monkeypatch):
+    monkeypatch.setattr(module, "load_dataset", load_dataset)
+
+
+def federation(**options):
+    return simulate_federation(replace(SETTINGS, **options))
+
+
+def same_data(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_nothing_changes_by_default():
+    plain = federation()
+    assert plain.newcomers == plain.malicious == plain.drifters == plain.after_drift == ()
+    for c in range(10):
+        assert same_data(plain.training_data(c), plain.training_data(c, 99))
+        assert same_data(plain.test_data(c), plain.test_data(c, 99))
+    assert np.array_equal(plain.tasks_at(99), plain.partition.client_tasks)
+    assert plain.tasks_at(0).dtype == np.int64
+
+
+# What clients are tested on
+
+
+def test_by_hand_a_client_is_tested_on_its_own_mix_of_classes():
+    # Image i has label i % 10, and there are three test images of each label. The client has 6, 4
+    # and 2 images of labels 0, 1 and 2: label 0 runs out at 3, half of what it trains on.
+    train = np.concatenate([np.arange(label, 10 * n, 10) for label, n in ((0, 6), (1, 4), (2, 2))])
+    all_of_task = np.flatnonzero(np.arange(30) % 10 < 3)
+    partition = Partition(((0, 1, 2),), np.zeros(1, np.int64), (train,), (all_of_task,))
+    groups = toy().train_groups.numpy(), toy().test_groups.numpy()
+    (drawn,) = own_tests(*groups, partition.train, seed=0)
+    assert np.bincount(drawn % 10).tolist() == [3, 2, 1]
+    assert len(set(drawn.tolist())) == 6
+    others = [own_tests(*groups, partition.train, seed)[0].tolist() for seed in range(9)]
+    assert others[0] == drawn.tolist()
+    assert len(set(map(tuple, others))) > 1
+
+
+@pytest.mark.parametrize("dataset", ["mnist-5k", "rotated-mnist"])
+def test_own_tests_have_the_mix_of_the_training_images(dataset):
+    options = {"dataset": dataset, "minority": 0.2, "client_test": "own", "partition": "label"}
+    own = federation(**options)
+    data, held, there = own.dataset, own.dataset.train_groups, own.dataset.test_groups
+    for c, (train, test) in enumerate(zip(own.partition.train, own.partition.test, strict=True)):
+        wanted, found, available = (
+            torch.bincount(groups, minlength=int(held.max()) + 1).numpy()
+            for groups in (held[train], there[test], there)
+        )
+        share = (available[wanted > 0] / wanted[wanted > 0]).min()
+        assert np.abs(found - share * wanted).max() <= 0.5 + 1e-9
+        assert (found <= available).all()
+        assert (found == available).any()
+        assert same_data(own.test_data(c), (data.test_images[test], data.test_labels[test]))
+
+
+def test_own_tests_change_no_other_draw_and_follow_the_data():
+    options = {"minority": 0.2, "drift_clients": 2, "drift_round": 3}
+    task, own = (federation(**options, client_test=kind) for kind in ("task", "own"))
+    noisy = federation(**options, client_test="own", noise="class-independent")
+    for c, whose in enumerate(own.after_drift):
+        assert same_data(own.training_data(c), task.training_data(c))
+        assert same_data(own.test_data(c), noisy.test_data(c))  # true labels count
+        assert same_data(own.test_data(c, 3), own.test_data(whose))
+        assert set(task.partition.test[c]) > set(own.partition.test[c]) - _of_minority(own, c)
+
+
+def _of_minority(made, client):
+    unintended = made.partition.unintended(client)
+    labels = made.dataset.test_labels.numpy()
+    return {i for i in made.partition.test[client].tolist() if labels[i] in unintended}
+
+
+# Drift
+
+
+@pytest.mark.parametrize(
+    ("count", "num_tasks"), [(2, 2), (4, 2), (10, 2), (2, 3), (3, 3), (5, 3), (7, 5), (10, 5)]
+)
+def test_drifting_clients_get_the_data_of_another_task(count, num_tasks):
+    after = federation(
+        num_tasks=num_tasks, drift_clients=count, drift_round=3, noise="class-dependent"
+    )
+    before = federation(num_tasks=num_tasks, noise="class-dependent")
+    drifters = after.drifters
+    assert len(drifters) == count
+    assert sorted(after.after_drift) == list(range(10))
+    tasks = before.partition.client_tasks
+    for r in (0, 1, 2):
+        assert np.array_equal(after.tasks_at(r), tasks)
+        assert all(same_data(after.training_data(c, r), before.training_data(c)) for c in range(10))
+    for r in (3, 4):
+        assert np.flatnonzero(after.tasks_at(r) != tasks).tolist() == list(drifters)
+        for c, whose in enumerate(after.after_drift):
+            assert (c == whose) == (c not in drifters)
+            assert same_data(after.training_data(c, r), before.training_data(whose))
+            assert same_data(after.test_data(c, r), before.test_data(whose))
+            assert after.tasks_at(r)[c] == tasks[whose]
+    spread = Counter(tasks[list(drifters)].tolist())
+    assert max(spread.values()) - min(spread[t] for t in range(num_tasks)) <= 1
+
+
+def test_tests_after_the_drift_are_of_the_new_task():
+    after = federation(drift_clients=2, drift_round=1)
+    for c in after.drifters:
+        old, new = after.test_data(c)[1], after.test_data(c, 1)[1]
+        assert set(old.tolist()) | set(new.tolist()) == set(range(10))
+        assert not set(old.tolist()) & set(new.tolist())
+
+
+@settings(max_examples=150)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=24), st.data())
+def test_an_exchange_is_refused_only_where_there_is_none(tasks, data):
+    """By brute force: some spread-out choice of so many can exchange iff no task has over half."""
+    tasks = np.array(tasks)
+    count = data.draw(st.integers(0, len(tasks)))
+    without = data.draw(st.sets(st.integers(0, len(tasks) - 1), max_size=len(tasks) - count))
+    free = np.delete(tasks, list(without))
+    most_even = next(
+        (m for m in range(count + 1) if np.minimum(np.bincount(free), m).sum() >= count), 0
+    )
+    if 2 * most_even > count:
+        with pytest.raises(ValueError, match=f"drift-clients is {count}, but {most_even} of them"):
+            module._exchange(tasks, count, 0, without)
+        return
+    whose = np.array(module._exchange(tasks, count, 0, without))
+    if not count:
+        assert whose.size == 0
+        return
+    moved = np.flatnonzero(whose != np.arange(len(tasks)))
+    assert len(moved) == count
+    assert not set(moved.tolist()) & without
+    assert sorted(whose) == list(range(len(tasks)))
+    assert (tasks[whose[moved]] != tasks[moved]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"drift_clients": 3}, r"drift-clients is 3, but 2 of them have task [01] and only 1"),
+        ({"drift_clients": 1}, r"drift-clients is 1, but 1 of them"),
+        ({"drift_clients": 2, "num_tasks": 1}, r"2 of them have task 0 and only 0 .*more tasks"),
+        ({"drift_clients": 11}, "drift-clients is 11, but of 10 clients only 10"),
+        ({"drift_clients": 6, "newcomers": 5, "newcomer_round": 1}, "only 5 are there from"),
+        ({"drift_clients": -1}, "drift-clients is -1, but it must be 0 or more"),
+        ({"drift_clients": 2, "drift_round": 0}, "drift-round is 0: rounds count from 1"),
+        ({"newcomers": 10, "newcomer_round": 2}, "newcomers is 10, .* choose 9 or fewer"),
+        ({"newcomers": 1}, "newcomers is 1, but newcomer-round is 0: rounds count from 1"),
+        ({"newcomers": -2}, "newcomers is -2, but it must be 0 or more"),
+        ({"malicious": 1.0}, "malicious is 1.0, but of 10 clients at least one must be honest"),
+        ({"malicious": 0.96}, "malicious is 0.96, but of 10 clients"),
+        ({"malicious": -0.1}, "malicious is -0.1"),
+        ({"malicious": float("nan")}, "malicious is nan"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        federation(**{"drift_round": 1, **options})
+
+
+# Newcomers and malicious clients
+
+
+@pytest.mark.parametrize("num_tasks", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 3, 5, 6, 9])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_newcomers_and_malicious_clients_are_spread_and_spare_every_task_one(
+    num_tasks, count, seed
+):
+    made = federation(
+        num_tasks=num_tasks, newcomers=count, newcomer_round=2, malicious=count / 10, seed=seed
+    )
+    sizes = np.bincount(made.partition.client_tasks)
+    for chosen in (made.newcomers, made.malicious):
+        assert len(chosen) == count
+        assert list(chosen) == sorted(set(chosen))
+        taken = np.bincount(made.partition.client_tasks[list(chosen)], minlength=num_tasks)
+        assert taken.max() - taken.min() <= 1 or (sizes - taken).min() >= 1
+        assert np.count_nonzero(sizes > taken) == min(num_tasks, 10 - count)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 10**6), st.integers(0, 30)
+)
+def test_some_of_every_task_are_left_while_that_can_be(tasks, seed, count):
+    tasks = np.array(tasks)
+    chosen = module._spread(tasks, min(count, len(tasks)), seed, 1)
+    left = np.delete(tasks, list(chosen))
+    assert len(np.unique(left)) == min(len(np.unique(tasks)), len(left))
+
+
+def test_everyone_gets_the_turn_over_seeds():
+    tasks = np.arange(10) % 2
+    drawn = Counter(c for seed in range(200) for c in module._spread(tasks, 2, seed, 1))
+    assert set(drawn) == set(range(10))
+    assert max(drawn.values()) < 70  # 40 are expected
+
+
+def test_the_share_is_rounded():
+    assert len(federation(malicious=0.24).malicious) == 2
+    assert len(federation(malicious=0.26).malicious) == 3
+    with pytest.raises(ValueError, match=r"malicious is 0\.04, which of 10 clients is nobody"):
+        federation(malicious=0.04)
+
+
+def test_newcomers_do_not_drift():
+    for seed in range(10):
+        made = federation(
+            newcomers=4, newcomer_round=2, drift_clients=4, drift_round=5, num_tasks=3, seed=seed
+        )
+        assert not set(made.newcomers) & set(made.drifters)
+        assert len(made.drifters) == 4
+
+
+def test_no_draw_depends_on_another():
+    plain = federation(drift_clients=4, drift_round=2)
+    full = federation(
+        drift_clients=4,
+        drift_round=7,
+        malicious=0.3,
+        noise="class-independent",
+        noise_rate=0.5,
+        minority=0.1,
+    )
+    late = federation(newcomers=3, newcomer_round=1)
+    assert plain.drifters == full.drifters
+    assert full.malicious == federation(malicious=0.3).malicious
+    assert federation(newcomers=3, newcomer_round=9, malicious=0.4).newcomers == late.newcomers
+    base = federation()
+    for made in (plain, late):
+        for c in range(10):
+            assert np.array_equal(made.partition.train[c], base.partition.train[c])
+    assert late.newcomers != federation(malicious=0.3).malicious
+
+
+def test_the_seed_decides_who_they_are():
+    options = {
+        "newcomers": 2,
+        "newcomer_round": 2,
+        "drift_clients": 2,
+        "drift_round": 2,
+        "malicious": 0.2,
+    }
+
+    def who(seed):
+        simulate_federation.cache_clear()
+        made = federation(seed=seed, **options)
+        return made.newcomers, made.malicious, made.after_drift
+
+    assert who(5) == who(5)
+    assert len({who(seed) for seed in range(10)}) > 8
+
+
+def test_tasks_of_different_sizes_are_the_ones_that_events_are_spread_over():
+    made = federation(clients_per_task="7,3", newcomers=4, newcomer_round=2)
+    assert np.bincount(made.partition.client_tasks).tolist() == [7, 3]
+    assert np.bincount(made.partition.client_tasks[list(made.newcomers)]).tolist() == [2, 2]
+
+
+def test_random_tasks_are_drawn_by_the_seed():
+    first, other = (federation(tasks="random:4", seed=seed).partition.tasks for seed in (0, 1))
+    assert [len(task) for task in first] == [4, 4, 2]
+    assert first != other
+
+
+# Groups
+
+
+def test_tasks_are_rotations_and_labels_stay_digits():
+    made = federation(dataset="rotated-mnist", num_tasks=4, num_clients=8)
+    assert made.partition.tasks == ROTATIONS
+    for c, task in enumerate(made.partition.client_tasks):
+        assert set((made.partition.train[c] // 240).tolist()) == {task}
+        assert len(made.partition.train[c]) == 120
+        assert set((made.partition.test[c] // 30).tolist()) == {task}
+        images, labels = made.training_data(c)
+        assert images.shape == (120, 1, 2, 2)
+        assert labels.max() <= 9
+        assert set(made.test_data(c)[1].tolist()) == set(range(10))
+    counts = made.label_counts(noisy=False)
+    assert counts.shape == (8, 10)
+    assert counts.sum() == 960
+
+
+def test_a_minority_comes_from_other_rotations():
+    made = federation(dataset="rotated-mnist", num_tasks=2, num_clients=4, minority=0.5)
+    for c, task in enumerate(made.partition.client_tasks):
+        turns = np.bincount(made.partition.train[c] // 240, minlength=4)
+        assert turns[task] == 120
+        assert turns[1 - task] == 60
+        assert turns[2:].sum() == 0
+
+
+def test_tasks_over_groups_may_be_given():
+    made = federation(dataset="rotated-mnist", tasks="0,1|20,21,22", num_clients=2)
+    assert sorted(made.label_counts(noisy=True).sum(axis=1)) == [48, 72]
+
+
+def test_rotations_and_noise_do_not_go_together():
+    with pytest.raises(ValueError, match=r'noise is "class-dependent".*same labels: set noise to'):
+        federation(dataset="rotated-mnist", num_tasks=4, noise="class-dependent")
+
+
+# Concept shift
+
+
+def test_under_concept_shift_all_have_all_classes_and_tasks_name_them_differently():
+    made = federation(shift="concept", num_clients=4)
+    truth = toy().train_labels
+    called = []
+    for c in range(4):
+        labels, indices = made.training_data(c)[1], torch.from_numpy(made.partition.train[c])
+        assert len(labels) == 60  # 240 images / 4 clients
+        assert set(truth[indices].tolist()) == set(range(10))
+        called.append({y: labels[truth[indices] == y].unique().item() for y in range(10)})
+        assert len(set(called[c].values())) == 10
+        test_images, test_labels = made.test_data(c)
+        assert len(test_images) == 30
+        assert test_labels[:10].tolist() == [called[c][y] for y in range(10)]
+    tasks = made.partition.client_tasks
+    for c, other in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]:
+        same = [called[c][y] == called[other][y] for y in range(10)]
+        assert all(same) if tasks[c] == tasks[other] else not any(same)
+    assert called[int(np.flatnonzero(tasks == 0)[0])] == {y: y for y in range(10)}
+
+
+def test_a_minority_is_named_as_another_task_names_it():
+    plain = federation(shift="concept", num_clients=2)
+    made = federation(shift="concept", num_clients=2, minority=0.5)
+    assert torch.equal(made.dataset.train_labels, plain.dataset.train_labels)
+    for c, task in enumerate(made.partition.client_tasks):
+        groups = made.dataset.train_groups[torch.from_numpy(made.partition.train[c])] // 10
+        assert np.bincount(groups, minlength=2)[[task, 1 - task]].tolist() == [120, 60]
+
+
+def test_after_a_drift_labels_mean_something_else():
+    made = federation(shift="concept", drift_clients=2, drift_round=1)
+    for c in made.drifters:
+        assert (made.test_data(c)[1] != made.test_data(c, 1)[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tasks": "0,1|2,3"}, 'tasks is "0,1.*leave tasks empty'),
+        ({"dataset": "rotated-mnist"}, "rotated-mnist has tasks of its own"),
+        ({"noise": "class-independent"}, "all tasks have the same labels: set noise to none"),
+        ({"num_tasks": 11, "num_clients": 11}, "num-tasks is 11, .*choose 1 to 10"),
+    ],
+)
+def test_what_does_not_go_with_concept_shift(options, message):
+    with pytest.raises(ValueError, match=message):
+        federation(shift="concept", **options)
+
+
+# Real images
+
+
+@pytest.mark.usefixtures("real_data")
+@pytest.mark.skipif(
+    not (REAL and Path(REAL, "MNIST/raw/train-images-idx3-ubyte").exists()),
+    reason="FL_DATA_DIR has no MNIST",
+)
+def test_ifcas_rotated_mnist():
+    """Ghosh et al. 2020: 1,200 clients with 200 images each, of one rotation."""
+    made = federation(
+        dataset="rotated-mnist", data_dir=REAL, num_tasks=4, num_clients=1200, min_samples=200
+    )
+    assert {len(indices) for indices in made.partition.train} == {200}
+    assert np.bincount(made.partition.client_tasks).tolist() == [300] * 4
+    assert len(np.unique(np.concatenate(made.partition.train))) == 240_000
+    assert len(made.test_data(7)[1]) == 10_000
+
+
+@pytest.mark.usefixtures("real_data")
+@pytest.mark.parametrize("tasks", ["0,1|2,3|4,5|6,7|8,9", "0,1,2|2,3,4|4,5,6|6,7,8|8,9,0"])
+def test_flts_scenarios_on_real_digits(tasks):
+    """FLT, scenarios 1 and 2, on 4,000 digits: 20 clients of 5 tasks, 200 images each."""
+    made = federation(tasks=tasks, num_clients=20)
+    assert {len(indices) for indices in made.partition.train} == {200}
+    for c, task in enumerate(made.partition.client_tasks):
+        own = made.partition.tasks[task]
+        assert set(made.training_data(c)[1].tolist()) == set(own)
+        assert len(made.test_data(c)[1]) == 100 * len(own)
+    drifted = federation(tasks=tasks, num_clients=20, drift_clients=5, drift_round=4)
+    assert len(drifted.drifters) == 5
+    for c in drifted.drifters:
+        labels = set(drifted.training_data(c, 4)[1].tolist())
+        assert labels == set(drifted.partition.tasks[drifted.tasks_at(4)[c]])
+        assert labels != set(drifted.training_data(c, 3)[1].tolist())

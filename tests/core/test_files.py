@@ -1,0 +1,166 @@
+"""A full disk costs one sentence and no file: what is there stays whole, and a run goes on."""
+
+import errno
+import os
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import SafetensorError
+
+import fl_core.models.checkpoint
+from fl_core.files import open_file, replacing
+from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
+from tests.app_runs import SGD, models_of, run
+from tests.pipes import not_waited_for
+
+FULL = [
+    OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+    OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)),
+    SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+]
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, error):
+    path = tmp_path / "summary.json"
+    path.write_text("old")
+    wanted = pytest.raises(OSError, match="the disk is full: make room")
+    with wanted as raised, replacing(path) as temporary:
+        temporary.write_text("ne")
+        raise error
+    assert str(raised.value).startswith(f"{path} cannot be written")
+    assert "\n" not in str(raised.value)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_not_even_a_name_can_be_made(tmp_path, monkeypatch):
+    def full(*args, **options):
+        raise FULL[0]
+
+    monkeypatch.setattr("os.open", full)
+    wanted = pytest.raises(OSError, match=r"model.safetensors cannot be written, the disk is full")
+    with wanted, replacing(tmp_path / "model.safetensors"):
+        pass
+
+
+def test_the_umask_says_who_may_read_and_is_never_changed(tmp_path, monkeypatch):
+    """It is the whole process's: two threads that set and restore it may leave it at 0."""
+    tmp_path.chmod(0o755)
+    masks, change = [], os.umask
+    before = change(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: masks.append(mask) or change(mask))
+        for name, private in (("summary.json", False), ("key", True)):
+            with replacing(tmp_path / name, private=private) as temporary:
+                temporary.write_text("new")
+        monkeypatch.undo()
+    finally:
+        assert change(before) == 0o027
+    assert masks == []
+    assert (tmp_path / "summary.json").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_is_open_to_nobody_who_may_not_read_its_folder(tmp_path):
+    """The folders that are made on the way, too."""
+    before = os.umask(0o022)
+    try:
+        for name, mode in (("mine", 0o700), ("groups", 0o750), ("everybodys", 0o755)):
+            (tmp_path / name).mkdir()
+            (tmp_path / name).chmod(mode)
+            path = tmp_path / name / "checkpoints/personal/x.safetensors"
+            with replacing(path) as temporary:
+                temporary.write_text("new")
+            assert path.stat().st_mode & 0o777 == mode & 0o666
+            for folder in path.parents[:3]:
+                assert folder.stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
+
+
+def test_another_error_stays_what_it_is(tmp_path):
+    with pytest.raises(PermissionError), replacing(tmp_path / "x"):
+        raise PermissionError(errno.EACCES, "no")
+    with pytest.raises(ValueError, match="28"), replacing(tmp_path / "x"):
+        raise ValueError("round 28")
+
+
+@contextmanager
+def small_disk(folder: Path):
+    """Mount a disk of 256 KiB, where one may."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        yield folder
+    finally:
+        unmount = ["umount", str(folder)]
+        subprocess.run(unmount, check=True)
+
+
+def test_a_real_disk_that_is_full(tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk / "checkpoint.safetensors"
+        save_checkpoint(path, {"numbers": np.ones(10)})
+        with pytest.raises(OSError, match=r"checkpoint.safetensors cannot be written, the disk is"):
+            save_checkpoint(path, {"numbers": np.zeros(10**6)})
+        np.testing.assert_array_equal(load_checkpoint(path)["numbers"], np.ones(10))
+        assert list(disk.iterdir()) == [path]
+
+
+def test_a_run_whose_disk_was_full_goes_on_where_it_was(tmp_path, monkeypatch):
+    options = {
+        "strategy": "single",
+        "model": "mlp-32",
+        "num_server_rounds": 3,
+        "checkpoint_every": 1,
+        **SGD,
+    }
+    run(tmp_path / "undisturbed", **options)
+    honest, saved = fl_core.models.checkpoint.save_file, []
+
+    def full_in_round_2(*args, **named):
+        saved.append(args)
+        if len(saved) == 2:
+            raise FULL[2]
+        honest(*args, **named)
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(fl_core.models.checkpoint, "save_file", full_in_round_2)
+    with pytest.raises(OSError, match=r"single-seed-0.safetensors cannot be written, the disk is"):
+        run(out, **options)
+    monkeypatch.undo()
+    (checkpoint,) = (out / "checkpoints").glob("*.safetensors")
+    assert load_checkpoint(checkpoint)["strategy"]["round"] == 1
+    run(out, resume=str(out), **options)
+    expected = models_of(tmp_path / "undisturbed", "single")
+    found = models_of(out, "single")
+    for name, model in expected.items():
+        for key, array in model.items():
+            np.testing.assert_array_equal(found[name][key], array)
+
+
+def test_only_files_and_links_to_them_are_opened(tmp_path):
+    (tmp_path / "file").write_bytes(b"mine")
+    (tmp_path / "link").symlink_to("file")
+    for name in ("file", "link"):
+        with open_file(tmp_path / name) as stream:
+            assert stream.read() == b"mine"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to-pipe").symlink_to("pipe")
+    (tmp_path / "to-nothing").symlink_to("nowhere")
+    for name in ("pipe", "to-pipe", "to-nothing", "", "/dev/zero"):
+        with not_waited_for(tmp_path / "pipe"), pytest.raises(ValueError, match="it is not a file"):
+            open_file(tmp_path / name)
+
+
+def test_a_pipe_that_takes_a_files_place_is_not_waited_for(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(Path, "is_file", lambda _: True)
+    with not_waited_for(tmp_path / "pipe"), pytest.raises(ValueError, match="it is not a file"):
+        open_file(tmp_path / "pipe")

@@ -1,0 +1,147 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from fl_core.data.datasets import load_dataset
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation
+from tests.app_runs import run
+from tests.pipes import not_waited_for
+
+TRAINING = {"f0_01": [0, 10, 36], "f1_02": [61] * 5, "f2_03": [1, 2, 3, 4]}
+TEST = {"f0_01": [10], "f1_02": [61, 61], "f2_03": [4]}
+
+
+def written(folder, name, labels_of):
+    """Write a file of LEAF's format; a writer's images have a single gray, 0, 1/255 and so on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "users": list(labels_of),
+        "num_samples": [len(labels) for labels in labels_of.values()],
+        "user_data": {
+            writer: {"x": [[int(writer[1]) / 255] * 784] * len(labels), "y": labels}
+            for writer, labels in labels_of.items()
+        },
+    }
+    (folder / f"all_data_{name}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture
+def femnist(tmp_path):
+    """Return a data folder with three writers, two of them in one of two training files."""
+    folder = tmp_path / "femnist" / "data"
+    first = {writer: TRAINING[writer] for writer in ("f2_03", "f0_01")}
+    written(folder / "train", "0_niid_0_keep_0_train_9", first)
+    written(folder / "train", "1_niid_0_keep_0_train_9", {"f1_02": TRAINING["f1_02"]})
+    written(folder / "test", "0_niid_0_keep_0_test_9", TEST)
+    return tmp_path
+
+
+def test_by_hand_images_are_those_of_their_writers(femnist):
+    data = load_dataset("femnist", str(femnist))
+    assert data.image_shape == (1, 28, 28)
+    assert data.num_classes == 62
+    assert [data.class_names[label] for label in TRAINING["f0_01"]] == ["0", "A", "a"]
+    assert data.group_names == ("f0_01", "f1_02", "f2_03")
+    assert data.train_labels.tolist() == [0, 10, 36, 61, 61, 61, 61, 61, 1, 2, 3, 4]
+    assert data.train_groups.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2]
+    assert data.train_images[:, 0, 5, 5].tolist() == data.train_groups.tolist()
+    assert data.test_labels.tolist() == [10, 61, 61, 4]
+    assert data.test_groups.tolist() == [0, 1, 1, 2]
+
+
+def settings(folder, **options):
+    options = {"num_clients": 2, "min_samples": 4, "partition": "writer", "seed": 0, **options}
+    return FederationSettings(dataset="femnist", data_dir=str(folder), **options)
+
+
+def test_a_client_is_a_writer_with_images_enough(femnist):
+    made = simulate_federation(settings(femnist))
+    assert [own.tolist() for own in made.partition.train] == [[3, 4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [made.test_data(c)[1].tolist() for c in (0, 1)] == [[61, 61], [4]]
+    assert made.partition.tasks == ((1, 2),)
+    assert made.tasks_at(0).tolist() == [0, 0]
+    with pytest.raises(ValueError, match="num-clients is 3, but only 2 writers have 4 training"):
+        simulate_federation(settings(femnist, num_clients=3))
+
+
+def test_the_seed_says_which_writers(femnist):
+    drawn = {
+        simulate_federation(
+            settings(femnist, num_clients=1, min_samples=1, seed=seed)
+        ).partition.tasks[0]
+        for seed in range(20)
+    }
+    assert drawn == {(0,), (1,), (2,)}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partition": "equal"}, 'partition is "equal", but femnist and writer need each other'),
+        ({"tasks": "0|1"}, "leave tasks and clients-per-task empty"),
+        ({"shift": "concept"}, "femnist has tasks of its own"),
+        ({"noise": "class-dependent"}, "set noise to none"),
+    ],
+)
+def test_what_does_not_go_with_writers(femnist, options, message):
+    with pytest.raises(ValueError, match=message):
+        simulate_federation(settings(femnist, **options))
+
+
+def test_without_files_it_says_where_they_are_wanted(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"femnist/data/train has no .json .*preprocess"):
+        load_dataset("femnist", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"x": [[0.0] * 783], "y": [1]},
+        {"x": [[0.0] * 784], "y": [1, 2]},
+        {"x": [[1.5] * 784], "y": [1]},
+        {"x": [[float("nan")] * 784], "y": [1]},
+        {"x": [["black"] * 784], "y": [1]},
+        {"y": [1]},
+        [],
+    ],
+)
+def test_files_of_another_format_are_named(femnist, own):
+    path = femnist / "femnist/data/test/all_data_1.json"
+    path.write_text(json.dumps({"user_data": {"f3_04": own}}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"all_data_1.json is not in LEAF's format"):
+        load_dataset("femnist", str(femnist))
+
+
+def test_writers_must_be_in_both_folders(femnist):
+    written(femnist / "femnist/data/test", "1", {"f3_04": [1]})
+    with pytest.raises(ValueError, match="-t sample"):
+        load_dataset("femnist", str(femnist))
+
+
+def test_the_app_trains_on_writers(femnist, tmp_path, capsys):
+    summary = run(
+        tmp_path / "out",
+        clients=3,
+        strategy="single,local",
+        dataset="femnist",
+        data_dir=str(femnist),
+        partition="writer",
+        min_samples=1,
+        model="mlp-32",
+        num_server_rounds=1,
+    )
+    assert "femnist on 3 clients, a writer each, clean labels" in capsys.readouterr().out
+    assert summary["config"]["num-tasks"] == 1
+    assert summary["config"]["tasks"] == ""
+    assert [len(one["accuracy-per-client"]) for one in summary["runs"]] == [3, 3]
+    assert np.isfinite([one["accuracy"] for one in summary["runs"]]).all()
+
+
+def test_a_pipe_is_named_and_not_waited_for(femnist):
+    pipe = femnist / "femnist" / "data" / "train" / "all_data_pipe.json"
+    os.mkfifo(pipe)
+    with not_waited_for(pipe), pytest.raises(ValueError, match=r"pipe\.json is not in LEAF's"):
+        load_dataset("femnist", str(femnist))

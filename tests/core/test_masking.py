@@ -1,0 +1,158 @@
+"""The numbers of secure aggregation: fixed point, masks, thresholds."""
+
+import numpy as np
+import pytest
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+
+from fl_core.wire import masking
+from fl_core.wire.masking import from_words, heaviest, mask, size_of, threshold, to_words
+from strategies import ClusterMean
+from strategies.engine.rounds import Clusters, Round, Update
+
+
+def models(count, scale=0.1, seed=0):
+    """Return a model that was sent, and what clients made of it."""
+    rng = np.random.default_rng(seed)
+    received = {
+        "w": rng.normal(size=(40, 50)).astype(np.float32),
+        "double": rng.normal(size=7),
+        "empty": np.zeros((0, 3), np.float32),
+        "steps": np.array(100, np.int64),
+    }
+    trained = [
+        {
+            name: (
+                before + client + 3
+                if before.dtype.kind == "i"
+                else (before + rng.normal(scale=scale, size=before.shape)).astype(before.dtype)
+            )
+            for name, before in received.items()
+        }
+        for client in range(count)
+    ]
+    return received, trained
+
+
+def summed(received, trained, weights, losses=None):
+    losses = losses or [1.0] * len(trained)
+    words = [
+        to_words(after, received, weight, loss, len(trained))
+        for after, weight, loss in zip(trained, weights, losses, strict=True)
+    ]
+    return np.sum(words, axis=0, dtype=np.uint64)
+
+
+@pytest.mark.parametrize("count", [3, 25])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_sum_is_the_plain_mean_but_for_its_last_digits(count, weighted):
+    received, trained = models(count)
+    weights = [17 * (client + 1) if weighted else 1 for client in range(count)]
+    updates = tuple(Update(c, 0, after, weights[c]) for c, after in enumerate(trained))
+    (plain,) = ClusterMean(weighted)(
+        Round(1, Clusters(dict.fromkeys(range(count), 0)), [received], updates)
+    )
+    words = summed(received, trained, weights)
+    assert len(words) == size_of(received)
+    total = from_words(words, received, count, max(weights))
+    assert total.num_clients == count
+    for name, expected in plain.items():
+        found = total.model[name]
+        assert found.dtype == expected.dtype
+        assert found.shape == expected.shape
+        last_digit = np.abs(np.spacing(expected)) if expected.dtype == np.float32 else 1e-15
+        assert np.all(np.abs(found - expected) <= masking.STEP / 2 + last_digit), name
+    assert total.model["steps"] == plain["steps"]
+
+
+def test_the_mean_loss_is_known_if_all_sent_one():
+    received, trained = models(3)
+    known = summed(received, trained, [1, 1, 1], [0.5, 1.0, 3.0])
+    assert from_words(known, received, 3, 1).loss == 1.5
+    for unknown in (None, float("nan"), 1e9, -1.0):
+        words = summed(received, trained, [1, 1, 1], [0.5, unknown, 3.0])
+        assert from_words(words, received, 3, 1).loss is None
+
+
+@pytest.mark.parametrize("count", [3, 10, 1000, 100_000])
+def test_the_largest_sum_fits(count):
+    largest = heaviest(count) * int(masking.MOST_CHANGE / masking.STEP)
+    assert count * largest < 2**63 <= count * (largest + 2 * 2**36)
+
+
+def test_the_largest_updates_do_not_overflow():
+    received = {"w": np.zeros(2), "steps": np.array(0)}
+    most = {"w": np.array([256.0, -256.0]), "steps": np.array(2**36)}
+    words = summed(received, [most] * 5, [heaviest(5)] * 5, [256.0] * 5)
+    total = from_words(words, received, 5, heaviest(5))
+    assert total.model["w"].tolist() == [256.0, -256.0]
+    assert total.model["steps"] == 2**36
+    assert total.loss == 256.0
+
+
+def changed(name, value):
+    received, (after, *_) = models(1)
+    return {**after, name: np.full_like(received[name], value)}, received
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 300.0, -300.0])
+def test_an_update_without_room_is_refused(value):
+    after, received = changed("w", value)
+    with pytest.raises(ValueError, match="its w has changed by more than 256"):
+        to_words(after, received, 1, None, 3)
+
+
+@pytest.mark.parametrize("weight", [0, -1, heaviest(3) + 1])
+def test_a_weight_without_room_is_refused(weight):
+    received, (after,) = models(1)
+    with pytest.raises(ValueError, match=rf"weight is {weight}, .* must be 1 to {heaviest(3)}"):
+        to_words(after, received, weight, None, 3)
+
+
+def test_another_model_is_refused():
+    received, (after,) = models(1)
+    with pytest.raises(ValueError, match="parameters are not those"):
+        to_words({"w": after["w"]}, received, 1, None, 3)
+    for wrong in (after["w"].astype(np.float64), after["w"][:2]):
+        with pytest.raises(ValueError, match="its w is not of the type and shape"):
+            to_words({**after, "w": wrong}, received, 1, None, 3)
+
+
+def test_garbage_in_the_sum_is_found():
+    received, trained = models(3)
+    words = summed(received, trained, [1, 1, 1])
+    from_words(words, received, 3, 1)
+    for place, value in ((0, 4), (0, 2), (1, 4), (2, 2**40), (5, 2**38), (5, 2**63)):
+        spoilt = words.copy()
+        spoilt[place] = value
+        with pytest.raises(ValueError, match="does not add up"):
+            from_words(spoilt, received, 3, 1)
+
+
+def test_masks_are_chacha20():
+    # RFC 8439, A.1, test vector 1.
+    first = mask(bytes(32), 1000)[0]
+    assert int(first).to_bytes(8, "little").hex() == "76b8e0ada0f13d90"
+    assert mask(bytes(31) + b"\1", 1000)[0] != first
+
+
+def test_masks_in_common_cancel_and_are_added_in_place():
+    words = np.arange(4, dtype=np.uint64)
+    key = bytes(range(32))
+    masking.add_common_mask(words, key, 2, 5)
+    assert (words - mask(key, 4)).tolist() == [0, 1, 2, 3]
+    masking.add_common_mask(words, key, 5, 2)
+    assert words.tolist() == [0, 1, 2, 3]
+
+
+def test_flowers_masks_have_a_seed_of_32_bits():
+    """Why they are not used: if this fails, they might be."""
+    keys = [bytes(32), b"\1\2\3\4\1\2\3\4" + bytes(24)]
+    flowers = [pseudo_rand_gen(key, 2**32, [(5,)])[0].tolist() for key in keys]
+    assert flowers[0] == flowers[1]
+    assert mask(keys[0], 5).tolist() != mask(keys[1], 5).tolist()
+
+
+def test_the_threshold_is_three_and_more_than_half():
+    assert [threshold(n) for n in (3, 4, 5, 6, 7, 25)] == [3, 3, 3, 4, 4, 13]
+    # No two groups of so many clients without a common one: neither secret of anybody is lost.
+    assert all(2 * threshold(n) > n for n in range(3, 300))

@@ -1,0 +1,330 @@
+import json
+import struct
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from fl_core.data.settings import MODELS
+from fl_core.models.build import build_model
+from fl_core.models.model_file import ModelCard, load_model, save_model
+
+CARD = ModelCard("mlp-32", (1, 4, 5), ("cat", "dog"), "rcc-pfl", 1, 20)
+FORMAT = "fedkin model 1"
+
+
+def arrays_of(card, seed=3):
+    model = build_model(card.architecture, card.image_shape, len(card.class_names), seed)
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+def write(path, fields=None, arrays=None, card_text=None):
+    """Write a file as `save_model` does, with other fields in its card, arrays or card."""
+    card = {
+        "architecture": "mlp-32",
+        "image_shape": [1, 4, 5],
+        "class_names": ["cat", "dog"],
+        "strategy": "rcc-pfl",
+        "cluster": 1,
+        "num_rounds": 20,
+    }
+    text = json.dumps(card | (fields or {})) if card_text is None else card_text
+    arrays = arrays_of(CARD) if arrays is None else arrays
+    save_file(arrays, path, metadata={FORMAT: text})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deep" / "model.safetensors"
+
+
+@pytest.fixture
+def forged(tmp_path):
+    return tmp_path / "forged.safetensors"
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 40)])
+def test_what_is_saved_is_loaded_and_answers_the_same(path, architecture, shape):
+    card = ModelCard(architecture, shape, ("a", "b\n", '"ü,"'), "fedhc", 2, 7)
+    original = build_model(architecture, shape, 3, seed=5).eval()
+    save_model(path, {name: t.numpy() for name, t in original.state_dict().items()}, card)
+    model, read = load_model(path)
+    assert read == card
+    assert not model.training
+    images = torch.rand(4, *shape)
+    assert torch.equal(model(images), original(images))
+    assert list(model.state_dict()) == list(original.state_dict())
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_loaded_model_can_be_trained_further(path):
+    save_model(path, arrays_of(CARD), CARD)
+    model, _ = load_model(path)
+    model(torch.rand(2, 1, 4, 5)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_loaded_model_does_not_change_with_the_file(path):
+    save_model(path, arrays_of(CARD), CARD)
+    model, _ = load_model(path)
+    path.write_bytes(bytes(path.stat().st_size))
+    assert np.array_equal(model.state_dict()["output.weight"], arrays_of(CARD)["output.weight"])
+
+
+def test_arrays_in_any_memory_order_are_saved(path):
+    arrays = arrays_of(CARD)
+    turned = {name: np.asfortranarray(array) for name, array in arrays.items()}
+    assert not turned["output.weight"].flags.c_contiguous
+    for array in turned.values():
+        array.flags.writeable = False  # as Flower gives them
+    save_model(path, turned, CARD)
+    assert np.array_equal(
+        load_model(path)[0].state_dict()["output.weight"], arrays["output.weight"]
+    )
+
+
+def test_an_older_model_is_replaced(path):
+    save_model(path, arrays_of(CARD, seed=1), CARD)
+    save_model(path, arrays_of(CARD, seed=2), replace(CARD, num_rounds=40))
+    model, card = load_model(path)
+    assert card.num_rounds == 40
+    assert np.array_equal(
+        model.state_dict()["hidden.weight"], arrays_of(CARD, seed=2)["hidden.weight"]
+    )
+
+
+def test_equal_models_are_equal_files(path):
+    """Whatever order safetensors writes entries of metadata in: it differs from call to call."""
+    written = set()
+    for _ in range(8):
+        save_model(path, arrays_of(CARD), CARD)
+        written.add(path.read_bytes())
+    assert len(written) == 1
+
+
+def test_an_older_model_stays_when_the_new_one_cannot_be_written(path, monkeypatch):
+    save_model(path, arrays_of(CARD, seed=1), CARD)
+    before = path.read_bytes()
+
+    def fail(arrays, file, metadata):
+        file.write_bytes(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("fl_core.models.model_file.save_file", fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        save_model(path, arrays_of(CARD, seed=2), CARD)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_arrays_of_another_model_are_not_written(path):
+    with pytest.raises(
+        ValueError,
+        match=r"model.safetensors is not written: 2 of its arrays do not fit model mlp-32 for "
+        r"1×4×5 images and 2 classes: 'output.weight' is float32 \(3, 32\) but should be "
+        r"float32 \(2, 32\)\.$",
+    ):
+        save_model(path, arrays_of(replace(CARD, class_names=("a", "b", "c"))), CARD)
+    assert not path.exists()
+
+
+WRONG_FIELDS = [
+    ("architecture", "resnet", "must be one of logistic-regression, mlp, mlp-32, cnn"),
+    ("architecture", ["mlp"], "must be one of"),
+    ("architecture", "mlp", r"3 of its arrays do not fit model mlp for .*'hidden.weight' is"),
+    ("architecture", "logistic-regression", "3 of its arrays do not fit"),
+    ("architecture", "cnn", "images are 4×5: it needs at least 16×16"),
+    ("image_shape", [1, 4, 6], r"'hidden.weight' is float32 \(32, 20\) but .* \(32, 24\)"),
+    ("image_shape", [4], r"fit model mlp-32 for 4 images .* \(32, 20\) but .* \(32, 4\)"),
+    ("image_shape", [3, 1024, 1025], r"is \(3, 1024, 1025\), but it must be 1 to 8 .* 3,145,728"),
+    ("image_shape", [1, 0, 5], "1 to 8 whole numbers of at least 1"),
+    ("image_shape", [1, -4, -5], "1 to 8 whole numbers of at least 1"),
+    ("image_shape", [1, 4.0, 5], "1 to 8 whole numbers"),
+    ("image_shape", [True, 4, 5], "1 to 8 whole numbers"),
+    ("image_shape", [1] * 9, "1 to 8 whole numbers"),
+    ("image_shape", [], "1 to 8 whole numbers"),
+    ("image_shape", "145", "1 to 8 whole numbers"),
+    ("image_shape", None, "1 to 8 whole numbers"),
+    ("class_names", [], "1 to 10000 texts"),
+    ("class_names", ["a"] * 10_001, r"\('a', .*1 to 10000 texts"),
+    ("class_names", ["cat", 3], "1 to 10000 texts"),
+    ("class_names", "cats", "1 to 10000 texts"),
+    ("class_names", ["cat", "\ud800"], "1 to 10000 texts"),
+    ("class_names", ["a", "b", "c"], r"'output.weight' is float32 \(2, 32\) but .* \(3, 32\)"),
+    ("strategy", 3, "the card's strategy is 3, but it must be a text"),
+    ("cluster", "1", "the card's cluster is '1', but it must be a whole number"),
+    ("num_rounds", True, "num_rounds is True"),
+    ("surname", "x", "its card cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), WRONG_FIELDS)
+def test_wrong_cards_are_refused(forged, name, value, message):
+    write(forged, {name: value})
+    with pytest.raises(
+        ValueError, match=r"forged.safetensors is not a model of this app"
+    ) as caught:
+        load_model(forged)
+    assert caught.match(message)
+    assert len(str(caught.value)) < 500
+
+
+def test_the_forger_s_tool_makes_good_files_too(forged):
+    write(forged)
+    assert load_model(forged)[1] == CARD
+
+
+@pytest.mark.parametrize(
+    ("card", "message"),
+    [
+        ("{", "its card cannot be read"),
+        ("[]", "its card cannot be read"),
+        ("null", "its card cannot be read"),
+        ("{}", "its card cannot be read"),
+        ("[" * 200_000, "its card cannot be read"),
+        ('{"cluster": ' + "9" * 5000 + "}", "is not a model of this app"),
+    ],
+)
+def test_cards_that_are_no_cards(forged, card, message):
+    write(forged, card_text=card)
+    with pytest.raises(ValueError, match=message):
+        load_model(forged)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [None, {"format": "pt"}, {FORMAT: "[]"}, {"card": "{}"}, {FORMAT[:-1]: "{}"}],
+)
+def test_safetensors_without_the_metadata_are_refused(forged, metadata):
+    save_file(arrays_of(CARD), forged, metadata=metadata)
+    with pytest.raises(ValueError, match=r"does not say that it is a fedkin|cannot be read"):
+        load_model(forged)
+
+
+def without(arrays, name):
+    return {key: array for key, array in arrays.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda a: without(a, "output.bias"),
+            r"'output.bias' is missing but should be float32 \(2",
+        ),
+        (lambda a: a | {"extra": a["output.bias"]}, r"'extra' is float32 \(2,\) but .* be missing"),
+        (
+            lambda a: a | {"output.bias": a["output.bias"].astype(np.float64)},
+            "'output.bias' is another type",
+        ),
+        (lambda a: a | {"output.bias": a["output.bias"][None]}, r"float32 \(1, 2\) but"),
+        (lambda a: {}, "4 of its arrays do not fit"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(forged, change, message):
+    write(forged, arrays=change(arrays_of(CARD)))
+    with pytest.raises(ValueError, match=message):
+        load_model(forged)
+
+
+def test_a_forged_card_takes_no_memory_for_what_it_claims(forged):
+    # 3·1024·1024 pixels to 10,000 classes are 31 billion weights, 126 GB: no test would survive.
+    fields = {
+        "architecture": "logistic-regression",
+        "image_shape": [3, 1024, 1024],
+        "class_names": ["a"] * 10_000,
+    }
+    write(forged, fields)
+    with pytest.raises(ValueError, match=r"but should be float32 \(10000, 3145728\)"):
+        load_model(forged)
+
+
+def test_arrays_are_not_read_before_they_fit(forged, monkeypatch):
+    # Of arrays that fit, none is larger than the model; others may be as large as the disk.
+    read = []
+
+    class Watched:
+        def __init__(self, file):
+            self.metadata, self.keys, self.get_slice = file.metadata, file.keys, file.get_slice
+            self.file = file
+
+        def get_tensor(self, name):
+            read.append(name)
+            return self.file.get_tensor(name)
+
+    @contextmanager
+    def watched(*arguments, **options):
+        with safe_open(*arguments, **options) as file:
+            yield Watched(file)
+
+    monkeypatch.setattr("fl_core.models.model_file.safe_open", watched)
+    write(forged, arrays=arrays_of(CARD) | {"extra": np.zeros(3, np.float32)})
+    with pytest.raises(ValueError, match="1 of its arrays do not fit"):
+        load_model(forged)
+    assert read == []
+    write(forged)
+    load_model(forged)
+    assert sorted(read) == sorted(arrays_of(CARD))
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", bytes(1000), b"\xff" * 1000, b"PK\x03\x04"])
+def test_other_files_are_refused(forged, content):
+    forged.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"forged.safetensors is not a model of this app \(.*\): give"
+    ):
+        load_model(forged)
+
+
+def test_a_pickle_is_refused_and_not_run(forged):
+    torch.save(build_model("mlp-32", (1, 4, 5), 2, 0), forged)
+    with pytest.raises(ValueError, match="is not a model of this app"):
+        load_model(forged)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.999])
+def test_cut_files_are_refused(forged, share):
+    write(forged)
+    content = forged.read_bytes()
+    forged.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match="is not a model of this app"):
+        load_model(forged)
+
+
+@given(data=st.data())
+def test_any_damaged_byte_is_refused_or_leaves_a_model_that_fits(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
+    write(path)
+    content = bytearray(path.read_bytes())
+    (length,) = struct.unpack("<Q", content[:8])
+    position = data.draw(st.integers(0, 8 + length - 1))
+    content[position] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        model, card = load_model(path)
+    except ValueError as error:
+        assert "damaged.safetensors is not a model of this app" in str(error)
+    else:
+        answers = model(torch.zeros(1, *card.image_shape))
+        assert answers.shape == (1, len(card.class_names))
+
+
+def test_files_that_are_not_there_or_are_folders(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.safetensors"):
+        load_model(tmp_path / "nothing.safetensors")
+    with pytest.raises(IsADirectoryError, match=tmp_path.name):
+        load_model(tmp_path)
+
+
+def test_other_programs_can_read_the_arrays(path):
+    save_model(path, arrays_of(CARD), CARD)
+    read = load_file(path)
+    assert read.keys() == arrays_of(CARD).keys()
+    assert all(np.array_equal(read[name], array) for name, array in arrays_of(CARD).items())

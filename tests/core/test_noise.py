@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_core.partitions.noise import NOISES, add_label_noise
+
+TASK, OTHERS = (0, 1, 2), (3, 4, 5, 6)
+
+
+def noisy(labels, kind, rate, seed=0):
+    return add_label_noise(
+        np.asarray(labels), TASK, OTHERS, kind, rate, np.random.default_rng(seed)
+    )
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=200),
+    st.sampled_from(NOISES),
+    st.floats(0, 0.999),
+    st.integers(0, 1000),
+)
+def test_exactly_the_rate_changes_to_one_label_of_another_task(labels, kind, rate, seed):
+    labels = np.array(labels)
+    before = labels.copy()
+    after = noisy(labels, kind, rate, seed)
+    assert np.array_equal(labels, before)
+    changed = after != labels
+    targets = np.unique(after[changed])
+    assert len(targets) <= 1
+    assert set(targets.tolist()) <= set(OTHERS)
+    wanted = 0 if kind == "none" else round(rate * len(labels))
+    # All that carry another label than the wrong one can change, and no more.
+    possible = [np.count_nonzero(labels != wrong) for wrong in OTHERS]
+    assert np.count_nonzero(changed) in {min(wanted, p) for p in possible}
+    if wanted <= min(possible):
+        assert np.count_nonzero(changed) == wanted
+
+
+def test_class_dependent_empties_one_label_before_the_next():
+    labels = np.repeat([0, 1, 2], [40, 40, 40])
+    changed_labels = labels[noisy(labels, "class-dependent", 0.5) != labels]
+    counts = np.sort(np.bincount(changed_labels, minlength=3))
+    assert counts.tolist() == [0, 20, 40]
+
+
+def test_class_dependent_takes_one_label_where_it_is_enough():
+    labels = np.repeat([0, 1, 2], [40, 40, 40])
+    changed_labels = labels[noisy(labels, "class-dependent", 0.25) != labels]
+    assert len(changed_labels) == 30
+    assert len(np.unique(changed_labels)) == 1
+
+
+def test_class_dependent_takes_strangers_last():
+    labels = np.repeat([0, 1, 2, 6], [10, 10, 10, 70])
+    after = noisy(labels, "class-dependent", 0.3, seed=1)
+    assert not np.isin(after, TASK).any()
+
+
+def test_class_independent_takes_every_label_alike():
+    labels = np.repeat([0, 1, 2], [1000, 1000, 1000])
+    changed_labels = labels[noisy(labels, "class-independent", 0.3) != labels]
+    assert len(changed_labels) == 900
+    assert np.abs(np.bincount(changed_labels) - 300).max() < 60
+
+
+def test_every_label_gets_its_turn_over_seeds():
+    labels = np.repeat([0, 1, 2], 50)
+    emptied, wrong = set(), set()
+    for seed in range(60):
+        after = noisy(labels, "class-dependent", 0.2, seed)
+        emptied.add(int(labels[after != labels][0]))
+        wrong.add(int(after[after != labels][0]))
+    assert emptied == set(TASK)
+    assert wrong == set(OTHERS)
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_one_task_alone_has_no_wrong_labels(kind):
+    labels = np.array([0, 1, 2])
+    after = add_label_noise(labels, TASK, (), kind, 0.5, np.random.default_rng(0))
+    assert np.array_equal(after, labels)

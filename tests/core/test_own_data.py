@@ -1,0 +1,262 @@
+"""Data of one's own: what a function may return, and partitions already made."""
+
+import numpy as np
+import pytest
+import torch
+
+from fl_core.data.dataset import Dataset
+from fl_core.data.datasets import load_dataset
+from fl_core.data.own_data import read_own
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation, spread
+from fl_core.own.partitioners import from_partitioner
+from tests.own_modules import TABLE, own_modules
+
+X, Y = "np.zeros((4, 2), np.float32)", "(np.arange(4) % 2)"
+
+
+def returned(expression):
+    return f"import numpy as np\nimport torch\n\n\ndef load():\n    return {expression}"
+
+
+def read(folder, expression):
+    with own_modules(folder, own=returned(expression)):
+        return read_own("own:load")
+
+
+def test_a_table_is_a_data_set_of_rows(tmp_path):
+    with own_modules(tmp_path, own=TABLE):
+        data = load_dataset("own:load")
+        assert load_dataset("own:load") is data
+    assert (data.name, data.image_shape, data.num_classes) == ("own:load", (6,), 4)
+    assert data.is_float
+    assert data.class_names == ("0", "1", "2", "3")
+    assert data.train_labels.dtype == torch.int64
+
+
+def test_names_of_classes_and_samples_of_any_shape(tmp_path):
+    pixels = "torch.zeros(4, 3, 5, dtype=torch.uint8)"
+    data = read(tmp_path, f"({pixels}, [0, 0, 2, 2], {pixels}, {Y}, ['a', 'b', 'c'])")
+    assert (data.image_shape, data.is_float, data.class_names) == ((3, 5), False, ("a", "b", "c"))
+    assert data.train_labels.tolist() == [0, 0, 2, 2]
+
+
+def test_a_dataset_may_say_what_tasks_are_made_of(tmp_path):
+    text = """
+import torch
+from fl_core.data.dataset import Dataset, Groups
+
+def load():
+    x, y = torch.zeros(8, 2), torch.arange(8) % 2
+    hospitals = torch.arange(8) // 4
+    return Dataset("x", x, y, x, y, ("ill", "well"), Groups(hospitals, hospitals, ("A", "B")))
+"""
+    with own_modules(tmp_path, own=text):
+        data = load_dataset("own:load")
+    assert (data.name, data.group_names) == ("own:load", ("A", "B"))
+    settings = FederationSettings(
+        dataset="own:load", num_clients=2, seed=0, minority=0.0, min_samples=1
+    )
+    federation = spread(settings, data)
+    assert federation.partition.tasks == ((0,), (1,))
+    assert sorted(map(len, federation.partition.train)) == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("None", r"nothing: it must return \(train samples, train labels, test"),
+        (f"({X}, {Y})", "a tuple of 2: it must"),
+        (f"({X}.astype(float), {Y}, {X}, {Y})", r"float64 \(4, 2\), but they must be float32, or"),
+        (f"({X}, {Y}, {X}.astype('uint8'), {Y})", r"test images torch\.uint8 .* as for training"),
+        (f"({X}, {Y}, {X}[:, :1], {Y})", r"test images torch\.float32 \(4, 1\)"),
+        (f"({X}, {Y}[:3], {X}, {Y})", "4 samples and 3 labels for training, not as many"),
+        (f"({X}, {Y} * 0.5, {X}, {Y})", r"training labels float64 \(4,\), but they must be whole"),
+        (f"({X}, {Y}[:, None], {X}, {Y})", r"labels int64 \(4, 1\), but they must be whole"),
+        (f"({X}, {Y} + 1, {X}, {Y})", r"training labels \[1, 2\], but they must be 0, 1 and so on"),
+        (f"({X}, {Y} * 0, {X}, {Y})", r"training labels \[0\], but"),
+        (f"({X}, {Y}, {X}, {Y} + 1)", "test labels from 1 to 2, but 2 classes"),
+        (f"({X}, {Y} - 1, {X}, {Y}, ['a', 'b'])", "training labels from -1 to 0, but 2 classes"),
+        (f"({X}[:, 0], {Y}, {X}, {Y})", r"float32 \(4,\), but \(n, …\) is expected"),
+        (f"({X} + np.nan, {Y}, {X}, {Y})", "some numbers are infinite or NaN"),
+        (f"({X}[:0], {Y}[:0], {X}, {Y}, ['a', 'b'])", "this: data set own:load has no training"),
+        (f"({X}, {Y}, {X}, {Y}, 2)", "a int for class names: a list of texts is expected"),
+        (f"({X}, {Y}, {X}, {Y}, 'ab')", "a str for class names: a list of texts"),
+        (f"([object()], {Y}, {X}, {Y})", "the training samples that are a list of 1, but an array"),
+    ],
+)
+def test_what_is_no_data_set_is_one_sentence(expression, message, tmp_path):
+    with pytest.raises(ValueError, match=f'^dataset is "own:load", which returned.*{message}') as e:
+        read(tmp_path, expression)
+    assert str(e.value).endswith(".")
+
+
+# ------------------------------------------------------------------------ partitions already made
+
+PART = f"({X}, {Y}, {X}[:2], {Y}[:2])"
+
+
+def partitions(clients, rest=""):
+    return f"__import__('fl_core.data.own_data', fromlist=['x']).Partitions([{clients}]{rest})"
+
+
+def settings(clients, **options):
+    return FederationSettings(dataset="own:load", num_clients=clients, seed=0, **options)
+
+
+def test_each_client_has_its_own_partition(tmp_path):
+    other = "(np.ones((3, 2), np.float32), [1, 1, 0], np.ones((1, 2), np.float32), [1])"
+    data = read(tmp_path, partitions(f"{PART}, {other}, {PART}", ", tasks=[7, 2, 7]"))
+    federation = spread(settings(3), data)
+    assert federation.knows_tasks
+    assert federation.partition.client_tasks.tolist() == [1, 0, 1]
+    assert federation.partition.tasks == ((0, 1), (0, 1))
+    images, labels = federation.training_data(1)
+    assert torch.equal(images, torch.ones(3, 2))
+    assert labels.tolist() == [1, 1, 0]
+    assert federation.test_data(1)[1].tolist() == [1]
+    assert [len(federation.training_data(c)[0]) for c in range(3)] == [4, 3, 4]
+
+
+def test_without_their_tasks_nobody_knows_them(tmp_path):
+    federation = spread(settings(2), read(tmp_path, partitions(f"{PART}, {PART}")))
+    assert not federation.knows_tasks
+
+
+@pytest.mark.parametrize(
+    ("clients", "options", "message"),
+    [
+        (3, {}, "num-clients is 3, but own:load comes in 2 partitions: set num-clients to 2"),
+        (2, {"tasks": "0|1"}, "tasks is 0|1, but own:load comes in partitions already made: leave"),
+        (2, {"clients_per_task": "1,1"}, "clients-per-task is 1,1, .*: leave it empty"),
+        (2, {"noise": "class-dependent"}, "noise is class-dependent, .*: leave it at none"),
+        (2, {"client_test": "own"}, "client-test is own, .*: leave it at task"),
+        (
+            2,
+            {"drift_clients": 2, "drift_round": 2},
+            "already made, of unknown tasks: leave it at 0",
+        ),
+        (2, {"shift": "concept"}, 'shift is "concept", but own:load has tasks of its own'),
+    ],
+)
+def test_what_would_spread_them_anew_is_refused(clients, options, message, tmp_path):
+    data = read(tmp_path, partitions(f"{PART}, {PART}"))
+    with pytest.raises(ValueError, match=message):
+        spread(settings(clients, **options), data)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (partitions(""), "Partitions without clients"),
+        (partitions(f"{PART}, 3"), "as client 1's partition a int, but four arrays"),
+        (partitions(f"{PART}, ({X}[:, :1], {Y}, {X}[:, :1], {Y})"), r"client 1's samples float32"),
+        (partitions(f"{PART}, ({X}, {Y}, {X}[:0], {Y}[:0])"), "no test samples for client 1"),
+        (partitions(PART, ", class_names=2"), "a int for class names: a list of texts"),
+        (partitions(PART, ", tasks=[0, 1]"), "2 tasks for 1 clients: give one for each"),
+    ],
+)
+def test_what_are_no_partitions_is_one_sentence(expression, message, tmp_path):
+    with pytest.raises(ValueError, match=f"which returned.*{message}"):
+        read(tmp_path, expression)
+
+
+class Thirds:
+    """Stands in for a partitioner: three partitions of a table, one after the other."""
+
+    num_partitions = 3
+
+    def __init__(self, table):
+        self.table = table
+
+    def load_partition(self, partition_id):
+        return self.table.select(range(10 * partition_id, 10 * partition_id + 10))
+
+
+def table_of(**columns):
+    datasets = pytest.importorskip("datasets")
+    return datasets.Dataset.from_dict(columns)
+
+
+def test_a_partitioner_of_flwr_datasets_gives_clients_their_partitions():
+    partitioners = pytest.importorskip("flwr_datasets.partitioner")
+    table = table_of(
+        a=np.arange(40.0), b=-np.arange(40.0), label=np.arange(40) % 2, site=["x", "y"] * 20
+    )
+    one = partitioners.NaturalIdPartitioner(partition_by="site")
+    one.dataset = table
+    made = from_partitioner(one, ["a", "b"], "label", tasks=[0, 1])
+    assert len(made.clients) == 2
+    x, y, xt, yt = made.clients[1]
+    assert (x.shape, xt.shape, x.dtype) == ((16, 2), (4, 2), np.float32)
+    assert sorted([*x[:, 0], *xt[:, 0]]) == list(range(1, 40, 2))
+    assert (x[:, 1] == -x[:, 0]).all()
+    assert set(y) == set(yt) == {1}
+
+
+def test_partitions_that_flwr_datasets_draws_cover_everything_once():
+    partitioners = pytest.importorskip("flwr_datasets.partitioner")
+    one = partitioners.DirichletPartitioner(
+        num_partitions=3, partition_by="label", alpha=0.5, min_partition_size=2, seed=0
+    )
+    one.dataset = table_of(a=np.arange(60.0), label=np.arange(60) % 4)
+    made = from_partitioner(one, ["a"], "label")
+    held = [value for x, _, xt, _ in made.clients for value in (*x[:, 0], *xt[:, 0])]
+    assert sorted(held) == list(range(60))
+    assert all(len(labels) for client in made.clients for labels in client[1::2])
+
+
+def test_what_is_stored_otherwise_is_prepared():
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 4, 5, 3), np.uint8)
+    thirds = Thirds(table_of(img=pixels, label=np.arange(30) % 5))
+    made = from_partitioner(
+        thirds,
+        "img",
+        "label",
+        test_share=0.5,
+        prepare=lambda x: x.astype(np.uint8).transpose(0, 3, 1, 2),
+    )
+    x, y, xt, yt = made.clients[2]
+    assert (x.shape, xt.shape, x.dtype) == ((5, 3, 4, 5), (5, 3, 4, 5), np.uint8)
+    # Of two samples of a class, one is for testing.
+    assert sorted(y) == sorted(yt) == [0, 1, 2, 3, 4]
+    plain = from_partitioner(thirds, "img", "label").clients[2]
+    assert (plain[0].dtype, plain[0].shape, plain[2].shape) == (
+        np.float32,
+        (9, 4, 5, 3),
+        (1, 4, 5, 3),
+    )
+    again = from_partitioner(thirds, "img", "label", seed=1).clients[2]
+    assert not np.array_equal(again[0], plain[0])
+
+
+def test_images_of_bytes_have_their_channels_first():
+    datasets = pytest.importorskip("datasets")
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 4, 5, 3), np.uint8)
+    kind = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
+    table = datasets.Dataset.from_dict({"img": list(pixels), "label": [0, 1] * 5}, features=kind)
+
+    class One(Thirds):
+        num_partitions = 1
+
+    (x, _, xt, _), *_ = from_partitioner(One(table), "img", "label").clients
+    assert (x.dtype, x.shape, xt.shape) == (np.uint8, (8, 3, 4, 5), (2, 3, 4, 5))
+    found = {image.tobytes() for image in [*x, *xt]}
+    assert found == {image.transpose(2, 0, 1).tobytes() for image in pixels}
+
+
+def test_a_column_that_is_not_there_is_named():
+    thirds = Thirds(table_of(a=np.arange(30.0), label=[0, 1, 2] * 10))
+    with pytest.raises(ValueError, match=r'no column "b" in partition 0: its columns are a, label'):
+        from_partitioner(thirds, ["a", "b"], "label")
+
+
+def test_the_same_settings_give_the_same_federation(tmp_path):
+    with own_modules(tmp_path, own=TABLE):
+        first = simulate_federation(settings(4))
+        assert isinstance(first.dataset, Dataset)
+        simulate_federation.cache_clear()
+        second = simulate_federation(settings(4))
+    simulate_federation.cache_clear()
+    for client in range(4):
+        assert torch.equal(first.training_data(client)[0], second.training_data(client)[0])

@@ -1,0 +1,461 @@
+import json
+import os
+import unicodedata
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageFile
+
+from fl_core.data import image_folder
+from fl_core.data.image_files import hold_out, listed_images
+from fl_core.own.own_images import Agreement, Survey, agree, read_own_images, survey_images
+from tests.pipes import not_waited_for
+
+CAFE = "café"
+
+
+def save(path, height, width, value=0, *, gray=True):
+    """Write an image of one value; it is what the tests tell images by."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((height, width) if gray else (height, width, 3), value, np.uint8)).save(
+        path
+    )
+
+
+def values(images):
+    """Return what `save` was given for each image."""
+    return images[:, 0, 0, 0].tolist()
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Make ten images of bolts (0 to 9) and five of nuts (100 to 104), gray, 32×40, unsplit."""
+    root = tmp_path / "scans"
+    for name, first, count in (("bolt", 0, 10), ("nut", 100, 5)):
+        for i in range(count):
+            save(root / name / f"{i}.png", 32, 40, first + i)
+    return root
+
+
+def agreement(*names, shape=(1, 32, 40)):
+    return Agreement(names or ("bolt", "nut"), shape)
+
+
+# What a device tells
+
+
+def test_a_survey_says_names_kind_and_size_only(site):
+    assert survey_images(site) == Survey(("bolt", "nut"), True, 32, 40)
+    assert survey_images(site).as_config() == {
+        "class-names": ["bolt", "nut"],
+        "grey": True,
+        "height": 32,
+        "width": 40,
+    }
+
+
+def test_a_survey_decodes_nothing(site, monkeypatch):
+    loaded = []
+
+    def load(image, original=ImageFile.ImageFile.load):
+        loaded.append(image)
+        return original(image)
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", load)
+    assert survey_images(site).height == 32
+    assert not loaded
+    read_own_images(site, site.parent / "cache", agreement())
+    assert loaded
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([(20, 30)] * 3, (20, 30)),
+        ([(30, 90), (41, 100), (500, 120)], (40, 100)),
+        ([(600, 1200)] * 2, (112, 224)),
+        ([(17, 19), (17, 21)], (28, 28)),
+    ],
+)
+def test_a_survey_gives_the_size_that_the_images_would_have_alone(tmp_path, sizes, expected):
+    for i, size in enumerate(sizes):
+        save(tmp_path / "scans" / "train" / "a" / f"{i}.png", *size)
+    save(tmp_path / "scans" / "test" / "a" / "0.png", 150, 150)
+    survey = survey_images(tmp_path / "scans")
+    assert (survey.height, survey.width) == expected
+    read = image_folder.read_image_folder(tmp_path / "scans", tmp_path / "cache")
+    assert tuple(read.train_images.shape[2:]) == expected
+
+
+def test_photos_on_their_side_are_surveyed_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (tmp_path / "a").mkdir()
+    for ending in ("jpg", "png", "tif", "webp"):
+        Image.new("RGB", (50, 30)).save(tmp_path / "a" / f"0.{ending}", exif=exif)
+    assert survey_images(tmp_path) == Survey(("a",), False, 50, 30)
+
+
+def test_colour_among_gray_is_refused_with_an_example_of_each(site):
+    save(site / "nut" / "odd.png", 32, 40, gray=False)
+    with pytest.raises(ValueError, match=r"grey images \(nut/\d.png\) and colour images \(nut/odd"):
+        survey_images(site)
+
+
+def test_where_there_is_nothing_to_survey(tmp_path):
+    with pytest.raises(OSError, match=r"absent cannot be read .* train/CLASS/\* or CLASS/\*"):
+        survey_images(tmp_path / "absent")
+    with pytest.raises(ValueError, match=r"has no class folders: train/CLASS/\* or CLASS/\*"):
+        survey_images(tmp_path)
+
+
+def test_one_name_in_two_spellings_of_unicode(tmp_path):
+    save(tmp_path / unicodedata.normalize("NFD", CAFE) / "0.png", 32, 40, 7)
+    save(tmp_path / "zoo" / "0.png", 32, 40, 8)
+    assert survey_images(tmp_path).classes == (CAFE, "zoo")
+    read = read_own_images(tmp_path, tmp_path / ".cache", agreement("bar", CAFE, "zoo"))
+    assert read.train_labels.tolist() == [1, 2]
+    save(tmp_path / CAFE / "0.png", 32, 40)
+    with pytest.raises(ValueError, match=r"class folders of .* must be sorted and differ"):
+        survey_images(tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"a\nb", b"a\x1b[31m", b"\xff\xfe"])
+def test_folders_whose_names_cannot_be_told(tmp_path, name):
+    folder = tmp_path / "scans" / name.decode(errors="surrogateescape")
+    save(folder / "0.png", 32, 40)
+    with pytest.raises(
+        ValueError, match=r"class folders of .* is not a valid class name"
+    ) as caught:
+        survey_images(tmp_path / "scans")
+    assert str(caught.value).isprintable()
+
+
+# What comes over the network
+
+SURVEY = Survey(("a", "b"), True, 28, 30)
+AGREEMENT = Agreement(("a", "b"), (3, 28, 30))
+
+
+@pytest.mark.parametrize("told", [SURVEY, AGREEMENT])
+def test_a_config_goes_there_and_back(told):
+    config = json.loads(json.dumps(told.as_config())) | {"seed": 3}
+    assert type(told).from_config(config) == told
+
+
+@pytest.mark.parametrize("told", [SURVEY, AGREEMENT])
+def test_no_entry_may_be_missing(told):
+    for key in told.as_config():
+        config = told.as_config()
+        del config[key]
+        with pytest.raises(ValueError, match=rf"^{key} .*, not None\.$"):
+            type(told).from_config(config)
+
+
+@pytest.mark.parametrize("told", [SURVEY, AGREEMENT])
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"height": 0}, r"^height of images must be from 1 to 224, not 0\.$"),
+        ({"width": -4}, r"^width of images must be from 1 to 224, not -4\.$"),
+        ({"height": 225}, "from 1 to 224, not 225"),
+        ({"height": 28.0}, r"whole number, not 28\.0"),
+        ({"width": True}, "whole number, not True"),
+        ({"width": [28]}, "whole number, not a list"),
+        ({"class-names": "ab"}, "list of names, not 'ab'"),
+        ({"class-names": ["a", 3]}, "list of names, not a list"),
+        ({"class-names": []}, "there are 0 classes"),
+        ({"class-names": [f"{i:05}" for i in range(10_001)]}, "there are 10001 classes"),
+        ({"class-names": ["", "a"]}, "'' is not a valid class name"),
+        ({"class-names": ["a", "b" * 201]}, "a str is not a valid class name"),
+        ({"class-names": ["a", "b\x1b[2J"]}, r"'b\\x1b\[2J' is not a valid class name"),
+        ({"class-names": ["a", "b\u2028"]}, "is not a valid class name"),
+        ({"class-names": ["a", "e\u0301"]}, r"'e\\u0301' is not a valid class name"),
+        ({"class-names": ["a", "a"]}, "'a' comes before 'a'"),
+        ({"class-names": ["b", "a"]}, "'b' comes before 'a'"),
+    ],
+)
+def test_entries_that_are_refused(told, entries, message):
+    with pytest.raises(ValueError, match=message):
+        type(told).from_config(told.as_config() | entries)
+
+
+def test_entries_of_one_record_only():
+    with pytest.raises(ValueError, match=r"^grey .* must be true or false, not 1\.$"):
+        Survey.from_config(SURVEY.as_config() | {"grey": 1})
+    with pytest.raises(ValueError, match="channels of images must be 1 or 3, not 2"):
+        Agreement.from_config(AGREEMENT.as_config() | {"channels": 2})
+    with pytest.raises(ValueError, match="there are 1 classes, but from 2 to 10000"):
+        Agreement.from_config(AGREEMENT.as_config() | {"class-names": ["a"]})
+
+
+def test_the_bounds_themselves_are_allowed():
+    names = [f"{i:05}" + "x" * 195 for i in range(1000)]
+    config = {"class-names": names, "grey": False, "height": 1, "width": 224}
+    assert len(Survey.from_config(config).classes) == 1000
+    with pytest.raises(ValueError, match="there are 1001 classes, but from 1 to 1000"):
+        Survey.from_config(config | {"class-names": [*names, "z"]})
+    assert Survey.from_config(config | {"class-names": ["a"]}).classes == ("a",)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
+keys = st.sampled_from(["class-names", "grey", "height", "width", "channels"]) | st.text()
+likely = st.fixed_dictionaries(
+    {},
+    optional={
+        "class-names": st.lists(st.text(max_size=3), max_size=4) | anything,
+        "grey": st.booleans() | anything,
+        "height": st.integers(-1, 230) | anything,
+        "width": st.integers(-1, 230) | anything,
+        "channels": st.integers(0, 4) | anything,
+    },
+)
+
+
+@given(st.dictionaries(keys, anything, max_size=6) | likely, st.sampled_from([Survey, Agreement]))
+def test_garbage_is_a_value_error_or_what_it_says(config, kind):
+    try:
+        told = kind.from_config(config)
+    except ValueError as error:
+        assert str(error).isprintable()
+        return
+    names = told.as_config()["class-names"]
+    assert {key: config[key] for key in told.as_config()} == told.as_config()
+    assert names == sorted(set(names))
+    assert all(0 < len(name) <= 200 for name in names)
+
+
+# What is agreed
+
+
+def test_classes_are_united_and_one_size_is_kept():
+    surveys = {
+        "north": Survey(("bolt", "nut"), True, 17, 19),
+        "south": Survey(("anchor", "nut"), True, 17, 19),
+    }
+    assert agree(surveys) == Agreement(("anchor", "bolt", "nut"), (1, 17, 19))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([(30, 90), (41, 100), (224, 120)], (40, 100)),  # medians 41 and 100
+        ([(32, 32), (64, 48)], (48, 40)),  # between the two: 48 and 40
+        ([(17, 19), (17, 21)], (28, 28)),  # at least 28
+        ([(224, 224), (224, 222)], (224, 224)),  # medians 224 and 223
+    ],
+)
+def test_sizes_become_the_median_over_devices(sizes, expected):
+    surveys = {str(i): Survey(("a", "b"), False, *size) for i, size in enumerate(sizes)}
+    assert agree(surveys).image_shape == (3, *expected)
+
+
+def test_gray_and_colour_devices_are_named():
+    surveys = {f"g{i}": Survey(("a",), True, 28, 28) for i in range(5)}
+    surveys["hue"] = Survey(("b",), False, 28, 28)
+    with pytest.raises(
+        ValueError, match=r"grey images \(g0, g1, g2 and 2 more\) .* \(hue\) .* conv"
+    ):
+        agree(surveys)
+
+
+def test_classes_that_may_be_the_same_are_said(caplog):
+    names = {"x": ("Scar tissue", "other"), "y": ("_", "scar_tissue"), "z": ("-", "other")}
+    agreement = agree({name: Survey(own, True, 28, 28) for name, own in names.items()})
+    assert agreement.num_classes == 5
+    (said,) = caplog.messages
+    assert said.startswith("the classes 'Scar tissue', 'scar_tissue' are taken for different ones")
+
+
+def test_what_cannot_be_agreed():
+    with pytest.raises(ValueError, match="no device told"):
+        agree({})
+    alike = {name: Survey(("nut",), True, 28, 28) for name in "xy"}
+    with pytest.raises(ValueError, match='the one class "nut", but at least 2'):
+        agree(alike)
+    many = {
+        first: Survey(tuple(f"{first}{i:04}" for i in range(1000)), True, 28, 28)
+        for first in "abcdefghijk"
+    }
+    with pytest.raises(ValueError, match=r"11000 classes, .* at most .*: a, b, c have the most"):
+        agree(many)
+
+
+sides = st.integers(1, 224)
+surveys_of_devices = st.dictionaries(
+    st.text(min_size=1, max_size=4),
+    st.builds(
+        Survey,
+        st.sets(st.sampled_from("abcdef"), min_size=2).map(lambda names: tuple(sorted(names))),
+        st.just(True),
+        sides,
+        sides,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(surveys_of_devices, st.randoms())
+def test_the_order_of_devices_is_all_the_same(surveys, random):
+    shuffled = list(surveys.items())
+    random.shuffle(shuffled)
+    agreed = agree(dict(shuffled))
+    assert agreed == agree(surveys)
+    assert all(set(survey.classes) <= set(agreed.class_names) for survey in surveys.values())
+    assert Agreement.from_config(agreed.as_config()) == agreed
+
+
+# What a device reads
+
+
+def test_a_fifth_of_each_class_is_held_out(site, tmp_path):
+    read = read_own_images(site, tmp_path / "cache", agreement())
+    assert read.train_images.shape == (12, 1, 32, 40)
+    assert read.train_labels.tolist() == [0] * 8 + [1] * 4
+    assert read.test_labels.tolist() == [0] * 2 + [1]
+    assert read.train_labels.dtype == read.test_labels.dtype == torch.int64
+    everything = values(read.train_images) + values(read.test_images)
+    assert sorted(everything) == [*range(10), *range(100, 105)]
+    for images, labels in (
+        (read.train_images, read.train_labels),
+        (read.test_images, read.test_labels),
+    ):
+        assert [value >= 100 for value in values(images)] == labels.bool().tolist()
+
+
+def test_the_same_images_are_held_out_wherever_the_folder_lies_and_in_any_size(site, tmp_path):
+    first = read_own_images(site, tmp_path / "cache", agreement())
+    (tmp_path / "disk").mkdir()
+    moved = site.rename(tmp_path / "disk" / "scans")
+    shape = (1, 28, 28)
+    second = read_own_images(
+        moved, tmp_path / "other", agreement("anchor", "bolt", "nut", shape=shape)
+    )
+    assert values(second.test_images) == values(first.test_images)
+    (moved / "train").mkdir()
+    for name in ("bolt", "nut"):
+        (moved / name).rename(moved / "train" / name)
+    third = read_own_images(moved, tmp_path / "cache", agreement())
+    assert values(third.test_images) == values(first.test_images)
+    # Their names' BLAKE2b hashes (of "bolt/1.png" and so on, 16 bytes) are the lowest.
+    assert values(first.test_images) == [1, 5, 103]
+
+
+def test_few_images_change_sides_when_others_are_added(site, tmp_path):
+    def held_out(count):
+        for i in range(count):
+            save(site / "bolt" / f"{i}.png", 28, 28)
+        with listed_images(site) as splits:
+            return {file.path for file in hold_out(splits, 0.2)["test"]["bolt"]}
+
+    before, after = held_out(100), held_out(105)
+    assert (len(before), len(after)) == (20, 21)
+    assert len(before & after) >= 16  # at most each new one takes the place of one
+
+
+def test_its_own_test_folder_is_its_test_set(site, tmp_path):
+    save(site / "test" / "nut" / "0.png", 64, 64, 200)
+    read = read_own_images(site, tmp_path / "cache", agreement())
+    assert values(read.train_images) == [*range(10), *range(100, 105)]
+    assert values(read.test_images) == [200]
+    assert read.test_labels.tolist() == [1]
+    assert read.test_images.shape[1:] == (1, 32, 40)
+
+
+def test_a_class_with_one_image_trains_and_is_not_tested(site, tmp_path):
+    save(site / "screw" / "0.png", 32, 40, 250)
+    save(site / "pair" / "0.png", 32, 40, 251)
+    save(site / "pair" / "1.png", 32, 40, 252)
+    read = read_own_images(site, tmp_path / "cache", agreement("bolt", "nut", "pair", "screw"))
+    assert read.train_labels.bincount().tolist() == [8, 4, 1, 1]
+    assert read.test_labels.bincount().tolist() == [2, 1, 1]
+    assert values(read.train_images)[-1] == 250
+
+
+def test_a_device_with_nothing_to_test_on(tmp_path):
+    for value, name in enumerate(("bolt", "nut")):
+        save(tmp_path / "scans" / name / "0.png", 32, 40, value)
+    for _ in range(2):  # decoded, and then from the cache
+        read = read_own_images(tmp_path / "scans", tmp_path / "cache", agreement())
+        assert values(read.train_images) == [0, 1]
+        assert read.test_images.shape == (0, 1, 32, 40)
+        assert (read.test_labels.shape, read.test_labels.dtype) == ((0,), torch.int64)
+
+
+def test_sites_with_other_classes_and_sizes_agree(tmp_path):
+    north, south = tmp_path / "north", tmp_path / "south"
+    for i in range(2):
+        save(north / "bolt" / f"{i}.png", 32, 40, 10 + i)
+        save(north / "nut" / f"{i}.png", 32, 40, 20 + i)
+        save(south / "train" / "anchor" / f"{i}.png", 64, 64, 30 + i)
+        save(south / "train" / "nut" / f"{i}.png", 64, 64, 40 + i)
+    save(south / "test" / "anchor" / "t.png", 64, 64, 50)
+    told = {path.name: survey_images(path).as_config() for path in (north, south)}
+    agreed = agree({name: Survey.from_config(config) for name, config in told.items()})
+    assert agreed == Agreement(("anchor", "bolt", "nut"), (1, 48, 52))
+    found = {p.name: read_own_images(p, tmp_path / "cache", agreed) for p in (north, south)}
+    assert found["north"].train_labels.tolist() == [1, 2]
+    assert found["north"].test_labels.tolist() == [1, 2]
+    assert found["south"].train_labels.tolist() == [0, 0, 2, 2]
+    assert found["south"].test_labels.tolist() == [0]
+    assert values(found["south"].train_images) == [30, 31, 40, 41]
+    assert {tuple(read.train_images.shape[1:]) for read in found.values()} == {(1, 48, 52)}
+
+
+def test_a_class_that_is_not_agreed_is_named(site, tmp_path):
+    with pytest.raises(ValueError, match=r"^nut in .*scans cannot be learnt.* start the run again"):
+        read_own_images(site, tmp_path / "cache", agreement("bolt", "gear"))
+
+
+def test_the_other_kind_of_images_is_refused(site, tmp_path):
+    with pytest.raises(ValueError, match=r"scans are grey, but colour was agreed: convert"):
+        read_own_images(site, tmp_path / "cache", agreement(shape=(3, 32, 40)))
+
+
+def test_images_are_decoded_once_for_each_size(site, tmp_path, decodes):
+    small = agreement(shape=(1, 28, 28))
+    for agreed in (agreement(), small, agreement(), small, agreement("bolt", "cog", "nut")):
+        read = read_own_images(site, tmp_path / "cache", agreed)
+        assert read.train_images.shape[1:] == agreed.image_shape
+    assert len(decodes) == 2
+    image_folder.read_image_folder(site, tmp_path / "cache")  # whole, as a simulation reads it
+    assert len(decodes) == 3
+    save(site / "nut" / "0.png", 32, 40, 99)
+    assert 99 in [
+        *values((read := read_own_images(site, tmp_path / "cache", agreement())).train_images),
+        *values(read.test_images),
+    ]
+    assert len(decodes) == 4
+
+
+def test_decoded_images_can_be_read_by_nobody_else(site, tmp_path):
+    cache = tmp_path / "cache"
+    read_own_images(site, cache, agreement())
+    kept = [path for path in cache.rglob("*.safetensors") if path.is_file()]
+    assert kept
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (*kept, cache / "datasets"))
+
+
+def test_what_lies_on_a_whole_disk_is_no_class_and_pipes_are_not_waited_for(site, tmp_path):
+    (site / "lost+found").mkdir()
+    os.mkfifo(site / "bolt" / "pipe.png")
+    read = read_own_images(site, tmp_path / "cache", agreement())
+    assert len(read.train_labels) + len(read.test_labels) == 15
+
+
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
+def test_a_link_to_a_pipe_or_a_device_is_named_and_not_waited_for(site, tmp_path, target):
+    os.mkfifo(site / "pipe")
+    (site / "bolt" / "link.png").symlink_to(site / target)
+    said = r"1 of 16 images in .*, bolt/link.png \(the first: it is not a file\): remove or replace"
+    for look in (survey_images, lambda site: read_own_images(site, tmp_path, agreement())):
+        with not_waited_for(site / "pipe"), pytest.raises(ValueError, match=said):
+            look(site)

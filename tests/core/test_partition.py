@@ -1,0 +1,327 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_core.partitions.partition import (
+    PAPER_TASKS,
+    PARTITIONS,
+    ROTATIONS,
+    default_tasks,
+    make_partition,
+    parse_tasks,
+)
+from fl_core.partitions.tasks import random_tasks
+
+LABELS = np.repeat(np.arange(10), 300)
+TEST_LABELS = np.repeat(np.arange(10), 20)
+THREE = PAPER_TASKS["mnist"][3]
+RING = ((0, 1, 2), (2, 3, 4), (4, 5, 6), (6, 7, 8), (8, 9, 0))
+
+
+def partition(**options):
+    options = {"num_clients": 25, "tasks": THREE, **options}
+    return make_partition(
+        LABELS, TEST_LABELS, options.pop("tasks"), options.pop("num_clients"), **options
+    )
+
+
+def own_samples(part, client):
+    task = part.tasks[part.client_tasks[client]]
+    return part.train[client][np.isin(LABELS[part.train[client]], task)]
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(PARTITIONS),
+    st.sampled_from([2, 3, 5]),
+    st.integers(5, 30),
+    st.floats(0.5, 10),
+)
+def test_every_image_of_a_task_belongs_to_exactly_one_of_its_clients(
+    seed, kind, num_tasks, num_clients, alpha
+):
+    part = partition(
+        tasks=PAPER_TASKS["mnist"][num_tasks],
+        num_clients=num_clients,
+        kind=kind,
+        dirichlet_alpha=alpha,
+        seed=seed,
+        min_samples=1,
+    )
+    held = np.concatenate([own_samples(part, c) for c in range(num_clients)])
+    assert np.array_equal(np.sort(held), np.arange(len(LABELS)))
+    sizes = np.bincount(part.client_tasks)
+    assert sizes.max() - sizes.min() <= 1
+    assert len(sizes) == num_tasks
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+@pytest.mark.parametrize("minority", [0.0, 0.05, 0.5])
+def test_the_minority_is_the_given_share_of_other_tasks_labels(kind, minority):
+    part = partition(kind=kind, minority=minority, seed=3)
+    for client in range(25):
+        own = own_samples(part, client)
+        strangers = len(part.train[client]) - len(own)
+        assert strangers == round(minority * len(own))
+        assert len(np.unique(part.train[client])) == len(part.train[client])
+
+
+def test_the_minority_is_spread_through_the_clients_samples():
+    part = partition(minority=0.5)
+    task = part.tasks[part.client_tasks[0]]
+    foreign = np.flatnonzero(~np.isin(LABELS[part.train[0]], task))
+    assert foreign.min() < len(part.train[0]) / 4 < foreign.max()
+
+
+def test_quantity_changes_sizes_and_label_changes_the_class_mix_too():
+    def spread_of_mix(part):
+        mixes = []
+        for client in np.flatnonzero(part.client_tasks == 0):
+            counts = np.bincount(LABELS[own_samples(part, client)], minlength=10)[list(THREE[0])]
+            mixes.append(counts / counts.sum())
+        return np.std(mixes, axis=0).mean()
+
+    by_quantity, by_label = partition(kind="quantity", seed=1), partition(kind="label", seed=1)
+    assert np.std([len(t) for t in by_quantity.train]) > 20
+    assert spread_of_mix(by_label) > 3 * spread_of_mix(by_quantity)
+
+
+def test_equal_deals_a_task_out_to_within_one_image():
+    part = partition(kind="equal", minority=0.0, num_clients=14)
+    sizes = [
+        sorted(len(part.train[c]) for c in np.flatnonzero(part.client_tasks == t))
+        for t in (0, 1, 2)
+    ]
+    assert sizes == [[180] * 5, [180] * 5, [300] * 4]  # 900 / 5, 900 / 5 and 1,200 / 4
+    part = partition(kind="equal", minority=0.0, tasks=((0,), (1,)), num_clients=14)
+    sizes = [
+        sorted(len(part.train[c]) for c in np.flatnonzero(part.client_tasks == t)) for t in (0, 1)
+    ]
+    assert sizes == [[42, 43, 43, 43, 43, 43, 43]] * 2  # 300 = 7 · 42 + 6
+
+
+def test_equal_shuffles_and_does_not_care_for_alpha():
+    part = partition(kind="equal", minority=0.0, seed=4)
+    other = partition(kind="equal", minority=0.0, seed=4, dirichlet_alpha=0.01)
+    assert all(np.array_equal(a, b) for a, b in zip(part.train, other.train, strict=True))
+    counts = [np.bincount(LABELS[indices], minlength=10) for indices in part.train]
+    # Every client has a part of each class of its task, about an equal one.
+    for client, task in enumerate(part.client_tasks):
+        own = counts[client][list(THREE[task])]
+        assert own.min() > 0.5 * own.mean()
+
+
+def test_an_equal_share_below_the_floor_is_refused():
+    with pytest.raises(
+        ValueError, match=r"min-samples is 101, .* are 100 for some .*fewer clients"
+    ):
+        partition(kind="equal", min_samples=101, num_clients=27)
+    assert partition(kind="equal", min_samples=100, num_clients=27).num_clients == 27
+    with pytest.raises(ValueError, match="are 0 for some of them"):
+        make_partition(np.arange(4), np.arange(4), ((0, 1), (2, 3)), 6, kind="equal", min_samples=1)
+
+
+def test_by_hand_a_power_law():
+    """300 images, 10 for each of 3 clients, and 270 by 6 : 3 : 2 of 11."""
+    part = partition(
+        tasks=((4,),), num_clients=3, kind="power-law", min_samples=10, minority=0.0, seed=2
+    )
+    assert sorted(map(len, part.train)) == [10 + 49, 10 + 74, 10 + 147]
+    assert np.array_equal(np.sort(np.concatenate(part.train)), np.arange(1200, 1500))
+
+
+def test_a_power_law_falls_upon_another_client_by_the_seed_and_leaves_the_floor():
+    largest = set()
+    for seed in range(20):
+        part = partition(
+            tasks=((4,),), num_clients=4, kind="power-law", min_samples=75, minority=0.0, seed=seed
+        )
+        assert {len(own) for own in part.train} == {75}  # nothing is left to be uneven
+        part = partition(tasks=((4,),), num_clients=4, kind="power-law", minority=0.0, seed=seed)
+        largest.add(int(np.argmax([len(own) for own in part.train])))
+    assert largest == {0, 1, 2, 3}
+    with pytest.raises(ValueError, match="min-samples is 76, but the 300 images"):
+        partition(tasks=((4,),), num_clients=4, kind="power-law", min_samples=76)
+
+
+def test_flts_scenario_4():
+    """Ten clusters of five of EMNIST's 47 classes, the last of two; 2,400 clients."""
+    labels = np.repeat(np.arange(47), 2400)
+    tasks = random_tasks("random:5", 47, seed=3)
+    assert [len(task) for task in tasks] == [5] * 9 + [2]
+    assert sorted(label for task in tasks for label in task) == list(range(47))
+    part = make_partition(
+        labels, np.arange(47), tasks, 2400, kind="power-law", minority=0.0, min_samples=20
+    )
+    assert np.bincount(part.client_tasks).tolist() == [240] * 10
+    sizes = np.array([len(own) for own in part.train])
+    assert sizes.sum() == 112_800
+    # The rest of a cluster is 12,000 - 240 · 20 = 7,200; 1 + 1/2 + … + 1/240 is 6.06.
+    assert sizes.max() == 20 + round(7200 / np.sum(1 / np.arange(1, 241)))
+    assert set(sizes[part.client_tasks == 9]) == {20}  # 4,800 / 240
+
+
+def test_random_tasks_depend_on_the_seed():
+    assert (
+        random_tasks("random:5", 47, 0)
+        == random_tasks("random:5", 47, 0)
+        != random_tasks("random:5", 47, 1)
+    )
+    assert random_tasks("random:20", 3, 0) == ((0, 1, 2),)
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_a_shared_class_is_split_evenly_between_its_tasks(kind):
+    part = partition(tasks=RING, num_clients=10, kind=kind, minority=0.1, seed=1, min_samples=5)
+    own = [own_samples(part, c) for c in range(10)]
+    assert np.array_equal(np.sort(np.concatenate(own)), np.arange(len(LABELS)))
+    for t, task in enumerate(RING):
+        held = np.concatenate([own[c] for c in np.flatnonzero(part.client_tasks == t)])
+        counts = np.bincount(LABELS[held], minlength=10)
+        assert counts[list(task)].tolist() == [150, 300, 150]
+        assert counts.sum() == 600
+    for c, t in enumerate(part.client_tasks):
+        assert set(part.unintended(c)) == set(range(10)) - set(RING[t])
+        assert len(part.unintended(c)) == 7
+        assert set(TEST_LABELS[part.test[c]].tolist()) == set(RING[t])
+        assert len(part.test[c]) == 60
+        assert len(part.train[c]) - len(own[c]) == round(0.1 * len(own[c]))
+
+
+def test_the_split_of_a_shared_class_depends_on_the_seed_and_is_mixed():
+    def of_first_task(seed):
+        part = partition(tasks=((0, 1), (1, 2)), num_clients=2, minority=0.0, seed=seed)
+        (client,) = np.flatnonzero(part.client_tasks == 0)
+        return np.sort(part.train[client][LABELS[part.train[client]] == 1]) - 300
+
+    first, second = of_first_task(0), of_first_task(1)
+    assert np.array_equal(first, of_first_task(0))
+    assert not np.array_equal(first, second)
+    assert first.min() < 75
+    assert first.max() > 225
+
+
+def test_tests_are_all_images_of_the_own_task_and_no_others():
+    part = partition()
+    for client, task in enumerate(part.client_tasks):
+        labels = TEST_LABELS[part.test[client]]
+        assert set(labels.tolist()) == set(THREE[task])
+        assert len(labels) == 20 * len(THREE[task])
+
+
+def test_the_seed_decides_everything():
+    first, same, other = partition(seed=5), partition(seed=5), partition(seed=6)
+    assert all(np.array_equal(a, b) for a, b in zip(first.train, same.train, strict=True))
+    assert np.array_equal(first.client_tasks, same.client_tasks)
+    assert not all(np.array_equal(a, b) for a, b in zip(first.train, other.train, strict=True))
+
+
+def test_clients_of_a_task_are_not_in_one_block():
+    tasks = partition(seed=0).client_tasks
+    assert np.count_nonzero(np.diff(tasks)) > 2
+
+
+def test_images_of_labels_in_no_task_are_not_used():
+    part = partition(tasks=((0, 1), (2, 3)), num_clients=4, minority=0.5)
+    assert set(LABELS[np.concatenate(part.train)].tolist()) == {0, 1, 2, 3}
+
+
+def test_one_client_and_one_task():
+    part = partition(tasks=(tuple(range(10)),), num_clients=1)
+    assert np.array_equal(np.sort(part.train[0]), np.arange(len(LABELS)))
+    assert part.unintended(0) == ()
+
+
+def test_the_floor_holds_for_every_client():
+    part = partition(kind="quantity", dirichlet_alpha=0.5, min_samples=20, seed=2)
+    assert min(len(own_samples(part, c)) for c in range(25)) >= 20
+
+
+def test_a_floor_that_cannot_be_reached_is_refused():
+    with pytest.raises(ValueError, match=r"min-samples is 400.*lower min-samples"):
+        partition(min_samples=400)
+
+
+def test_a_client_with_no_data_is_refused():
+    with pytest.raises(ValueError, match="min-samples is 1, but in 1000 draws"):
+        make_partition(np.arange(4), np.arange(4), ((0, 1), (2, 3)), 10, min_samples=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,1|2,1,2", "label 2 stands twice in a task"),
+        ("0,1|2|1,0", "two tasks have the same labels"),
+        ("0,1||2", "cannot be read"),
+        ("zero|one", "cannot be read"),
+        ("", "cannot be read"),
+    ],
+)
+def test_tasks_that_cannot_be(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_tasks(text)
+
+
+def test_tasks_are_read_as_written():
+    assert parse_tasks("0,2,4|6, 8,1|3,5,7,9") == THREE
+    assert parse_tasks("0,1,2|2,3,7") == ((0, 1, 2), (2, 3, 7))  # FLT, scenario 2
+
+
+def test_tasks_that_name_absent_labels():
+    with pytest.raises(ValueError, match="tasks name label 12, but no training image has it"):
+        partition(tasks=((0, 1), (2, 12)))
+
+
+def test_fewer_clients_than_tasks():
+    with pytest.raises(ValueError, match="num-clients is 2, fewer than the 3 tasks"):
+        partition(num_clients=2)
+
+
+def test_by_hand_each_task_has_the_clients_that_it_is_given():
+    """MT-HFL's clothes, shoes and bag: 5, 3 and 2 clients."""
+    tasks = ((0, 1, 2, 3, 4, 6), (5, 7, 9), (8,))
+    part = partition(tasks=tasks, num_clients=10, clients_per_task=(5, 3, 2), kind="equal")
+    assert np.bincount(part.client_tasks).tolist() == [5, 3, 2]
+    own = [len(own_samples(part, c)) for c in range(10)]
+    assert [own[c] for c in np.argsort(part.client_tasks, kind="stable")] == (
+        [360] * 5 + [300] * 3 + [150] * 2  # 1,800 / 5, 900 / 3 and 300 / 2
+    )
+
+
+def test_equal_numbers_of_clients_change_nothing():
+    plain, told = partition(seed=7), partition(seed=7, clients_per_task=(9, 8, 8))
+    assert np.array_equal(plain.client_tasks, told.client_tasks)
+    assert all(np.array_equal(a, b) for a, b in zip(plain.train, told.train, strict=True))
+
+
+@pytest.mark.parametrize("counts", [(13, 12), (9, 9, 8), (10, 5, 5, 5)])
+def test_numbers_of_clients_that_do_not_fit_are_refused(counts):
+    written = ",".join(map(str, counts))
+    with pytest.raises(
+        ValueError,
+        match=f"clients-per-task is {written}, which is {sum(counts)} clients of {len(counts)} "
+        "tasks, but num-clients is 25 and there are 3 tasks",
+    ):
+        partition(clients_per_task=counts)
+
+
+def test_default_tasks_are_the_papers_or_an_even_split():
+    assert default_tasks("cifar10", 3, 10) == ((0, 1, 8), (9, 2, 3), (4, 5, 6, 7))
+    assert default_tasks("folder", 2, 5) == ((0, 1, 2), (3, 4))
+    with pytest.raises(ValueError, match="num-tasks is 11, but mnist has 10 classes"):
+        default_tasks("mnist", 11, 10)
+
+
+def test_the_tasks_of_rotated_mnist_are_its_first_rotations():
+    assert default_tasks("rotated-mnist", 4, 10) == ROTATIONS
+    assert default_tasks("rotated-mnist", 2, 10) == (tuple(range(10)), tuple(range(10, 20)))
+    for count in (0, 5):
+        with pytest.raises(ValueError, match=f"num-tasks is {count}, but .* 4 rotations.* 1 to 4"):
+            default_tasks("rotated-mnist", count, 10)
+
+
+@pytest.mark.parametrize("tasks", [t for sets in PAPER_TASKS.values() for t in sets.values()])
+def test_the_papers_tasks_cover_every_label_once(tasks):
+    assert sorted(label for task in tasks for label in task) == list(range(10))

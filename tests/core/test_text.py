@@ -1,0 +1,56 @@
+"""What others wrote is safe in terminals, tables, CSV files and pictures."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.table import Table
+
+from fl_app.live.progress import Progress
+from fl_app.report.pictures import labels_figure, save, similarity_figure
+from fl_app.report.pictures.figure import short_name
+from fl_app.report.tables import render
+from fl_core.own.own_images import Agreement
+from fl_core.text import csv_cell, one_line, printable
+
+ODD = ("\x1b[2J", "\u202eevil", "line\nbreak", "\udcff", "\u2028", "\x9b31m")
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_nothing_passes_that_a_terminal_would_obey(text):
+    for cleaned in (printable(text), one_line(text), csv_cell(text), short_name(text, 50)):
+        assert cleaned.isprintable()
+
+
+def test_text_that_is_text_stays_as_it_is():
+    assert printable("Zoë [red] :bomb: <b> 猫") == "Zoë [red] :bomb: <b> 猫"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_cell_begins_like_a_formula(text):
+    assert csv_cell(text).startswith("'")
+
+
+def test_tables_show_names_that_look_like_markup():
+    table = Table("client")
+    table.add_row("[red]x[/red] :bomb:")
+    assert "[red]x[/red] :bomb:" in render(table)
+
+
+def test_agreed_classes_are_announced_without_hidden_marks(capsys):
+    agreed = Agreement(("cat", "dog\u202e"), (1, 28, 28))
+    config = SimpleNamespace(strategy=("local",), model="mlp", num_server_rounds=1, repeats=1)
+    Progress(1).meet(["site"], agreed, config, Path("results"))
+    assert r"cat, dog\u202e" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["$a_$", "$", *ODD])
+def test_pictures_take_any_name(tmp_path, name):
+    """No formula is read, and no glyph is missing, which would be a warning."""
+    counts = np.ones((2, 2), np.int64)
+    save(labels_figure(counts, [0, 1], [name, "b"]), tmp_path / "labels.png")
+    merges = np.array([[0, 1, 0.5, 2]])
+    names = {"task_names": [name, "b"], "client_names": [name, "b"]}
+    figure = similarity_figure(np.eye(2), merges, [0, 1], [0, 1], **names)
+    save(figure, tmp_path / "similarity.png")

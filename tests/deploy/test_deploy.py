@@ -1,0 +1,320 @@
+"""The files of deploy/: what they must not do, and that the real programs accept what they say."""
+
+import argparse
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from collections import defaultdict
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from flwr.cli.app import app as flower_app
+from flwr.cli.flower_config import parse_superlink_connection
+from flwr.common.config import parse_config_args
+from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
+from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
+from sqlalchemy import make_url
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from fl_app.devices.gate import command as gate
+from fl_app.devices.gate.callers import MOST_BYTES_HELD
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SYSTEMD_ANALYZE = shutil.which("systemd-analyze")
+UNITS = ("superlink", "gate", "supernode")
+DEVICE = {
+    **{"SERVER": "fl.example.org:9092", "DEVICE_NAME": "berlin", "DATA_PATH": "/srv/my scans"},
+    **{"MODEL_PATH": "/var/lib/fedkin/model.safetensors", "CREDENTIALS_DIRECTORY": "/run/c"},
+}
+
+
+def filled_in(text: str) -> str:
+    """Replace ${NAME} and ${NAME:?what is missing} as a shell, Compose and systemd do."""
+    return re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda found: DEVICE[found[1]], text)
+
+
+def read(words: list[str]) -> argparse.Namespace:
+    """Return what the program of a command line makes of its other words."""
+    program, *rest = words
+    name = Path(program).name
+    if name == "flower-superlink":
+        return _parse_args_run_superlink().parse_args(rest)
+    if name == "flower-supernode":
+        return _parse_args_run_supernode().parse_args(rest)
+    assert (name, rest[0]) == ("fedkin", "gate")
+    parser = argparse.ArgumentParser()
+    gate.add_command(parser.add_subparsers())
+    return parser.parse_args(rest)
+
+
+def composed(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
+    return document
+
+
+SERVER = composed("docker-compose.yml")
+SERVICES = {
+    **SERVER["services"],
+    **composed("docker-compose.device.yml")["services"],
+}
+
+
+def unit(name: str) -> dict[str, list[str]]:
+    """Return the lines of a unit: key to values, in order."""
+    text = (DEPLOY / f"fedkin-{name}.service").read_text(encoding="utf-8")
+    found = defaultdict(list)
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found[key].append(value)
+    return found
+
+
+def command_of_service(name: str) -> argparse.Namespace:
+    return read([filled_in(word) for word in SERVICES[name]["command"]])
+
+
+def command_of_unit(name: str) -> argparse.Namespace:
+    (line,) = unit(name)["ExecStart"]
+    return read([filled_in(word) for word in shlex.split(line)])
+
+
+def test_the_server_publishes_the_gate_and_nothing_else():
+    assert set(SERVICES) == {"superlink", "gate", "supernode"}
+    assert SERVICES["gate"]["ports"] == ["9092:9092"]
+    for name in ("superlink", "supernode"):
+        assert not {"ports", "expose", "network_mode"} & set(SERVICES[name])
+    assert SERVICES["superlink"]["networks"] == ["inside"]
+    assert SERVER["networks"]["inside"] == {"internal": True}
+    host, port = gate.parse_address(command_of_service("gate").listen, "--listen")
+    assert ip_address(host).is_unspecified
+    assert port == 9092
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_containers_have_few_rights(name):
+    service = SERVICES[name]
+    assert service["user"] == "10001:10001"
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["restart"] == "unless-stopped"
+    assert "privileged" not in service
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_memory_is_bounded(name):
+    """What a device sends, or an app needs, does not take the machine with it."""
+    (limit,) = unit(name)["MemoryMax"]
+    assert SERVICES[name]["mem_limit"] == limit.lower()
+    assert int(limit.removesuffix("G")) * 2**30 >= 2 * MOST_BYTES_HELD
+    # What holds other programs goes on without the one that was killed.
+    assert unit(name)["OOMPolicy"] == ([] if name == "gate" else ["continue"])
+
+
+def test_the_gate_may_have_as_many_files_as_it_takes():
+    assert unit("gate")["LimitNOFILE"] == [str(gate._MOST_FILES)]
+
+
+def test_containers_have_the_secrets_they_need_and_data_read_only():
+    for name in ("superlink", "gate"):
+        assert SERVICES[name]["secrets"] == ["ca.crt", "server.crt", "server.key"]
+    assert SERVICES["supernode"]["secrets"] == ["ca.crt", "device.key"]
+    data, state = SERVICES["supernode"]["volumes"]
+    assert filled_in(data) == "/srv/my scans:/srv/data:ro"
+    assert state == "state:/var/lib/fedkin"
+    for name in ("docker-compose.yml", "docker-compose.device.yml"):
+        document = composed(name)
+        files = {key: value["file"] for key, value in document["secrets"].items()}
+        assert files == {key: f"./certificates/{key}" for key in files}
+        used = {one for service in document["services"].values() for one in service["secrets"]}
+        assert used == set(files)
+
+
+def test_the_image_is_built_without_secrets_and_runs_without_root():
+    lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY")]
+    sources = {word for words in copied for word in words if not word.startswith("--")}
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    assert ignored[1] == "*"
+    assert {line[1:] for line in ignored if line.startswith("!")} == sources
+    assert all((DEPLOY.parent / source).exists() for source in sources)
+    assert lines.index("USER 10001:10001") > max(
+        number for number, line in enumerate(lines) if line.startswith("RUN")
+    )
+
+
+def test_flwr_finds_the_superlink_in_its_container():
+    config = tomllib.loads((DEPLOY / "config.toml").read_text(encoding="utf-8"))["superlink"]
+    found = parse_superlink_connection(config[config["default"]], config["default"])
+    assert found.address == f"127.0.0.1:{command_of_service('superlink').port}"
+    assert found.root_certificates == command_of_service("superlink").ssl_ca_certfile
+    assert not found.insecure
+
+
+def test_the_run_of_the_server_is_the_profile_for_devices():
+    """The line at the top of the file, and all that it names is in the image."""
+    text = (DEPLOY / "docker-compose.yml").read_text(encoding="utf-8")
+    head = text.partition("\nname:")[0].replace("\\\n#", "")
+    (line,) = re.findall(r"flwr run .*", head)
+    flwr = get_command(flower_app)
+    assert isinstance(flwr, TyperGroup)
+    given = flwr.commands["run"].make_context("run", shlex.split(line)[2:]).params
+    assert given["stream"]
+    assert given["superlink"] in tomllib.loads((DEPLOY / "config.toml").read_text())["superlink"]
+    lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    place = Path(next(one.split()[1] for one in lines if one.startswith("WORKDIR")))
+    assert Path(given["app"]) == place
+    (profile,) = map(Path, given["run_config_overrides"])
+    assert profile.parent == place
+    (copied,) = (one.split()[1:] for one in lines if one.startswith("COPY") and one.endswith("./"))
+    assert {"pyproject.toml", profile.name} <= set(copied)
+    known = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    config = parse_config_args([str(DEPLOY.parent / profile.name)])
+    assert config["dataset"] == "own"
+    assert set(config) <= set(known["tool"]["flwr"]["app"]["config"])
+
+
+def test_only_keys_are_for_root_alone():
+    """Whoever runs `flwr` reads ca.crt where the unit of the SuperLink says that it lies."""
+    for name, keys in (("superlink", {"server.key"}), ("supernode", {"berlin.key"})):
+        text = (DEPLOY / f"fedkin-{name}.service").read_text(encoding="utf-8")
+        modes = dict(re.findall(r"(?m)^# install --mode (\d+) (.*) /etc/fedkin", text))
+        assert set(modes["600"].split()) == keys
+        assert "ca.crt" in modes["644"].split()
+        assert not any(one.endswith(".key") for one in modes["644"].split())
+        credentials = {one.partition(":")[2] for one in unit(name)["LoadCredential"]}
+        assert "/etc/fedkin/ca.crt" in credentials
+    text = (DEPLOY / "fedkin-superlink.service").read_text(encoding="utf-8")
+    assert 'root-certificates = "/etc/fedkin/ca.crt"' in text
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_every_unit_is_enabled_somewhere(name):
+    heads = "".join(path.read_text(encoding="utf-8") for path in DEPLOY.glob("*.service"))
+    enabled = " ".join(re.findall(r"systemctl enable --now (.*)", heads)).split()
+    assert enabled.count(f"fedkin-{name}") == 1
+
+
+@pytest.mark.parametrize(
+    "path", sorted(p for p in DEPLOY.rglob("*") if p.is_file()), ids=lambda path: path.name
+)
+def test_nothing_is_insecure_and_no_authority_is_deployed(path):
+    text = path.read_text(encoding="utf-8")
+    assert "insecure" not in text
+    assert "FLWR_TELEMETRY_ENABLED=1" not in text
+    assert not re.search(r"ca\.key(?! to a safe place)", text)
+
+
+@pytest.mark.parametrize("command", [command_of_service, command_of_unit])
+def test_the_superlink_knows_its_devices_and_is_encrypted(command):
+    options = command("superlink")
+    assert options.enable_supernode_auth
+    assert not options.insecure
+    assert not options.runtime_dependency_install
+    database = make_url(options.database)
+    assert database.database.startswith("/var/lib/fedkin")
+    assert database.query["plugin"] == "fedkin"
+    names = [options.ssl_ca_certfile, options.ssl_certfile, options.ssl_keyfile]
+    assert [Path(one).name for one in names] == ["ca.crt", "server.crt", "server.key"]
+
+
+def test_the_superlink_listens_for_the_gate_alone():
+    assert command_of_unit("superlink").host == "127.0.0.1"
+    # All addresses of the container, whose only network is that of the gate.
+    assert ip_address(command_of_service("superlink").host).is_unspecified
+
+
+@pytest.mark.parametrize(
+    ("command", "host"), [(command_of_service, "superlink"), (command_of_unit, "127.0.0.1")]
+)
+def test_the_gate_finds_the_superlink(command, host):
+    found = gate.parse_address(command("gate").superlink, "--superlink")
+    assert found == (host, command("superlink").port)
+
+
+@pytest.mark.parametrize(
+    ("command", "data"), [(command_of_service, "/srv/data"), (command_of_unit, "/srv/my scans")]
+)
+def test_a_device_says_who_it_is(command, data):
+    options = command("supernode")
+    assert not options.insecure
+    assert (options.superlink, options.host) == ("fl.example.org:9092", "127.0.0.1")
+    assert Path(options.root_certificates).name == "ca.crt"
+    assert Path(options.auth_supernode_private_key).name == "device.key"
+    assert parse_config_args([options.node_config]) == {
+        "name": "berlin",
+        "data-path": data,
+        "model-path": "/var/lib/fedkin/model.safetensors",
+    }
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_units_have_few_rights_and_start_again(name):
+    lines = unit(name)
+    wanted = {
+        **{"User": "fedkin", "NoNewPrivileges": "yes", "ProtectSystem": "strict"},
+        **{"PrivateTmp": "yes", "ProtectHome": "yes", "CapabilityBoundingSet": ""},
+        **{"Restart": "on-failure"},
+    }
+    assert {key: lines[key] for key in wanted} == {key: [value] for key, value in wanted.items()}
+    credentials = {one.partition(":")[0] for one in lines["LoadCredential"]}
+    used = set(re.findall(r"\$\{CREDENTIALS_DIRECTORY\}/([\w.]+)", lines["ExecStart"][0]))
+    # The gate is given the folder.
+    assert credentials == (used or {"ca.crt", "server.crt", "server.key"})
+
+
+@pytest.mark.parametrize("name", ["superlink", "supernode"])
+def test_units_write_only_where_systemd_lets_them(name):
+    lines = unit(name)
+    (state,) = lines["StateDirectory"]
+    assert lines["WorkingDirectory"] == [f"/var/lib/{state}"]
+    written = re.findall(r"/var/lib/[\w-]+", " ".join(lines["ExecStart"] + lines["Environment"]))
+    assert set(written) == {f"/var/lib/{state}"}
+
+
+@pytest.mark.parametrize("name", ["superlink", "supernode"])
+def test_flower_finds_its_other_programs(name):
+    (line,) = unit(name)["ExecStart"]
+    paths = [one for one in unit(name)["Environment"] if one.startswith("PATH=")]
+    assert paths[0].removeprefix("PATH=").split(":")[0] == str(Path(line.split()[0]).parent)
+
+
+@pytest.mark.skipif(SYSTEMD_ANALYZE is None, reason="no systemd-analyze")
+def test_systemd_accepts_the_units(tmp_path):
+    paths = []
+    for name in UNITS:
+        path = tmp_path / f"fedkin-{name}.service"
+        text = (DEPLOY / path.name).read_text(encoding="utf-8")
+        # The programs are not installed there on the machine that tests.
+        path.write_text(re.sub(r"/opt/fedkin/bin/[\w-]+", "/bin/true", text))
+        paths.append(path)
+
+    def complaints() -> list[str]:
+        """About our units; the machine's own may have faults, too."""
+        done = subprocess.run(
+            [str(SYSTEMD_ANALYZE), "verify", *map(str, paths)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return [line for line in (done.stdout + done.stderr).splitlines() if "fedkin" in line]
+
+    assert complaints() == []
+    paths[0].write_text(paths[0].read_text().replace("RestartSec", "RestartSek"))
+    assert "RestartSek" in "".join(complaints())  # and it would have said so
+
+
+def test_what_the_server_keeps_is_for_its_account_alone():
+    """It names sites and holds models; a site's model is for its group, too."""
+    for name, others in (("superlink", 0o077), ("gate", 0o077), ("supernode", 0o007)):
+        (mask,) = unit(name)["UMask"]
+        assert int(mask, 8) & others == others
+        for mode in unit(name)["StateDirectoryMode"]:
+            assert int(mode, 8) & others == 0

@@ -1,0 +1,371 @@
+"""docs/devices.md, command by command: a federation of real processes on this machine.
+
+SuperLink with TLS and registered devices, the gate, four SuperNodes with real digits of two tasks,
+one of which is killed in the middle of a round and comes back, models on the devices' disks.
+"""
+
+import csv
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from flwr.supercore.task_identity import TaskIdentity
+
+from fl_app.config.own_code import OWN_CODE
+from fl_app.config.run_config import parse_config
+from fl_app.launch.superlink import free_ports, program_path
+from fl_core.models.checkpoint import load_checkpoint
+from fl_core.models.model_file import load_model
+from fl_core.own.own_samples import DATA
+from tests.app_runs import DEFAULTS
+from tests.device_images import SITES, TOGETHER, write_sites
+from tests.device_processes import Program, environment, running
+from tests.device_runs import Devices, groups, run_on_devices
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+_PATIENCE = 300.0  # seconds, on a machine that does other things too
+PAGE = (ROOT / "docs/devices.md").read_text(encoding="utf-8")
+TESTS = Path(__file__).read_text(encoding="utf-8")
+PROFILE = (ROOT / "pyproject-flwr.toml").read_text(encoding="utf-8")
+
+
+def commands(language: str = "sh") -> list[str]:
+    """Return the page's commands, each on one line."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return [line for b in blocks for line in b.replace("\\\n", " ").splitlines() if line]
+
+
+def profile(path: Path, **changes: object) -> Path:
+    """Write pyproject-flwr.toml with other values of some keys, as its reader would."""
+    text = PROFILE
+    for name, value in changes.items():
+        key = name.replace("_", "-")
+        shown = json.dumps(value)
+        text, count = re.subn(rf"(?m)^{key} = (\"[^\"]*\"|\S+)", f"{key} = {shown}", text)
+        assert count == 1, key
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class Site:
+    """The page's commands, with the names and places of this machine in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port, self.gate_port = free_ports(2)
+        self.home = folder / "flwr"
+        self.env = environment(self.home)
+        self.link: Program
+
+    def words(self, start: str, **also: str) -> list[str]:
+        """Return the page's command that begins with `start`, ready to run.
+
+        Parameters
+        ----------
+        start : str
+        **also : str
+            Further replacements.
+        """
+        (line,) = (one for one in commands() if one.startswith(start))
+        here = {
+            "fl.example.org:9092": f"127.0.0.1:{self.gate_port}",
+            "0.0.0.0:9092": f"127.0.0.1:{self.gate_port}",
+            "127.0.0.1:8000": f"127.0.0.1:{self.port}",
+            "--port 8000": f"--port {self.port}",
+            "run .": f"run {ROOT}",
+            **also,
+        }
+        for there, place in here.items():
+            line = line.replace(there, place)
+        program, *words = shlex.split(line)
+        return [program_path(program), *words]
+
+    def call(self, start: str, **also: str) -> str:
+        """Run one of the page's commands to its end and return what it said."""
+        done = subprocess.run(
+            self.words(start, **also),
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def program(self, name: str, start: str) -> AbstractContextManager[Program]:
+        """Start one of the page's commands that does not end by itself."""
+        return running(name, self.words(start), self.folder / name, self.folder)
+
+    def model(self, name: str) -> Path:
+        return self.folder / "disks" / name / "model.safetensors"
+
+    def check(self, name: str, images: Path) -> str:
+        """Check a device as the page says, and return what that says."""
+        words = self.words("fedkin devices check", **self._own(name, images))
+        done = subprocess.run(
+            words, env=self.env, capture_output=True, text=True, check=False, cwd=self._home(name)
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def _own(self, name: str, images: Path) -> dict[str, str]:
+        """Return what is a device's own on the page, and here."""
+        return {
+            "berlin": name,
+            "/srv/scans": str(images),
+            "/var/lib/fedkin/model.safetensors": str(self.model(name)),
+        }
+
+    def _home(self, name: str) -> Path:
+        """Return a device's folder, with its key and ca.crt."""
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        for file in ("ca.crt", f"devices/{name}.key"):
+            shutil.copy(self.folder / "certificates" / file, home)
+        return home
+
+    @contextmanager
+    def supernode(self, name: str, images: Path) -> Iterator[Program]:
+        """Start a device as the page says; each on this machine needs a port of its own."""
+        words = self.words("flower-supernode", **self._own(name, images))
+        home = self._home(name)
+        (port,) = free_ports(1)
+        with running("supernode", [*words, "--port", str(port)], home, home) as program:
+            yield program
+
+    def wait_for_superlink(self) -> None:
+        deadline = time.monotonic() + 60
+        words = [program_path("flwr"), "supernode", "list"]
+        while subprocess.run(words, env=self.env, capture_output=True, check=False).returncode:
+            assert time.monotonic() < deadline, "the SuperLink does not answer"
+            time.sleep(0.5)
+
+    def started_run(self, path: Path) -> AbstractContextManager[Program]:
+        """Start a run; `flwr` ends with it."""
+        words = self.words("flwr run", **{"pyproject-flwr.toml": path.name})
+        return running(path.stem, words, self.home, self.folder)
+
+
+def kill(program: Program) -> None:
+    """End a program and what it started, as a power cut does."""
+    parent = psutil.Process(program.process.pid)
+    for process in (*parent.children(recursive=True), parent):
+        process.kill()
+    program.process.wait()
+
+
+@contextmanager
+def held(program: Program) -> Iterator[None]:
+    """Let a program stand still for a while: a device that takes its time."""
+    process = psutil.Process(program.process.pid)
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
+def is_in(node: Program) -> bool:
+    """Return whether the SuperLink takes a SuperNode; one that it refuses ends."""
+    try:
+        node.wait_for("SuperNode ID", _PATIENCE)
+    except AssertionError:
+        return False
+    return True
+
+
+def one_thread(monkeypatch) -> None:
+    """Four devices share two cores here; and one thread sums in one order."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@contextmanager
+def set_up(folder: Path, names: list[str]) -> Iterator[tuple[Site, ExitStack, dict[str, Path]]]:
+    """Sections 1 to 3 of the page, without the SuperNodes."""
+    site = Site(folder)
+    made = site.call("fedkin certificates certificates --server")
+    assert "berlin.key" in made
+    site.home.mkdir()
+    (config,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    config = config.replace("127.0.0.1:8000", f"127.0.0.1:{site.port}")
+    config = config.replace("/srv/fedkin/certificates", str(folder / "certificates"))
+    (site.home / "config.toml").write_text(config, encoding="utf-8")
+    with ExitStack() as stack:
+        site.link = stack.enter_context(site.program("superlink", "flower-superlink"))
+        gate = stack.enter_context(site.program("gate", "fedkin gate"))
+        gate.wait_for("the gate listens")
+        site.wait_for_superlink()
+        for name in names:
+            site.call(f"flwr supernode register certificates/devices/{name}.pub")
+        yield site, stack, write_sites(folder / "sites", {name: SITES[name] for name in names})
+
+
+def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
+    one_thread(monkeypatch)
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    with set_up(tmp_path, list(SITES)) as (site, stack, images):
+        nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in SITES}
+        for node in nodes.values():
+            node.wait_for("SuperNode ID")
+        assert site.check("berlin", images["berlin"]).count("✓") == 5
+        path = profile(
+            tmp_path / "profile.toml",
+            strategy="rcc-pfl",
+            num_clients=4,
+            model="mlp-32",
+            learning_rate=0.003,
+            num_server_rounds=2,
+            evaluate_every=2,
+            round_deadline=90.0,
+            output_dir=str(tmp_path / "out"),
+        )
+        with site.started_run(path) as started:
+            nodes["rome"].wait_for("Receiving: train", _PATIENCE)
+            kill(nodes["rome"])
+            # Flower notices that the node is gone after half a minute to one, and refuses its
+            # return until then: the round's deadline may pass before that, or after; on a busy
+            # machine it must be long enough for berlin, held below, to miss none.
+            failed = "rome failed in round 1 and is left out of it: "
+            said = started.wait_for(failed, _PATIENCE).partition(failed)[2]
+            assert said in ("no answer in time", "it is no longer connected")
+            deadline = time.monotonic() + _PATIENCE
+            with held(nodes["berlin"]):  # so that the run is not over before rome is back
+                while not is_in(stack.enter_context(site.supernode("rome", images["rome"]))):
+                    assert time.monotonic() < deadline, "rome is not let in again"
+            assert started.wait_for_exit(_PATIENCE) == 0, started.text
+    log = started.text
+    assert "4 devices: berlin, lyon, oslo, rome" in log
+    assert "4 of 4 devices keep their model" in log
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    (one,) = summary["runs"]
+    assert groups(one) == TOGETHER
+    assert one["failures"] == one["models-not-kept"] == {}
+    assert "ari" not in one
+    assert one["accuracy"] > 0.6
+    assert (tmp_path / "out/similarity-rcc-pfl-seed-0.png").stat().st_size > 10_000
+    for name, cluster in zip(one["names"], one["clusters"], strict=True):
+        _, card = load_model(site.model(name))
+        assert (card.strategy, card.cluster, card.num_rounds) == ("rcc-pfl", cluster, 2)
+        assert card.class_names == tuple(f"digit {d}" for d in (0, 1, 2, 4, 6, 8))
+    here = {
+        "/var/lib/fedkin/model.safetensors": str(site.model("rome")),
+        "/srv/new-scans": str(images["rome"]),
+        "answers.csv": str(tmp_path / "answers.csv"),
+    }
+    assert "digit 6" in site.call("fedkin classify", **here)
+    with (tmp_path / "answers.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 40
+    right = [Path(row["path"]).parent.name == row["class"] for row in rows]
+    assert sum(right) / len(right) > 0.6
+
+
+@pytest.mark.faults
+def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch):
+    """Resumed, the run ends with the models of a run in which nothing happened, to the bit.
+
+    So do the devices with their personal ones, which they find on their disks again.
+    """
+    one_thread(monkeypatch)
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    names = ["berlin", "oslo"]
+    options = {"strategy": "ditto", "model": "mlp-32", "num_server_rounds": 2, "evaluate_every": 2}
+    out = tmp_path / "out"
+    with set_up(tmp_path, names) as (site, stack, images):
+        nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in names}
+        for node in nodes.values():
+            node.wait_for("SuperNode ID")
+        checkpoint = out / "checkpoints/ditto-seed-0.safetensors"
+        path = profile(tmp_path / "first.toml", **options, output_dir=str(out))
+        with site.started_run(path):
+            deadline = time.monotonic() + _PATIENCE
+            while not checkpoint.exists():
+                assert time.monotonic() < deadline, "there was no checkpoint"
+                time.sleep(0.1)
+            assert load_checkpoint(checkpoint)["strategy"]["round"] == 1
+            kill(site.link)
+        stack.enter_context(site.program("superlink", "flower-superlink"))
+        site.wait_for_superlink()
+        path = profile(tmp_path / "again.toml", **options, resume=str(out))
+        with site.started_run(path) as again:
+            assert again.wait_for_exit(_PATIENCE) == 0, again.text
+    assert "ditto  seed 0  resumed after round 1" in again.text
+    assert "2 of 2 devices keep their model" in again.text
+
+    monkeypatch.setattr(TaskIdentity, "_run_id", 1)
+    undisturbed = {
+        **DEFAULTS,
+        **tomllib.loads(path.read_text(encoding="utf-8")),
+        "resume": "",
+        "output-dir": str(tmp_path / "undisturbed"),
+    }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    kept = {name: tmp_path / "kept" / f"{name}.safetensors" for name in names}
+    grid = Devices(images, undisturbed, model_paths=kept)
+    run_on_devices(undisturbed, grid)
+    torch.set_num_threads(threads)
+    shared = "models/ditto/seed-0/cluster-0.safetensors"
+    assert (out / shared).read_bytes() == (tmp_path / "undisturbed" / shared).read_bytes()
+    for name in names:
+        own, model = site.model(name).read_bytes(), load_model(site.model(name))[0]
+        assert own == kept[name].read_bytes()
+        assert not torch.equal(model.output.bias, load_model(out / shared)[0].output.bias)
+        (folder,) = site.model(name).with_name(f"{site.model(name).stem}-personal").iterdir()
+        assert sorted(path.stem for path in folder.iterdir()) == [
+            *("latest", "round-000000001", "round-000000002"),
+        ]
+
+
+def test_every_key_of_the_profile_exists():
+    keys = tomllib.loads(PROFILE)
+    assert keys.keys() <= DEFAULTS.keys()
+    config = parse_config({**DEFAULTS, **keys})
+    assert (config.dataset, config.num_clusters) == ("own", "auto")
+    assert config.checkpoint_every == 1
+    assert "docs/options.md" in PROFILE  # which explains each
+
+
+def test_no_command_on_the_page_goes_untested():
+    """But for those that install, copy keys from machine to machine, or make a folder."""
+    used = re.findall(r"""(?:words|call|program)\(\s*(?:"\w+", )?f?"([^"{]*)""", TESTS)
+    own = ("cd ", "python3 -m venv", "pip install", "export FLWR_", "scp ", "sudo install")
+    assert len(set(used)) >= 7
+    for line in commands():
+        assert line.startswith((*used, *own)), line
+
+
+def node_configs(text: str) -> list[Mapping[str, str]]:
+    return [
+        dict(re.findall(r'([a-z-]+)="([^"]*)"', config))
+        for config in re.findall(r"--node-config '([^']*)'", text)
+    ]
+
+
+def test_the_page_names_every_key_of_a_device():
+    config, checked, with_code, of_trial = node_configs(PAGE)
+    assert config == checked
+    assert config.keys() == {"name", "data-path", "model-path"}
+    assert with_code.keys() == {"name", "data-path", OWN_CODE}
+    assert of_trial.keys() < config.keys()
+    for key in {**config, **with_code, DATA: ""}:
+        assert f"| `{key}` |" in PAGE
+
+
+def test_the_page_installs_the_extra_on_the_server_and_none_at_a_site():
+    installed = [line for line in commands() if line.startswith("pip install")]
+    words = [shlex.split(line, comments=True) for line in installed]
+    assert words == [["pip", "install", ".[server]"], ["pip", "install", "."]]

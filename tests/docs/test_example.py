@@ -1,0 +1,73 @@
+"""The example of docs/adding-a-strategy.md, run as it stands there."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fl_core.wire import protocol
+from strategies import ClusteredStrategy, ClusterMean
+from strategies.catalogue import SYSTEMS, System
+from tests.app_runs import run as run_app
+from tests.local_grid import LocalGrid
+from tests.toy_app import TASKS, fail, in_rounds, run, toy_app, weights, with_arrays
+
+PAGE = Path(__file__).parents[2] / "docs/adding-a-strategy.md"
+MODEL = {"w": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)}
+
+
+@pytest.fixture(scope="module")
+def example():
+    """Return the class that the page's first code block defines."""
+    block = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    found = {"__name__": "__main__"}
+    exec(block, found)  # noqa: S102 - our own page
+    return found["BiasClustering"]
+
+
+def test_the_example_groups_by_task_after_the_first_round_and_then_stays(example):
+    def turn(arrays):
+        arrays["b"] -= (50, 0)
+
+    app = toy_app(TASKS, {("train", 0): in_rounds(2, spoil=with_arrays(turn))})
+    strategy = ClusteredStrategy(example(3), ClusterMean())
+    result = run(strategy, LocalGrid(app, 7), 2, protocol.to_record(MODEL))
+    assert strategy.clusters.of_client == dict(enumerate(TASKS))
+    # Clients 0, 2, 5 add 1, 3 and 6 in each round; 1 and 4 add 2 and 5; 3 and 6 add 4 and 7.
+    assert weights(result) == pytest.approx([2 * 10 / 3, 2 * 3.5, 2 * 5.5])
+
+
+def test_who_misses_the_first_round_joins_the_largest_cluster(example):
+    strategy = ClusteredStrategy(example(3))
+    spoil = {("train", 3): in_rounds(1, spoil=fail)}
+    run(strategy, LocalGrid(toy_app(TASKS, spoil), 7), 2, protocol.to_record(MODEL))
+    assert strategy.clusters.of_client[3] == strategy.clusters.of_client[0]
+
+
+def test_the_page_uses_the_example_as_it_can_be_used(example):
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    initial = protocol.to_record(MODEL)
+    found = {"grid": LocalGrid(toy_app(TASKS), 7), "initial_arrays": initial}
+    exec(blocks[0] + blocks[1], found)  # noqa: S102
+    assert len(protocol.unpack_models(found["result"].arrays)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("noise", "rate", "least", "most"),
+    [
+        ("none", 0, 1, 1),
+        ("class-independent", 0.25, 1, 1),
+        ("class-independent", 0.5, 0.2, 0.6),
+        ("class-dependent", 0.5, 0, 0.3),
+    ],
+)
+def test_what_the_page_says_of_noise_is_so(
+    example, tmp_path, monkeypatch, noise, rate, least, most
+):
+    monkeypatch.setitem(SYSTEMS, "bias", System(example, ClusterMean, False))
+    options = {"strategy": "bias,rcc-pfl", "noise": noise, "noise_rate": rate}
+    found, spectral = run_app(tmp_path, clients=25, num_server_rounds=1, **options)["runs"]
+    assert least <= found["ari"] <= most
+    assert spectral["ari"] == 1

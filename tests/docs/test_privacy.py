@@ -1,0 +1,334 @@
+"""docs/privacy.md and docs/scale.md say what was measured, and what they claim is so."""
+
+import json
+import math
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import MetricRecord, RecordDict
+from flwr.common import GRPC_MAX_MESSAGE_LENGTH
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+from matplotlib import image
+
+from benchmarks import many_devices, privacy, private_training, rebuilt, scale, scale_tables
+from benchmarks.privacy import EIGENVECTORS
+from clients.features.dimensions import feature_dimension
+from clients.pre_round.spectrum import leading_spectrum, relevance
+from clients.privacy.mechanisms import PROJECTED, noise_multiplier
+from fl_core.relevance import MISSED_ENERGY, PAPER
+from fl_core.wire import protocol
+
+ROOT = Path(__file__).parents[2]
+PRIVACY, SCALE = (
+    (ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("privacy", "scale")
+)
+PRIVACY_RUN, REBUILT_RUN, TRAINING_RUN, SCALE_RUN = (
+    json.loads((ROOT / f"docs/runs/measured/{name}.json").read_text(encoding="utf-8"))
+    for name in ("privacy", "rebuilt", "private-training", "scale")
+)
+TABLES = {
+    **privacy.tables(PRIVACY_RUN),
+    **rebuilt.tables(REBUILT_RUN),
+    "training": private_training.table(TRAINING_RUN["rows"]),
+}
+EXAMPLE = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_privacy_page_shows_the_committed_measurement(name):
+    assert TABLES[name] in PRIVACY
+
+
+def test_the_committed_measurement_is_that_of_the_benchmark():
+    assert PRIVACY_RUN["epsilons"] == list(privacy.EPSILONS)
+    assert list(PRIVACY_RUN["measured"]) == privacy.DATASETS.split(",")
+    for column in product(PRIVACY_RUN["measured"], EIGENVECTORS):
+        for scores in privacy.numbers(PRIVACY_RUN, *column).values():
+            assert {len(found) for found in scores.values()} == {privacy.SEEDS * 2}
+    assert {len(one["ari"]) for one in PRIVACY_RUN["sizes"]} == {privacy.SIZE_SEEDS}
+    assert [row["epsilon"] for row in TRAINING_RUN["rows"]] == sorted(private_training.EPSILONS)
+    assert TRAINING_RUN["options"] == private_training.OPTIONS
+
+
+def test_the_page_on_scale_shows_the_measured_devices():
+    run = json.loads((ROOT / "docs/runs/measured/many-devices.json").read_text(encoding="utf-8"))
+    assert many_devices.tables(run)["many"] in SCALE
+
+
+@pytest.mark.parametrize("name", scale_tables.tables(SCALE_RUN))
+def test_the_scale_page_shows_the_committed_measurement(name):
+    assert scale_tables.tables(SCALE_RUN)[name] in SCALE
+
+
+def row(message):
+    """Return the cells of a message's row."""
+    line = next(line for line in PRIVACY.splitlines() if line.startswith(f"| `{message}`"))
+    return line.strip("| ").split(" | ")
+
+
+def test_the_bytes_on_the_page_are_those_of_the_committed_run():
+    run = next(run for run in EXAMPLE["runs"] if run["strategy"] == "rcc-pfl")
+    clients, rounds = run["num-clients"], run["rounds"]
+    tests = rounds // EXAMPLE["config"]["evaluate-every"]
+    messages = ("spectrum", "relevance", "train", "evaluate", "keep_model")
+    said = {name: row(name)[3:] for name in messages}
+    numbers = {name: [int(n.replace(",", "")) for n in cells] for name, cells in said.items()}
+    describe = int(row("describe")[3].split(",")[0])
+    up = describe + numbers["spectrum"][0] + numbers["relevance"][0]
+    assert run["bytes"] == {
+        "pre-round-up": clients * up,
+        "pre-round-down": clients * numbers["relevance"][1],
+        "train-up": clients * rounds * numbers["train"][0],
+        "train-down": clients * rounds * numbers["train"][1],
+        "evaluate-up": clients * tests * numbers["evaluate"][0],
+        "evaluate-down": clients * tests * numbers["evaluate"][1],
+        "between-servers-up": 0,
+        "between-servers-down": 0,
+    }
+    assert scale.message_bytes(clients, 20, 324) == {
+        "describe": describe,
+        "spectrum": numbers["spectrum"][0],
+        "relevance": numbers["relevance"][0],
+        "everybody": numbers["relevance"][1],
+    }
+    fewer = scale.message_bytes(clients, 5, 324)
+    assert f"{fewer['spectrum']:,} bytes and the 648,128 are {fewer['everybody']:,}" in PRIVACY
+    # The model is the one that each round's training begins with; the answer is one number.
+    kept = RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: 1})})
+    assert numbers["keep_model"] == [protocol.payload_bytes(kept), numbers["train"][1]]
+
+
+def test_what_the_page_concludes_is_in_the_numbers():
+    ari = {
+        (dataset, relevance, epsilon): scores["ari"]
+        for dataset, relevance in product(PRIVACY_RUN["measured"], EIGENVECTORS)
+        for epsilon, scores in privacy.numbers(PRIVACY_RUN, dataset, relevance).items()
+    }
+    for (dataset, _, epsilon), found in ari.items():
+        if epsilon == 0 or (dataset != "cifar10" and epsilon >= 8):
+            assert min(found) == 1
+        if epsilon >= {"mnist": 0.5, "fashion-mnist": 4}.get(dataset, math.inf):
+            assert min(found) == 1
+        if dataset == "mnist-5k" and 0 < epsilon <= 0.5:
+            assert np.mean(found) < 0.1
+    at_two = "at 2, with the partition `quantity`, only one task of three is told from the others"
+    assert f"{at_two} (with `label`, three federations of five or more stay whole)" in PRIVACY
+    for one in PRIVACY_RUN["measured"]["cifar10"]:
+        if one["epsilon"] == 2:
+            assert one["partition"] == "label" or max(one["ari"]) < 0.6
+            assert one["partition"] == "quantity" or one["ari"].count(1) >= 3
+    for formula in EIGENVECTORS:
+        assert sum(one < 1 for one in ari["cifar10", formula, 16]) == 1
+        guesses = privacy.numbers(PRIVACY_RUN, "mnist-5k", formula)[1]
+        assert np.mean(guesses["auc"]) > 0.895
+    for dataset, epsilon in product(PRIVACY_RUN["measured"], privacy.EPSILONS):
+        few, many = (np.mean(ari[dataset, name, epsilon]) for name in (MISSED_ENERGY, PAPER))
+        assert few >= many - 0.01
+    enough = {
+        (one["images"], one["epsilon"])
+        for one in PRIVACY_RUN["sizes"]
+        if one["features"] == "projected" and min(one["ari"]) == 1
+    }
+    for epsilon, images in ((8, 50), (2, 100), (1, 200), (0.5, 400)):
+        assert min(size for size, of in enough if of == epsilon) == images
+    lost = {
+        row["epsilon"]: -np.mean([run["accuracy"] for run in row["runs"]])
+        for row in TRAINING_RUN["rows"]
+    }
+    lost = {epsilon: score - lost[0] for epsilon, score in lost.items()}
+    assert lost[8] == pytest.approx(0.01, abs=0.003)
+    assert lost[0.5] - lost[8] < 0.003
+    assert lost[0.1] == pytest.approx(0.05, abs=0.006)
+
+
+def test_no_attack_is_better_than_the_bound():
+    for one in REBUILT_RUN["membership"]:
+        for epsilon in rebuilt.EPSILONS:
+            assert one["auc"][f"{epsilon:g}"] <= rebuilt.highest_auc(epsilon) + 0.005
+    without, most = (
+        [one["auc"][name] for one in REBUILT_RUN["membership"]] for name in ("0", "0.5")
+    )
+    assert max(without) > 0.99
+    assert max(most) < 0.55
+    # Two normals that are 1/σ apart, by drawing.
+    rng = np.random.default_rng(0)
+    mu = 1 / noise_multiplier(2, rebuilt.DELTA)
+    apart = np.mean(rng.normal(mu, size=10**6) > rng.normal(size=10**6))
+    assert rebuilt.highest_auc(2) == pytest.approx(apart, abs=0.003)
+
+
+def test_the_attacks_by_hand():
+    rows = np.array([[3.0, 4.0], [1.0, 0.0]])
+    assert rebuilt.captured(rows, np.eye(2)[:, :1]) == pytest.approx([9 / 25, 1])
+    assert rebuilt.likelihood(rows, np.diag([2.0, 1.0]), np.eye(2)) == pytest.approx([9, 1])
+    assert rebuilt.auc_of_membership(np.array([3, 1]), np.array([2, 0])) == 0.75
+    grams = [np.diag([1.0, 0.0]), np.diag([0.0, 1.0])]
+    assert rebuilt.class_shares(np.diag([3.0, 1.0]), grams) == pytest.approx([0.75, 0.25])
+
+
+def test_the_committed_measurement_can_be_repeated(monkeypatch):
+    monkeypatch.setattr(privacy, "EPSILONS", (0, 2))
+    committed = {
+        (one["relevance"], one["epsilon"]): one
+        for one in PRIVACY_RUN["measured"]["mnist-5k"]
+        if one["partition"] == "label"
+    }
+    found = privacy.measure("mnist-5k", "label", 0)
+    assert len(found) == 2 * len(EIGENVECTORS)
+    for one in found:
+        expected = committed[one["relevance"], one["epsilon"]]
+        assert one["ari"] == pytest.approx(expected["ari"][0], abs=1e-4)
+        assert one["auc"] == pytest.approx(expected["auc"][0], abs=0.01)
+
+
+def test_raw_pixels_eigenvectors_are_images():
+    found = privacy.raw_pixels_resemblance()
+    assert found == pytest.approx(PRIVACY_RUN["raw-pixels-cosine"], abs=1e-3)
+    assert f"cosine of {PRIVACY_RUN['raw-pixels-cosine']:.3f}" in PRIVACY
+
+
+def test_the_picture_of_rebuilt_images_is_small_and_can_be_drawn(tmp_path):
+    committed = ROOT / "docs/pictures/rebuilt.png"
+    assert committed.stat().st_size < 300_000
+    images = {name: np.linspace(0, 1, 784) for name in ("mean image", "eigenvector 2")}
+    drawn = image.imread(rebuilt.draw([images] * 6, tmp_path / "rebuilt.png"))
+    assert drawn.shape == image.imread(committed).shape
+
+
+def test_the_numbers_in_the_text_about_the_mechanism():
+    assert f"{noise_multiplier(1, 1e-5):.2f} for ε = 1" in PRIVACY
+    assert f"{noise_multiplier(8, 1e-5):.2f} for ε = 8" in PRIVACY
+    assert PROJECTED == 32
+    # The largest eigenvalue of noise with deviation 1 on the diagonal, 1/√2 off it.
+    drawn = np.random.default_rng(0).standard_normal((324, 324))
+    largest = np.linalg.eigvalsh((drawn + drawn.T) / 2)[-1]
+    assert largest == pytest.approx(math.sqrt(2 * 324), rel=0.05)
+
+
+def test_the_server_guesses_by_comparing_clients():
+    axes = np.eye(2, dtype=np.float32)
+    grams = np.array([np.diag([2.0, 0.0]), np.diag([0.0, 5.0])])
+    # Client 0 captures all of class 0 and nothing of class 1: mean 1/2, deviation 1/2.
+    found = privacy.guess_classes([axes[:, :1], axes[:, 1:]], grams)
+    assert found.tolist() == [[1, -1], [-1, 1]]
+    clients = [
+        privacy.Client(None, task, np.array(counts)) for task, counts in ((0, [5, 1]), (1, [3, 2]))
+    ]
+    assert privacy.guessed(clients, found, [(0,), (1,)]) == (1, 0.5)
+    assert privacy.guessed(clients, -found, [(0,), (1,)]) == (0, 0.5)
+
+
+def test_a_server_that_chooses_what_it_sends_learns_the_gram_matrix():
+    """Scores of eᵢ and (eᵢ + eⱼ)/√2 are the entries of G²/λ₁²."""
+    rng = np.random.default_rng(0)
+    client = leading_spectrum(rng.normal(size=(40, 6)).astype(np.float32) * np.arange(1, 7), 3)
+    axes = np.eye(6, dtype=np.float32)
+    pairs = list(combinations(range(6), 2))
+    asked = [*axes, *((axes[i] + axes[j]) / np.float32(2**0.5) for i, j in pairs)]
+    answers = np.array(
+        relevance(client.gram, client.eigenvalues, [vector[:, None] for vector in asked])
+    )
+    assert len(answers) == 6 * 7 // 2
+    squared = np.diag(answers[:6] ** 2)
+    for (i, j), answer in zip(pairs, answers[6:], strict=True):
+        squared[i, j] = squared[j, i] = answer**2 - (squared[i, i] + squared[j, j]) / 2
+    values, vectors = np.linalg.eigh(squared)
+    stolen = vectors * np.sqrt(np.clip(values, 0, None)) @ vectors.T
+    np.testing.assert_allclose(stolen, client.gram / client.eigenvalues[0], atol=1e-3)
+
+
+def test_the_pages_dimension_is_that_of_both_sizes_of_images():
+    sizes = {feature_dimension("hog", shape) for shape in ((1, 28, 28), (3, 32, 32))}
+    assert sizes == {SCALE_RUN["dimension"]} == {324}
+    assert {one["devices"] for one in SCALE_RUN["rows"]} == set(scale.DEVICES)
+    assert [one["relevance"] for one in SCALE_RUN["rows"][:2]] == list(EIGENVECTORS)
+
+
+@pytest.mark.parametrize("relevance", EIGENVECTORS)
+def test_how_many_devices_one_request_can_name(relevance):
+    assert scale_tables.LARGEST_REQUEST == GRPC_MAX_MESSAGE_LENGTH
+    rows = [one for one in SCALE_RUN["rows"] if one["relevance"] == relevance]
+    # What one name takes, and what a message takes without the names of the chunks.
+    name = (rows[2]["request-bytes"] / 10_000 - rows[0]["request-bytes"] / 100) / (
+        rows[2]["objects"] - rows[0]["objects"]
+    )
+    rest = rows[0]["request-bytes"] / 100 - name
+    assert name == pytest.approx(68, abs=0.1)  # 64 letters in two envelopes
+    most = scale_tables.most_devices_named(SCALE_RUN, relevance)
+
+    def request(devices):
+        everybody = devices * rows[2]["bytes"]["everybody"] / 10_000
+        return devices * (rest + name * everybody / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
+
+    assert request(most) <= scale_tables.LARGEST_REQUEST < request(most + 1)
+    assert f"{round(most, -3):,}" in SCALE
+    # The measurement between the two is where the formula has it, but for a part of a chunk.
+    assert request(1000) == pytest.approx(rows[1]["request-bytes"], abs=1000 * name)
+
+
+@pytest.mark.parametrize("relevance", EIGENVECTORS)
+def test_how_many_devices_an_hour_is_enough_for(relevance):
+    most = scale_tables.most_devices_within(SCALE_RUN, relevance, 3600)
+    one = scale.message_bytes(1, EIGENVECTORS[relevance], 324)["everybody"] - 128
+    assert most**2 * one * 8 / 1e9 == pytest.approx(3600, rel=1e-3)
+    assert f"{round(most, -2):,}" in SCALE
+
+
+def test_what_one_message_is_made_of():
+    sent = scale.ask_everybody(3, "missed-energy", 324)
+    assert len(sent.messages) == 3
+    for message in sent.messages:
+        (joined,) = message.content.array_records[protocol.ARRAYS].values()
+        assert joined.numpy().shape == (324, 15)
+        config = message.content.config_records[protocol.CONFIG]
+        assert config[protocol.NUM_COLUMNS] == [5, 5, 5]
+    # A chunk, its array, the record of it, the settings, what holds both, and the message; all but
+    # the last are the same for all.
+    _, message = scale.measure_sending(3, "missed-energy", 324, 1)
+    assert len(scale.get_all_nested_objects(message)) == 6
+    assert sent.missing_objects == 5 + 3
+
+
+@pytest.mark.parametrize("one", SCALE_RUN["rows"], ids=lambda one: f"{one['devices']}")
+def test_the_committed_measurement_counts_as_many_objects_as_there_are_chunks(one):
+    count = EIGENVECTORS[one["relevance"]]
+    chunks = math.ceil((one["devices"] * count * 324 * 4 + 128) / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
+    assert one["objects"] == 5 + chunks
+    # The measurement has a hundred different sets of eigenvectors, but never two equal chunks.
+    assert one["objects-of-all"] == 4 + chunks + one["devices"]
+    assert one["bytes"] == scale.message_bytes(one["devices"], count, 324)
+
+
+def test_a_device_answers_what_the_server_sends():
+    own = scale.device(5)
+    (message, *_) = scale.ask_everybody(4, "missed-energy", 324).messages
+    objects = {name: part.deflate() for name, part in scale.get_all_nested_objects(message).items()}
+    for _ in range(2):  # as often as one likes
+        answer = own.answer(message.object_id, objects)
+        scores = protocol.numbers(answer.content, protocol.RELEVANCES)
+        assert len(scores) == 4
+        assert all(0 <= score <= 1 for score in scores)
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (0.0123, "12 ms"),
+        (0.00023, "0.23 ms"),
+        (1.04, "1 s"),
+        (119, "119 s"),
+        (7199, "120 min"),
+        (20_800, "5.8 h"),
+    ],
+)
+def test_seconds_are_shown_with_a_fitting_unit(number, shown):
+    assert scale_tables._duration(number) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(20, "20 B"), (1999, "2 kB"), (26_000_000, "26 MB"), (2.6e12, "2.6 TB")]
+)
+def test_bytes_are_shown_with_a_fitting_unit(number, shown):
+    assert scale_tables._amount(number) == shown

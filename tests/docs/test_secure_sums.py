@@ -1,0 +1,39 @@
+"""docs/privacy.md says what secure aggregation was measured to cost, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.secure_sums import table
+from fl_core.wire.masking import STEP, heaviest, threshold
+from strategies.catalogue import SYSTEMS
+from strategies.secure.secure_aggregation import why_not
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "privacy.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("## Secure aggregation")[2]
+ROWS = json.loads((DOCS / "runs/measured/secure-sums.json").read_text(encoding="utf-8"))["rows"]
+
+
+def test_the_table_is_the_measured_one_and_accuracy_stays():
+    assert table(ROWS) in SECTION
+    assert ROWS
+    for row in ROWS:
+        plain, secure = row["plain"], row["secure"]
+        assert secure["accuracy"] == pytest.approx(plain["accuracy"], abs=0.002)
+        assert 2 * plain["up"] < secure["up"] < 2 * plain["up"] + 10_000
+        assert plain["down"] < secure["down"] < plain["down"] + 10_000
+
+
+def test_the_numbers_of_the_section_are_those_of_the_code():
+    assert [threshold(n) for n in (3, 4, 5, 7, 25)] == [3, 3, 3, 4, 13]
+    assert "3 of 3, 4 or 5, 4 of 7, 13 of 25" in SECTION
+    assert (STEP, heaviest(25)) == (2**-28, 2**27 // 25 - 1)
+
+
+def test_the_section_names_the_strategies_that_can_and_cannot():
+    can, cannot = SECTION.partition("Only strategies")[2].split("`mt-hfl`", 1)
+    for name, system in SYSTEMS.items():
+        text = "`mt-hfl`" + cannot if why_not(system.clustering, system.aggregation) else can
+        assert f"`{name}`" in text

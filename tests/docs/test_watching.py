@@ -1,0 +1,46 @@
+"""docs/watching.md says what is measured, what is sent, and what the terminal shows."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+from benchmarks import estimates, watching
+from fl_app.config.run_config import TRACKERS
+from fl_app.live.trackers import OPENED_BY
+from fl_app.live.tracking import round_values
+from fl_app.live.watch import HEARTBEAT
+from strategies import RoundReport
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/watching.md").read_text(encoding="utf-8")
+
+
+def measured(name):
+    path = ROOT / f"docs/runs/measured/{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["rows"]
+
+
+def test_the_tables_are_the_measured_ones():
+    assert watching.table(measured("watching")) in PAGE
+    assert estimates.table(measured("estimates")) in PAGE
+    thousand = next(row for row in measured("watching") if row["clients"] == 1_000)
+    assert thousand["status"] < 10  # milliseconds: a thousandth of a round of ten seconds
+
+
+def test_every_tracker_is_an_option_an_extra_and_on_the_page():
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert tuple(OPENED_BY) == TRACKERS
+    for name in TRACKERS:
+        assert name in pyproject["project"]["optional-dependencies"]
+        assert f"| `{name}` | `pip install '.[{name}]'` |" in PAGE
+
+
+def test_every_number_of_a_round_is_on_the_page():
+    report = RoundReport(1, 1, 0.5, {0: 0.5}, {0: 0.5}, clusters={0: 0})
+    for name in (*round_values(report, 1.0, None), "ari"):
+        assert re.search(rf"^\| .*`{name}`", PAGE, re.MULTILINE), name
+
+
+def test_how_often_the_server_is_heard_of():
+    assert f"it writes at least every {HEARTBEAT:.0f} seconds: after {4 * HEARTBEAT:.0f}," in PAGE

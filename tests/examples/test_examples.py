@@ -1,0 +1,61 @@
+"""The other apps of `examples/`, command by command.
+
+own_app is in examples/test_own_app.py, the notebooks are in examples/test_notebooks.py.
+"""
+
+import json
+import re
+
+import pytest
+
+from tests.example_runs import EXAMPLES, ROOT, run_example
+from tests.own_modules import own_modules, run_alone
+
+TESTED = {"own_app", "own_code", "own_strategy", "own_images", "notebooks"}
+
+
+def test_every_example_says_what_to_type_and_is_run_here():
+    assert {page.parent.name for page in EXAMPLES.glob("*/README.md")} == TESTED
+    index = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\((\w+)/README.md\)", index)) == TESTED
+
+
+def test_the_page_on_strategies_shows_the_examples_clustering():
+    page = (ROOT / "docs/adding-a-strategy.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    assert (EXAMPLES / "own_strategy/bias_app/bias.py").read_text(encoding="utf-8") == shown
+
+
+@pytest.mark.slow
+def test_a_strategy_of_ones_own_groups_its_clients_and_learns(tmp_path):
+    said = run_example("own_strategy", tmp_path)
+    assert "clusters {0: 0, 1: 1, 2: 2, 3: 0, 4: 1, 5: 2}" in said, said
+    accuracies = [float(found) for found in re.findall(r"round \d accuracy ([\d.]+)", said)]
+    assert len(accuracies) == 3
+    assert accuracies == sorted(set(accuracies))
+
+
+@pytest.mark.slow
+def test_code_of_ones_own_is_found_by_all_processes_and_finds_the_same_in_one(tmp_path):
+    """Data, model and clustering: Ray's workers, and this process alone, to the last bit."""
+    said = run_example("own_code", tmp_path)
+    (file,) = (tmp_path / "app/results").glob("*/summary.json")
+    summary = json.loads(file.read_text(encoding="utf-8"))
+    assert [one["ari"] for one in summary["runs"]] == [1, 1, 0], said
+    page = (EXAMPLES / "own_code/README.md").read_text(encoding="utf-8")
+    clustered, single = re.findall(r"(\d+\.\d) %", page)
+    accuracies = [f"{100 * one['accuracy']:.1f}" for one in summary["runs"]]
+    assert accuracies == [clustered, clustered, single]
+    with own_modules(tmp_path / "app"):
+        alone = run_alone({**summary["config"], "output-dir": str(tmp_path / "alone")})
+    for key in ("clusters", "accuracy-per-client", "bytes"):
+        assert [one[key] for one in alone["runs"]] == [one[key] for one in summary["runs"]]
+
+
+@pytest.mark.slow
+def test_images_of_ones_own_are_clustered(tmp_path):
+    said = run_example("own_images", tmp_path, {"../..": str(ROOT)})
+    (summary,) = (tmp_path / "app/results").glob("*/summary.json")
+    (found,) = json.loads(summary.read_text(encoding="utf-8"))["runs"]
+    assert found["ari"] == 1, said
+    assert min(found["accuracy-per-client"]) > 0.9

@@ -1,0 +1,237 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strategies.aggregations.aggregation import ClusterMean, GraphMean
+from strategies.aggregations.lps_gps import LpsGps
+from strategies.catalogue import ROBUST
+from strategies.engine.means import carry_over, cluster_models, mean_model
+from strategies.engine.rounds import Clusters, Round, Update
+
+
+def model(*values):
+    return {"w": np.array(values, np.float32)}
+
+
+def update(client, cluster, values, n=1):
+    return Update(client, cluster, model(*values), n)
+
+
+def combine(aggregation, models, updates, number=1, clusters=None, examples=None):
+    of_client = {u.client: u.cluster for u in updates}
+    clusters = clusters or Clusters(dict(sorted(of_client.items())), len(models))
+    examples = examples or {u.client: u.num_examples for u in updates}
+    per_client = aggregation.per_client
+    return aggregation(Round(number, clusters, models, updates, examples, (), per_client))
+
+
+def test_by_hand_plain_and_weighted_means():
+    models = [model(0, 0), model(5, 5)]
+    updates = [update(0, 0, (1, 2), 10), update(2, 0, (3, 6), 30), update(1, 1, (7, 7), 5)]
+    plain = combine(ClusterMean(), models, updates)
+    assert [m["w"].tolist() for m in plain] == [[2, 4], [7, 7]]
+    weighted = combine(ClusterMean(weighted=True), models, updates)
+    assert [m["w"].tolist() for m in weighted] == [[2.5, 5], [7, 7]]
+
+
+def test_an_empty_cluster_keeps_its_model():
+    models = [model(1, 1), model(2, 2)]
+    kept = combine(ClusterMean(), models, [update(0, 0, (9, 9))])
+    assert kept[1]["w"].tolist() == [2, 2]
+    assert kept[1] is not models[1]
+
+
+def test_models_and_updates_are_left_as_they_were():
+    models, updates = [model(1, 1)], [update(0, 0, (3, 4)), update(1, 0, (5, 6))]
+    combine(ClusterMean(), models, updates)
+    assert models[0]["w"].tolist() == [1, 1]
+    assert [u.arrays["w"].tolist() for u in updates] == [[3, 4], [5, 6]]
+
+
+@settings(max_examples=50)
+@given(st.permutations(range(6)), st.booleans())
+def test_the_order_of_replies_changes_no_bit(order, weighted):
+    rng = np.random.default_rng(0)
+    updates = [
+        Update(i, i % 2, {"w": rng.normal(size=50).astype(np.float32)}, i + 1) for i in range(6)
+    ]
+    models = [{"w": np.zeros(50, np.float32)}] * 2
+    mean = ClusterMean(weighted)
+    expected = combine(mean, models, updates)
+    shuffled = combine(mean, models, [updates[i] for i in order])
+    for a, b in zip(expected, shuffled, strict=True):
+        assert np.array_equal(a["w"], b["w"])
+
+
+def test_relabelled_clusters_give_relabelled_models():
+    updates = [update(0, 0, (1,)), update(1, 1, (5,)), update(2, 0, (3,))]
+    swapped = [Update(u.client, 1 - u.cluster, u.arrays, 1) for u in updates]
+    models = [model(0), model(0)]
+    first, second = combine(ClusterMean(), models, updates), combine(ClusterMean(), models, swapped)
+    assert [m["w"].tolist() for m in first] == [m["w"].tolist() for m in reversed(second)]
+
+
+def test_scaling_all_weights_changes_nothing():
+    models = [model(1, 2), model(3, 4), model(5, 9)]
+    first, second = mean_model(models, [1, 2, 3]), mean_model(models, [10, 20, 30])
+    assert np.allclose(first["w"], second["w"], rtol=1e-7)
+
+
+def test_integer_buffers_keep_their_type_and_scalars_their_shape():
+    models = [{"n": np.array(v, np.int64), "w": np.array(v, np.float16)} for v in (3, 4, 4)]
+    found = mean_model(models, [1, 1, 1])
+    assert found["n"].dtype == np.int64
+    assert found["n"].shape == ()
+    assert found["n"] == 4
+    assert found["w"].dtype == np.float16
+
+
+def test_sums_are_in_float64():
+    # In float32, 1e8 + 1 is 1e8.
+    found = mean_model([model(1e8), model(1), model(-1e8)], [1, 1, 1])
+    assert found["w"][0] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("weights", [[0, 0], [1, -1], [float("nan"), 1], [float("inf"), 1]])
+def test_weights_without_a_positive_sum(weights):
+    with pytest.raises(ValueError, match="positive sum of weights"):
+        mean_model([model(1), model(2)], weights)
+
+
+def test_one_client_in_one_cluster_gets_its_own_model_back():
+    values = (0.1, 0.2, 0.3)
+    (found,) = combine(ClusterMean(weighted=True), [model(0, 0, 0)], [update(0, 0, values, 17)])
+    assert np.array_equal(found["w"], model(*values)["w"])
+
+
+# GraphMean: a model for each client.
+
+
+def chain(count):
+    """Clients in a row, each linked with the next."""
+    linked = {i: frozenset(j for j in (i - 1, i, i + 1) if 0 <= j < count) for i in range(count)}
+    return Clusters(dict.fromkeys(range(count), 0), neighbours=linked)
+
+
+def test_by_hand_graph_means_over_a_chain():
+    # Weights 10, 20, 30: (1·10 + 4·20)/30 = 3; (1·10 + 4·20 + 9·30)/60 = 6; (4·20 + 9·30)/50 = 7.
+    updates = [update(0, 0, (1,), 10), update(1, 0, (4,), 20), update(2, 0, (9,), 30)]
+    models = [model(0)] * 3
+    weighted = combine(GraphMean(), models, updates, clusters=chain(3))
+    assert [m["w"].tolist() for m in weighted] == [[3], [6], [7]]
+    plain = combine(GraphMean(weighted=False), models, updates, clusters=chain(3))
+    assert [m["w"].tolist() for m in plain] == [[2.5], [np.float32(14 / 3)], [6.5]]
+
+
+def test_by_hand_in_a_graph_absent_clients_get_what_their_neighbours_trained():
+    # Clients 1, 3 and 4 are away. Client 1 lies between the others: (1·10 + 9·30)/40 = 7. Client 3
+    # has client 2 alone, and client 4 has nobody: it keeps 60.
+    updates = [update(0, 0, (1,), 10), update(2, 0, (9,), 30)]
+    models = [model(7), model(50), model(8), model(40), model(60)]
+    found = combine(GraphMean(), models, updates, clusters=chain(5))
+    assert [m["w"].tolist() for m in found] == [[1], [7], [9], [9], [60]]
+
+
+def test_graph_means_are_of_what_was_trained_not_of_means_made_before():
+    # The fault: models overwritten in place, so that client 1 averages client 0's mean. In a chain
+    # of 8, 0, 0, 0: means 4, 8/3, 0, 0; in place, the second would be 4/3.
+    updates = [update(i, 0, (v,)) for i, v in enumerate((8, 0, 0, 0))]
+    found = combine(GraphMean(), [model(0)] * 4, updates, clusters=chain(4))
+    assert [m["w"].tolist() for m in found] == [[4], [np.float32(8 / 3)], [0], [0]]
+    assert [u.arrays["w"].tolist() for u in updates] == [[8], [0], [0], [0]]
+    order = [3, 1, 0, 2]
+    again = combine(GraphMean(), [model(0)] * 4, [updates[i] for i in order], clusters=chain(4))
+    assert [m["w"].tolist() for m in again] == [m["w"].tolist() for m in found]
+
+
+AGGREGATIONS = {"mean": ClusterMean(True), "graph": GraphMean(), "lps-gps": LpsGps(("w",))}
+AGGREGATIONS |= {kind.name: kind() for kind in ROBUST}
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS.values(), ids=AGGREGATIONS)
+def test_no_array_is_changed_in_place(aggregation):
+    # Arrays that cannot be written to would make it raise.
+    updates = [update(0, 0, (3, 4)), update(1, 0, (5, 6)), update(2, 1, (7, 8))]
+    models = [model(1, 1)] * 3
+    for arrays in [*models, *(u.arrays for u in updates)]:
+        arrays["w"].flags.writeable = False
+    clusters = Clusters({0: 0, 1: 0, 2: 1, 3: 1} if aggregation.per_client else {0: 0, 1: 0, 2: 1})
+    first = combine(
+        aggregation, models[:1] * clusters_of(aggregation, clusters), updates, 1, clusters
+    )
+    expected = [m["w"].copy() for m in first]
+    combine(aggregation, first, updates, 2, clusters)
+    assert all(np.array_equal(m["w"], e) for m, e in zip(first, expected, strict=True))
+
+
+def clusters_of(aggregation, clusters):
+    return len(clusters.of_client) if aggregation.per_client else clusters.count
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(1, 8), st.booleans())
+def test_on_cliques_graph_means_are_cluster_means_whoever_is_away(data, count, weighted):
+    labels = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    there = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
+    rng = np.random.default_rng(count)
+    updates = [
+        Update(i, labels[i], {"w": rng.normal(size=5).astype(np.float32)}, i + 1)
+        for i in sorted(there)
+    ]
+    before = [model(*[cluster] * 5) for cluster in range(4)]
+    clusters = Clusters(dict(enumerate(labels)), 4)
+    own = [before[cluster] for cluster in labels]
+    graph = combine(GraphMean(weighted), own, updates, clusters=clusters)
+    means = combine(ClusterMean(weighted), before, updates, clusters=clusters)
+    for client, cluster in enumerate(labels):
+        assert np.array_equal(graph[client]["w"], means[cluster]["w"])
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(1, 7))
+def test_every_next_model_is_between_those_of_the_neighbours(data, count):
+    values = data.draw(st.lists(st.integers(-9, 9), min_size=count, max_size=count))
+    links = data.draw(st.sets(st.tuples(*[st.integers(0, count - 1)] * 2)))
+    linked = {
+        i: frozenset({i} | {b for a, b in links if a == i} | {a for a, b in links if b == i})
+        for i in range(count)
+    }
+    clusters = Clusters(dict.fromkeys(range(count), 0), neighbours=linked)
+    updates = [update(i, 0, (v,), i + 1) for i, v in enumerate(values)]
+    found = combine(GraphMean(), [model(99)] * count, updates, clusters=clusters)
+    for client, near in linked.items():
+        own = [values[i] for i in near]
+        assert min(own) - 1e-5 <= found[client]["w"][0] <= max(own) + 1e-5
+
+
+def test_models_that_stay_are_passed_on_unless_they_are_a_clusters():
+    # What thousands of absent clients hold in common is one object, sent and kept once.
+    models = [model(1)] * 4
+    found = combine(GraphMean(), models, [update(0, 0, (5,))], clusters=chain(4))
+    assert found[2] is found[3] is models[2]
+
+
+# Models when clusters change.
+
+
+def test_by_hand_new_clusters_start_from_the_mean_of_what_their_clients_hold():
+    held = {0: model(2), 1: model(4), 2: model(9)}
+    found = carry_over(held, [[0, 1], [2, 7], [8]], model(5))  # 7 and 8 are newcomers
+    assert [m["w"].tolist() for m in found] == [[3], [9], [5]]
+    assert found[1] is held[2]
+    assert held[0]["w"].tolist() == [2]
+
+
+def test_clients_that_hold_the_same_model_keep_it_bit_by_bit():
+    shared = model(0.1, 1 / 3)
+    (found,) = carry_over(dict.fromkeys(range(7), shared), [range(7)], model(0, 0))
+    assert found is shared
+
+
+def test_by_hand_where_every_client_has_a_model_a_clusters_model_is_their_mean():
+    models = [model(2), model(4), model(9)]
+    clusters = Clusters({0: 0, 1: 2, 2: 0}, 3)
+    found = cluster_models(Round(1, clusters, models, per_client=True))
+    assert [m["w"].tolist() for m in found] == [[5.5], [2], [4]]  # cluster 1 is empty
+    assert cluster_models(Round(1, clusters, models)) == models

@@ -1,0 +1,192 @@
+"""One description of every system: its name, its class and its paper say the same."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from fl_app.config.run_config import parse_config
+from fl_app.config.systems import FOUND, Setting, build_strategy
+from fl_core.federation.federation import simulate_federation
+from fl_core.options import key_of
+from strategies import ClusterMean, LossClustering, SingleCluster
+from strategies import catalogue as c
+from tests.app_runs import DEFAULTS, untrained_encoder
+from tests.toy_app import ENCODER, draw_model
+
+SEED = 4
+TASKS = {0: 2, 1: 0, 2: 1, 3: 0, 4: 2, 5: 1}
+# What the app finds out by itself; all else are the defaults of classes and of the app.
+CLASSES = {
+    "rcc-pfl": lambda **o: c.RccPfl(3, dimension=324, **o),
+    "mt-hfl": lambda **o: c.MtHfl(3, dimension=324, common_layers=["hidden"], **o),
+    "flt": lambda **o: c.Flt(ENCODER, 3, **o),
+    "flt-graph": lambda **o: c.Flt(ENCODER, 3, graph=True, **o),
+    "fedhc": lambda **o: c.FedHC(3, **o),
+    "ifca-pfl": lambda **o: c.IfcaPfl(3, draw_model, **o),
+    "ifca": lambda **o: c.Ifca(3, draw_model, **o),
+    "fedsem": lambda **o: c.FedSem(3, **o),
+    "cfl": c.Cfl,
+    "pacfl": lambda **o: c.Pacfl(3, dimension=324, **o),
+    "fedclust": lambda **o: c.FedClust(3, **o),
+    "flexcfl": lambda **o: c.FlexCfl(3, **o),
+    "pca-km-hc": lambda **o: c.PcaKmHc(3, **o),
+    "optimum": lambda **o: c.Optimum(tasks=TASKS, **o),
+    "random": lambda **o: c.Random([2, 2, 2], **o),
+    "single": c.Single,
+    "local": c.Local,
+    "fedprox": c.FedProx,
+    "ditto": c.Ditto,
+    "fedper": c.FedPer,
+    "fedrep": c.FedRep,
+    "fedbn": lambda **o: c.FedBN(norm_layers="norm1,norm2", **o),
+}
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory):
+    """Three tasks of two clients each."""
+    encoder = untrained_encoder(tmp_path_factory.mktemp("encoder"))["encoder"]
+    options = {"num-tasks": 3, "model": "mlp-32", "encoder": encoder}
+    config = parse_config({**DEFAULTS, **options})
+    federation = simulate_federation(config.federation_settings(6, SEED))
+    return Setting(config, federation.dataset, SEED, federation)
+
+
+@pytest.mark.parametrize("weighted", [None, True, False])
+@pytest.mark.parametrize("name", c.SYSTEMS)
+def test_a_name_and_a_class_build_the_same(setting, name, weighted):
+    model = "cnn-norm" if name == "fedbn" else setting.config.model
+    config = replace(setting.config, weighted_mean=weighted, model=model)
+    setting = setting._replace(config=config)
+    named = build_strategy(name, setting, {"seed": SEED})
+    made = CLASSES[name](seed=SEED, weighted_mean=weighted)
+    assert made.clustering == named.clustering
+    assert made.aggregation == named.aggregation
+    assert made.local == named.local
+    assert made.seed == named.seed
+    assert made.aggregation.weighted == (c.SYSTEMS[name].weighted if weighted is None else weighted)
+
+
+def test_every_system_has_a_class_and_no_class_is_of_no_system():
+    assert CLASSES.keys() == c.SYSTEMS.keys()
+
+
+def test_every_argument_of_a_name_is_an_option_or_found():
+    """Else it would keep its default for ever, and nobody would notice."""
+    parts = {part for system in c.SYSTEMS.values() for part in system.parts}
+    fields = [field for part in parts for field in c.parameters(part).values()]
+    known = {*DEFAULTS, *(name.replace("_", "-") for name in FOUND)}
+    options = {key_of(field) for field in fields}
+    assert options - known == {"weighted", "enforce"}  # the catalogue's own
+
+
+@pytest.mark.parametrize(
+    ("options", "clustering", "expected"),
+    [
+        ({"graph-threshold": 0.7}, "signature", {"threshold": 0.7}),
+        ({"fine-tune": "never"}, "signature", {"fine_tune_epochs": 0, "fine_tune_first": False}),
+        (
+            {"fine-tune": "always", "fine-tune-epochs": 2},
+            "signature",
+            {"fine_tune_epochs": 2, "fine_tune_first": True},
+        ),
+        ({"max-changed": "never", "refresh-every": 3}, "signature", {"max_changed": None}),
+        ({"update-distance": "euclidean"}, "update", {"distance": "euclidean"}),
+        ({"num-clusters": "auto"}, "update", {"num_clusters": "silhouette"}),
+        ({"num-clusters": "elbow"}, "update", {"num_clusters": "elbow"}),
+        ({"num-clusters": "auto"}, "spectral", {"num_clusters": "elbow"}),
+        ({"num-clusters": "silhouette"}, "spectral", {"num_clusters": "silhouette"}),
+        ({"num-eigenvectors": 5}, "spectral", {"num_eigenvectors": 5}),
+        ({"stop-reassociation": 2}, "loss", {"stop_after": 2, "enforce": False}),
+        ({"stop-reassociation": 2}, "loss-inhabited", {"stop_after": 2, "enforce": True}),
+        ({"cfl-mean-norm": 0.3}, "bipartition", {"mean_norm": 0.3, "max_norm": 0.7}),
+        ({"num-components": 7, "linkage": "ward"}, "linear-signature", {"num_components": 7}),
+        ({"principal-vectors": 4}, "principal-angle", {"num_vectors": 4, "threshold": None}),
+        (
+            {"principal-angle": "sum", "angle-threshold": 9.5},
+            "principal-angle",
+            {"measure": "sum", "threshold": 9.5},
+        ),
+        ({"linkage": "single"}, "first-update", {"linkage": "single", "num_clusters": 3}),
+        ({"drift-clients": 2, "drift-round": 3}, "tasks", {}),
+    ],
+)
+def test_options_reach_the_argument_that_they_name(setting, options, clustering, expected):
+    config = parse_config({**setting.config.as_run_config(), **options})
+    federation = simulate_federation(config.federation_settings(6, SEED))
+    setting = setting._replace(config=config, federation=federation)
+    found = build_strategy(f"{clustering}+mean", setting, {}).clustering
+    assert {name: getattr(found, name) for name in expected} == expected
+    if clustering == "tasks":
+        assert list(found.later) == [3]
+        assert found.later[3] == dict(enumerate(federation.tasks_at(3).tolist())) != found.labels
+
+
+def test_a_pair_weights_clients_as_its_aggregation_does_by_itself():
+    weighted = {name: c.system_of(name).weighted for name in ("own+mean", "single+graph")}
+    assert weighted == {"own+mean": False, "single+graph": True}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "fedavg", "spectral+", "+mean", "single+mode", "rcc-pfl+mean", "single+mean+"),
+        *("single+mean+dito", "single+mean+ditto+ditto", "single++ditto"),
+    ],
+)
+def test_what_is_not_in_the_catalogue_is_no_system(name):
+    with pytest.raises(KeyError):
+        c.system_of(name)
+
+
+def test_three_parts_by_name():
+    system = c.system_of("spectral+graph+ditto")
+    assert [part.name for part in system.parts] == ["spectral", "graph", "ditto"]
+    assert c.system_of("single+mean").parts == c.system_of("single+mean+plain").parts
+    clustering, aggregation, local = system.build(3, weighted=False, ditto_weight=0.5)
+    assert clustering.num_clusters == 3
+    assert not aggregation.weighted
+    assert local.ditto_weight == 0.5
+
+
+def test_an_argument_that_nobody_takes_is_refused():
+    with pytest.raises(TypeError, match="'num_eigenvecs'"):
+        c.RccPfl(3, num_eigenvecs=20)
+    with pytest.raises(TypeError, match="common_layers"):
+        c.MtHfl(3)
+
+
+def test_ifcas_clustering_is_one_clustering_with_two_names():
+    free, enforced = (c.CLUSTERINGS[name](2, draw_model) for name in ("loss", "loss-inhabited"))
+    assert isinstance(free, LossClustering)
+    assert (
+        (free.enforce, enforced.enforce)
+        == (False, True)
+        == (free.exact_number, enforced.exact_number)
+    )
+
+
+def test_only_given_and_random_clusters_need_the_tasks():
+    needing = {name for name, clustering in c.CLUSTERINGS.items() if clustering.needs_tasks}
+    assert needing == {"tasks", "random"}
+
+
+def test_what_noise_protects_or_need_not():
+    silent = {n for n, one in c.CLUSTERINGS.items() if one.shares in ("eigenvectors", "nothing")}
+    assert silent == {"spectral", "principal-angle", "tasks", "random", "single", "own"}
+
+
+@pytest.mark.parametrize("name", [name for name, system in c.SYSTEMS.items() if system.paper])
+def test_a_systems_paper_is_at_the_head_of_a_file_of_it(name):
+    system = c.SYSTEMS[name]
+    author, year = system.paper.replace(",", "").split()[:: len(system.paper.split()) - 1]
+    heads = [sys.modules[part.__module__].__doc__ for part in system.parts]
+    assert any(author in head and year in head for head in heads)
+
+
+def test_the_baselines_are_those_without_a_paper():
+    baselines = ("optimum", "random", "single", "local")
+    assert tuple(name for name, system in c.SYSTEMS.items() if not system.paper) == baselines
+    assert (*baselines, "fedprox", "ditto", "fedper", "fedrep", "fedbn") == c.UNGROUPED
+    assert c.SYSTEMS["single"] == c.System(SingleCluster, ClusterMean, False)

@@ -1,0 +1,186 @@
+"""CFL: a cluster is split when its mean update vanishes but its clients' do not."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_core.wire import protocol
+from strategies import Cfl, Clusters, RecursiveBipartition, Round, Update
+from tests.local_grid import LocalGrid
+from tests.toy_app import TASKS, groups, run, toy_app
+
+# The paper's bipartition, into parts of any size.
+PAPER = {"linkage": "single", "min_size": 1}
+# The mean is never twice the longest mean, and updates are not that short.
+ALWAYS = {"mean_norm": 2, "max_norm": 0.1, **PAPER}
+
+
+def split(clustering, steps, of_client=None):
+    """Return the clusters after updates by `steps`, from client to its update's numbers."""
+    of_client = of_client or dict.fromkeys(steps, 0)
+    updates = [
+        Update(
+            client,
+            of_client[client],
+            {"w": np.array(step, np.float32)},
+            1,
+            {"w": np.zeros(len(step), np.float32)},
+        )
+        for client, step in steps.items()
+    ]
+    return clustering.after_training(Round(1, Clusters(of_client), (), updates)).of_client
+
+
+@pytest.mark.parametrize(
+    ("mean_norm", "max_norm", "parts"),
+    [
+        (0.5, 0.7, [[0], [1]]),  # 1 < 0.5·4, and √10 = 3.16 > 0.7·4 = 2.8
+        (0.25, 0.7, [[0, 1]]),  # 1 is not below 0.25·4
+        (0.5, 0.8, [[0, 1]]),  # √10 is not above 0.8·4 = 3.2
+        (0.25, 0.8, [[0, 1]]),
+    ],
+)
+def test_by_hand_a_cluster_is_split_exactly_when_both_norms_say_so(mean_norm, max_norm, parts):
+    clustering = RecursiveBipartition(mean_norm, max_norm, **PAPER)
+    # The longest mean update so far is (4, 0), which is no reason to split.
+    assert split(clustering, {0: (4, 0), 1: (4, 0)}) == {0: 0, 1: 0}
+    # Now updates (1, 3) and (1, −3), each √10 long, with mean (1, 0).
+    assert groups(split(clustering, {0: (1, 3), 1: (1, -3)})) == parts
+
+
+def test_by_hand_updates_as_long_as_the_bound_are_no_reason_to_split():
+    clustering = RecursiveBipartition(0.5, 1, **PAPER)
+    assert split(clustering, {0: (4, 0), 1: (4, 0)}) == {0: 0, 1: 0}
+    assert split(clustering, {0: (0, 4), 1: (0, -4)}) == {0: 0, 1: 0}
+    assert groups(split(clustering, {0: (0, 5), 1: (0, -5)})) == [[0], [1]]
+
+
+def test_by_hand_parts_must_be_large_enough_and_different_enough():
+    # 0°, 10° and 130°: single linkage leaves client 2 alone, with α = cos 120° = −1/2 across, and
+    # √((1 + 1/2)/2) = 0.866.
+    steps = {c: (np.cos(np.radians(a)), np.sin(np.radians(a))) for c, a in enumerate((0, 10, 130))}
+    for options, parts in (
+        ({}, [[0, 1], [2]]),
+        ({"min_size": 2}, [[0, 1, 2]]),
+        ({"gamma_max": 0.86}, [[0, 1], [2]]),
+        ({"gamma_max": 0.87}, [[0, 1, 2]]),
+    ):
+        assert groups(split(RecursiveBipartition(**{**ALWAYS, **options}), steps)) == parts
+
+
+def test_by_hand_the_linkage_decides_where_a_chain_is_cut():
+    # 0°, 40°, 50°, 80° and 119°, with gaps of 40°, 10°, 30° and 39°. Single linkage cuts the
+    # widest. The others join 40° and 50°. Complete: 80° is 40° from their farther one, but 39° from
+    # 119°. Average, of 1 − cos: 80° is (0.234 + 0.134)/2 = 0.184 from them and 0.223 from 119°; the
+    # three are then (0.234 + 0.357 + 0.826)/3 = 0.472 from 0° and 0.558 from 119°.
+    angles = np.radians([0, 40, 50, 80, 119])
+    steps = {client: (np.cos(a), np.sin(a)) for client, a in enumerate(angles)}
+    for linkage, parts in (
+        ("single", [[0], [1, 2, 3, 4]]),
+        ("complete", [[0, 1, 2], [3, 4]]),
+        ("average", [[0, 1, 2, 3], [4]]),
+    ):
+        clustering = RecursiveBipartition(**{**ALWAYS, "linkage": linkage})
+        assert groups(split(clustering, steps)) == parts
+
+
+def test_parts_of_fewer_than_five_clients_are_not_made_by_default():
+    steps = {c: (1, 0.1 * c) if c < 6 else (-1, 0.1 * c) for c in range(10)}
+    options = {**ALWAYS, "min_size": RecursiveBipartition.min_size}
+    assert set(split(RecursiveBipartition(**options), steps).values()) == {0}
+    steps[5] = (-1, 0.5)
+    assert groups(split(RecursiveBipartition(**options), steps)) == [
+        [0, 1, 2, 3, 4],
+        [5, 6, 7, 8, 9],
+    ]
+
+
+def test_the_longest_mean_is_forgotten_between_runs():
+    clustering = RecursiveBipartition(0.5, 0.7, **PAPER)
+    split(clustering, {0: (4, 0), 1: (4, 0)})
+    grid = LocalGrid(toy_app(), 2)
+    strategy = Cfl(0.5, 0.7, **PAPER)
+    strategy.clustering = clustering
+    run(strategy, grid)
+    # Against steps of (1, 0) and (2, 0) the longest mean is now 1.5: (0.5, 2) and (0.5, −2) part.
+    assert groups(split(clustering, {0: (0.5, 2), 1: (0.5, -2)})) == [[0], [1]]
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 10**6), st.integers(2, 7), st.integers(2, 4))
+def test_no_bipartition_has_a_lower_maximal_similarity_across(seed, count, width):
+    vectors = np.random.default_rng(seed).normal(size=(count, width))
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    similarity = units @ units.T
+
+    def across(part):
+        rest = [client for client in range(count) if client not in part]
+        return similarity[np.ix_(part, rest)].max()
+
+    best = min(
+        across([0, *others])
+        for size in range(count - 1)
+        for others in combinations(range(1, count), size)
+    )
+    found = groups(split(RecursiveBipartition(**ALWAYS), dict(enumerate(vectors))))
+    assert len(found) == 2
+    assert across(found[0]) == pytest.approx(best, abs=1e-6)
+
+
+def test_two_successive_splits_of_interleaved_clients():
+    # The fault: places in the second split's smaller matrix taken for client indices. There,
+    # clients 1, 3, 4, 6 are rows 0 to 3.
+    clustering = RecursiveBipartition(**ALWAYS)
+    angle = np.radians([0, 60, 0, 100, 60, 0, 100])
+    steps = {client: (np.cos(a), np.sin(a)) for client, a in enumerate(angle)}
+    once = split(clustering, steps)
+    assert once == {0: 0, 1: 1, 2: 0, 3: 1, 4: 1, 5: 0, 6: 1}
+    others = {client: step for client, step in steps.items() if once[client] == 1}
+    twice = split(clustering, others, once)
+    assert twice == {0: 0, 1: 1, 2: 0, 3: 2, 4: 1, 5: 0, 6: 2}
+
+
+def test_both_clusters_of_a_round_are_split_in_it():
+    steps = {0: (1, 0), 1: (0, 1), 2: (-1, 0.1), 3: (0, -1)}
+    found = split(RecursiveBipartition(**ALWAYS), steps, {0: 0, 1: 1, 2: 0, 3: 1})
+    assert found == {0: 0, 1: 1, 2: 2, 3: 3}
+
+
+def test_clients_without_an_update_follow_the_larger_part():
+    of_client = {0: 0, 1: 0, 2: 0, 3: 0, 4: 0}
+    steps = {1: (1, 0), 2: (-1, 0.1), 4: (1, 0.1)}
+    assert split(RecursiveBipartition(**ALWAYS), steps, of_client) == {0: 0, 1: 0, 2: 1, 3: 0, 4: 0}
+
+
+@pytest.mark.parametrize("steps", [{0: (1, 0)}, {0: (0, 0), 1: (0, 0)}])
+def test_one_client_and_still_standing_clients_are_not_split(steps):
+    assert set(split(RecursiveBipartition(**ALWAYS), steps).values()) == {0}
+
+
+def test_by_hand_each_part_goes_on_with_its_own_mean():
+    # Steps (1, 4), (3, 4) and (2, −4): {0, 1} and {2} part at once, with means (2, 4), (2, −4).
+    steps = {0: (1, 4), 1: (3, 4), 2: (2, -4)}
+    strategy = Cfl(**ALWAYS)
+    result = run(strategy, LocalGrid(toy_app(step=lambda client, task: steps[client]), 3))
+    models = [
+        protocol.to_arrays(model)["w"].tolist() for model in protocol.unpack_models(result.arrays)
+    ]
+    assert models == [[2, 4], [2, -4]]
+    assert strategy.reports[0].clusters == {0: 0, 1: 0, 2: 1}
+
+
+def test_the_tasks_come_apart_one_after_the_other():
+    strategy = Cfl(**ALWAYS)
+    run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
+    assert groups(strategy.reports[0].clusters) == [[0, 2, 5], [1, 3, 4, 6]]
+    assert {1, 4} in map(set, groups(strategy.reports[1].clusters))
+    assert {3, 6} in map(set, groups(strategy.reports[1].clusters))
+
+
+def test_without_a_reason_there_is_one_cluster():
+    strategy = Cfl()
+    run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=3)
+    assert set(strategy.clusters.of_client.values()) == {0}

@@ -1,0 +1,220 @@
+"""FedHC: clients whose updates point the same way are averaged together."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import linkage
+
+from strategies import Clusters, FedHC, Round, Update, UpdateClustering
+from strategies.clusterings.fedhc import odd_ones
+from strategies.engine.updates import cosine_similarities, directions, flatten, update_vector
+from tests.local_grid import LocalGrid, Visits
+from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
+
+
+def model(values):
+    return {"w": np.array(values, np.float32), "steps": np.array(5)}
+
+
+def updates(*steps, clients=None):
+    """Updates of clients that were all sent (1, 1)."""
+    sent = model((1, 1))
+    return tuple(
+        Update(client, 0, model(np.add((1, 1), step)), 1, sent)
+        for client, step in zip(clients or range(len(steps)), steps, strict=True)
+    )
+
+
+def grouped(clustering, found, everybody=None):
+    clients = everybody or [update.client for update in found]
+    clusters = Clusters(dict.fromkeys(clients, 0))
+    return clustering.after_training(Round(1, clusters, (), found, initial=model((1, 1))))
+
+
+def by_received(number):
+    """Return FedHC as it compares what one round moves, in which nobody is set apart."""
+    return UpdateClustering(number, reference="received")
+
+
+def angles(*degrees, length=1.0):
+    return [(length * np.cos(np.radians(a)), length * np.sin(np.radians(a))) for a in degrees]
+
+
+def test_by_hand_an_update_is_what_training_took_off_a_model():
+    (update,) = updates((3, -4))  # from (1, 1) to (4, −3)
+    assert update_vector(update).tolist() == [-3, 4]
+    assert update_vector(update, model((2, -4))).tolist() == [-2, -1]
+    assert flatten(update.received).tolist() == [1, 1]  # integers say nothing
+
+
+def test_by_hand_directions_and_cosines():
+    vectors = np.array([[3.0, 4], [6, 8], [-4, 3], [0, 0]])
+    assert directions(vectors).tolist() == [[0.6, 0.8], [0.6, 0.8], [-0.8, 0.6], [0, 0]]
+    expected = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert np.allclose(cosine_similarities(vectors), expected)
+
+
+def test_by_hand_ward():
+    # Clients 0 and 2 point the same way, client 1 the other: unit vectors u, −u, u. Ward joins u
+    # and u at 0, then two at u with one at −u at √(2·2·1/(2 + 1))·‖u − (−u)‖ = √(4/3)·2.
+    found = grouped(by_received(2), updates((1, 2), (-2, -4), (3, 6)))
+    assert found.of_client == {0: 0, 1: 1, 2: 0}
+    assert np.allclose(found.merges[:, 2], [0, np.sqrt(4 / 3) * 2], atol=1e-6)
+    assert np.allclose(found.similarity, [[1, -1, 1], [-1, 1, -1], [1, -1, 1]])
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(2, 9))
+def test_ward_is_that_of_unit_vectors_and_lengths_say_nothing(seed, count):
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(size=(count, 2))
+    found = grouped(by_received(2), updates(*steps))
+    units = steps / np.linalg.norm(steps, axis=1, keepdims=True)
+    assert np.allclose(found.merges[:, 2], linkage(units, "ward")[:, 2], atol=1e-3)
+    longer = grouped(by_received(2), updates(*steps * rng.uniform(1, 9, (count, 1))))
+    assert np.allclose(longer.similarity, found.similarity, atol=1e-4)
+
+
+@pytest.mark.parametrize("rule", ["silhouette", "elbow", 3])
+def test_three_directions_are_three_clusters_of_interleaved_clients(rule):
+    steps = angles(0, 120, 2, 240, 119, 358, 241, 3)
+    assert groups(grouped(by_received(rule), updates(*steps)).of_client) == [
+        [0, 2, 5, 7],
+        [1, 4],
+        [3, 6],
+    ]
+
+
+@pytest.mark.parametrize("rule", ["silhouette", "elbow", 2])
+def test_sign_flipped_and_scaled_updates_end_up_in_a_cluster_of_their_own(rule):
+    honest = angles(10, 20, 15, 12)
+    flipped = angles(190, 195, length=10)
+    found = grouped(by_received(rule), updates(*honest[:2], *flipped, *honest[2:]))
+    assert groups(found.of_client) == [[0, 1, 4, 5], [2, 3]]
+
+
+@pytest.mark.parametrize("rule", ["silhouette", "elbow", 3])
+def test_updates_that_are_all_alike_or_zero_are_no_error(rule):
+    for steps in ([(1, 1)] * 4, [(0, 0)] * 4, [(1, 1), (0, 0)]):
+        found = grouped(by_received(rule), updates(*steps))
+        assert list(found.of_client) == list(range(len(steps)))
+
+
+def test_a_client_that_does_not_take_part_keeps_its_last_direction():
+    clustering = by_received(2)
+    first = grouped(clustering, updates(*angles(0, 90, 91), clients=[0, 2, 3]), [0, 1, 2, 3])
+    assert groups(first.of_client) == [[0], [1], [2, 3]]  # nobody knows yet where client 1 belongs
+    assert first.compared == (0, 2, 3)
+    # Client 3 has turned round: with clients 0 and 2 as they were, at 0° and 90°, it is alone.
+    second = grouped(clustering, updates(*angles(225), clients=[3]), [0, 1, 2, 3])
+    assert groups(second.of_client) == [[0, 2], [1], [3]]
+
+
+def test_by_hand_movements_are_measured_from_the_first_model():
+    # Clients 0 and 1 were sent (5, 1), client 2 (1, 5); each trained by (0, 2), the same direction.
+    # Since (1, 1) they are at (4, 2), (4, 2) and (0, 6): cos = 2·6/(√20·6) = 0.447.
+    sent = [model((5, 1)), model((5, 1)), model((1, 5))]
+    found = [Update(c, c // 2, model(np.add(at["w"], (0, 2))), 1, at) for c, at in enumerate(sent)]
+    clusters = grouped(UpdateClustering(2), found)
+    assert groups(clusters.of_client) == [[0, 1], [2]]
+    assert clusters.similarity[0] == pytest.approx([1, 1, 2 / np.sqrt(20)])
+    assert grouped(by_received(2), found).similarity == pytest.approx(np.ones((3, 3)))
+
+
+@pytest.mark.parametrize("rule", ["silhouette", "elbow", 2])
+def test_who_moves_against_all_others_or_much_farther_is_alone_and_the_others_are_grouped(rule):
+    honest = angles(10, 80, 12, 78)
+    odd = [*angles(225), *angles(45, length=5)]  # turned round; blown up
+    found = grouped(UpdateClustering(rule), updates(*honest[:2], *odd, *honest[2:]))
+    assert groups(found.of_client) == [[0, 4], [1, 5], [2], [3]]
+    assert found.merges.shape == (5, 4)
+
+
+def test_four_times_the_median_length_is_not_odd_and_half_of_the_clients_never_are():
+    alike = np.ones((4, 4))
+    assert not odd_ones(alike, np.array([1, 1, 1, 4.0])).any()
+    assert odd_ones(alike, np.array([1, 1, 1, 4.1])).tolist() == [False] * 3 + [True]
+    opposed = np.array([[1, 1, -1, -1], [1, 1, -1, -1], [-1, -1, 1, 1], [-1, -1, 1, 1.0]])
+    assert not odd_ones(opposed - np.eye(4), np.ones(4)).any()  # all of them would be
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(3, 9))
+def test_odd_ones_do_not_depend_on_the_order_of_clients_nor_on_units(seed, count):
+    rng = np.random.default_rng(seed)
+    vectors, order = rng.normal(size=(count, 3)), rng.permutation(count)
+    lengths = rng.exponential(size=count)
+    found = odd_ones(cosine_similarities(vectors), lengths)
+    again = odd_ones(cosine_similarities(7 * vectors[order]), 3 * lengths[order])
+    assert again.tolist() == found[order].tolist()
+
+
+def test_every_client_trains_in_the_first_round_and_a_newcomer_in_its_first():
+    grid = Visits(toy_app(TASKS), 7, {6: range(2)})
+    strategy = FedHC(3, fraction_train=0.3)
+    run(strategy, grid, rounds=3)
+    trained = [[c for c in range(7) if r in grid.rounds_of(c)] for r in (1, 2, 3)]
+    assert trained[0] == [0, 1, 2, 3, 4, 5]
+    assert 6 in trained[1] and len(trained[1]) <= 3
+    assert len(trained[2]) == 2
+    assert groups(strategy.clusters.of_client) == [[0, 2, 5], [1, 4], [3, 6]]
+
+
+def test_by_hand_means_are_weighted_by_samples():
+    # Clients 0 and 1 (10 and 20 images) go right, client 2 goes up: (1·10 + 4·20)/30 = 3.
+    steps = {0: (1, 0), 1: (4, 0), 2: (2, 9)}
+    strategy = FedHC(2, weighted_mean=None)
+    result = run(strategy, LocalGrid(toy_app(step=lambda c, t: steps[c]), 3))
+    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
+    assert weights(result) == [3, 2]
+
+
+def test_by_hand_clients_that_meet_in_a_cluster_leave_with_one_model():
+    # Round 1: {0, 1} are at (4, 0), {2} at (0, 4). In round 2, client 1 turns up, to (4, 2), and is
+    # with client 2, which is at (0, 8): (20·(4, 2) + 30·(0, 8))/50 = (1.6, 5.6).
+    steps = {0: (4, 0), 1: (4, 0), 2: (0, 4)}
+    turn = in_rounds(2, spoil=with_arrays(lambda a: a.update(w=np.array([4, 2], np.float32))))
+    strategy = FedHC(2, reference="received", weighted_mean=None)
+    app = toy_app(spoil={("train", 1): turn}, step=lambda c, t: steps[c])
+    result = run(strategy, LocalGrid(app, 3), rounds=2)
+    assert [groups(report.clusters) for report in strategy.reports] == [
+        [[0, 1], [2]],
+        [[0], [1, 2]],
+    ]
+    assert weights(result) == pytest.approx([8, 1.6])
+    assert result.arrays["1/w"].numpy() == pytest.approx([1.6, 5.6])
+
+
+def test_by_hand_a_new_cluster_in_which_nobody_trained_starts_from_what_its_clients_held():
+    # Round 1, at 0°, 45° and 63°: {0} at (4, 0); {1, 2} at (20·(4, 4) + 30·(2, 4))/50 = (2.8, 4).
+    # Round 2: only client 2 trains, down to (2.8, 0), so that 0° and 45° are together; they leave
+    # with the mean of (4, 0) and (2.8, 4).
+    steps = {0: (4, 0), 1: (4, 4), 2: (2, 4)}
+    down = in_rounds(2, spoil=with_arrays(lambda a: a["w"].__setitem__(slice(None), (2.8, 0))))
+    spoil = {("train", 0): in_rounds(2), ("train", 1): in_rounds(2), ("train", 2): down}
+    strategy = FedHC(2, reference="received", weighted_mean=None)
+    result = run(strategy, LocalGrid(toy_app(spoil=spoil, step=lambda c, t: steps[c]), 3), 2)
+    assert [groups(report.clusters) for report in strategy.reports] == [
+        [[0], [1, 2]],
+        [[0, 1], [2]],
+    ]
+    assert result.arrays["0/w"].numpy() == pytest.approx([3.4, 2])
+    assert result.arrays["1/w"].numpy() == pytest.approx([2.8, 0])
+
+
+def test_a_fixed_number_waits_until_there_are_as_many_directions():
+    strategy = FedHC(3)
+    app = toy_app([0, 1, 2], {("train", c): in_rounds(1, spoil=fail) for c in (1, 2)})
+    run(strategy, LocalGrid(app, 3), rounds=2)
+    assert [len(groups(report.clusters)) for report in strategy.reports] == [
+        2,
+        3,
+    ]  # first client 0, and those of which nothing is known
+
+
+def test_directions_of_an_earlier_run_are_forgotten():
+    strategy = FedHC(2)
+    for count in (3, 2):
+        run(strategy, LocalGrid(toy_app(list(range(count))), count))
+    assert strategy.clusters.compared == (0, 1)

@@ -1,0 +1,214 @@
+"""FedClust and FlexCFL: clients are grouped once, by their first training, and then stay."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_core.wire import protocol
+from strategies import (
+    Clusters,
+    FedClust,
+    FirstDirectionClustering,
+    FirstUpdateClustering,
+    FlexCfl,
+    Round,
+    Update,
+)
+from strategies.clusterings.first_update import decomposed_cosines
+from strategies.engine.updates import last_layer
+from tests.local_grid import LocalGrid, Visits
+from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights
+
+BOTH = pytest.mark.parametrize("kind", [FirstUpdateClustering, FirstDirectionClustering])
+
+
+def model(hidden, output):
+    arrays = {"hidden.weight": hidden, "output.weight": output[:1], "output.bias": output[1:]}
+    floats = {name: np.array(values, np.float32) for name, values in arrays.items()}
+    return {**floats, "steps": np.array(5)}
+
+
+def updates(*outputs, hidden=(0, 0), clients=None):
+    """Updates of clients that were all sent a hidden layer of ones and a last layer (1, 1)."""
+    sent = model((1, 1), (1, 1))
+    return tuple(
+        Update(client, 0, model(np.add((1, 1), hidden), np.add((1, 1), output)), 1, sent)
+        for client, output in zip(clients or range(len(outputs)), outputs, strict=True)
+    )
+
+
+def grouped(clustering, found, everybody=None):
+    clustering.find(type("Roll", (), {"nodes": ()}))
+    clients = everybody or [update.client for update in found]
+    return clustering.after_training(Round(1, Clusters(dict.fromkeys(clients, 0)), (), found))
+
+
+def test_the_last_layer_is_that_of_the_last_real_numbers():
+    assert last_layer(model((1, 1), (1, 1))) == ["output.weight", "output.bias"]
+    assert last_layer({"w": np.zeros(2), "steps": np.array(0)}) == ["w"]
+
+
+def test_by_hand_fedclust_goes_by_how_far_apart_last_layers_are():
+    # (3, 4) is 5 from (0, 0) and 1 from (3, 5), which is √34 from (0, 0).
+    found = grouped(FirstUpdateClustering(2), updates((3, 4), (0, 0), (3, 5)))
+    assert found.of_client == {0: 0, 1: 1, 2: 0}
+    root = np.sqrt(34)
+    assert np.allclose(found.merges[:, 2], [1, (5 + root) / 2])
+    assert np.allclose(1 / found.similarity - 1, [[0, 5, 1], [5, 0, root], [1, root, 0]])
+
+
+def test_by_hand_fedclust_does_not_look_at_other_layers():
+    found = updates((0, 0), (0, 9), (0, 1))
+    far = updates((0, 0), (0, 9), (0, 1), hidden=(50, -70))
+    mixed = (found[0], far[1], far[2])
+    assert grouped(FirstUpdateClustering(2), mixed).of_client == {0: 0, 1: 1, 2: 0}
+    assert grouped(FirstDirectionClustering(2), mixed).of_client == {0: 0, 1: 1, 2: 1}
+
+
+def test_by_hand_flexcfls_coordinates_are_cosines_with_the_leading_directions():
+    # The directions are the axes: 3² + 5² is more than 2² + 1².
+    found = decomposed_cosines(np.array([[3.0, 0], [0, 2], [5, 0], [0, -1], [0, 0]]), 2)
+    signs = np.sign(found[[0, 1], [0, 1]])
+    assert np.allclose(found * signs, [[1, 0], [0, 1], [1, 0], [0, -1], [0, 0]])
+    # Of one direction, (1, 1) and (1, −1), both at 45° to the axes, are seen alike.
+    (long, up, down) = decomposed_cosines(np.array([[9.0, 0], [1, 1], [1, -1]]), 1)
+    assert np.abs([long, up, down]).ravel() == pytest.approx([1, np.sqrt(0.5), np.sqrt(0.5)])
+
+
+def test_by_hand_flexcfl_groups_by_direction_and_not_by_length():
+    steps = ((1, 0), (0, 9), (8, 0), (0, 1), (9, 0))
+    assert groups(grouped(FirstDirectionClustering(2), updates(*steps)).of_client) == [
+        [0, 2, 4],
+        [1, 3],
+    ]
+    # FedClust does the opposite: (1, 0) and (0, 1) have hardly moved, (8, 0) is alone with (9, 0).
+    assert groups(grouped(FirstUpdateClustering(3), updates(*steps)).of_client) == [
+        [0, 3],
+        [1],
+        [2, 4],
+    ]
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.sampled_from([1e-3, 1, 1e3]))
+@pytest.mark.parametrize("kind", [FirstUpdateClustering, FirstDirectionClustering])
+def test_units_and_who_is_who_change_nothing(kind, seed, scale):
+    rng = np.random.default_rng(seed)
+    kinds = rng.permutation([0, 0, 0, 1, 1, 1, 2, 2])
+    corners = np.array([(8, 0), (0, 8), (-6, -6)])
+    steps = corners[kinds] + rng.normal(size=(8, 2))
+    expected = {frozenset(np.flatnonzero(kinds == k).tolist()) for k in range(3)}
+    for number in (3, "elbow") if kind is FirstUpdateClustering else (3,):
+        found = grouped(kind(number), updates(*steps * scale))
+        assert set(map(frozenset, groups(found.of_client))) == expected
+    order = rng.permutation(8).tolist()
+    again = grouped(kind(3), updates(*steps[order], clients=[10 * c for c in order])).of_client
+    assert {frozenset(c // 10 for c in one) for one in groups(again)} == expected
+    assert list(again) == sorted(again)
+
+
+@BOTH
+@pytest.mark.parametrize("steps", [[(1, 1)] * 4, [(0, 0)] * 4, [(2, 1)]])
+def test_updates_that_are_all_alike_or_zero_and_a_single_client_are_no_error(kind, steps):
+    for number in (1, 3):
+        found = grouped(kind(number), updates(*steps))
+        assert list(found.of_client) == list(range(len(steps)))
+        assert found.count <= number
+
+
+@BOTH
+def test_one_cluster_is_everybody(kind):
+    found = grouped(kind(1), updates((1, 0), (0, 1), (-5, 2)))
+    assert found.of_client == {0: 0, 1: 0, 2: 0}
+
+
+def test_all_train_in_round_1_whatever_the_share_and_then_nobody_moves():
+    grid = LocalGrid(toy_app(TASKS), 7)
+    strategy = FlexCfl(3, fraction_train=0.3)
+    run(strategy, grid, rounds=4)
+    trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
+    assert [trained.count(str(number)) for number in (1, 2, 3, 4)] == [7, 2, 2, 2]
+    assert groups(strategy.clusters.of_client) == [[0, 2, 5], [1, 4], [3, 6]]
+    assert len({tuple(report.clusters.items()) for report in strategy.reports}) == 1
+
+
+@pytest.mark.parametrize("make", [FedClust, FlexCfl])
+def test_by_hand_clusters_go_on_with_the_means_of_what_round_1_trained(make):
+    # Clients 0 and 2 (10 and 30 images) move right, client 1 up: (4·10 + 6·30)/40 = 5.5.
+    steps = {0: (4, 0), 1: (0, 40), 2: (6, 0)}
+    strategy = make(2, weighted_mean=None)
+    result = run(strategy, LocalGrid(toy_app(step=lambda c, _: steps[c]), 3), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
+    assert weights(result) == [11, 0]
+
+
+RIGHT_OR_UP = {0: (1, 0), 1: (1, 0), 2: (0, 1), 3: (1, 0), 4: (0, 1)}
+
+
+def moves_right_or_up(spoil=None):
+    return toy_app(spoil=spoil, step=lambda client, _: RIGHT_OR_UP[client])
+
+
+@pytest.mark.parametrize("make", [FedClust, FlexCfl])
+def test_by_hand_who_fails_in_round_1_joins_later_and_what_it_trained_alone_counts_nowhere(make):
+    # Round 1: {0, 1} at (1, 0), {2} at (0, 1). Round 2: they are at (2, 0) and (0, 2); client 3
+    # trains the first model, to (1, 0). Round 3: it starts from (2, 0), as 0 and 1 do.
+    strategy = make(2)
+    grid = LocalGrid(moves_right_or_up({("train", 3): in_rounds(1, spoil=fail)}), 4)
+    result = run(strategy, grid, rounds=3)
+    assert [groups(report.clusters) for report in strategy.reports] == [
+        [[0, 1], [2], [3]],
+        [[0, 1], [2], [3]],
+        [[0, 1, 3], [2]],
+    ]
+    assert weights(result) == [3, 0]
+    assert result.arrays["1/w"].numpy().tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("make", [FedClust, FlexCfl])
+def test_newcomers_of_several_rounds_all_train_the_first_model_first(make):
+    strategy = make(2)
+    grid = Visits(moves_right_or_up(), 5, {3: {0, 1}, 4: {0, 1, 2}})
+    result = run(strategy, grid, rounds=3)
+    first = {}
+    for message in grid.sent:
+        if message.metadata.message_type == "train":
+            first.setdefault(
+                message.metadata.dst_node_id, protocol.to_arrays(message.content["arrays"])["w"]
+            )
+    assert all(sent.tolist() == [0, 0] for sent in first.values())
+    # Client 4 has come in the last round: it is tested with the model of its cluster.
+    assert groups(strategy.clusters.of_client) == [[0, 1, 3], [2, 4]]
+    assert strategy.reports[-1].clusters == strategy.clusters.of_client
+    assert weights(result) == [3, 0]
+    assert result.arrays["1/w"].numpy().tolist() == [0, 3]
+
+
+def test_fedclusts_newcomers_are_in_the_picture_and_joined_by_mean_distance():
+    # Clients 0 and 1, at (0, 0) and (8, 0), are one cluster; client 2 is at (0, 90). Client 3, at
+    # (4, 2), is √20 from each of the former.
+    steps = {0: (0, 0), 1: (8, 0), 2: (0, 90), 3: (4, 2)}
+    strategy = FedClust(2)
+    run(strategy, Visits(toy_app(step=lambda c, _: steps[c]), 4, {3: {0, 1}}), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 0}
+    assert strategy.clusters.compared == (0, 1, 2)
+    expected = [np.sqrt(20), np.sqrt(20), np.hypot(4, 88)]
+    assert np.allclose(1 / strategy.clusters.late[3] - 1, expected)
+
+
+def test_by_hand_flexcfls_newcomers_join_by_the_direction_of_the_mean_update():
+    # (2, 3) is at 34° to (0, 1) and at 56° to (9, 0), with which its product is larger.
+    steps = {0: (9, 0), 1: (9, 0), 2: (0, 1), 3: (2, 3)}
+    strategy = FlexCfl(2)
+    run(strategy, Visits(toy_app(step=lambda c, _: steps[c]), 4, {3: {0, 1}}), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize("make", [FedClust, FlexCfl])
+def test_what_an_earlier_run_knew_is_forgotten(make):
+    strategy = make(2)
+    for count in (3, 2):
+        run(strategy, LocalGrid(moves_right_or_up(), count))
+    assert list(strategy.clusters.of_client) == [0, 1]
+    assert groups(strategy.clusters.of_client) == ([[0], [1]] if make is FedClust else [[0, 1]])

@@ -1,0 +1,189 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster
+
+from strategies.clusterings.grouping import (
+    COUNT_RULES,
+    LINKAGES,
+    agglomerate,
+    agglomerate_distances,
+    average_relevance,
+    best_silhouette,
+    canonical_labels,
+    choose_num_clusters,
+    closest_clusters,
+    cut_dendrogram,
+)
+
+
+def similarity(seed, count):
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.uniform(0, 1, (count, count)), 1)
+    return upper + upper.T + np.eye(count)
+
+
+def blocks(truth, within=0.9, across=0.4, jitter=0.02, seed=0):
+    truth = np.asarray(truth)
+    noise = np.triu(np.random.default_rng(seed).uniform(0, jitter, (len(truth),) * 2), 1)
+    return np.where(truth[:, None] == truth, within, across) + noise + noise.T
+
+
+def test_by_hand_average_linkage():
+    # Distances: (0,1) 0.1, (0,2) 0.5, (1,2) 0.7, so {0,1} at 0.1 and then 2 at (0.5 + 0.7)/2.
+    found = agglomerate(np.array([[1, 0.9, 0.5], [0.9, 1, 0.3], [0.5, 0.3, 1]]), 2)
+    assert found.labels.tolist() == [0, 0, 1]
+    assert np.allclose(found.merges[:, 2], [0.1, 0.6])
+
+
+def test_by_hand_averaging_relevances():
+    assert average_relevance(np.array([[1, 0.2], [0.6, 1]])).tolist() == [[1, 0.4], [0.4, 1]]
+
+
+def test_canonical_labels_name_clusters_by_their_first_client():
+    assert canonical_labels([3, 3, 0, 3, 9]).tolist() == [0, 0, 1, 0, 2]
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.integers(2, 20), st.data())
+def test_clusters_follow_the_clients_whatever_their_order(seed, count, data):
+    matrix = similarity(seed, count)
+    wanted = data.draw(st.integers(1, count))
+    order = np.array(data.draw(st.permutations(range(count))))
+    plain = agglomerate(matrix, wanted).labels
+    shuffled = agglomerate(matrix[np.ix_(order, order)], wanted).labels
+    assert np.array_equal(canonical_labels(plain[order]), shuffled)
+    assert len(set(plain.tolist())) == wanted
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 10**6), st.integers(2, 15), st.sampled_from(LINKAGES), st.booleans(), st.data()
+)
+def test_exactly_as_many_clusters_as_asked_even_with_ties(seed, count, method, ties, data):
+    wanted = data.draw(st.integers(1, count))
+    matrix = similarity(seed, count)
+    matrix = np.round(matrix * 2) / 2 if ties else matrix
+    found = agglomerate(matrix, wanted, method)
+    assert len(set(found.labels.tolist())) == wanted
+    assert found.labels.tolist() == canonical_labels(found.labels).tolist()
+    if method not in ("centroid", "median") and not ties:  # where scipy's own cut is unambiguous
+        expected = fcluster(found.merges, wanted, "maxclust")
+        assert np.array_equal(found.labels, canonical_labels(expected))
+
+
+def test_all_alike_still_gives_the_number_asked_for():
+    assert len(set(agglomerate(np.ones((6, 6)), 4).labels.tolist())) == 4
+
+
+@pytest.mark.parametrize("method", LINKAGES)
+def test_every_linkage_finds_clear_clusters_of_unequal_interleaved_size(method):
+    truth = [0, 1, 0, 2, 0, 1, 0, 0, 2, 0, 1]
+    assert agglomerate(blocks(truth), 3, method).labels.tolist() == truth
+
+
+@pytest.mark.parametrize(
+    "truth", [[0, 1], [0, 0, 1, 1, 1], [0, 1, 0, 2, 1, 2, 0], [0, 1, 2, 3, 4] * 5, [0, 0, 0, 1]]
+)
+@pytest.mark.parametrize("rule", COUNT_RULES)
+def test_the_rules_find_the_number_of_clusters(truth, rule):
+    assert agglomerate(blocks(truth), rule).labels.tolist() == canonical_labels(truth).tolist()
+
+
+def test_clusters_are_read_off_in_client_order_not_in_leaf_order():
+    # The fault: labels in the dendrogram's leaf order (0, 3, 1, 2, 4 here) taken for the clients'.
+    truth = np.array([0, 1, 1, 0, 1])
+    assert agglomerate(blocks(truth), 2).labels.tolist() == truth.tolist()
+    merges = np.array([[0, 3, 0.1, 2], [1, 2, 0.1, 2], [4, 6, 0.1, 3], [5, 7, 0.6, 5]])
+    assert cut_dendrogram(merges, 2).tolist() == truth.tolist()
+    assert cut_dendrogram(merges, 1).tolist() == [0] * 5
+    assert cut_dendrogram(merges, 5).tolist() == [0, 1, 2, 3, 4]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=14), st.sampled_from(LINKAGES))
+def test_interleaved_clusters_of_any_sizes_are_found(truth, method):
+    found = agglomerate(blocks(truth), len(set(truth)), method)
+    assert found.labels.tolist() == canonical_labels(truth).tolist()
+
+
+def test_by_hand_the_widest_gap():
+    merges = np.array([[0, 1, 0.1, 2], [2, 3, 0.15, 2], [4, 5, 0.7, 4]])
+    assert choose_num_clusters(merges) == 2
+    # Centroids may turn back: 0.2 after 0.5 is no fall from which 0.7 would be the widest rise.
+    merges = np.array([[0, 1, 0.1, 2], [5, 2, 0.5, 3], [6, 3, 0.2, 4], [7, 4, 0.7, 5]])
+    assert choose_num_clusters(merges) == 4
+
+
+def test_by_hand_the_best_silhouette():
+    # Two pairs, 1 within and 9 across: two clusters have (9 − 1)/9 for each client; three leave one
+    # pair, (2·8/9 + 0 + 0)/4.
+    distances = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 1], [9, 9, 1, 0.0]])
+    assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 2
+    # Clients 0 and 1 in one place, all else 6 apart. Three clusters: (1 + 1 + 0 + 0)/4. Two, with
+    # client 2 in the pair: (6 − 3)/6 for the pair, nothing for the others: half of that.
+    distances = np.full((4, 4), 6.0) - 6 * np.eye(4)
+    distances[0, 1] = distances[1, 0] = 0
+    assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 3
+    # All alike: every number scores 0, and the lowest is taken.
+    distances = 1 - np.eye(5)
+    assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 2
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(3, 9))
+def test_no_number_of_clusters_has_a_better_silhouette(seed, count):
+    distances = 1 - similarity(seed, count)
+    merges = agglomerate_distances(distances, 2).merges
+
+    def silhouette(labels):
+        total = 0
+        for i, own in enumerate(labels):
+            mates = [j for j in range(count) if labels[j] == own and j != i]
+            if not mates:
+                continue  # 0 for a client alone
+            within = distances[i, mates].mean()
+            across = min(distances[i, labels == c].mean() for c in set(labels.tolist()) - {own})
+            total += (across - within) / max(across, within)
+        return total / count
+
+    scores = [silhouette(cut_dendrogram(merges, number)) for number in range(2, count)]
+    best = best_silhouette(distances, merges)
+    assert 2 <= best <= count - 1
+    assert scores[best - 2] == pytest.approx(max(scores))
+
+
+def test_similarities_beyond_one_by_rounding_are_no_distance():
+    found = agglomerate(np.array([[1, 1 + 1e-7, 0.2], [1 + 1e-7, 1, 0.2], [0.2, 0.2, 1]]), 2)
+    assert found.labels.tolist() == [0, 0, 1]
+    assert found.merges[0, 2] == 0
+
+
+def test_one_client_is_one_cluster():
+    for wanted in (1, *COUNT_RULES):
+        found = agglomerate(np.ones((1, 1)), wanted)
+        assert found.labels.tolist() == [0]
+        assert found.merges.shape == (0, 4)
+
+
+@pytest.mark.parametrize("wanted", [0, 4])
+def test_more_clusters_than_clients(wanted):
+    with pytest.raises(ValueError, match=f"num-clusters is {wanted}, but 3 clients"):
+        agglomerate(similarity(0, 3), wanted)
+
+
+def test_the_matrix_is_left_as_it_was():
+    matrix = similarity(0, 5)
+    matrix.flags.writeable = False  # changing it would raise
+    for wanted in (2, *COUNT_RULES):
+        agglomerate(matrix, wanted)
+        agglomerate_distances(matrix, wanted)
+
+
+def test_by_hand_the_closest_cluster_is_the_best_on_average_and_of_equal_ones_the_first():
+    # Cluster 2: (0.9 + 0.1)/2 = 0.5, cluster 4: 0.5, cluster 7: 0.4; then 4 is the best alone.
+    scores = np.array([[0.5, 0.9, 0.1, 0.4], [0.6, 0.9, 0.1, 0.4]])
+    assert closest_clusters(scores, [4, 2, 2, 7]).tolist() == [2, 4]
+    # Distances count negative: −3 is nearer than −(1 + 6)/2.
+    assert closest_clusters(-np.array([[1.0, 3.0, 6.0]]), [0, 1, 0]).tolist() == [1]

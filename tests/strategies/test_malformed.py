@@ -1,0 +1,104 @@
+"""Bytes from the network may be anything: the client is named, and the others go on."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+
+from fl_core.wire import protocol
+from strategies import FedHC, Flt, GivenClusters, PcaKmHc, RandomClusters, RccPfl, Single
+from strategies.engine.conversation import Conversation
+from strategies.engine.means import mean_model
+from strategies.engine.roster import Roster
+from strategies.engine.rounds import Clusters
+from tests.local_grid import LocalGrid
+from tests.toy_app import ENCODER, run, toy_app, weights, with_metrics
+
+pytestmark = pytest.mark.usefixtures("plane_without_umap")
+
+
+def sends(name, array):
+    """A client answers with this Array under `name`, or under every name for None."""
+
+    def spoil(message, context, answer):
+        old = answer.content[protocol.ARRAYS]
+        names = [name] if name else list(old)
+        answer.content[protocol.ARRAYS] = ArrayRecord({**old, **dict.fromkeys(names, array)})
+        return answer
+
+    return spoil
+
+
+def arrays(shape=(3, 2), dtype="float32"):
+    good = Array(np.eye(*shape, dtype=np.float32))
+    return {
+        "another serialisation": Array(dtype, shape, "pickle", good.data),
+        "junk": Array(dtype, shape, good.stype, b"junk"),
+        "no bytes": Array(dtype, shape, good.stype, b""),
+    }
+
+
+@pytest.mark.parametrize("kind", arrays())
+@pytest.mark.parametrize(
+    ("make", "query", "name"),
+    [
+        (lambda: RccPfl(2, num_eigenvectors=3), "query.spectrum", "eigenvectors"),
+        (lambda: Flt(ENCODER, 2), "query.signature", "centroids"),
+        (lambda: PcaKmHc(2), "query.signature", "centroids"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_the_clients_problem(kind, make, query, name):
+    strategy = make()
+    app = toy_app([0, 1, 0, 1], {(query, 1): sends(name, arrays()[kind])})
+    run(strategy, LocalGrid(app, 4))
+    assert list(strategy.failures) == [1]
+    assert "cannot be read" in strategy.failures[1]
+    assert strategy.clusters.of_client == {0: 0, 2: 0, 3: 1}
+
+
+@pytest.mark.parametrize("kind", arrays())
+def test_a_model_that_cannot_be_read_is_left_out_of_the_round(kind, caplog):
+    app = toy_app(spoil={("train", 1): sends("w", arrays()[kind])})
+    assert weights(run(Single(), LocalGrid(app, 3))) == [2]  # (1 + 3) / 2
+    assert "client 1 failed in round 1" in caplog.text
+
+
+def test_what_an_array_says_of_its_shape_is_not_believed():
+    def lie(message, context, answer):
+        true = answer.content[protocol.ARRAYS]["eigenvectors"]
+        lying = Array(true.dtype, (), true.stype, true.data)
+        answer.content[protocol.ARRAYS] = ArrayRecord({"eigenvectors": lying})
+        return answer
+
+    strategy = RccPfl(2, num_eigenvectors=3)
+    run(strategy, LocalGrid(toy_app([0, 1, 0], {("query.spectrum", 1): lie}), 3))
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 1e7, float("nan")])
+def test_centroids_that_would_overflow_are_refused(value):
+    spoil = sends("centroids", Array(np.full((1, 3), value, np.float64)))
+    for strategy in (Flt(ENCODER, 2), PcaKmHc(2)):
+        run(strategy, LocalGrid(toy_app([0, 1, 0, 1], {("query.signature", 0): spoil}), 4))
+        assert list(strategy.failures) == [0]
+
+
+@pytest.mark.parametrize("count", [1.7e308, 1e13, float("inf"), -1, 0])
+def test_an_absurd_number_of_samples_does_not_drown_the_others(count):
+    app = toy_app(spoil={("train", 1): with_metrics(num_examples=count)})
+    # (1·10 + 3·30) / 40; client 1, of which nothing is known, has the initial model.
+    assert weights(run(FedHC(1, weighted_mean=None), LocalGrid(app, 3))) == [2.5, 0]
+
+
+def test_a_mean_refuses_weights_without_a_finite_sum():
+    with pytest.raises(ValueError, match="finite one, but theirs is inf"):
+        mean_model([{"w": np.ones(1)}] * 2, [1.7e308, 1.7e308])
+
+
+@pytest.mark.parametrize("clustering", [GivenClusters({0: 0, 1: 1}), RandomClusters([1, 1], 0)])
+def test_a_newcomer_that_nobody_expected_is_left_out(clustering):
+    conversation = Conversation(LocalGrid(toy_app(), 3), {}, 1, Roster({0: 1, 1: 2}))
+    found = clustering.find(conversation)
+    conversation.nodes[2] = 3
+    assert clustering.place([2], found, conversation).of_client == found.of_client
+    assert list(conversation.roster.failures) == [2]
+    assert isinstance(found, Clusters)

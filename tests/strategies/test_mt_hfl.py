@@ -1,0 +1,158 @@
+"""MT-HFL: a server for each cluster (LPS), and one above them (GPS) for the common layers."""
+
+import numpy as np
+import pytest
+
+from fl_core.models.build import build_model
+from fl_core.wire import protocol
+from strategies import Clusters, LpsGps, MtHfl, Round, Update
+from strategies.aggregations.lps_gps import common_layers
+from strategies.engine.conversation import Traffic
+from tests.local_grid import LocalGrid
+from tests.toy_app import run, toy_app
+
+TWO_LAYERS = protocol.to_record(
+    {
+        "conv.w": np.zeros(2, np.float32),
+        "head.w": np.zeros(2, np.float32),
+        "steps": np.array(0, np.int64),
+    }
+)
+TASKS = [0, 1, 0]
+
+
+def after(rounds, *, layers=("conv",), tasks=TASKS, weighted_mean=True, **options):
+    """Return the models, and the strategy: LPS 0 has clients 0 and 2, LPS 1 has client 1."""
+    options |= {"num_eigenvectors": 3, "weighted_mean": weighted_mean}
+    strategy = MtHfl(2, common_layers=layers, **options)
+    result = run(strategy, LocalGrid(toy_app(tasks), len(tasks)), rounds, TWO_LAYERS)
+    return [protocol.to_arrays(model) for model in protocol.unpack_models(result.arrays)], strategy
+
+
+def values(models, name):
+    return [model[name].tolist() for model in models]
+
+
+def test_by_hand_common_layers_are_averaged_with_the_samples_of_each_lps():
+    # With 10 and 30 images, LPS 0 moves to (1·10 + 3·30)/40 = 2.5; LPS 1, with 20, to (2, 2).
+    # GPS: (2.5·40 + 2·20)/60 = 7/3 and (0·40 + 2·20)/60 = 2/3.
+    models, strategy = after(1)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
+    assert values(models, "head.w") == [[2.5, 0], [2, 2]]
+    assert np.allclose(values(models, "conv.w"), [[7 / 3, 2 / 3]] * 2)
+    assert [int(model["steps"]) for model in models] == [1, 1]
+
+
+def test_by_hand_clients_that_count_alike():
+    # LPS 0: (1 + 3)/2 = 2, for two clients; GPS: (2·(2, 0) + 1·(2, 2))/3 = (2, 2/3).
+    models, _ = after(1, weighted_mean=False)
+    assert values(models, "head.w") == [[2, 0], [2, 2]]
+    assert np.allclose(values(models, "conv.w"), [[2, 2 / 3]] * 2)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_all_layers_common_is_one_model_whatever_the_weights(weighted):
+    models, _ = after(1, layers=("conv", "head"), weighted_mean=weighted)
+    mean = 7 / 3 if weighted else 2  # (10 + 2·20 + 3·30)/60, or (1 + 2 + 3)/3
+    assert np.allclose(values(models, "head.w"), [[mean, 2 / 3]] * 2)
+
+
+def test_by_hand_lpss_exchange_after_every_so_many_local_rounds():
+    # Local: 2.5 and 2 a round. After two: 5 and 4, together (5·40 + 4·20)/60 = 14/3; then apart.
+    first, _ = after(1, local_rounds=2)
+    assert values(first, "conv.w") == [[2.5, 0], [2, 2]]
+    second, _ = after(2, local_rounds=2)
+    assert np.allclose(values(second, "conv.w"), [[14 / 3, 4 / 3]] * 2)
+    third, _ = after(3, local_rounds=2)
+    assert np.allclose(values(third, "conv.w"), [[14 / 3 + 2.5, 4 / 3], [14 / 3 + 2, 4 / 3 + 2]])
+    assert values(third, "head.w") == [[7.5, 0], [6, 6]]
+
+
+def test_bytes_between_servers_are_counted_apart():
+    _, strategy = after(3, local_rounds=1)
+    exchange = 2 * 8  # two LPSs, two float32 of conv.w
+    assert (strategy.training.server_traffic.up, strategy.training.server_traffic.down) == (
+        3 * exchange,
+    ) * 2
+    model = sum(len(array.data) for array in TWO_LAYERS.values())
+    assert strategy.training.train_traffic.down == 3 * 3 * model
+    _, strategy = after(3, local_rounds=2)
+    assert (strategy.training.server_traffic.up, strategy.training.server_traffic.down) == (
+        exchange,
+    ) * 2
+    _, strategy = after(3, layers=())
+    assert strategy.training.server_traffic == Traffic(0, 0)
+
+
+def test_without_common_layers_each_lps_is_alone():
+    models, _ = after(2, layers=())
+    assert values(models, "conv.w") == values(models, "head.w") == [[5, 0], [4, 4]]
+
+
+def test_all_layers_common_is_fedavg_weighted_by_samples():
+    # (1·10 + 2·20 + 3·30)/60 = 7/3 a round.
+    models, _ = after(2, layers=("conv", "head"))
+    for name in ("conv.w", "head.w"):
+        assert np.allclose(values(models, name), [[14 / 3, 4 / 3]] * 2)
+
+
+def test_a_layer_that_is_not_there():
+    with pytest.raises(
+        ValueError, match='names "con", but the model\'s layers are conv, head, ste'
+    ):
+        after(1, layers=("con",))
+
+
+def state(models, *, examples, clusters, updates=(), number=1):
+    return Round(number, clusters, models, updates, examples)
+
+
+def test_a_name_stands_for_what_is_below_it_and_not_for_longer_names():
+    models = [
+        {"conv1.w": np.array([v]), "conv10.w": np.array([v]), "bias": np.array([v])}
+        for v in (0.0, 4.0)
+    ]
+    clusters = Clusters({0: 0, 1: 1})
+    found = LpsGps(("conv1", "bias"))(state(models, examples={0: 1, 1: 3}, clusters=clusters))
+    assert [[float(model[n][0]) for n in model] for model in found] == [[3, 0, 3], [3, 4, 3]]
+    assert [list(model) for model in found] == [list(model) for model in models]
+
+
+def test_integer_buffers_in_common_layers_keep_their_type():
+    models = [{"bn.n": np.array(n), "bn.w": np.array([1.0])} for n in (3, 4)]
+    found = LpsGps(("bn",))(state(models, examples={0: 1, 1: 3}, clusters=Clusters({0: 0, 1: 1})))
+    # (3·1 + 4·3)/4 = 3.75, rounded.
+    assert [(m["bn.n"].dtype, int(m["bn.n"])) for m in found] == [(np.dtype(np.int64), 4)] * 2
+
+
+def test_an_empty_lps_says_nothing_and_is_told_nothing_by_bytes():
+    # Cluster 1 is empty: its model does not count, and it is given the common layer all the same.
+    models = [{"w": np.array([1.0])}, {"w": np.array([100.0])}, {"w": np.array([3.0])}]
+    clusters = Clusters({0: 0, 1: 2}, 3)
+    updates = [Update(0, 0, {"w": np.array([5.0])}, 10), Update(1, 2, {"w": np.array([9.0])}, 30)]
+    rounds = state(models, examples={0: 10, 1: 30}, clusters=clusters, updates=updates)
+    aggregation = LpsGps(("w",))
+    assert values(aggregation(rounds), "w") == [[8], [8], [8]]  # (5·10 + 9·30)/40
+    assert aggregation.bytes_between_servers(rounds) == 2 * 8
+    assert values(models, "w") == [[1], [100], [3]]
+
+
+def test_before_anybody_has_trained_nothing_is_averaged():
+    models = [{"w": np.array([1.0])}, {"w": np.array([3.0])}]
+    found = LpsGps(("w",))(state(models, examples={}, clusters=Clusters({0: 0, 1: 1})))
+    assert values(found, "w") == [[1], [3]]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "model", "common"),
+    [
+        ("paper", "cnn", ("conv1", "conv2")),
+        ("paper", "mlp", ("hidden",)),
+        ("paper", "logistic-regression", ()),
+        ("conv", "cnn", ("conv1", "conv2")),
+        ("output", "mlp", ("output",)),
+    ],
+)
+def test_the_layers_that_clusters_share(wanted, model, common):
+    side = (3, 32, 32) if model == "cnn" else (1, 28, 28)
+    assert common_layers(wanted, build_model(model, side, 10, seed=0), model) == common

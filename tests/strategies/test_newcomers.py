@@ -1,0 +1,336 @@
+"""Clients that appear, vanish and come back between rounds."""
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+
+from fl_core.text import one_line
+from strategies import FedHC, Flt, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
+from strategies.engine.rounds import Clusters
+from tests.local_grid import LocalGrid, Visits
+from tests.toy_app import (
+    ENCODER,
+    MODEL,
+    PATHS,
+    STRATEGIES,
+    TASKS,
+    draw_model,
+    every_path,
+    fail,
+    groups,
+    in_rounds,
+    run,
+    toy_app,
+    weights,
+    with_arrays,
+    with_metrics,
+)
+
+pytestmark = pytest.mark.usefixtures("plane_without_umap")
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("rcc-pfl", 1), *((name, 2) for name in (*PATHS, "fedsem", "cfl"))]
+)
+def test_a_newcomer_is_placed_trains_and_is_tested(name, number):
+    grid = Visits(toy_app(TASKS), 7, {6: range(number)})
+    strategy = STRATEGIES[name]()
+    run(strategy, grid, rounds=3)
+    assert grid.round == 3
+    assert grid.rounds_of(6) == grid.rounds_of(6, "evaluate") == list(range(number, 4))
+    for report in strategy.reports:
+        present = set(range(7 if report.round >= number else 6))
+        assert set(report.clusters) == set(report.accuracies) == present
+    assert strategy.reports[-1].accuracies[6] > 0
+    assert not strategy.failures
+
+
+TOGETHER = [[0, 2, 5], [1, 4], [3, 6]]
+
+
+@pytest.mark.parametrize(
+    "name", ["rcc-pfl", "pacfl", "flt", "flt-graph", "pca-km-hc", "fedhc", "ifca-pfl", "optimum"]
+)
+def test_newcomers_land_where_their_like_are(name):
+    # Clients 2 and 6 come in round 2; with the others there are clusters {0, 5}, {1, 4}, {3}.
+    strategy = STRATEGIES[name]()
+    run(strategy, Visits(toy_app(TASKS), 7, {2: {0, 1}, 6: {0, 1}}), rounds=2)
+    assert groups(strategy.reports[0].clusters) == [[0, 5], [1, 4], [3]]
+    assert groups(strategy.reports[1].clusters) == TOGETHER
+
+
+@pytest.mark.parametrize("name", ["rcc-pfl", "pacfl", "flt", "pca-km-hc"])
+def test_newcomers_are_asked_alone(name):
+    grid = Visits(toy_app(TASKS), 7, {6: {0, 1}})
+    run(STRATEGIES[name](), grid, rounds=2)
+    later = [
+        m.metadata.dst_node_id
+        for m in grid.sent
+        if m.metadata.message_type.startswith("query.") and m.metadata.group_id == "2"
+    ]
+    assert later
+    assert set(later) == {grid.node_of(6)}
+
+
+def test_by_hand_a_newcomer_starts_from_its_clusters_model():
+    # Cluster {0} is at 1 after round 1, and client 2 starts there: (1 + 1 + 1 + 3)/2 = 3.
+    strategy = Optimum({0: 0, 1: 1, 2: 0})
+    assert weights(run(strategy, Visits(toy_app(), 3, {2: {0, 1}}), rounds=2)) == [3, 4]
+
+
+def test_by_hand_a_newcomer_that_is_the_first_of_its_cluster_starts_from_the_initial_model():
+    strategy = Optimum({0: 0, 1: 0, 2: 1})
+    assert weights(run(strategy, Visits(toy_app(), 3, {2: {0, 1}}), rounds=2)) == [3, 3]
+    strategy = Local()
+    assert weights(run(strategy, Visits(toy_app(), 3, {1: {0, 1}}), rounds=2)) == [2, 6, 2]
+    assert strategy.clusters.of_client == {0: 0, 1: 2, 2: 1}
+
+
+def test_by_hand_in_a_graph_a_newcomer_starts_from_its_clusters_mean_and_is_linked_with_it():
+    # {0, 1} (10 and 20 images) are at 5/3 after round 1; client 2, of their task, starts there.
+    # Round 2: 5/3 + (1·10 + 2·20 + 3·30)/60 = 5/3 + 7/3 = 4 for all three; client 3 is alone.
+    strategy = Flt(ENCODER, 2, graph=True, weighted_mean=None)
+    result = run(strategy, Visits(toy_app([0, 0, 0, 1]), 4, {2: {0, 1}}), rounds=2)
+    assert weights(result) == pytest.approx([4, 4, 4, 8])
+    assert strategy.clusters.neighbours == {
+        0: {0, 1, 2},
+        1: {0, 1, 2},
+        2: {0, 1, 2},
+        3: {3},
+    }
+
+
+def test_a_newcomer_of_low_index_is_listed_first():
+    grid = Visits(toy_app(), 3, {0: {0, 1}})
+    result = run(Local(), grid, rounds=2)
+    # Client 0 has trained once (+1), clients 1 and 2 twice (+2 and +3 a round).
+    listed = result.evaluate_metrics_clientapp[2]["accuracy-per-client"]
+    assert listed == [0.001, 0.004, 0.006]
+
+
+def test_random_places_are_the_same_whenever_one_comes():
+    at_once, late = Random([3, 2, 2]), Random([3, 2, 2])
+    run(at_once, LocalGrid(toy_app(), 7), rounds=3)
+    run(late, Visits(toy_app(), 7, {0: {0, 1}, 4: {0, 1, 2}}), rounds=3)
+    everybody = groups(at_once.clusters.of_client)
+    assert groups(late.clusters.of_client) == everybody
+    without = [[client for client in group if client not in (0, 4)] for group in everybody]
+    assert groups(late.reports[0].clusters) == sorted(filter(None, without))
+
+
+def test_newcomers_without_federation_are_each_alone():
+    strategy = Local()
+    assert weights(run(strategy, Visits(toy_app(), 4, {1: {0, 1}, 3: {0, 1}}), 2)) == [2, 6, 2, 4]
+    assert strategy.clusters.of_client == {0: 0, 1: 2, 2: 1, 3: 3}
+
+
+def test_nobody_knows_where_a_newcomer_belongs_that_has_not_trained():
+    # It fails in its first round, and is by itself until it trains.
+    app = toy_app([0, 1, 0, 1], {("train", 3): in_rounds(2)})
+    strategy = FedHC(2)
+    run(strategy, Visits(app, 4, {3: {0, 1}}), rounds=3)
+    assert strategy.reports[1].clusters == {0: 0, 1: 1, 2: 0, 3: 2}
+    assert strategy.reports[2].clusters == {0: 0, 1: 1, 2: 0, 3: 1}
+
+
+@every_path
+def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
+    grid = Visits(toy_app(TASKS), 7, {4: {2}})
+    strategy = make()
+    run(strategy, grid, rounds=3)
+    assert "client 4 failed in round 2 and is left out of it: it is not connected" in caplog.text
+    assert "client 4 could not be tested in round 2: no answer in time" in caplog.text
+    assert "already" not in caplog.text  # its own index is not taken
+    assert grid.rounds_of(4) == grid.rounds_of(4, "evaluate") == [1, 3]
+    assert [4 in report.accuracies for report in strategy.reports] == [True, False, True]
+    assert set(strategy.clusters.of_client) == set(range(7))
+    assert not strategy.failures
+
+
+QUERIES = [
+    ("rcc-pfl", "spectrum"),
+    ("rcc-pfl", "relevance"),
+    ("pacfl", "spectrum"),
+    ("flt", "signature"),
+    ("ifca-pfl", "losses"),
+]
+
+
+@pytest.mark.parametrize(("name", "query"), QUERIES)
+def test_a_newcomer_that_fails_its_query_is_named_and_left_out(name, query, caplog):
+    grid = Visits(toy_app(TASKS, {(f"query.{query}", 6): fail}), 7, {6: {0, 1}})
+    strategy = STRATEGIES[name]()
+    run(strategy, grid, rounds=3)
+    assert strategy.failures == {6: "the disk is full"}
+    assert f"client 6 is left out, its {query} failed: the disk is full" in caplog.text
+    assert set(strategy.clusters.of_client) == set(strategy.reports[-1].accuracies) == set(range(6))
+    assert not grid.rounds_of(6)
+    assert len(strategy.reports) == 3
+
+
+def test_a_newcomer_that_does_not_tell_its_index_is_named_and_left_out(caplog):
+    grid = Visits(toy_app(TASKS, {("query.describe", 6): fail}), 7, {6: {0, 1}})
+    strategy = Single()
+    run(strategy, grid, rounds=2)
+    assert f"node {grid.node_of(6)} is left out, it could not take part" in caplog.text
+    assert set(strategy.reports[-1].accuracies) == set(range(6))
+
+
+WIDER = {
+    "eigenvectors": with_arrays(lambda a: a.update(eigenvectors=np.eye(9, 3, dtype=np.float32))),
+    "centroids": with_arrays(lambda a: a.update(centroids=np.ones((2, 4), np.float32))),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "what", "reason"),
+    [
+        ("rcc-pfl", "spectrum", "eigenvectors", "its features have 9 dimensions, the others' 8"),
+        ("pacfl", "spectrum", "eigenvectors", "its features have 9 dimensions, the others' 8"),
+        ("flt", "signature", "centroids", "its centroids have 4 numbers, the others' 3"),
+    ],
+)
+def test_a_newcomer_of_another_width_is_named_and_left_out(name, query, what, reason):
+    strategy = STRATEGIES[name]()
+    app = toy_app(TASKS, {(f"query.{query}", 6): WIDER[what]})
+    run(strategy, Visits(app, 7, {6: {0, 1}}), rounds=3)
+    assert strategy.failures == {6: reason}
+    assert set(strategy.reports[-1].accuracies) == set(range(6))
+
+
+@pytest.mark.parametrize(("name", "query"), QUERIES)
+def test_a_client_left_out_in_the_pre_round_is_let_in_when_it_reconnects(name, query):
+    app = toy_app(TASKS, {(f"query.{query}", 6): in_rounds(0)})
+    grid = Visits(app, 7, {6: {1}})
+    strategy = STRATEGIES[name]()
+    run(strategy, grid, rounds=3)
+    assert grid.rounds_of(6) == [2, 3]
+    assert not strategy.failures
+    assert [6 in report.accuracies for report in strategy.reports] == [False, True, True]
+    assert groups(strategy.reports[1].clusters) == TOGETHER
+
+
+@pytest.mark.parametrize("name", ["rcc-pfl", "fedsem", "optimum"])
+def test_a_client_may_come_back_as_another_node(name, caplog):
+    # Node 6 is client 0's new one: it comes when the old one has gone.
+    app = toy_app(TASKS, {("query.describe", 6): with_metrics(client_index=0)})
+    grid = Visits(app, 7, {0: {2, 3}, 6: {0, 1}})
+    strategy = STRATEGIES[name]()
+    run(strategy, grid, rounds=3)
+    assert grid.rounds_of(0) == [1]
+    assert grid.rounds_of(6) == [2, 3]
+    assert set(strategy.reports[-1].accuracies) == set(range(6))
+    assert "left out" not in caplog.text
+
+
+def test_an_index_that_another_node_has_is_refused(caplog):
+    app = toy_app(TASKS, {("query.describe", 6): with_metrics(client_index=0)})
+    grid = Visits(app, 7, {6: {0, 1}})
+    strategy = Single()
+    run(strategy, grid, rounds=2)
+    node, other = grid.node_of(6), grid.node_of(0)
+    assert (
+        f"node {node} is left out, it says that it is client 0, which node {other} is"
+        in caplog.text
+    )
+    assert grid.rounds_of(0) == [1, 2]
+    assert not grid.rounds_of(6)
+
+
+def test_two_newcomers_to_ifca_are_asked_about_the_models_as_they_were_last():
+    # Models are at 0 and 10 in round 1, and the newcomers' targets are 0 and 10.
+    strategy = IfcaPfl(2, draw_model)
+    run(strategy, Visits(toy_app([0, 1, 1, 0]), 4, {2: {0, 1}, 3: {0, 1}}), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 1, 3: 0}
+
+
+@pytest.mark.parametrize("make", [RccPfl, lambda m, **o: MtHfl(m, common_layers=["w"], **o)])
+def test_newcomers_become_known_to_later_newcomers(make):
+    # Clients 0 and 1 are there; clients 2 and then 3 come one after the other.
+    strategy = make(2, num_eigenvectors=3)
+    grid = Visits(toy_app([0, 1, 0, 1]), 4, {2: {0, 1}, 3: {0, 1, 2}})
+    run(strategy, grid, rounds=3)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1}
+    asked = [m for m in grid.sent if m.metadata.message_type == "query.relevance"]
+    assert [len(m.content["config"]["num-columns"]) for m in asked] == [2, 2, 2, 3]
+
+
+class Slow(LocalGrid):
+    """A grid in which clients are too slow in some rounds; it notes how long one waits for whom."""
+
+    def __init__(self, app, num_clients, slow):
+        super().__init__(app, num_clients)
+        self.slow = {(self.node_of(client), group) for client, group in slow}
+        self.waited = []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        self.waited += [(m.metadata.message_type, timeout, m.metadata.ttl) for m in messages]
+        late = {(m.metadata.dst_node_id, m.metadata.group_id) for m in messages} & self.slow
+        replies = super().send_and_receive(messages, timeout=timeout)
+        gone = {node for node, _ in late}
+        return [reply for reply in replies if reply.metadata.src_node_id not in gone]
+
+
+@pytest.mark.parametrize("name", ["rcc-pfl", "flt"])
+def test_a_client_that_was_too_slow_is_asked_again_and_placed(name, caplog):
+    grid = Slow(toy_app(TASKS), 7, {(6, "pre-round"), (6, "1")})
+    strategy = STRATEGIES[name]()
+    run(strategy, grid, rounds=3)
+    assert "is left out, it could not take part: no answer in time" in caplog.text
+    assert [6 in report.accuracies for report in strategy.reports] == [False, True, True]
+    assert groups(strategy.clusters.of_client) == TOGETHER
+
+
+def test_a_client_that_is_always_too_slow_is_not_waited_for_in_every_round():
+    slow = {(6, group) for group in ("pre-round", *map(str, range(1, 9)))}
+    grid = Slow(toy_app(TASKS), 7, slow)
+    run(RccPfl(3, num_eigenvectors=3), grid, rounds=6)
+    asked = [m for m in grid.sent if m.metadata.dst_node_id == grid.node_of(6)]
+    assert [m.metadata.group_id for m in asked] == ["pre-round", "1", "2"]
+
+
+def test_deadlines_are_those_given_and_messages_do_not_outlive_them():
+    grid = Slow(toy_app(TASKS), 7, set())
+    strategy = RccPfl(3, num_eigenvectors=3, pre_round_timeout=7.0)
+    strategy.start(grid, MODEL, 1, timeout=11.0, train_config=ConfigRecord({"seed": 0}))
+    for kind, timeout, ttl in grid.waited:
+        assert timeout == ttl == (7.0 if kind.startswith("query.") else 11.0)
+    assert {kind for kind, _, _ in grid.waited} == {
+        *("query.describe", "query.spectrum", "query.relevance"),
+        *("train", "evaluate"),
+    }
+
+
+def test_a_client_that_is_away_is_not_asked_to_train_and_is_named(caplog):
+    grid = Visits(toy_app(), 3, {1: {2}})
+    strategy = Single()
+    run(strategy, grid, rounds=3)
+    assert grid.rounds_of(1) == [1, 3]
+    assert "client 1 failed in round 2 and is left out of it: it is not connected" in caplog.text
+
+
+def test_what_a_client_says_of_its_failure_is_one_short_line(caplog):
+    def shout(message, context, answer):
+        raise RuntimeError("no\x1b[2J\nerror: forged " + "x" * 10_000)
+
+    strategy = RccPfl(3, num_eigenvectors=3)
+    run(strategy, LocalGrid(toy_app(TASKS, {("query.spectrum", 4): shout}), 7))
+    reason = strategy.failures[4]
+    assert reason.startswith(r"no\x1b[2J error: forged")
+    assert len(reason) <= 300
+    assert "\n" not in reason
+
+
+def test_one_long_word_is_cut_and_not_dropped():
+    assert one_line("x" * 400) == "x" * 298 + " …"
+    assert one_line("x" * 300) == "x" * 300
+
+
+def test_who_comes_back_is_compared_and_not_late():
+    """Or it would be twice in the similarity of all, with two clusters perhaps."""
+    known = Clusters({0: 0, 1: 1}, similarity=np.eye(2))
+    found = known.with_clients({1: 0, 2: 1}, {1: np.ones(2), 2: np.ones(2)})
+    assert found.compared == (0, 1)
+    assert list(found.late) == [2]
+    assert found.of_client == {0: 0, 1: 0, 2: 1}

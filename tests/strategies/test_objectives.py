@@ -1,0 +1,335 @@
+"""What a server says, sends and never sees again, by local objective."""
+
+import random
+
+import numpy as np
+import pytest
+
+from fl_core.models.build import build_model
+from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
+from fl_core.models.layers import named_layers
+from fl_core.wire import protocol
+from strategies import (
+    ClusteredStrategy,
+    FedBN,
+    FedPer,
+    FedProx,
+    FedRep,
+    LossClustering,
+    LpsGps,
+    SingleCluster,
+    UpdateClustering,
+)
+from strategies import Ditto as DittoStrategy
+from strategies.catalogue import AGGREGATIONS, OBJECTIVES
+from strategies.objectives import (
+    Ditto,
+    Plain,
+    PrivateHead,
+    PrivateLayers,
+    PrivateNorms,
+    Prox,
+    norm_layers,
+)
+from tests.local_grid import LocalGrid, Visits
+from tests.objective_app import (
+    BODY,
+    HEAD,
+    INITIAL,
+    NUM_CLIENTS,
+    arrays_of,
+    names_in,
+    run,
+    small_app,
+    strategy,
+    two_layers,
+)
+from tests.toy_app import fail, in_rounds, with_metrics
+
+KEEPING = {
+    "ditto": Ditto(0.5),
+    "private-layers": PrivateLayers(),
+    "private-head": PrivateHead(head_epochs=2),
+}
+every_keeping = pytest.mark.parametrize("local", KEEPING.values(), ids=KEEPING)
+
+
+def grid(spoil=None, order=list):
+    return LocalGrid(small_app(spoil), NUM_CLIENTS, order=order)
+
+
+def sent(world, client, kind=protocol.TRAIN):
+    node = world.node_of(client)
+    return [
+        m for m in world.sent if (m.metadata.dst_node_id, m.metadata.message_type) == (node, kind)
+    ]
+
+
+@every_keeping
+def test_what_the_server_holds_and_hears(local):
+    replies = []
+    world = grid(order=lambda found: replies.extend(found) or found)
+    one = strategy(local)
+    result = run(one, world)
+    shared = [*BODY, *HEAD] if isinstance(local, Ditto) else BODY
+    assert {name.partition("/")[2] for name in result.arrays} == set(shared)
+    assert names_in(replies) == names_in(world.sent) == set(shared)
+    assert one.reports[-1].loss < one.reports[0].loss
+    states = [world.contexts[world.node_of(c)].state for c in range(NUM_CLIENTS)]
+    kept = {name for state in states for name in state.array_records["personal"]}
+    assert kept == ({*BODY, *HEAD} if isinstance(local, Ditto) else set(HEAD))
+    values = {state.array_records["personal"]["output.bias"].numpy().tobytes() for state in states}
+    assert len(values) == NUM_CLIENTS
+
+
+def test_first_private_layers_are_sent_once():
+    world = grid()
+    one = strategy(PrivateLayers(), fraction_train=0.6, seed=2)
+    run(one, world, 4)
+    trained = set()
+    for number in range(1, 5):
+        of_round = [m for m in world.sent if m.metadata.group_id == str(number)]
+        for kind in (protocol.TRAIN, protocol.EVALUATE):
+            for message in [m for m in of_round if m.metadata.message_type == kind]:
+                node = message.metadata.dst_node_id
+                records = message.content.array_records
+                assert (protocol.PRIVATE in records) == (node not in trained)
+                if node not in trained:
+                    first = INITIAL["output.bias"].numpy()
+                    assert records[protocol.PRIVATE]["output.bias"].numpy().tolist() == (
+                        first.tolist()
+                    )
+            trained |= {
+                m.metadata.dst_node_id for m in of_round if m.metadata.message_type == "train"
+            }
+    body, head = (sum(len(INITIAL[name].data) for name in names) for names in (BODY, HEAD))
+    trainings = sum(m.metadata.message_type == "train" for m in world.sent)
+    assert one.training.train_traffic.down == trainings * body + len(trained) * head
+
+
+def test_who_may_have_lost_its_layers_is_sent_them_again_and_keeps_its_own():
+    world = grid({("train", 2): in_rounds(2)})
+    one = strategy(PrivateLayers())
+    run(one, world, 4)
+    brought = [protocol.PRIVATE in m.content.array_records for m in sent(world, 2)]
+    assert brought == [True, False, True, False]
+    undisturbed = grid()
+    run(strategy(PrivateLayers()), undisturbed, 4)
+    own, other = (
+        w.contexts[w.node_of(2)].state.array_records["personal"]["output.bias"].numpy()
+        for w in (world, undisturbed)
+    )
+    first = INITIAL["output.bias"].numpy()
+    # Its answer was lost, not its training: it goes on from there, not from the first layers.
+    assert np.abs(own - other).max() < np.abs(own - first).max() / 4
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@every_keeping
+def test_who_comes_back_as_another_node_costs_no_round(local, secure, caplog):
+    # The last node is client 0's new one, on which nothing is kept yet.
+    app = small_app({("query.describe", NUM_CLIENTS): with_metrics(client_index=0)})
+    world = Visits(app, NUM_CLIENTS + 1, {0: {2, 3}, NUM_CLIENTS: {0, 1}})
+    one = strategy(local, secure_aggregation=secure)
+    run(one, world, 3)
+    assert world.rounds_of(NUM_CLIENTS) == [2, 3]
+    assert "client 0" not in caplog.text
+
+
+@every_keeping
+def test_a_client_that_comes_late_begins_from_the_shared_model(local):
+    world = Visits(small_app(), NUM_CLIENTS, {4: {0, 1, 2}})
+    one = strategy(local)
+    run(one, world, 4)
+    assert [4 in report.accuracies for report in one.reports] == [False, False, True, True]
+    assert "personal" in world.contexts[world.node_of(4)].state
+
+
+@every_keeping
+def test_one_client_alone(local):
+    one = ClusteredStrategy(SingleCluster(), local=local)
+    run(one, LocalGrid(small_app(), 1))
+    assert one.reports[-1].loss < one.reports[0].loss
+
+
+@pytest.mark.parametrize("local", [Prox(0.3), *KEEPING.values()], ids=["prox", *KEEPING])
+def test_the_order_of_replies_does_not_matter(local):
+    def shuffled(replies):
+        random.Random(7).shuffle(replies)  # noqa: S311 - any order will do
+        return replies
+
+    assert arrays_of(run(strategy(local), grid())) == arrays_of(
+        run(strategy(local), grid(order=shuffled))
+    )
+
+
+def test_without_a_pull_prox_and_the_shared_model_of_ditto_are_plain():
+    plain = arrays_of(run(strategy(Plain()), grid()))
+    assert arrays_of(run(strategy(Prox(0.0)), grid())) == plain
+    assert arrays_of(run(strategy(Ditto(0.0)), grid())) == plain
+    assert arrays_of(run(strategy(Ditto(2.0)), grid())) == plain
+    assert arrays_of(run(strategy(Prox(0.5)), grid())) != plain
+
+
+@every_keeping
+def test_strategies_of_one_run_leave_nothing_to_each_other(local):
+    """Not even to clients that sit out the rounds in which the other one has kept something."""
+    world, found = grid(), []
+    run(strategy(local), world, 1)
+    for clients in (world, grid()):
+        one = strategy(local, fraction_train=0.4)
+        found.append((arrays_of(run(one, clients)), one.reports))
+    assert found[0] == found[1]
+
+
+class CutOffError(Exception):
+    pass
+
+
+@every_keeping
+def test_a_run_that_is_cut_off_goes_on_with_what_clients_kept(local, tmp_path):
+    """Clients are still there, having trained a round further than the checkpoint knows."""
+    wanted = run(strategy(local), grid(), 5)
+    world, kept = grid(), {}
+
+    def on_round(report):
+        if report.round == 2:
+            save_checkpoint(tmp_path / "c", one.checkpoint())
+            states = {n: c.state.array_records["personal"] for n, c in world.contexts.items()}
+            kept.update({node: protocol.to_arrays(record) for node, record in states.items()})
+        if report.round == 3:
+            raise CutOffError
+
+    one = strategy(local, on_round=on_round)
+    with pytest.raises(CutOffError):
+        run(one, world, 5)
+    again = strategy(local)
+    again.resume(load_checkpoint(tmp_path / "c"))
+    for node, arrays in kept.items():
+        state = world.contexts[node].state
+        state["personal"] = protocol.to_record(arrays)
+        state["personal-about"]["round"] = 2
+    assert arrays_of(run(again, world, 5)) == arrays_of(wanted)
+    assert again.training.train_traffic.up > 0
+    undisturbed = strategy(local)
+    run(undisturbed, grid(), 5)
+    assert again.training.train_traffic == undisturbed.training.train_traffic
+    assert again.reports == undisturbed.reports
+
+
+@every_keeping
+def test_a_run_goes_on_where_no_client_has_kept_anything(local, tmp_path):
+    """Devices without a `model-path`: with private layers, that costs a round."""
+    one = strategy(local)
+    run(one, grid(), 2)
+    save_checkpoint(tmp_path / "c", one.checkpoint())
+    again = strategy(local)
+    again.resume(load_checkpoint(tmp_path / "c"))
+    run(again, grid(), 4)
+    assert [len(report.samples) for report in again.reports[-1:]] == [NUM_CLIENTS]
+
+
+@every_keeping
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_every_aggregation_combines_what_is_shared(name, local):
+    made = {**AGGREGATIONS, "lps-gps": lambda: LpsGps(("body",))}
+    labels = strategy(local).clustering
+    one = ClusteredStrategy(labels, made[name](), local)
+    run(one, grid())
+    assert np.isfinite(one.reports[-1].train_loss)
+    assert len(one.reports[-1].accuracies) == NUM_CLIENTS
+
+
+def drawn(number):
+    return {n: t.numpy() for n, t in two_layers(number).state_dict().items()}
+
+
+@every_keeping
+def test_ifca_asks_for_losses_of_whole_models(local):
+    world = grid()
+    one = ClusteredStrategy(LossClustering(2, drawn, enforce=False), local=local)
+    run(one, world)
+    assert not one.failures
+    private = () if isinstance(local, Ditto) else HEAD
+    asked = [m for m in world.sent if m.metadata.message_type == "query.losses"]
+    names = {name.partition("/")[2] for name in names_in(asked)}
+    assert names == {*BODY, *HEAD} - set(private)
+    # The first round's training names one of the models that the query brought.
+    first = sent(world, 0)[0].content
+    assert protocol.KEPT_MODEL in first.config_records[protocol.CONFIG]
+    assert len(one.reports[-1].accuracies) == NUM_CLIENTS
+
+
+@every_keeping
+def test_clusters_that_change_take_what_is_shared_along(local):
+    one = ClusteredStrategy(UpdateClustering(2), local=local)
+    run(one, grid())
+    assert not one.failures
+    assert len(set(one.clusters.of_client.values())) > 1
+
+
+@pytest.mark.parametrize("local", [Prox(0.3), *KEEPING.values()], ids=["prox", *KEEPING])
+def test_secure_sums_are_over_what_is_shared(local):
+    plain = run(ClusteredStrategy(SingleCluster(), local=local), grid())
+    world = grid()
+    secure = run(ClusteredStrategy(SingleCluster(), local=local, secure_aggregation=True), world)
+    assert list(secure.arrays) == list(plain.arrays)
+    for name in plain.arrays:
+        found, wanted = secure.arrays[name].numpy(), plain.arrays[name].numpy()
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_what_clients_are_told():
+    names = list(INITIAL)
+    told = {name: one.told(names) for name, one in KEEPING.items()}
+    assert told == {
+        "ditto": {"objective": "ditto", "pull": 0.5},
+        "private-layers": {"objective": "private-layers", "private-layers": ["output"]},
+        "private-head": {
+            "objective": "private-head",
+            "private-layers": ["output"],
+            "head-epochs": 2,
+            "body-epochs": 1,
+        },
+    }
+    assert Prox().told(names) == {"objective": "prox", "pull": 1.0}
+    assert Plain().told(names) == {}
+    assert {one.name for one in OBJECTIVES.values()} == set(OBJECTIVES)
+
+
+@pytest.mark.parametrize(
+    ("made", "local"),
+    [
+        (FedProx(prox_weight=0.1), Prox(0.1)),
+        (DittoStrategy(ditto_weight=3.0), Ditto(3.0)),
+        (FedPer(private_layers="body"), PrivateLayers("body")),
+        (FedRep(head_epochs=3, body_epochs=2), PrivateHead("last", 3, 2)),
+        (FedBN(norm_layers="bn1,bn2"), PrivateNorms("bn1,bn2")),
+    ],
+)
+def test_the_classes_are_one_model_for_all_with_their_objective(made, local):
+    assert made.local == local
+    assert isinstance(made.clustering, SingleCluster)
+
+
+def test_layers_by_name():
+    names = ["conv.weight", "norm.weight", "norm.running_mean", "block.0.weight", "fc.bias"]
+    assert named_layers("x", "last", names) == ("fc",)
+    assert named_layers("x", "conv, block", names) == ("conv", "block")
+    with pytest.raises(ValueError, match='private-layers names "con", but the model\'s layers are'):
+        named_layers("private-layers", "con", names)
+    with pytest.raises(ValueError, match='x is "conv,norm,block,fc", which is all of the model'):
+        named_layers("x", "conv,norm,block,fc", names)
+
+
+def test_norm_layers_are_found_by_what_they_are():
+    assert norm_layers(build_model("cnn-norm", (1, 28, 28), 10, 0)) == "norm1,norm2"
+    with pytest.raises(ValueError, match="keeps norm layers at the clients, but mlp has none"):
+        norm_layers(build_model("mlp", (1, 28, 28), 10, 0), "mlp")
+
+
+def test_a_client_that_always_fails_is_named_and_the_others_go_on():
+    one = strategy(PrivateLayers())
+    run(one, grid({("train", 1): fail}))
+    assert 1 not in one.training.num_examples
+    assert one.training.holders == {0, 2, 3, 4}

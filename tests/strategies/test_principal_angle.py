@@ -1,0 +1,184 @@
+"""PACFL: clients are grouped once, by the angles between the spaces that their images span."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import subspace_angles
+
+from strategies import Pacfl
+from strategies.clusterings.grouping import number_within
+from strategies.clusterings.principal_angle import corresponding_angles
+from strategies.clusterings.relevance import Spectra
+from tests.local_grid import LocalGrid, Visits
+from tests.toy_app import TASKS, groups, run, toy_app, weights, with_arrays
+
+
+def lines(*degrees):
+    """Each client shares one direction in the plane."""
+    found = {}
+    for client, degree in enumerate(degrees):
+        turn = np.radians(degree)
+        vector = np.array([[np.cos(turn)], [np.sin(turn)]], np.float32)
+        found["query.spectrum", client] = with_arrays(
+            lambda a, vector=vector: a.update(eigenvectors=vector)
+        )
+    return toy_app(spoil=found)
+
+
+def found_of(strategy, *degrees, rounds=1, away=None):
+    run(strategy, Visits(lines(*degrees), len(degrees), away or {}), rounds=rounds)
+    return strategy.clusters
+
+
+def test_by_hand_the_angle_between_lines():
+    # 0° and 170° are 10° apart, as a line has no direction; 60° is 60° and 70° from these.
+    found = found_of(Pacfl(2, num_vectors=1), 0, 60, 170)
+    assert found.of_client == {0: 0, 1: 1, 2: 0}
+    assert np.allclose(
+        90 * (1 - found.similarity), [[0, 60, 10], [60, 0, 70], [10, 70, 0]], atol=0.1
+    )
+    assert found.merges[:, 2] == pytest.approx([10, 65], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"),
+    [
+        (9, [[0], [1], [2], [3]]),
+        (11, [[0, 2], [1], [3]]),
+        (16, [[0, 2], [1, 3]]),
+        (90, [[0, 1, 2, 3]]),
+    ],
+)
+@pytest.mark.parametrize("number", [1, 4, "elbow"])
+def test_by_hand_clusters_are_merged_up_to_the_threshold_however_many_are_left(
+    threshold, expected, number
+):
+    found = found_of(Pacfl(number, num_vectors=1, threshold=threshold), 0, 60, 170, 75)
+    assert groups(found.of_client) == expected
+
+
+def test_within_a_height_ties_are_merged_and_one_client_is_one_cluster():
+    merges = np.array([[0, 1, 2.0, 2], [2, 3, 2.0, 2], [4, 5, 7.0, 4]])
+    assert [number_within(merges, height) for height in (1.9, 2, 6, 7)] == [4, 2, 2, 1]
+    assert number_within(np.empty((0, 4)), 3) == 1
+
+
+def test_by_hand_the_sum_of_angles_pairs_first_with_first_and_second_with_second():
+    # Both span the same plane, so their smallest angle is 0, but in another order.
+    plane, turned = np.eye(3, 2, dtype=np.float32), np.eye(3, 2, dtype=np.float32)[:, ::-1]
+    lone = -np.eye(3, 1, dtype=np.float32)  # one vector only, whose sign says nothing
+    spectra = Spectra.of_vectors([plane, turned, lone])
+    found = corresponding_angles(spectra, spectra, 2)
+    assert found[0].tolist() == [0, 180, 90]
+    assert found[1].tolist() == [180, 0, 180]
+    assert corresponding_angles(spectra[np.array([0, 1])], spectra[np.array([0])], 1).tolist() == [
+        [0],
+        [90],
+    ]
+
+
+def bases(seed, count, width=3):
+    rng = np.random.default_rng(seed)
+    return [np.linalg.qr(rng.normal(size=(8, width)))[0].astype(np.float32) for _ in range(count)]
+
+
+def shares(vectors):
+    return {
+        ("query.spectrum", client): with_arrays(lambda a, own=own: a.update(eigenvectors=own))
+        for client, own in enumerate(vectors)
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_smallest_angle_is_scipys(seed):
+    vectors = bases(seed, 5)
+    strategy = Pacfl(2)
+    run(strategy, LocalGrid(toy_app(spoil=shares(vectors)), 5))
+    expected = [[np.degrees(subspace_angles(a, b)[-1]) for a in vectors] for b in vectors]
+    assert np.allclose(90 * (1 - strategy.clusters.similarity), expected, atol=0.1)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6))
+@pytest.mark.parametrize("measure", ["smallest", "sum"])
+def test_signs_of_vectors_and_the_order_of_clients_change_nothing(measure, seed):
+    rng = np.random.default_rng(seed)
+    vectors, order = bases(seed, 6), rng.permutation(6)
+    signs = rng.choice([-1, 1], size=(6, 3)).astype(np.float32)
+    plain, other = Pacfl(3, measure=measure), Pacfl(3, measure=measure)
+    run(plain, LocalGrid(toy_app(spoil=shares(vectors)), 6))
+    turned = [vectors[c] * signs[c] for c in order]
+    run(other, LocalGrid(toy_app(spoil=shares(turned)), 6))
+    again = {int(order[c]): cluster for c, cluster in other.clusters.of_client.items()}
+    assert groups(dict(sorted(again.items()))) == groups(plain.clusters.of_client)
+    similarity = plain.clusters.similarity[np.ix_(order, order)]
+    assert np.allclose(other.clusters.similarity, similarity, atol=1e-3)
+
+
+@pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
+@pytest.mark.parametrize("measure", ["smallest", "sum"])
+def test_interleaved_tasks_are_found(number, measure):
+    strategy = Pacfl(number, measure=measure, num_vectors=2)
+    run(strategy, LocalGrid(toy_app(TASKS), 7))
+    assert list(strategy.clusters.of_client.values()) == TASKS
+
+
+def test_clients_that_are_all_alike_and_a_single_one_are_no_error():
+    for threshold in (None, 0.0, 5.0):
+        assert found_of(Pacfl(1, threshold=threshold, num_vectors=1), 30).of_client == {0: 0}
+    found = found_of(Pacfl(2, num_vectors=1), 30, 30, 30)
+    assert found.count == 2
+
+
+def test_vectors_go_up_once_and_nothing_comes_down():
+    grid = LocalGrid(toy_app(TASKS), 7)
+    strategy = Pacfl(3, num_vectors=2)
+    run(strategy, grid, rounds=3)
+    asked = [m for m in grid.sent if m.metadata.message_type.startswith("query.")]
+    kinds = [m.metadata.message_type for m in asked]
+    assert kinds == ["query.describe"] * 7 + ["query.spectrum"] * 7
+    assert all(m.content["config"]["num-eigenvectors"] == 2 for m in asked[7:])
+    assert strategy.training.pre_round_traffic.down == 0
+    assert strategy.training.pre_round_traffic.up == 7 * (
+        20 + 128 + 8 * 2 * 4
+    )  # NumPy's header: 128
+
+
+@pytest.mark.parametrize(
+    ("vectors", "reason"),
+    [
+        (np.eye(8, 4, dtype=np.float32), r"have shape \(8, 4\), not \(d, 1 to 3\)"),
+        (np.ones((8, 2), np.float32), "are not orthonormal"),
+        (np.full((8, 2), np.nan, np.float32), "are not all finite numbers"),
+    ],
+)
+def test_vectors_that_cannot_be_right_leave_their_client_out(vectors, reason):
+    spoil = {("query.spectrum", 1): with_arrays(lambda a: a.update(eigenvectors=vectors))}
+    strategy = Pacfl(2)
+    run(strategy, LocalGrid(toy_app([0, 1, 0, 1], spoil), 4))
+    assert list(strategy.failures) == [1]
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(strategy.failures[1])
+
+
+def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
+    # There are {0°, 10°} and {60°}. Later come 20° (15° from the first on average), 130° and 135°,
+    # both farther than 25° from all, and 5° apart.
+    away = {client: {0, 1} for client in (3, 4, 5)}
+    degrees = (0, 10, 60, 20, 130, 135)
+    strategy = Pacfl(2, num_vectors=1, threshold=25.0)
+    found = found_of(strategy, *degrees, away=away, rounds=2)
+    assert groups(strategy.reports[0].clusters) == [[0, 1], [2]]
+    assert groups(found.of_client) == [[0, 1, 3], [2], [4, 5]]
+    assert 90 * (1 - found.late[3]) == pytest.approx([20, 10, 40], abs=0.1)
+    # Without a threshold, everybody joins somebody: 130° is 50° from 0° and 60° from 10°.
+    found = found_of(Pacfl(2, num_vectors=1), *degrees, away=away, rounds=2)
+    assert groups(found.of_client) == [[0, 1, 3, 4, 5], [2]]
+
+
+def test_by_hand_a_cluster_that_newcomers_found_starts_from_the_initial_model():
+    strategy = Pacfl(2, num_vectors=1, threshold=25.0)
+    result = run(strategy, Visits(lines(0, 60, 130), 3, {2: {0, 1}}), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 2}
+    assert weights(result) == [2, 4, 3]

@@ -1,0 +1,194 @@
+"""Relevance worked out at the server: what clients would have answered, without asking them."""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.app import Array
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.linalg import subspace_angles
+from sklearn.metrics import adjusted_rand_score
+
+from clients.pre_round.spectrum import (
+    leading_spectrum,
+    missed_energy_relevance,
+    principal_angle_relevance,
+    relevance,
+)
+from strategies import SpectralClustering
+from strategies.clusterings import relevance as at_server
+from strategies.clusterings.relevance import FORMULAS, Spectra, relevances
+from tests.local_grid import LocalGrid
+from tests.same_images import conversation
+
+
+def federation(seed, clients=9, dimension=12):
+    """Return whole spectra of clients of three kinds, some with fewer images than dimensions."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for client in range(clients):
+        scales = np.roll(np.linspace(3, 0.3, dimension), 4 * (client % 3))
+        rows = rng.standard_normal((int(rng.integers(5, 60)), dimension)) * scales
+        found.append(leading_spectrum(rows.astype(np.float32), dimension))
+    return found
+
+
+def spectra_of(clients):
+    return Spectra.of([c.eigenvectors for c in clients], [c.eigenvalues for c in clients])
+
+
+def answers_of(formula, clients, k):
+    """Return what the clients themselves would answer."""
+    shared = [c.eigenvectors[:, :k] for c in clients]
+    if formula == "principal-angle":
+        return np.array([principal_angle_relevance(own, shared) for own in shared])
+    function = {"paper": relevance, "missed-energy": missed_energy_relevance}[formula]
+    return np.array([function(c.gram, c.eigenvalues[:k], shared) for c in clients])
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_whole_spectra_say_what_clients_would(formula, k):
+    for seed in range(3):
+        clients = federation(seed)
+        every = spectra_of(clients)
+        found = relevances(formula, every, every, k)
+        np.testing.assert_allclose(found, answers_of(formula, clients, k), atol=1e-3)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    every = spectra_of(federation(1))
+    whole = [relevances(formula, every, every, 3) for formula in FORMULAS]
+    monkeypatch.setattr(at_server, "_BLOCK", 1)
+    for formula, before in zip(FORMULAS, whole, strict=True):
+        np.testing.assert_allclose(relevances(formula, every, every, 3), before, atol=1e-6)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_nobody_misses_anything_of_itself(seed):
+    """In float32, whose rounding must not pass for another client's small miss."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.standard_normal((40, 324)).astype(np.float32) for _ in range(6)]
+    everybody = spectra_of([leading_spectrum(own, 10) for own in rows])
+    assert (np.diag(relevances("missed-energy", everybody, everybody, 5)) == 1).all()
+
+
+def test_labels_are_not_compared_at_the_server():
+    with pytest.raises(ValueError, match=r"class-energy.*leave relevance-at at clients"):
+        SpectralClustering(2, relevance="class-energy", relevance_at="server")
+
+
+def test_two_eigenpairs_by_hand():
+    # G_1 = diag(4, 1), G_2 = diag(1, 4), known by both eigenpairs each.
+    axes = np.eye(2, dtype=np.float32)
+    both = Spectra.of([axes, axes[:, ::-1]], [np.array([4.0, 1.0])] * 2)
+    # λ̂ = (1, 4) against λ = (4, 1): the geometric mean of 1/4 and 1/4.
+    np.testing.assert_allclose(relevances("paper", both, both, 2), [[1, 0.25], [0.25, 1]])
+    # One eigenvector each: they stand at right angles.
+    angles = relevances("principal-angle", both, both, 1)
+    np.testing.assert_allclose(angles, [[1, 0], [0, 1]], atol=1e-6)
+    # 2's first eigenvector captures 1 of the 4 that one direction can: it misses 3/4, and is the
+    # only other client.
+    np.testing.assert_allclose(relevances("missed-energy", both, both, 1), [[1, 0.5], [0.5, 1]])
+
+
+def test_the_smallest_angle_is_scipys():
+    one, other = (c.eigenvectors[:, :4] for c in federation(2)[:2])
+    expected = 1 - subspace_angles(one, other).min() / (np.pi / 2)
+    assert principal_angle_relevance(one, [other]) == pytest.approx([expected], abs=1e-5)
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(FORMULAS)))
+def test_order_does_not_matter_and_units_neither(random, formula):
+    clients = federation(random.randrange(10), clients=6)
+    order = random.sample(range(6), 6)
+
+    def found(spectra):
+        scores = relevances(formula, spectra, spectra, 3)
+        if formula == "principal-angle":
+            # Of a client with itself it is 0, where the arccosine loses half of the digits: there,
+            # the cosine is compared.
+            np.fill_diagonal(scores, np.cos((1 - scores.diagonal()) * np.pi / 2))
+        return scores
+
+    before = found(spectra_of(clients))[np.ix_(order, order)]
+    moved = spectra_of([clients[i] for i in order])
+    np.testing.assert_allclose(found(moved), before, atol=1e-5)
+    scaled = replace(moved, values=9 * moved.values)
+    np.testing.assert_allclose(found(scaled), before, atol=1e-5)
+
+
+class TestClustering:
+    """The clustering that asks once."""
+
+    def clustering(self, formula="paper", **options):
+        return SpectralClustering(
+            1, num_eigenvectors=2, relevance=formula, relevance_at="server", **options
+        )
+
+    @pytest.mark.parametrize("formula", FORMULAS)
+    def test_nothing_is_sent_to_clients_and_less_by_them(self, formula):
+        spoken, other = conversation(6), conversation(6)
+        found = self.clustering(formula).find(spoken)
+        asked = replace(self.clustering(formula), relevance_at="clients").find(other)
+        np.testing.assert_allclose(found.similarity, asked.similarity, atol=1e-4)
+        # One question of a few words, against one with everybody's eigenvectors.
+        assert spoken.traffic.down < other.traffic.down
+        assert len(spoken.roster.failures) == 0
+
+    def test_newcomers_are_placed_without_anybodys_eigenvectors(self):
+        spoken = conversation(8)
+        late = {client: spoken.nodes.pop(client) for client in (6, 7)}
+        clustering = self.clustering()
+        found = clustering.find(spoken)
+        before = spoken.traffic.down
+        recalled = self.clustering()
+        recalled.recall(clustering.memory())
+        spoken.nodes.update(late)
+        placed = recalled.place([6, 7], found, spoken)
+        assert set(placed.of_client) == set(range(8))
+        assert spoken.traffic.down - before < 1000
+
+    @pytest.mark.parametrize(
+        ("spoil", "reason"),
+        [
+            (lambda array: array[:-1], "eigenvalues have shape (3,), not (4,)"),
+            (lambda array: array[::-1].copy(), "not positive and descending"),
+            (lambda array: -array[::-1].copy(), "not positive and descending"),
+            (lambda array: array * np.float32(np.nan), "not positive and descending"),
+        ],
+    )
+    def test_eigenvalues_that_are_none_are_refused(self, spoil, reason, caplog):
+        def order(replies):
+            for reply in replies:
+                record = reply.content.array_records["arrays"]
+                if reply.metadata.src_node_id == LocalGrid.node_of(1):
+                    record["eigenvalues"] = Array(spoil(record["eigenvalues"].numpy()))
+            return replies
+
+        spoken = conversation(4, order)
+        self.clustering().find(spoken)
+        assert list(spoken.roster.failures) == [1]
+        assert reason in caplog.text
+
+
+def test_landmarks_are_grouped_and_the_others_join_them(monkeypatch, caplog):
+    clients = federation(3, clients=60, dimension=12)
+    clustering = SpectralClustering(
+        3, 3, relevance="missed-energy", relevance_at="server", landmarks=20
+    )
+    clustering._spectra = {2 * i: c.eigenvectors for i, c in enumerate(clients)}
+    clustering._values = {2 * i: c.eigenvalues for i, c in enumerate(clients)}
+    with caplog.at_level(logging.INFO):
+        found = clustering._compare(conversation(2))
+    assert "60 clients are more than are compared with each other (20)" in caplog.text
+    assert list(found.of_client) == list(range(0, 120, 2))
+    assert len(found.compared) == 20
+    assert found.similarity.shape == (20, 20)
+    assert adjusted_rand_score(list(found.of_client.values()), np.arange(60) % 3) == 1
+    # With room for all, it is the exact clustering.
+    exact = replace(clustering, landmarks=60)
+    exact._spectra, exact._values = clustering._spectra, clustering._values
+    assert exact._compare(conversation(2)).of_client == found.of_client

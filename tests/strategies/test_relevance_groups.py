@@ -1,0 +1,355 @@
+"""Clusters by relevance when a few clients lie, or are unlike everybody."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+from clients.pre_round.spectrum import RELEVANCES, leading_spectrum
+from clients.settings import USUAL_EIGENVECTORS
+from strategies import SpectralClustering
+from strategies.clusterings.grouping import agglomerate, average_relevance
+from strategies.clusterings.odd_clients import believed_clients, strangers, strangers_by_vectors
+from strategies.clusterings.relevance import Spectra
+from strategies.clusterings.relevance_groups import (
+    DISBELIEVED,
+    SHARES_NOTHING,
+    UNLIKE_ALL,
+    _clusters_of_more_than,
+    group_by_eigenpairs,
+    group_by_relevance,
+)
+from tests.same_images import SameImages, conversation
+
+TASKS = np.repeat([0, 1, 2], 8)
+
+
+def scores_of(tasks, seed=0, within=0.8, between=0.3):
+    """Return r of honest clients: nearly mutual, like real ones."""
+    return with_noise(np.where(np.equal.outer(tasks, tasks), within, between), seed)
+
+
+def with_noise(mutual, seed=0):
+    rng = np.random.default_rng(seed)
+    common = rng.normal(0, 0.05, mutual.shape)
+    own = rng.normal(0, 0.02, mutual.shape)
+    found = np.clip(mutual + (common + common.T) / 2 + own, 0, 1)
+    np.fill_diagonal(found, 1)
+    return found
+
+
+def honest_index(tasks, labels, liars):
+    honest = np.setdiff1d(np.arange(len(tasks)), liars)
+    return adjusted_rand_score(np.asarray(tasks)[honest], labels[honest])
+
+
+@pytest.mark.parametrize("number", [3, 2, 1, "elbow"])
+def test_without_an_odd_client_it_is_plain_agglomeration(number):
+    scores = scores_of(TASKS)
+    found = group_by_relevance(scores, number)
+    plain = agglomerate(average_relevance(scores), number)
+    assert found.labels.tolist() == plain.labels.tolist()
+    np.testing.assert_array_equal(found.merges, plain.merges)
+    assert found.odd == {}
+    assert found.compared.tolist() == list(range(24))
+
+
+@pytest.mark.parametrize("number", [3, "elbow"])
+@pytest.mark.parametrize("said", [0.0, 1.0, "random"])
+def test_false_scores_do_not_count_and_true_eigenvectors_do(number, said):
+    scores, liars = scores_of(TASKS), [0, 1, 9, 17]
+    rng = np.random.default_rng(1)
+    scores[liars] = rng.random((4, 24)) if said == "random" else said
+    found = group_by_relevance(scores, number)
+    assert adjusted_rand_score(TASKS, found.labels) == 1  # the liars', too: others know better
+    assert found.odd == dict.fromkeys(liars, DISBELIEVED)
+    assert found.compared.tolist() == [c for c in range(24) if c not in liars]
+
+
+@pytest.mark.parametrize("number", [3, "elbow"])
+@pytest.mark.parametrize("liars", [[4], [4, 11], [0, 4, 11, 20, 21]])
+def test_who_is_relevant_to_nobody_stays_alone_and_is_not_counted(number, liars):
+    scores = scores_of(TASKS)
+    scores[liars] = scores[:, liars] = 0.005
+    plain = agglomerate(average_relevance(scores), 3)
+    assert honest_index(TASKS, plain.labels, liars) < 0.7  # what it is about
+    found = group_by_relevance(scores, number)
+    assert honest_index(TASKS, found.labels, liars) == 1
+    assert [np.sum(found.labels == found.labels[liar]) for liar in liars] == [1] * len(liars)
+    assert found.odd == dict.fromkeys(liars, UNLIKE_ALL)
+
+
+def test_a_task_of_one_client_is_counted():
+    tasks = np.repeat([0, 1, 2], [12, 12, 1])
+    found = group_by_relevance(scores_of(tasks), 3)
+    assert adjusted_rand_score(tasks, found.labels) == 1
+    assert found.odd == {}
+
+
+def test_a_task_of_one_client_that_is_not_believed_is_counted_too():
+    # As with missed energy: it says by chance who is nearest to it, and all say that it is far.
+    tasks = np.repeat([0, 1, 2], [12, 12, 1])
+    scores = scores_of(tasks)
+    scores[24, :24] = np.random.default_rng(0).random(24)
+    scores[:24, 24] = 0.2
+    found = group_by_relevance(scores, 3)
+    assert adjusted_rand_score(tasks, found.labels) == 1
+    assert found.odd == {24: UNLIKE_ALL}
+
+
+def test_a_liar_that_belongs_to_a_cluster_does_not_merge_two_others():
+    relevance = np.array([[0.8, 0.72, 0.2], [0.72, 0.8, 0.2], [0.2, 0.2, 0.8]])
+    for said in (0.0, 1.0):
+        scores = with_noise(relevance[np.ix_(TASKS, TASKS)])
+        scores[0] = said
+        found = group_by_relevance(scores, 3)
+        assert honest_index(TASKS, found.labels, [0]) == 1
+        assert found.labels.max() == 2
+
+
+def test_with_the_number_chosen_a_liar_far_away_merges_nobody():
+    tasks = np.repeat([0, 1], 10)
+    scores = scores_of(tasks, within=0.8, between=0.6)
+    scores[0], scores[:, 0] = np.random.default_rng(0).random(20), 0.1
+    found = group_by_relevance(scores, "elbow")
+    assert honest_index(tasks, found.labels, [0]) == 1
+
+
+def test_two_that_are_relevant_to_each_other_stay_together():
+    tasks = np.repeat([0, 1], [23, 2])
+    scores = np.clip(scores_of(tasks, between=0.02), 0.001, 1)
+    assert adjusted_rand_score(tasks, group_by_relevance(scores, 2).labels) == 1
+
+
+@pytest.mark.parametrize("linkage", ["average", "complete", "single", "ward", "weighted"])
+def test_a_liar_far_away_stays_alone_with_any_linkage(linkage):
+    scores = scores_of(TASKS)
+    scores[4], scores[:, 4] = np.random.default_rng(0).random(24), 0.12
+    found = group_by_relevance(scores, 3, linkage)
+    assert found.odd == {4: UNLIKE_ALL}
+    assert honest_index(TASKS, found.labels, [4]) == 1
+
+
+def test_few_clients_are_all_believed_and_so_is_everybody_if_half_lie():
+    few = scores_of(np.repeat([0, 1], [4, 3]))
+    few[2] = 0
+    assert believed_clients(few).tolist() == list(range(7))
+    enough = scores_of(np.repeat([0, 1], 4))
+    enough[2] = 0
+    assert believed_clients(enough).tolist() == [0, 1, 3, 4, 5, 6, 7]
+    many = scores_of(TASKS)
+    many[:12] = np.random.default_rng(0).random((12, 24))
+    assert believed_clients(many).tolist() == list(range(24))
+
+
+def test_where_all_are_alike_chance_is_no_lie():
+    assert len(believed_clients(scores_of(np.zeros(20, int)))) == 20
+
+
+def honest_spectra(clients, seed, images=(10, 200), dimension=40):
+    """Return spectra of clients that all draw from one distribution, some of them little."""
+    rng = np.random.default_rng(seed)
+    mixed = rng.normal(size=(dimension, dimension)) * 0.8 ** np.arange(dimension)[:, None]
+    sizes = np.geomspace(*images, clients).astype(int)
+    rows = [(rng.normal(size=(size, dimension)) + 1) @ mixed for size in sizes]
+    return [leading_spectrum(own.astype(np.float32), 20) for own in rows]
+
+
+def said_by(spectra, formula):
+    k = USUAL_EIGENVECTORS[formula]
+    vectors = [one.eigenvectors[:, :k] for one in spectra]
+    return np.array([RELEVANCES[formula](s.gram, s.eigenvalues[:k], vectors) for s in spectra])
+
+
+@pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+@pytest.mark.parametrize("clients", [25, 100])
+@pytest.mark.parametrize("number", [1, 2, "elbow"])
+def test_of_honest_clients_of_one_task_nobody_is_odd(formula, clients, number):
+    # With few images, clients are found less relevant than they find others.
+    spectra = honest_spectra(clients, seed=clients)
+    scores = said_by(spectra, formula)
+    vectors = [one.eigenvectors for one in spectra]
+    strange = strangers_by_vectors(vectors, np.random.default_rng(0))
+    assert group_by_relevance(scores, number, strange=strange).odd == {}
+    pairs = Spectra.of(vectors, [one.eigenvalues for one in spectra])
+    assert group_by_eigenpairs(pairs, formula, USUAL_EIGENVECTORS[formula], number).odd == {}
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(8, 40), st.floats(0, 0.4))
+def test_how_relevant_all_find_a_client_is_no_lie_of_its(seed, clients, range_of_levels):
+    rng = np.random.default_rng(seed)
+    heard = range_of_levels * rng.random(clients)
+    scores = np.clip(0.3 + heard + rng.normal(0, 0.05, (clients, clients)), 0, 1)
+    assert believed_clients(scores).tolist() == list(range(clients))
+
+
+def test_where_scores_are_noise_nobody_lies():
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(0.5, 1 / 6, (25, 25))
+        assert len(believed_clients(np.clip(noise, 0, 1))) == 25
+
+
+@pytest.mark.parametrize(("level", "spread"), [(0, 0.1), (0.9, 0.1), (0.5, 0.01)])
+def test_scores_that_hardly_differ_are_not_believed(level, spread):
+    scores, rng = scores_of(TASKS), np.random.default_rng(0)
+    scores[[3, 12]] = level + spread * rng.random((2, 24))
+    assert np.setdiff1d(np.arange(24), believed_clients(scores)).tolist() == [3, 12]
+
+
+@pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+@pytest.mark.parametrize("false", ["null space", "random"])
+def test_false_eigenvectors_are_seen_whatever_their_owner_says(formula, false):
+    rng = np.random.default_rng(0)
+    spectra = honest_spectra(12, 0, images=(100, 200), dimension=320)
+    gram = np.mean([one.gram for one in spectra], axis=0)
+    liars = [2, 7]
+    for liar in liars:
+        basis = np.linalg.qr(rng.normal(size=(320, 20)))[0]
+        if false == "null space":
+            basis = np.linalg.qr(np.linalg.eigh(gram)[1][:, :60] @ rng.normal(size=(60, 20)))[0]
+        spectra[liar] = replace(spectra[liar], eigenvectors=basis.astype(np.float32))
+    vectors = [one.eigenvectors[:, : USUAL_EIGENVECTORS[formula]] for one in spectra]
+    strange = strangers_by_vectors(vectors, rng)
+    assert np.flatnonzero(strange >= 0).tolist() == liars
+    found = group_by_relevance(said_by(spectra, formula), 1, strange=strange)
+    assert found.odd == dict.fromkeys(liars, SHARES_NOTHING)
+    assert np.delete(found.labels, liars).tolist() == [0] * 10
+
+
+def test_strangers_keep_their_clusters_when_opinions_are_drawn_anew():
+    scores, strange = scores_of(TASKS), np.full(24, -1)
+    strange[[4, 11, 20]] = 0, 1, 0
+    found = group_by_relevance(scores, 3, strange=strange, resamples=3)
+    for one in (found, *found.resampled):
+        assert one.labels[4] == one.labels[20] != one.labels[11]
+        assert one.labels.max() == 4
+        assert honest_index(TASKS, one.labels, [4, 11, 20]) == 1
+        assert one.odd == dict.fromkeys([4, 11, 20], SHARES_NOTHING)
+
+
+@given(st.permutations(range(24)), st.sampled_from([3, "elbow"]))
+def test_the_order_of_clients_does_not_matter(order, number):
+    scores = scores_of(TASKS)
+    scores[[2, 13]] = 0
+    scores[5] = scores[:, 5] = 0.001
+    before = group_by_relevance(scores, number)
+    after = group_by_relevance(scores[np.ix_(order, order)], number)
+    assert adjusted_rand_score(before.labels[order], after.labels) == 1
+    assert {order[client]: why for client, why in after.odd.items()} == before.odd
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3])
+def test_one_two_and_three_clients(clients):
+    scores = scores_of(np.arange(clients))
+    assert group_by_relevance(scores, clients).labels.tolist() == list(range(clients))
+    assert group_by_relevance(scores, 1).labels.tolist() == [0] * clients
+
+
+def in_dimensions(own, dimension=12):
+    """Return the eigenpairs of clients whose two eigenvectors are these axes."""
+    axes = np.eye(dimension, dtype=np.float32)
+    return Spectra.of([axes[:, list(pair)] for pair in own], [np.array([4.0, 1.0])] * len(own))
+
+
+def test_strangers_are_numbered_with_those_that_are_like_them():
+    usual = [(0, 1), (0, 2)] * 4
+    everybody = in_dimensions([*usual, (8, 9), (10, 11), (8, 9)])
+    found = strangers(everybody, 2, np.random.default_rng(0))
+    assert found.tolist() == [-1] * 8 + [0, 1, 0]
+
+
+@pytest.mark.parametrize("own", [[(2, 3)] * 4, [(2, 3)] * 3, [(2, 3), (4, 5), (6, 7), (8, 9)]])
+def test_a_task_that_shares_nothing_with_the_others_is_no_stranger(own):
+    everybody = in_dimensions([(0, 1)] * 4 + own)
+    assert (strangers(everybody, 2, np.random.default_rng(0)) == -1).all()
+
+
+def test_by_eigenvectors_a_stranger_shares_no_direction():
+    axes = np.eye(12, dtype=np.float32)
+    own = [(0, 1), (0, 2)] * 4 + [(8, 9), (10, 11), (8, 9), (7, 0)]
+    found = strangers_by_vectors([axes[:, list(pair)] for pair in own], np.random.default_rng(0))
+    assert found.tolist() == [-1] * 8 + [0, 1, 0, -1]
+
+
+def test_of_many_clients_strangers_are_found_by_a_sample():
+    everybody = in_dimensions([(0, 1), (0, 2)] * 150 + [(8, 9)])
+    found = strangers(everybody, 2, np.random.default_rng(0))
+    assert np.flatnonzero(found >= 0).tolist() == [300]
+
+
+@pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+@pytest.mark.parametrize("compared", [None, 6])
+def test_strangers_are_set_apart_before_clusters_are_counted(formula, compared):
+    # What an eigenvector captures is shared by all: axis 0.
+    usual = [(0, 1), (0, 2)] * 6
+    everybody = in_dimensions([*usual, (8, 9), (8, 9), (10, 11)])
+    found = group_by_eigenpairs(
+        everybody, formula, 2, 2, num_compared=compared, rng=np.random.default_rng(0)
+    )
+    assert found.labels.tolist() == [0, 1] * 6 + [2, 2, 3]
+    assert found.odd == dict.fromkeys((12, 13, 14), SHARES_NOTHING)
+    assert set(found.compared) <= set(range(12))
+
+
+@pytest.mark.parametrize("place", ["clients", "server"])
+def test_the_strategy_names_who_is_odd(place, monkeypatch, caplog):
+    module = "strategies.clusterings.spectral.group_by_" + (
+        "relevance" if place == "clients" else "eigenpairs"
+    )
+
+    def odd(*arguments, **options):
+        given = group_by_relevance(scores_of(np.repeat([0, 1], 3)), 2)
+        given.odd[4] = UNLIKE_ALL
+        return given
+
+    monkeypatch.setattr(module, odd)
+    clustering = SpectralClustering(2, num_eigenvectors=2, relevance_at=place)
+    assert clustering.find(conversation(6)).odd == {4: UNLIKE_ALL}
+    assert f"odd: {UNLIKE_ALL}: 4" in caplog.text
+
+
+class OneUnlikeAll(SameImages):
+    """Client 3 has images that have nothing in common with the others'."""
+
+    def features(self):
+        found = super().features()
+        return found[:, [1, 0, 3, 2]] * (1, -1, 1, -1) if self.index == 3 else found
+
+
+@pytest.mark.parametrize("place", ["clients", "server"])
+def test_the_strategy_sets_a_stranger_apart_wherever_it_compares(place):
+    clustering = SpectralClustering(1, num_eigenvectors=2, relevance_at=place)
+    found = clustering.find(conversation(6, kind=OneUnlikeAll))
+    assert found.odd == {3: SHARES_NOTHING}
+    assert [found.of_client[client] for client in range(6)] == [0, 0, 0, 1, 0, 0]
+    assert clustering.find(conversation(6)).odd == {}
+
+
+@pytest.mark.parametrize("number", [3, "elbow"])
+def test_of_many_clients_a_few_that_stand_apart_are_not_counted(number):
+    tasks = np.repeat([0, 1, 2], 80)
+    scores = scores_of(tasks)
+    for few in ([7], [100, 101]):  # alone, and two that are alike
+        scores[few] = scores[:, few] = 0.15
+        scores[np.ix_(few, few)] = 0.9
+    honest = np.setdiff1d(np.arange(240), [7, 100, 101])
+    plain = agglomerate(average_relevance(scores), 3).labels
+    assert adjusted_rand_score(tasks[honest], plain[honest]) < 0.7
+    found = group_by_relevance(scores, number)
+    assert adjusted_rand_score(tasks[honest], found.labels[honest]) == 1
+    assert len(set(found.labels.tolist())) == 5
+
+
+def test_a_small_task_among_many_clients_is_counted():
+    tasks = np.repeat([0, 1, 2], [118, 120, 2])
+    assert adjusted_rand_score(tasks, group_by_relevance(scores_of(tasks), 3).labels) == 1
+
+
+def test_how_many_clusters_are_large_by_hand():
+    # Five clients: 0 with 1, then 2 with 3, then these four, then client 4.
+    merges = np.array([[0, 1, 0.1, 2], [2, 3, 0.2, 2], [5, 6, 0.3, 4], [4, 7, 0.4, 5]])
+    assert _clusters_of_more_than(1, merges).tolist() == [0, 1, 1, 2, 1, 0]
+    assert _clusters_of_more_than(2, merges).tolist() == [0, 1, 1, 0, 0, 0]

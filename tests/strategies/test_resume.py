@@ -1,0 +1,237 @@
+"""A run that is cut off and resumed ends with the same models as one that was not."""
+
+import numpy as np
+import pytest
+
+from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
+from fl_core.wire import protocol
+from strategies import Cfl, Flt
+from tests.local_grid import LocalGrid, Visits
+from tests.toy_app import (
+    ENCODER,
+    PATHS,
+    STRATEGIES,
+    TASKS,
+    fail,
+    groups,
+    in_rounds,
+    lean,
+    run,
+    toy_app,
+    with_metrics,
+)
+
+ROUNDS = 5
+
+
+pytestmark = pytest.mark.usefixtures("plane_without_umap")
+
+
+class CutOffError(Exception):
+    pass
+
+
+def grid(spoil=None):
+    return LocalGrid(toy_app(TASKS, spoil), len(TASKS))
+
+
+def cut_off(make, after, path, **options):
+    """Run a strategy that writes a checkpoint after a round, then ends without a word."""
+
+    def on_round(report):
+        if report.round == after:
+            save_checkpoint(path, strategy.checkpoint())
+            raise CutOffError
+
+    strategy = make(on_round=on_round, **options)
+    with pytest.raises(CutOffError):
+        run(strategy, grid(options.get("spoil")), ROUNDS)
+
+
+def same_models(one, other):
+    assert list(one.arrays) == list(other.arrays)
+    for name in one.arrays:
+        found, wanted = one.arrays[name].numpy(), other.arrays[name].numpy()
+        assert found.dtype == wanted.dtype
+        assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [*((name, 3) for name in STRATEGIES), *((name, n) for name in PATHS for n in (1, ROUNDS))],
+)
+def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
+    make = STRATEGIES[name]
+    options = {"fraction_train": 0.6, "seed": 3}
+    undisturbed = make(**options)
+    wanted = run(undisturbed, grid(), ROUNDS)
+
+    cut_off(make, after, tmp_path / "c", **options)
+    rounds = []
+    resumed = make(on_round=lambda report: rounds.append(report.round), **options)
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    found = run(resumed, grid(), ROUNDS)
+
+    same_models(found, wanted)
+    assert rounds == list(range(after + 1, ROUNDS + 1))
+    assert resumed.reports == undisturbed.reports
+    assert resumed.clusters.of_client == undisturbed.clusters.of_client
+    assert resumed.clusters.neighbours == undisturbed.clusters.neighbours
+    assert resumed.training.num_examples == undisturbed.training.num_examples
+    assert resumed.model_of_client == undisturbed.model_of_client
+    for kind in ("pre_round", "train", "evaluate", "server"):  # the roll call counts once
+        assert getattr(resumed.training, f"{kind}_traffic") == getattr(
+            undisturbed.training, f"{kind}_traffic"
+        )
+    assert sorted(found.train_metrics_clientapp) == rounds
+    for round_number in rounds:
+        assert (
+            found.train_metrics_clientapp[round_number]
+            == wanted.train_metrics_clientapp[round_number]
+        )
+
+
+def test_what_is_asked_after_a_resumption_counts_as_finding_clusters(tmp_path):
+    def make(**options):
+        return Flt(ENCODER, 3, refresh_every=1, **options)
+
+    undisturbed = make()
+    run(undisturbed, grid(), ROUNDS)
+    cut_off(make, 2, tmp_path / "c")
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    run(resumed, grid(), ROUNDS)
+    assert resumed.training.pre_round_traffic == undisturbed.training.pre_round_traffic
+
+
+@pytest.mark.parametrize("name", ["rcc-pfl", "flt", "pca-km-hc"])
+def test_clustering_is_not_asked_for_again(name, tmp_path):
+    make = STRATEGIES[name]
+    cut_off(make, 2, tmp_path / "c")
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    again = grid()
+    run(resumed, again, ROUNDS)
+    kinds = {m.metadata.message_type for m in again.sent}
+    assert kinds == {"query.describe", "train", "evaluate"}
+
+
+def test_starting_again_without_a_checkpoint_starts_from_the_beginning(tmp_path):
+    cut_off(STRATEGIES["rcc-pfl"], 2, tmp_path / "c")
+    strategy = STRATEGIES["rcc-pfl"]()
+    strategy.resume(load_checkpoint(tmp_path / "c"))
+    run(strategy, grid(), ROUNDS)
+    wanted = run(STRATEGIES["rcc-pfl"](), grid(), ROUNDS)
+    same_models(run(strategy, grid(), ROUNDS), wanted)
+    assert [report.round for report in strategy.reports] == list(range(1, ROUNDS + 1))
+
+
+@pytest.mark.parametrize(
+    ("watch_updates", "sign"),
+    [
+        (None, in_rounds(2, spoil=with_metrics(data_shift=0.5))),
+        (0.9, in_rounds(2, 3, 4, spoil=lean)),
+    ],
+)
+def test_what_clients_said_before_the_interruption_is_remembered(watch_updates, sign, tmp_path):
+    """FLT: a flag of the last round asks everybody again in the first one after it, and once."""
+
+    def make(**options):
+        return Flt(ENCODER, 3, max_changed=0, watch_updates=watch_updates, **options)
+
+    flagged = {("train", 2): sign}
+    undisturbed_grid = grid(flagged)
+    wanted = run(make(), undisturbed_grid, ROUNDS)
+
+    def save_and_stop(report):
+        if report.round == 2:
+            save_checkpoint(tmp_path / "c", strategy.checkpoint())
+            raise CutOffError
+
+    strategy = make(on_round=save_and_stop)
+    with pytest.raises(CutOffError):
+        run(strategy, grid(flagged), ROUNDS)
+    resumed, again = make(), grid(flagged)
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    same_models(run(resumed, again, ROUNDS), wanted)
+    asked = [m for m in again.sent if m.metadata.message_type == "query.signature"]
+    assert len(asked) == len(TASKS)
+    assert {m.metadata.group_id for m in asked} == {"3"}
+
+
+def test_cfl_remembers_the_longest_update(tmp_path):
+    def make(**options):
+        return Cfl(0.9, 0.1, **options)
+
+    wanted = run(make(), grid(), ROUNDS)
+    cut_off(make, 1, tmp_path / "c")
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    assert resumed.clustering._longest == 0
+    same_models(run(resumed, grid(), ROUNDS), wanted)
+    assert resumed.clustering._longest > 0
+
+
+@pytest.mark.parametrize("name", ["rcc-pfl", "flt-graph", "pca-km-hc"])
+def test_a_client_that_had_failed_and_one_that_is_new_are_placed_after_the_resumption(
+    name, tmp_path
+):
+    make = STRATEGIES[name]
+    query = "spectrum" if name == "rcc-pfl" else "signature"
+    strategy = make(on_round=lambda report: save_checkpoint(tmp_path / "c", strategy.checkpoint()))
+    broken = toy_app(TASKS, {(f"query.{query}", 5): fail})
+    run(strategy, Visits(broken, 7, {6: range(9)}), 2)
+    assert list(strategy.failures) == [5]
+
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    run(resumed, grid(), 3)
+    assert groups(resumed.reports[-1].clusters) == [[0, 2, 5], [1, 4], [3, 6]]
+    assert not resumed.failures
+    assert set(resumed.reports[-1].accuracies) == set(range(7))
+
+
+def test_a_client_that_is_away_after_the_resumption_is_placed_when_it_returns(tmp_path):
+    make = STRATEGIES["rcc-pfl"]
+    cut_off(make, 2, tmp_path / "c")
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    run(resumed, Visits(toy_app(TASKS), 7, {4: {0, 1}}), ROUNDS)
+    present = [4 in report.accuracies for report in resumed.reports]
+    assert present == [True, True, False, True, True]
+    assert resumed.clusters.of_client[4] == resumed.clusters.of_client[1]
+
+
+def test_a_resumed_run_that_nobody_can_join_says_what_to_do(tmp_path):
+    strategy = STRATEGIES["rcc-pfl"](
+        on_round=lambda report: save_checkpoint(tmp_path / "c", strategy.checkpoint())
+    )
+    run(strategy, Visits(toy_app(TASKS), 7, {6: range(9)}), 1)
+    resumed = STRATEGIES["rcc-pfl"]()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    only_a_stranger = Visits(
+        toy_app(TASKS, {("query.spectrum", 6): fail}), 7, {client: range(9) for client in range(6)}
+    )
+    with pytest.raises(RuntimeError, match="no client is left to train: start those"):
+        run(resumed, only_a_stranger, 2)
+
+
+def test_a_checkpoint_is_not_changed_by_what_follows():
+    strategy = STRATEGIES["fedhc"]()
+    kept = []
+    strategy.on_round = lambda report: kept.append(strategy.checkpoint())
+    run(strategy, grid(), 3)
+    first = kept[0]
+    assert first["round"] == len(first["reports"]) == 1
+    resumed = STRATEGIES["fedhc"]()
+    resumed.resume(first)
+    same_models(run(resumed, grid(), 3), run(STRATEGIES["fedhc"](), grid(), 3))
+
+
+def test_models_that_clients_share_are_stored_once(tmp_path):
+    strategy = STRATEGIES["flt-graph"]()
+    run(strategy, grid(), 1, initial=protocol.to_record({"w": np.zeros((10_000, 2), np.float32)}))
+    assert len({id(model) for model in strategy.training.models}) == 3
+    save_checkpoint(tmp_path / "c", strategy.checkpoint())
+    # Three groups' models and the initial one.
+    assert (tmp_path / "c").stat().st_size < 4.3 * 80_000

@@ -1,0 +1,282 @@
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedMedian, FedTrimmedAvg
+from flwr.serverapp.strategy import MultiKrum as FlowersMultiKrum
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from fl_core.options import options_of
+from strategies.aggregations import robust
+from strategies.aggregations.robust import (
+    ClippedMean,
+    GeometricMedian,
+    Krum,
+    Median,
+    MultiKrum,
+    TrimmedMean,
+    geometric_median_weights,
+    inner_products,
+)
+from strategies.catalogue import ROBUST
+from strategies.engine.rounds import Clusters, Round, Update
+
+BY_NAME = pytest.mark.parametrize("kind", ROBUST, ids=lambda kind: kind.name)
+
+
+def model(values, kind=np.float32):
+    return {"w": np.array(values, kind)}
+
+
+def updates_of(*rows, received=0.0, cluster=0):
+    """One update for each row of numbers, of clients 0, 1, …, who were all sent `received`."""
+    sent = model(np.full(np.shape(rows[0]), received))
+    return [Update(i, cluster, model(row), 1 + i, sent) for i, row in enumerate(rows)]
+
+
+def combined(aggregation, updates, models=None):
+    of_client = {u.client: u.cluster for u in sorted(updates, key=lambda u: u.client)}
+    models = models or [model(np.zeros_like(updates[0].arrays["w"]))]
+    found = aggregation(Round(1, Clusters(of_client, len(models)), models, updates))
+    return [m["w"].tolist() for m in found]
+
+
+def test_by_hand_medians():
+    assert combined(Median(), updates_of([1, 9], [2, -4], [900, 5])) == [[2, 5]]
+    assert combined(Median(), updates_of([1], [2], [3], [900])) == [[2.5]]
+
+
+def test_by_hand_trimmed_means():
+    rows = [0], [1], [2], [3], [900]
+    assert combined(TrimmedMean(0.2), updates_of(*rows)) == [[2]]
+    # 0.21 of 5 are two: what is left is the median.
+    assert combined(TrimmedMean(0.21), updates_of([0], [1], [2.5], [3], [900])) == [[2.5]]
+    assert combined(TrimmedMean(0), updates_of([0], [1], [2])) == [[1]]
+
+
+def test_the_share_that_is_tolerated_is_not_a_victim_of_binary_numbers():
+    # In floating point, 0.07 · 100 is more than 7.
+    rows = [*([1e6] for _ in range(7)), *([-1e6] for _ in range(8)), *([1] for _ in range(85))]
+    (found,) = combined(TrimmedMean(0.07), updates_of(*rows))
+    assert found[0] == pytest.approx((85 - 1e6) / 86)
+
+
+def test_by_hand_krum_takes_the_model_in_the_densest_place():
+    # f = 1, so that n − f − 2 = 2 nearest count: 1 + 4, 1 + 1, 1 + 4, 1 + 64, 1 + 81.
+    rows = [0], [1], [2], [10], [11]
+    assert combined(Krum(0.2), updates_of(*rows)) == [[1]]
+    # The four best of Multi-Krum: 0, 1, 2 and 10.
+    assert combined(MultiKrum(0.2), updates_of(*rows)) == [[3.25]]
+
+
+def test_krum_expects_no_more_malicious_ones_than_its_paper_allows():
+    # 0.4 of 6 are 3, but 6 ≥ 2f + 3 allows one. With f = 1, n − f − 2 = 3 nearest count, and
+    # n − f = 5 are selected.
+    rows = [0], [1], [2], [3], [4], [1000]
+    assert combined(MultiKrum(0.4), updates_of(*rows)) == [[2]]
+
+
+def test_by_hand_clipped_means():
+    # Lengths 1, 5 and 50: all are cut to 5.
+    rows = [0.6, 0.8], [3, 4], [-30, 40]
+    (found,) = combined(ClippedMean(), updates_of(*rows))
+    assert found == pytest.approx([(0.6 + 3 - 3) / 3, (0.8 + 4 + 4) / 3])
+    # Of four, the second shortest decides: half of the clients may be malicious.
+    (found,) = combined(ClippedMean(), updates_of([1], [2], [300], [500]))
+    assert found == pytest.approx([7 / 4])
+
+
+def test_clipping_starts_from_what_each_client_was_sent():
+    first, second, third = updates_of([11], [12], [60], received=10)
+    moved = Update(
+        3,
+        0,
+        model(
+            [
+                1,
+            ]
+        ),
+        1,
+        model([-1]),
+    )
+    # Lengths 1, 2, 50 and 2: 60 becomes 12.
+    assert combined(ClippedMean(), [first, second, third, moved]) == [[(11 + 12 + 12 + 1) / 4]]
+
+
+def test_clients_that_have_not_moved_clip_the_others_to_where_they_were():
+    assert combined(ClippedMean(), updates_of([7], [7], [7], [900], received=7)) == [[7]]
+
+
+def test_by_hand_geometric_medians():
+    # On a line it is the median; of a square's corners the middle; two of three points that are
+    # one hold it; with an angle of more than 120 degrees at a corner, it is that corner.
+    for rows, expected in [
+        ([[0], [1], [10]], [1]),
+        ([[0, 0], [2, 0], [0, 2], [2, 2]], [1, 1]),
+        ([[3, 4], [3, 4], [900, 900]], [3, 4]),
+        ([[0, 0], [5, 0.1], [-5, 0.1]], [0, 0]),
+    ]:
+        (found,) = combined(GeometricMedian(), updates_of(*rows))
+        assert found == pytest.approx(expected, abs=1e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 9), st.integers(1, 4), st.booleans())
+@example(14779, 4, 2, True)  # two of four are one point, and just outweigh the others
+def test_no_point_has_smaller_distances_than_the_geometric_median(seed, count, size, whole):
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(count, size))
+    if whole:  # points on one another, and on means of others
+        points = rng.integers(0, 4, (count, size)).astype(float)
+
+    def distances(point):
+        return float(np.linalg.norm(points - point, axis=1).sum())
+
+    weights = geometric_median_weights(inner_products(updates_of(*points)))
+    assert weights.sum() == pytest.approx(1)
+    assert (weights >= -1e-12).all()
+    found = distances(weights @ points)  # to float32's digits, in which updates are
+    start = np.median(points, axis=0)
+    best = minimize(distances, start, method="Nelder-Mead", options={"xatol": 1e-6}).fun
+    assert found <= min(best, *map(distances, points)) * (1 + 1e-3) + 1e-9
+
+
+def flowers(strategy, rows):
+    """What Flower's own strategy makes of the rows."""
+    replies = []
+    for i, row in enumerate(rows):
+        content = RecordDict(
+            {
+                "arrays": ArrayRecord([np.array(row, np.float32)]),
+                "metrics": MetricRecord({"num-examples": 1}),
+            }
+        )
+        asked = Message(RecordDict(), dst_node_id=i + 1, message_type="train")
+        replies.append(Message(content, reply_to=asked))
+    arrays, _ = strategy.aggregate_train(1, replies)
+    return arrays.to_numpy_ndarrays()[0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(5, 12))
+def test_flowers_own_strategies_do_the_same(seed, count):
+    rows = np.random.default_rng(seed).normal(size=(count, 6)).astype(np.float32)
+    updates = updates_of(*rows)
+
+    def same(ours, theirs):
+        return np.allclose(combined(ours, updates)[0], flowers(theirs, rows), atol=1e-6)
+
+    assert same(Median(), FedMedian())
+    cut = 1 / count + 1e-9
+    assert same(TrimmedMean(1 / count), FedTrimmedAvg(beta=cut))
+    assert same(
+        MultiKrum(1 / count), FlowersMultiKrum(num_malicious_nodes=1, num_nodes_to_select=count - 1)
+    )
+
+
+@BY_NAME
+def test_one_of_eight_may_send_what_it_likes(kind):
+    rng = np.random.default_rng(3)
+    honest = rng.normal(1, 0.1, (7, 20))
+    among = combined(kind(), updates_of(*honest))[0]
+    for sent in (np.zeros(20), np.full(20, 1e6), np.full(20, -1e6), -10 * honest[0]):
+        found = np.array(combined(kind(), updates_of(*honest, sent))[0])
+        # The mean would be off by an eighth of what was sent.
+        assert np.linalg.norm(found - among) < 1.5, kind.name
+        assert np.linalg.norm(found - 1) < np.linalg.norm(0 - np.ones(20)) / 2
+
+
+@BY_NAME
+def test_models_are_looked_at_in_blocks(kind, monkeypatch):
+    """However large these are: with blocks of a few numbers, the same comes out."""
+    rng = np.random.default_rng(5)
+    updates = updates_of(*rng.normal(size=(7, 100)))
+    whole = combined(kind(), updates)[0]
+    monkeypatch.setattr(robust, "_BLOCK", 7 * 3)
+    assert combined(kind(), updates)[0] == pytest.approx(whole, rel=1e-6)
+
+
+@BY_NAME
+@settings(max_examples=20, deadline=None)
+@given(order=st.permutations(range(6)))
+def test_the_order_of_replies_changes_no_bit(kind, order):
+    rng = np.random.default_rng(0)
+    updates = updates_of(*rng.normal(size=(6, 30)))
+    assert combined(kind(), [updates[i] for i in order]) == combined(kind(), updates)
+
+
+@BY_NAME
+def test_clusters_are_apart_and_empty_ones_keep_their_models(kind):
+    rng = np.random.default_rng(1)
+    first, second = updates_of(*rng.normal(size=(5, 4))), updates_of(*rng.normal(9, 1, (6, 4)))
+    second = [Update(10 + u.client, 2, u.arrays, 1, u.received) for u in second]
+    models = [model([0] * 4), model([5] * 4), model([0] * 4)]
+    found = combined(kind(), [*second, *first], models)
+    alone = [Update(u.client, 0, u.arrays, 1, u.received) for u in second]
+    assert found == [combined(kind(), first)[0], [5] * 4, combined(kind(), alone)[0]]
+
+
+@BY_NAME
+def test_samples_do_not_count(kind):
+    updates = updates_of([1], [2], [3], [4], [50], [60])
+    claimed = [Update(u.client, 0, u.arrays, 10.0**u.client, u.received) for u in updates]
+    assert combined(kind(), claimed) == combined(kind(), updates)
+
+
+@BY_NAME
+def test_equal_models_stay_and_types_are_kept(kind):
+    arrays = {
+        "w": np.array([0.1, 0.2], np.float16),
+        "n": np.array(7, np.int64),
+        "v": np.array([[3.3]], np.float64),
+    }
+    sent = {name: np.zeros_like(array) for name, array in arrays.items()}
+    clients = dict.fromkeys(range(6), 0)
+    updates = [Update(i, 0, arrays, 1, sent) for i in clients]
+    (found,) = kind()(Round(1, Clusters(clients), [sent], updates))
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        assert np.allclose(found[name], array, rtol=1e-12)
+
+
+@BY_NAME
+def test_counters_are_rounded(kind):
+    sent = {"w": np.zeros(1, np.float32), "n": np.array(0)}
+    updates = [
+        Update(i, 0, {"w": np.float32([value]), "n": np.array(count)}, 1, sent)
+        for i, (value, count) in enumerate([(1, 5), (1.1, 6), (0.9, 6), (1.2, 5), (0.8, 90)])
+    ]
+    (found,) = kind()(Round(1, Clusters(dict.fromkeys(range(5), 0)), [sent], updates))
+    assert found["n"].dtype == np.int64
+    assert 5 <= found["n"] <= 27
+
+
+@BY_NAME
+def test_too_few_answers_are_averaged_and_that_is_said_once(kind, caplog):
+    caplog.set_level(logging.WARNING)
+    aggregation, few = kind(), kind.fewest - 1
+    for _ in range(3):
+        (found,) = combined(aggregation, updates_of(*([i] for i in range(few))))
+        assert found == [(few - 1) / 2]
+    said = f"{kind.name} stands against one odd answer if there are {kind.fewest} of a cluster"
+    assert caplog.text.count(said) == 1
+    assert f"where there are {few}, their mean is taken" in caplog.text
+
+
+@BY_NAME
+def test_one_client_gets_its_model_back_and_nothing_is_said(kind, caplog):
+    caplog.set_level(logging.WARNING)
+    assert combined(kind(), updates_of([0.25, 7])) == [[0.25, 7]]
+    assert not caplog.text
+
+
+def test_those_that_expect_a_share_of_malicious_clients_say_so():
+    expecting = {kind.name for kind in ROBUST if "tolerated-malicious" in options_of(kind)}
+    assert expecting == {"trimmed-mean", "krum", "multi-krum"}
+    rule = options_of(Krum)["tolerated-malicious"].rule
+    with pytest.raises(ValueError, match=r"tolerated-malicious is 0.5, but it must be a number"):
+        rule.read("tolerated-malicious", 0.5)

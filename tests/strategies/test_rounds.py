@@ -1,0 +1,681 @@
+"""Strategies on clients whose numbers can be worked out by hand (see toy_app)."""
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
+
+from fl_core.wire import protocol
+from strategies import (
+    ClusteredStrategy,
+    ClusterMean,
+    FirstDirectionClustering,
+    FirstUpdateClustering,
+    GivenClusters,
+    GraphMean,
+    LinearSignatureClustering,
+    Local,
+    LossClustering,
+    LpsGps,
+    ModelClustering,
+    Optimum,
+    OwnCluster,
+    PrincipalAngleClustering,
+    Random,
+    RandomClusters,
+    RccPfl,
+    RecursiveBipartition,
+    SignatureClustering,
+    Single,
+    SingleCluster,
+    SpectralClustering,
+    UpdateClustering,
+)
+from strategies.catalogue import ROBUST
+from strategies.engine.replies import error_text
+from tests.local_grid import LocalGrid
+from tests.toy_app import (
+    ENCODER,
+    MODEL,
+    STRATEGIES,
+    TASKS,
+    draw_model,
+    every_path,
+    every_strategy,
+    fail,
+    in_rounds,
+    run,
+    toy_app,
+    weights,
+    with_arrays,
+    with_metrics,
+)
+
+rcc_pfl = STRATEGIES["rcc-pfl"]
+
+
+pytestmark = pytest.mark.usefixtures("plane_without_umap")
+
+
+def test_by_hand_two_clusters_two_rounds():
+    # Clients 0, 1, 2 add 1, 2, 3 a round. Cluster 0 = {0, 2}: mean +2 a round; cluster 1 = {1}: +2.
+    strategy = Optimum({0: 0, 1: 1, 2: 0})
+    result = run(strategy, LocalGrid(toy_app(), 3), rounds=2)
+    assert weights(result) == [4, 4]
+    # Weighted by 10 and 30 images, cluster 0 moves (1·10 + 3·30)/40 = 2.5 a round.
+    strategy = Optimum({0: 0, 1: 1, 2: 0}, weighted_mean=True)
+    result = run(strategy, LocalGrid(toy_app(), 3), rounds=2)
+    assert weights(result) == [5, 4]
+    assert strategy.reports[-1].accuracies == {0: 0.005, 1: 0.004, 2: 0.005}
+    assert strategy.reports[-1].accuracy == pytest.approx((0.005 + 0.004 + 0.005) / 3)
+    assert strategy.reports[-1].train_loss == pytest.approx((0 + 1 + 2) / 3)
+    assert result.evaluate_metrics_clientapp[2]["accuracy-per-client"] == [0.005, 0.004, 0.005]
+
+
+def test_who_has_the_most_images_is_asked_first_once_that_is_known():
+    grid = LocalGrid(toy_app(), 3)  # with 10, 20 and 30 images
+    run(Single(), grid, rounds=2)
+    asked = [(m.metadata.message_type, m.metadata.dst_node_id) for m in grid.sent]
+    upwards = [grid.node_of(client) for client in range(3)]
+    trained = [node for kind, node in asked if kind == protocol.TRAIN]
+    assert trained == upwards + upwards[::-1]
+    assert [node for kind, node in asked if kind == protocol.EVALUATE] == 2 * upwards[::-1]
+
+
+def test_by_hand_clusters_that_are_given_anew_in_a_later_round():
+    # {0, 1} and {2} are at 1.5 and 3; then client 0 goes over: 1.5 + 2, and 3 + (1 + 3)/2.
+    clustering = GivenClusters({0: 0, 1: 0, 2: 1}, {2: {0: 1, 1: 0, 2: 1}})
+    result = run(ClusteredStrategy(clustering), LocalGrid(toy_app(), 3), rounds=2)
+    assert weights(result) == [3.5, 5]
+
+
+def test_single_and_local_by_hand():
+    assert weights(run(Single(), LocalGrid(toy_app(), 3))) == [2]
+    assert weights(run(Local(), LocalGrid(toy_app(), 3))) == [1, 2, 3]
+
+
+@every_path
+def test_integer_buffers_keep_their_type(make):
+    # Whoever trains, and in whatever cluster: after two rounds everybody's count is 2.
+    strategy = make()
+    models = protocol.unpack_models(run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2).arrays)
+    for number in strategy.model_of_client.values():
+        steps = protocol.to_arrays(models[number])["steps"]
+        assert steps.dtype == np.int64
+        assert steps.shape == ()
+        assert steps == 2
+
+
+def test_rcc_pfl_finds_the_tasks_of_interleaved_clusters_of_unequal_size():
+    strategy = rcc_pfl()
+    run(strategy, LocalGrid(toy_app(TASKS), len(TASKS)))
+    assert strategy.clusters.of_client == dict(enumerate([0, 1, 0, 2, 1, 0, 2]))
+    assert strategy.clusters.similarity.shape == (7, 7)
+    assert np.allclose(np.diag(strategy.clusters.similarity), 1, atol=1e-3)
+
+
+def test_rcc_pfl_chooses_the_number_of_clusters():
+    strategy = RccPfl("elbow", num_eigenvectors=2)
+    run(strategy, LocalGrid(toy_app(TASKS), len(TASKS)))
+    assert list(strategy.clusters.of_client.values()) == [0, 1, 0, 2, 1, 0, 2]
+
+
+def shuffled(seed):
+    return lambda replies: [
+        replies[i] for i in np.random.default_rng(seed).permutation(len(replies))
+    ]
+
+
+class OtherNodeIds(LocalGrid):
+    """Ascending ids go with neither ascending nor descending client indices."""
+
+    @staticmethod
+    def node_of(client):
+        return 100 + 5 * client % 7
+
+
+def assert_same_bits(strategy, result, first, expected):
+    assert strategy.clusters.of_client == first.clusters.of_client
+    if first.clusters.similarity is not None:
+        assert np.array_equal(strategy.clusters.similarity, first.clusters.similarity)
+    assert [a.data for a in result.arrays.values()] == [a.data for a in expected.arrays.values()]
+    assert [r.accuracies for r in strategy.reports] == [r.accuracies for r in first.reports]
+    assert [r.clusters for r in strategy.reports] == [r.clusters for r in first.reports]
+
+
+@every_strategy
+def test_the_order_of_replies_and_of_nodes_changes_no_bit(make):
+    grids = [
+        LocalGrid(toy_app(TASKS), 7),
+        LocalGrid(toy_app(TASKS), 7, order=shuffled(1)),
+        LocalGrid(toy_app(TASKS), 7, order=lambda replies: replies[::-1]),
+        OtherNodeIds(toy_app(TASKS), 7),
+    ]
+    runs = []
+    for grid in grids:
+        strategy = make()
+        runs.append((strategy, run(strategy, grid, rounds=3)))
+    for other in runs[1:]:
+        assert_same_bits(*other, *runs[0])
+
+
+@every_strategy
+def test_one_client(make):
+    assert weights(run(make(1), LocalGrid(toy_app(), 1), rounds=3)) == [3]
+
+
+@pytest.mark.parametrize("rule", ["elbow", "silhouette"])
+@pytest.mark.parametrize("name", ["rcc-pfl", "pacfl", "flt", "fedhc", "fedclust", "pca-km-hc"])
+def test_one_client_and_two_where_the_number_of_clusters_is_chosen(name, rule):
+    assert weights(run(STRATEGIES[name](rule), LocalGrid(toy_app(), 1), rounds=3)) == [3]
+    strategy = STRATEGIES[name](rule)
+    run(strategy, LocalGrid(toy_app([0, 1]), 2), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 1}
+
+
+@every_strategy
+def test_one_cluster_of_all_is_the_single_model(make):
+    # Everybody adds index + 1: the mean of 1 … 7 is 4, weighted by 10 … 70 images (1·1 + 2·2 + …
+    # + 7·7)/28 = 5; alone, everybody keeps its own.
+    strategy = make(1)
+    found = weights(run(strategy, LocalGrid(toy_app(), 7), rounds=2))
+    if make is STRATEGIES["local"]:
+        assert found == [2, 4, 6, 8, 10, 12, 14]
+    else:
+        weighted = strategy.aggregation.weighted
+        assert found == pytest.approx([10 if weighted else 8] * len(found))
+        single = weights(run(Single(weighted_mean=weighted), LocalGrid(toy_app(), 7), rounds=2))
+        assert set(found) == set(single)
+
+
+@every_path
+def test_each_node_gets_its_own_clusters_model_only(make):
+    strategy, grid = make(), LocalGrid(toy_app(TASKS), len(TASKS))
+    run(strategy, grid, rounds=2)
+    for message in (m for m in grid.sent if m.metadata.message_type == "train"):
+        assert set(message.content.array_records["arrays"]) == {"w", "steps"}
+    last = {m.metadata.dst_node_id: m for m in grid.sent if m.metadata.message_type == "evaluate"}
+    final = {}
+    for client, cluster in strategy.clusters.of_client.items():
+        arrays = protocol.to_arrays(last[grid.node_of(client)].content["arrays"])
+        assert final.setdefault(cluster, arrays["w"][0]) == arrays["w"][0]
+
+
+@every_path
+def test_a_client_that_fails_in_a_round_is_named_and_left_out_of_it(make, caplog):
+    calls = []
+
+    def fail_once(message, context, answer):
+        calls.append(message)
+        if len(calls) == 1:
+            raise RuntimeError("the disk is full")
+        return answer
+
+    app = toy_app(TASKS, {("train", 2): fail_once})
+    strategy = make()
+    run(strategy, LocalGrid(app, len(TASKS)), rounds=2)
+    assert "client 2 failed in round 1" in caplog.text
+    assert "the disk is full" in caplog.text
+    assert len(calls) == 2  # and is asked again in the next
+    assert set(strategy.reports[-1].accuracies) == set(range(7))
+    assert not strategy.failures
+
+
+NONSENSE = {
+    "NaN": with_arrays(lambda a: a["w"].__setitem__(0, np.nan)),
+    "its w holds 1e+38, which no training": with_arrays(lambda a: a["w"].__setitem__(0, 1e38)),
+    "its w holds 1.01e+03, which": with_arrays(lambda a: a["w"].__setitem__(1, -1010)),
+    "infinity": with_arrays(lambda a: a["w"].__setitem__(1, np.inf)),
+    "shape": with_arrays(lambda a: a.update(w=np.zeros(3, np.float32))),
+    "parameters": with_arrays(lambda a: a.pop("steps")),
+    "num-examples": with_metrics(num_examples=0),
+    "num-examples is inf": with_metrics(num_examples=float("inf")),
+    "num-examples is [1.0]": with_metrics(num_examples=[1.0]),
+    "its w is int8": with_arrays(lambda a: a.update(w=np.zeros(2, np.int8))),
+    "its w is <U1": with_arrays(lambda a: a.update(w=np.array(["a", "b"]))),
+    "num-examples is None": with_metrics(num_examples=None),
+    "disk is full": fail,
+}
+
+
+@pytest.mark.parametrize(("word", "spoil"), NONSENSE.items(), ids=NONSENSE.keys())
+def test_a_client_whose_model_is_no_model_is_left_out(word, spoil, caplog):
+    app = toy_app(spoil={("train", 1): spoil})
+    result = run(Single(), LocalGrid(app, 3))
+    assert weights(result) == [2]  # the mean of +1 and +3
+    assert "client 1 failed in round 1" in caplog.text
+    assert word in caplog.text
+
+
+def test_by_hand_how_far_a_model_may_go_in_a_round(caplog):
+    """A thousand times 1 at first, then a thousand times the largest number it was sent."""
+    steps = {1: 900, 2: 800_000, 3: 10**9}
+
+    def leap(message, context, answer):
+        server_round = message.content["config"]["server-round"]
+        step = with_arrays(lambda a: a.update(w=np.full(2, steps[server_round], np.float32)))
+        return step(message, context, answer)
+
+    result = run(Single(), LocalGrid(toy_app([0], {("train", 0): leap}), 1), rounds=2)
+    assert weights(result) == [800_000]
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 3"):
+        run(Single(), LocalGrid(toy_app([0], {("train", 0): leap}), 1), rounds=3)
+
+
+def test_a_cluster_all_of_whose_clients_fail_keeps_its_model():
+    app = toy_app(spoil={("train", 1): fail, ("train", 2): fail})
+    result = run(Optimum({0: 0, 1: 1, 2: 1}), LocalGrid(app, 3), rounds=2)
+    assert weights(result) == [2, 0]
+
+
+@every_path
+def test_a_cluster_that_fails_as_a_whole_in_a_round_keeps_its_model(make):
+    clean = make()
+    run(clean, LocalGrid(toy_app(TASKS), 7))
+    cluster = [c for c in range(7) if clean.clusters.of_client[c] == clean.clusters.of_client[1]]
+    assert 1 <= len(cluster) < 7
+    strategy = make()
+    app = toy_app(TASKS, {("train", client): in_rounds(2) for client in cluster})
+    run(strategy, LocalGrid(app, 7), rounds=3)
+    first, second, third = (report.accuracies for report in strategy.reports)
+    for client in range(7):
+        assert (second[client] == first[client]) == (client in cluster)
+        assert third[client] != second[client]
+
+
+def test_a_round_in_which_all_fail_is_an_error():
+    app = toy_app(TASKS, {("train", c): in_rounds(2) for c in range(7)})
+    strategy = rcc_pfl()
+    with pytest.raises(RuntimeError, match="no client sent a usable model in round 2"):
+        run(strategy, LocalGrid(app, 7), rounds=3)
+    assert set(strategy.reports[0].accuracies) == set(range(7))
+
+
+def test_a_round_in_which_all_that_were_drawn_fail_is_lost_and_the_next_one_goes_on(caplog):
+    app = toy_app(spoil={("train", client): in_rounds(1) for client in range(3)})
+    strategy = Single(fraction_train=0.4)
+    run(strategy, LocalGrid(app, 3), rounds=2)
+    assert "round 1 is lost: no participant sent a usable model" in caplog.text
+    assert strategy.reports[0].accuracy == 0 < strategy.reports[1].accuracy
+
+
+def test_replies_that_are_lost_are_failures(caplog):
+    grid = LocalGrid(
+        toy_app(),
+        3,
+        order=lambda replies: [
+            r
+            for r in replies
+            if (r.metadata.message_type, r.metadata.src_node_id) != ("train", LocalGrid.node_of(1))
+        ],
+    )
+    assert weights(run(Single(), grid)) == [2]
+    assert "client 1 failed in round 1 and is left out of it: no answer in time" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said"),
+    [
+        (ErrorCode.MESSAGE_UNAVAILABLE, "It may have expired.", "no answer in time"),
+        (ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "The reply has expired.", "no answer in time"),
+        (ErrorCode.NODE_UNAVAILABLE, "No heartbeat.", "it is no longer connected"),
+        (ErrorCode.CLIENT_APP_CRASHED, "It was killed.", "It was killed."),
+    ],
+)
+def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason, said):
+    asked = Message(RecordDict(), dst_node_id=1, message_type="train")
+    assert error_text(Message(Error(code, reason), reply_to=asked)) == said
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        fail,
+        *(with_metrics(accuracy=value) for value in (float("nan"), -0.1, 1.1, None)),
+        with_metrics(macro_f1=1.5),
+        with_metrics(balanced_accuracy=float("nan")),
+        with_metrics(balanced_accuracy=[0.5]),
+    ],
+)
+def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
+    strategy = Single()
+    result = run(strategy, LocalGrid(toy_app(spoil={("evaluate", 0): spoil}), 3))
+    assert set(strategy.reports[0].accuracies) == {1, 2}
+    listed = result.evaluate_metrics_clientapp[1]["accuracy-per-client"]
+    assert np.isnan(listed[0])
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.002)
+    assert "client 0 could not be tested in round 1: " in caplog.text
+
+
+class Choosy(SingleCluster):
+    """Leaves client 1 out before it trains."""
+
+    def before_training(self, state, conversation):
+        if 1 in conversation.nodes:
+            conversation.roster.leave_out(1, "choice", "not wanted")
+        return state.clusters
+
+
+def test_a_client_that_is_left_out_before_it_trains_is_not_sent_a_model():
+    grid = LocalGrid(toy_app(), 3)
+    run(ClusteredStrategy(Choosy()), grid)
+    trained = {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "train"}
+    assert trained == {grid.node_of(0), grid.node_of(2)}
+
+
+BAD_SPECTRA = {
+    "disk is full": ("query.spectrum", fail),
+    "not all finite numbers": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=np.full((8, 3), "a"))),
+    ),
+    "not all finite": (
+        "query.spectrum",
+        with_arrays(lambda a: a["eigenvectors"].__setitem__((0, 0), np.nan)),
+    ),
+    "not orthonormal": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=2 * a["eigenvectors"])),
+    ),
+    "have shape (8, 4)": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=np.eye(8, 4, dtype=np.float32))),
+    ),
+    "have shape (8,)": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=np.ones(8, np.float32))),
+    ),
+    "its features have 9 dimensions, the others' 8": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(eigenvectors=np.eye(9, 3, dtype=np.float32))),
+    ),
+    "holds no eigenvectors": (
+        "query.spectrum",
+        with_arrays(lambda a: a.update(other=a.pop("eigenvectors"))),
+    ),
+    "not all numbers in [0, 1]": (
+        "query.relevance",
+        with_metrics(relevances=[float("nan")] * 7),
+    ),
+    "does not hold 7 relevances": ("query.relevance", with_metrics(relevances=[0.5] * 5)),
+}
+
+
+@pytest.mark.parametrize("word", BAD_SPECTRA)
+def test_a_client_that_fails_in_the_pre_round_is_named_and_the_others_go_on(word, caplog):
+    kind, spoil = BAD_SPECTRA[word]
+    strategy = rcc_pfl()
+    grid = LocalGrid(toy_app(TASKS, {(kind, 4): spoil}), len(TASKS))
+    run(strategy, grid)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
+    assert list(strategy.failures) == [4]
+    assert any("client 4 is left out" in line and word in line for line in caplog.text.splitlines())
+    assert set(strategy.reports[0].accuracies) == {0, 1, 2, 3, 5, 6}
+    assert not any(
+        m.metadata.message_type == "train" and m.metadata.dst_node_id == grid.node_of(4)
+        for m in grid.sent
+    )
+
+
+every_query = pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("rcc-pfl", "spectrum"),
+        ("rcc-pfl", "relevance"),
+        ("pacfl", "spectrum"),
+        ("flt", "signature"),
+        ("ifca-pfl", "losses"),
+        ("pca-km-hc", "signature"),
+    ],
+)
+
+
+@every_query
+def test_a_client_that_fails_before_the_first_round_takes_no_part(name, query, caplog):
+    strategy = STRATEGIES[name]()
+    grid = LocalGrid(toy_app(TASKS, {(f"query.{query}", 4): fail}), 7)
+    run(strategy, grid, rounds=2)
+    assert strategy.reports[0].clusters == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
+    assert strategy.failures == {4: "the disk is full"}
+    assert f"client 4 is left out, its {query} failed: the disk is full" in caplog.text
+    assert set(strategy.reports[-1].accuracies) == {0, 1, 2, 3, 5, 6}
+    assert not any(
+        m.metadata.message_type in ("train", "evaluate")
+        and m.metadata.dst_node_id == grid.node_of(4)
+        for m in grid.sent
+    )
+
+
+@every_query
+def test_when_all_fail_in_the_pre_round_the_first_reason_is_given(name, query):
+    app = toy_app(TASKS, {(f"query.{query}", c): fail for c in range(7)})
+    with pytest.raises(RuntimeError, match=f"every client failed at {query}: the disk is full"):
+        run(STRATEGIES[name](), LocalGrid(app, 7))
+
+
+def test_a_node_that_does_not_tell_its_index_is_left_out(caplog):
+    strategy = STRATEGIES["optimum"]()
+    run(strategy, LocalGrid(toy_app(TASKS, {("query.describe", 4): fail}), 7), rounds=2)
+    assert list(strategy.clusters.of_client) == [0, 1, 2, 3, 5, 6]
+    assert set(strategy.reports[-1].accuracies) == {0, 1, 2, 3, 5, 6}
+    assert f"node {LocalGrid.node_of(4)} is left out" in caplog.text
+
+
+@pytest.mark.parametrize("index", [None, float("nan"), -1, 0.5, [1]])
+def test_a_node_whose_index_is_none_is_left_out(index, caplog):
+    app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=index)})
+    assert weights(run(Single(), LocalGrid(app, 3))) == [2]
+    assert f"node {LocalGrid.node_of(1)} is left out, it gave no index" in caplog.text
+
+
+def test_a_loss_that_is_no_number_costs_only_the_loss():
+    spoil = {("train", 1): with_metrics(loss=[1.0]), ("evaluate", 1): with_metrics(loss=None)}
+    strategy = Single()
+    assert weights(run(strategy, LocalGrid(toy_app(spoil=spoil), 3))) == [2]
+    assert strategy.reports[0].train_loss == 1  # the mean of 0 and 2
+    assert set(strategy.reports[0].accuracies) == {0, 1, 2}
+
+
+def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
+    spoil = {("evaluate", 2): with_metrics(macro_f1=0.25, balanced_accuracy=1)}
+    strategy = Single(evaluate_every=2)
+    run(strategy, LocalGrid(toy_app(spoil={**spoil, ("train", 1): fail}), 3), 2)
+    untested, report = strategy.reports
+    assert report.macro_f1s == {2: 0.25}
+    assert report.balanced_accuracies == {2: 1}
+    assert set(report.accuracies) == set(report.losses) == {0, 1, 2}
+    assert report.mean("macro-f1") == 0.25
+    assert np.isnan(untested.mean("macro-f1"))
+    assert untested.samples == report.samples == {0: 10, 2: 30}
+
+
+def test_weights_below_one_count():
+    app = toy_app(spoil={("train", c): with_metrics(num_examples=0.5) for c in range(2)})
+    assert weights(run(Single(weighted_mean=True), LocalGrid(app, 2))) == [1.5]
+
+
+def test_two_nodes_with_one_index():
+    app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=0)})
+    with pytest.raises(ValueError, match="both say that they are client 0"):
+        run(Single(), LocalGrid(app, 3))
+
+
+def test_no_node_at_all():
+    with pytest.raises(RuntimeError, match="no client answered: no node is connected"):
+        run(Single(), LocalGrid(toy_app(), 0))
+
+
+@every_query
+def test_more_clusters_than_clients_that_answered(name, query):
+    failing = toy_app([0, 1, 2], {(f"query.{query}", 1): fail})
+    for grid in (LocalGrid(toy_app(), 2), LocalGrid(failing, 3)):
+        with pytest.raises(ValueError, match="num-clusters is 3, but 2 clients can be grouped"):
+            run(STRATEGIES[name](), grid)
+
+
+@pytest.mark.parametrize("name", ["fedhc", "ifca", "fedsem", "fedclust", "flexcfl"])
+def test_more_clusters_than_clients_where_clusters_may_be_fewer(name):
+    strategy = STRATEGIES[name]()
+    run(strategy, LocalGrid(toy_app([0, 1]), 2), rounds=3)
+    assert set(strategy.clusters.of_client) == set(strategy.reports[-1].accuracies) == {0, 1}
+
+
+def test_clusters_that_do_not_cover_the_clients():
+    with pytest.raises(ValueError, match="no cluster is given for client 2"):
+        run(Optimum({0: 0, 1: 0}), LocalGrid(toy_app(), 3))
+    with pytest.raises(ValueError, match="2 places for 3 clients"):
+        run(Random([1, 1]), LocalGrid(toy_app(), 3))
+
+
+def test_partial_participation_is_seeded_and_of_the_right_size():
+    def participants(seed):
+        strategy, grid = Single(fraction_train=0.4, seed=seed), LocalGrid(toy_app(), 10)
+        run(strategy, grid, rounds=6)
+        assert all(len(r.accuracies) == 10 for r in strategy.reports)
+        rounds = {}
+        for message in grid.sent:
+            if message.metadata.message_type == "train":
+                group = rounds.setdefault(message.metadata.group_id, set())
+                group.add(message.metadata.dst_node_id)
+        return list(rounds.values())
+
+    first = participants(0)
+    assert [len(nodes) for nodes in first] == [4] * 6
+    assert len({frozenset(nodes) for nodes in first}) > 3
+    assert participants(0) == first
+    assert participants(1) != first
+
+
+@every_path
+def test_in_partial_participation_all_are_tested_and_the_drawn_ones_train(make):
+    strategy, grid = make(fraction_train=0.4), LocalGrid(toy_app(TASKS), 7)
+    run(strategy, grid, rounds=4)
+    trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
+    first = 7 if strategy.clustering.knows_by_training else 3  # 0.4 · 7 = 2.8
+    assert [trained.count(str(number)) for number in (1, 2, 3, 4)] == [first, 3, 3, 3]
+    for report in strategy.reports:
+        assert set(report.accuracies) == set(report.clusters) == set(range(7))
+
+
+def test_with_the_smallest_fraction_one_client_trains():
+    strategy = Single(fraction_train=0.001)
+    grid = LocalGrid(toy_app(), 5)
+    run(strategy, grid)
+    assert sum(m.metadata.message_type == "train" for m in grid.sent) == 1
+
+
+def test_evaluation_every_so_many_rounds_and_after_the_last():
+    seen = []
+    strategy = Single(evaluate_every=2, on_round=seen.append)
+    run(strategy, LocalGrid(toy_app(), 3), rounds=5)
+    assert [bool(r.accuracies) for r in strategy.reports] == [False, True, False, True, True]
+    assert seen == strategy.reports
+
+
+def test_bytes_are_those_of_the_papers_exchange():
+    strategy = rcc_pfl()
+    run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
+    # Up: 7 clients, 8 × 3 float32 eigenvectors and 7 float64 relevances; headers are small.
+    vectors, relevances = 8 * 3 * 4, 7 * 8
+    header = 128  # of an array on the wire
+    training = strategy.training
+    assert training.pre_round_traffic.up == 7 * (
+        vectors + header + relevances + len("relevances") + 8 + len("client-index")
+    )
+    # Down: everybody's eigenvectors to everybody.
+    assert training.pre_round_traffic.down == 7 * (7 * vectors + header)
+    model = sum(len(array.data) for array in MODEL.values())
+    assert training.train_traffic.down == 2 * 7 * model
+    assert training.train_traffic.up == 2 * 7 * (model + 16 + len("num-examples") + len("loss"))
+
+
+def test_the_gram_matrix_never_leaves_and_does_not_stay():
+    grid = LocalGrid(toy_app(TASKS), 7)
+    run(rcc_pfl(), grid)
+    assert all(not context.state for context in grid.contexts.values())
+
+
+@every_strategy
+def test_a_strategy_can_be_started_again(make):
+    strategy, fresh = make(fraction_train=0.6), make(fraction_train=0.6)
+    run(strategy, LocalGrid(toy_app(TASKS[::-1]), 7), rounds=3)  # other tasks, to be forgotten
+    again = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
+    assert_same_bits(strategy, again, fresh, run(fresh, LocalGrid(toy_app(TASKS), 7), rounds=2))
+    assert len(strategy.reports) == 2
+    assert strategy.training.train_traffic == fresh.training.train_traffic
+    assert strategy.training.pre_round_traffic == fresh.training.pre_round_traffic
+
+
+def test_the_initial_model_is_left_as_it_was():
+    before = [a.data for a in MODEL.values()]
+    run(Local(), LocalGrid(toy_app(), 3))
+    assert [a.data for a in MODEL.values()] == before
+
+
+# Every clustering and the number of clusters it ends with. By bipartition, 7 clients are 3 and 4,
+# then 1 and 2, 2 and 2, then each alone.
+CLUSTERINGS = {
+    "spectral": (lambda: SpectralClustering(3, 3), 3),
+    "signature": (lambda: SignatureClustering(ENCODER, 3), 3),
+    "update": (lambda: UpdateClustering(3), 3),
+    "loss-inhabited": (lambda: LossClustering(3, draw_model, enforce=True), 3),
+    "loss": (lambda: LossClustering(3, draw_model, enforce=False), 3),
+    "model": (lambda: ModelClustering(3), 3),
+    "bipartition": (lambda: RecursiveBipartition(2, 0.1, "single", min_size=1), 7),
+    "principal-angle": (lambda: PrincipalAngleClustering(3), 3),
+    "first-update": (lambda: FirstUpdateClustering(3), 3),
+    "first-direction": (lambda: FirstDirectionClustering(3), 3),
+    "linear-signature": (lambda: LinearSignatureClustering(3), 3),
+    "given": (lambda: GivenClusters(dict(enumerate(TASKS))), 3),
+    "given-later": (
+        lambda: GivenClusters(dict(enumerate(TASKS)), {2: dict(enumerate(TASKS[::-1]))}),
+        3,
+    ),
+    "random": (lambda: RandomClusters([3, 2, 2], 0), 3),
+    "single": (SingleCluster, 1),
+    "own": (OwnCluster, 7),
+}
+AGGREGATIONS = {
+    "mean": (ClusterMean(), 1),
+    "graph": (GraphMean(), 1),
+    "lps-gps": (LpsGps(("w",), 2), 1),
+    "graph-half": (GraphMean(), 0.5),
+    **{kind.name: (kind(), 1) for kind in ROBUST},
+}
+
+
+@pytest.mark.parametrize(("aggregation", "fraction"), AGGREGATIONS.values(), ids=AGGREGATIONS)
+@pytest.mark.parametrize(("clustering", "count"), CLUSTERINGS.values(), ids=CLUSTERINGS)
+def test_any_clustering_times_any_aggregation(clustering, count, aggregation, fraction):
+    strategy = ClusteredStrategy(clustering(), aggregation, fraction_train=fraction)
+    result = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=3)
+    models = [protocol.to_arrays(m) for m in protocol.unpack_models(result.arrays)]
+    if fraction == 1:
+        assert strategy.clusters.count == count
+    assert len(models) == (7 if aggregation.per_client else strategy.clusters.count)
+    assert all(np.isfinite(array).all() for model in models for array in model.values())
+    assert set(strategy.model_of_client) == set(strategy.clusters.of_client) == set(range(7))
+    assert [set(report.accuracies) for report in strategy.reports] == [set(range(7))] * 3
+    for client, number in strategy.model_of_client.items():
+        assert strategy.reports[-1].accuracies[client] == models[number]["w"][0] / 1000
+        assert fraction < 1 or models[number]["w"][0] >= 3  # everybody has gained 1 a round or more
+
+
+def test_the_random_clusters_are_seeded_and_of_the_given_sizes():
+    def clusters(seed):
+        strategy = Random([5, 3, 2], seed=seed)
+        run(strategy, LocalGrid(toy_app(), 10))
+        return list(strategy.clusters.of_client.values())
+
+    assert sorted(np.bincount(clusters(0))) == [2, 3, 5]
+    assert clusters(0) == clusters(0)
+    assert len({tuple(clusters(seed)) for seed in range(5)}) > 1
+
+
+def test_the_strategy_says_what_it_is_made_of(caplog):
+    caplog.set_level(logging.INFO)
+    rcc_pfl().summary()
+    assert "SpectralClustering(num_clusters=3" in caplog.text
+    assert "ClusterMean(weighted=False)" in caplog.text

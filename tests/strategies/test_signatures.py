@@ -1,0 +1,295 @@
+import subprocess
+import sys
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
+
+from strategies import Flt
+from strategies.clusterings.grouping import canonical_labels
+from strategies.clusterings.signatures import (
+    closest_distances,
+    cluster_means,
+    embed_signatures,
+    group_graph,
+    matching_distances,
+    nearest_cluster,
+    relatedness_graph,
+)
+from tests.local_grid import LocalGrid
+from tests.toy_app import ENCODER, run, toy_app
+
+
+def clients(tasks, per_task=5, k=3, spread=0.2, seed=0):
+    """Signatures of clients in turn, one task after the other and again, in 16 dimensions."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(tasks, k, 16)) * 10
+    return [
+        (centres[i % tasks] + rng.normal(size=(k, 16)) * spread).astype(np.float32)
+        for i in range(tasks * per_task)
+    ]
+
+
+def cliques(labels):
+    labels = np.asarray(labels)
+    return labels[:, None] == labels
+
+
+def test_by_hand_closest_distances():
+    # Client 0: (0,0) and (10,0); client 1: (3,4), at 5 from the first; client 2: (10,1), (0,12).
+    embedded = [
+        np.array([[0.0, 0], [10, 0]]),
+        np.array([[3.0, 4]]),
+        np.array([[10.0, 1], [0, 12]]),
+    ]
+    found = closest_distances(embedded)
+    assert np.allclose(found, [[0, 5, 1], [5, 0, np.sqrt(49 + 9)], [1, np.sqrt(58), 0]])
+
+
+def test_by_hand_matching_distances():
+    # Client 0: (0,0), (8,0); client 1 shares (0,0), and has (0,6); client 2: (8,3) alone.
+    embedded = [
+        np.array([[0.0, 0], [8, 0]]),
+        np.array([[0.0, 6], [0, 0]]),
+        np.array([[8.0, 3]]),
+    ]
+    # 0 and 1: (0,0) with itself and 10 from (8,0) to (0,6), over two centroids: 5. 2 is matched
+    # with whichever is nearer: 3 from (8,0) and √73 from (0,6).
+    assert np.allclose(matching_distances(embedded), [[0, 5, 3], [5, 0, 8.5440037], [3, 8.544, 0]])
+    # The closest of two with a class in common are one point, however far apart the others are.
+    assert closest_distances(embedded[:2])[0, 1] == 0
+
+
+def closest(a, b):
+    return min(np.hypot(*(u - v)) for u in a for v in b)
+
+
+def matched(a, b):
+    few, many = sorted((a, b), key=len)
+    chosen = permutations(range(len(many)), len(few))
+    return np.sqrt(min(((few - many[list(p)]) ** 2).sum() for p in chosen)) / len(few)
+
+
+@pytest.mark.parametrize(
+    ("distances", "term"), [(closest_distances, closest), (matching_distances, matched)]
+)
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 12), st.data())
+def test_distances_term_by_term(distances, term, seed, count, data):
+    rng = np.random.default_rng(seed)
+    embedded = [rng.normal(size=(rng.integers(1, 5), 2)) for _ in range(count)]
+    found = distances(embedded)
+    assert np.allclose(found, [[term(a, b) for b in embedded] for a in embedded])
+    assert np.array_equal(found, found.T)
+    order = data.draw(st.permutations(range(count)))
+    assert np.array_equal(distances([embedded[i] for i in order]), found[np.ix_(order, order)])
+    assert np.allclose(distances([rng.permutation(own) for own in embedded]), found)
+    assert np.allclose(distances([3 * own for own in embedded]), 3 * found)
+
+
+def test_tasks_that_share_classes_are_told_apart_by_matching_alone():
+    # Five tasks in a ring, each of three classes, one shared with the next: FLT's scenario 2.
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(10, 2)) * 10
+    tasks = np.repeat(range(5), 4)
+    own = [
+        centres[[2 * t, 2 * t + 1, (2 * t + 2) % 10]] + rng.normal(size=(3, 2)) * 0.1 for t in tasks
+    ]
+    found = group_graph(relatedness_graph(matching_distances(own), 1.0), "elbow")
+    assert found.labels.tolist() == tasks.tolist()
+    graph = relatedness_graph(closest_distances(own), 1.0)
+    assert graph[:4, 4:8].all()  # task 0's clients are linked with task 1's
+
+
+def test_the_threshold_belongs_to_the_graph():
+    distances = np.array(
+        [[0, 1.0, 1.5], [1.0, 0, np.nextafter(1, 2)], [1.5, np.nextafter(1, 2), 0]]
+    )
+    graph = relatedness_graph(distances, 1.0)
+    assert graph.tolist() == [[True, True, False], [True, True, False], [False, False, True]]
+    assert graph.dtype == np.bool_
+    assert relatedness_graph(distances, 0.0).tolist() == np.eye(3, dtype=bool).tolist()
+    assert relatedness_graph(distances, np.inf).all()
+
+
+@pytest.mark.parametrize("threshold", [-0.1, np.nan])
+def test_no_such_threshold(threshold):
+    with pytest.raises(ValueError, match="graph-threshold is"):
+        relatedness_graph(np.zeros((2, 2)), threshold)
+
+
+@pytest.mark.parametrize("num_clusters", [2, "elbow", "silhouette"])
+def test_by_hand_a_path_is_cut_in_the_middle(num_clusters):
+    # 0–1–2 3–4–5 with 2–3 linked: the rows of 0 and 1, and of 4 and 5, differ least.
+    graph = np.eye(6, dtype=bool)
+    for i, j in [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3)]:
+        graph[i, j] = graph[j, i] = True
+    assert group_graph(graph, num_clusters).labels.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
+def test_cliques_are_the_clusters_when_their_number_is_chosen(labels):
+    found = group_graph(cliques(labels), "elbow")
+    assert np.array_equal(found.labels, canonical_labels(labels))
+    assert np.array_equal(group_graph(cliques(labels), "silhouette").labels, found.labels)
+    given_number = group_graph(cliques(labels), len(set(labels)))
+    assert np.array_equal(given_number.labels, canonical_labels(labels))
+
+
+def test_a_complete_graph_is_one_cluster_and_an_empty_one_has_none_alike():
+    assert group_graph(np.ones((7, 7), bool), "elbow").labels.tolist() == [0] * 7
+    assert group_graph(np.eye(7, dtype=bool), "elbow").labels.tolist() == list(range(7))
+    assert group_graph(np.ones((1, 1), bool), "elbow").labels.tolist() == [0]
+    assert group_graph(np.ones((1, 1), bool), 1).labels.tolist() == [0]
+    assert group_graph(np.ones((2, 2), bool), "elbow").labels.tolist() == [0, 0]
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.integers(2, 15), st.floats(0, 1), st.data())
+def test_any_graph_gives_as_many_clusters_as_asked(seed, count, share, data):
+    upper = np.triu(np.random.default_rng(seed).random((count, count)) < share, 1)
+    graph = upper | upper.T | np.eye(count, dtype=bool)
+    wanted = data.draw(st.integers(1, count))
+    found = group_graph(graph, wanted)
+    assert len(set(found.labels.tolist())) == wanted
+    assert np.array_equal(found.labels, canonical_labels(found.labels))
+    assert found.merges.shape == (count - 1, 4)
+    for rule in ("elbow", "silhouette"):
+        chosen = group_graph(graph, rule).labels
+        assert connected_components(graph)[0] <= chosen.max() + 1 <= count
+
+
+def test_one_wrong_link_between_cliques_is_overlooked():
+    labels = [0, 1, 2] * 6
+    graph = cliques(labels)
+    graph[0, 1] = graph[1, 0] = True
+    assert group_graph(graph, "elbow").labels.tolist() == labels
+    order = np.random.default_rng(0).permutation(18)
+    shuffled = group_graph(graph[np.ix_(order, order)], 3).labels
+    assert np.array_equal(shuffled, canonical_labels(np.array(labels)[order]))
+
+
+@pytest.mark.parametrize("num_clusters", [0, 4])
+def test_no_such_number_of_clusters(num_clusters):
+    with pytest.raises(ValueError, match=f"num-clusters is {num_clusters}, but 3 clients"):
+        group_graph(np.eye(3, dtype=bool), num_clusters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tasks", [2, 3, 5])
+def test_clear_tasks_are_found_from_signatures(tasks):
+    embedded = embed_signatures(clients(tasks), seed=0, num_neighbors=5)
+    labels = group_graph(relatedness_graph(closest_distances(embedded), 1.0), tasks).labels
+    assert labels.tolist() == list(range(tasks)) * 5
+
+
+@pytest.mark.slow
+def test_interleaved_tasks_are_found_on_umaps_plane():
+    tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their own task
+    strategy = Flt(ENCODER, threshold=1)
+    run(strategy, LocalGrid(toy_app(tasks), len(tasks)))
+    assert list(strategy.clusters.of_client.values()) == tasks
+
+
+@pytest.mark.slow
+def test_places_do_not_depend_on_the_order_of_the_clients_and_repeat():
+    own = clients(3)
+    own[4] = own[4][:1]  # a client may have fewer centroids
+    first = embed_signatures(own, seed=7)
+    assert [e.shape for e in first] == [(len(s), 2) for s in own]
+    assert all(e.dtype == np.float64 for e in first)
+    order = np.random.default_rng(1).permutation(len(own))
+    again = embed_signatures([own[i] for i in order], seed=7)
+    for place, client in enumerate(order):
+        assert np.array_equal(again[place], first[client])
+    other = embed_signatures(own, seed=8)
+    assert not np.array_equal(other[0], first[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 16])
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_a_few_clients_are_placed_without_warnings(count, k):
+    rng = np.random.default_rng(count)
+    embedded = embed_signatures(
+        [rng.normal(size=(k, 8)).astype(np.float32) for _ in range(count)], seed=0
+    )
+    assert [e.shape for e in embedded] == [(k, 2)] * count
+    assert all(np.isfinite(e).all() for e in embedded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 3, 4, 30])
+def test_equal_signatures_are_placed_too(count):
+    embedded = embed_signatures([np.ones((2, 8), np.float32)] * count, seed=0)
+    assert np.isfinite(np.concatenate(embedded)).all()
+
+
+def test_by_hand_three_points_keep_their_distances():
+    # Two dimensions hold three points: nothing is lost.
+    points = [np.array([[0, 0, 0]]), np.array([[3, 0, 0]]), np.array([[0, 0, 4]])]
+    found = closest_distances(embed_signatures([p.astype(np.float32) for p in points], seed=0))
+    assert np.allclose(found, [[0, 3, 4], [3, 0, 5], [4, 5, 0]], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("signatures", "neighbors", "message"),
+    [
+        ([], 15, "no signatures"),
+        ([np.ones((2, 3)), np.ones((2, 4))], 15, "client 1's signature"),
+        ([np.ones((2, 3)), np.ones((0, 3))], 15, "client 1's signature"),
+        ([np.ones(3)], 15, "client 0's signature"),
+        ([np.full((1, 3), np.nan)], 15, "client 0's signature"),
+        ([np.ones((2, 3))], 1, "num-neighbors is 1"),
+    ],
+)
+def test_what_cannot_be_placed(signatures, neighbors, message):
+    with pytest.raises(ValueError, match=message):
+        embed_signatures(
+            [s.astype(np.float32) for s in signatures], seed=0, num_neighbors=neighbors
+        )
+
+
+def test_by_hand_a_newcomer_joins_the_nearest_mean():
+    # Means of the clients: (1, 0), (3, 0), (10, 2); of clusters {0, 1} and {2}: (2, 0), (10, 2).
+    signatures = [
+        np.array([[0, 0], [2, 0]], np.float32),
+        np.array([[3, 0]], np.float32),
+        np.array([[9, 2], [11, 2]], np.float32),
+    ]
+    means = cluster_means(signatures, np.array([0, 0, 1]))
+    assert means.tolist() == [[2, 0], [10, 2]]
+    assert nearest_cluster(np.array([[4, 0], [6, 0]], np.float32), means) == 0
+    assert nearest_cluster(np.array([[9, 9]], np.float32), means) == 1
+    assert (
+        nearest_cluster(np.array([[6, 1]], np.float32), np.array([[5.0, 1], [7, 1]])) == 0
+    )  # a tie
+
+
+def test_a_newcomer_with_another_encoder():
+    with pytest.raises(
+        ValueError, match="centroids have 3 numbers, but the clusters' means have 2"
+    ):
+        nearest_cluster(np.ones((1, 3), np.float32), np.ones((2, 2)))
+
+
+def test_every_client_is_nearest_to_its_own_cluster():
+    own = clients(4)
+    labels = np.array([0, 1, 2, 3] * 5)
+    means = cluster_means(own, labels)
+    assert [nearest_cluster(s, means) for s in own] == labels.tolist()
+    # Clusters by another name are the same clusters.
+    renamed = np.array([2, 0, 3, 1])
+    assert np.allclose(cluster_means(own, renamed[labels])[renamed], means)
+
+
+def test_umap_is_imported_only_when_it_is_needed():
+    code = """if True:
+        import sys, strategies.clusterings.signatures
+        print('umap' in sys.modules, 'numba' in sys.modules)"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "False"]

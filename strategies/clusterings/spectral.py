@@ -1,7 +1,7 @@
 """One-shot clustering by the relevance of eigenvectors (RCC-PFL Proc. 1, MT-HFL Algorithm 2).
 
 A. Ali, A. Arafa, "RCC-PFL: Robust Client Clustering under Noisy Labels in Personalized Federated
-Learning", 2025, https://arxiv.org/abs/2503.19886; for MT-HFL, see `strategies.aggregations.lps_gps`.
+Learning", 2025, https://arxiv.org/abs/2503.19886; MT-HFL: see `strategies.aggregations.lps_gps`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.config.run_config import Config
-from fl_app.results.spectra import keep_spectra
+from fl_app.report.html.build import NO_REPORT, REPORT, write_report
+from fl_app.report.tables import print_results
+from fl_app.report.typical import typical_of_clusters
 from fl_app.results.grouping import (
     GROUPING,
     Grouped,
@@ -28,17 +30,15 @@ from fl_app.results.grouping import (
     print_grouping,
     write_grouping,
 )
-from fl_app.report.html.build import NO_REPORT, REPORT, write_report
 from fl_app.results.run import RunResult, ari_and_nmi, table_rows
-from fl_app.report.tables import print_results
-from fl_app.report.typical import typical_of_clusters
-from fl_core.wire import protocol
+from fl_app.results.spectra import keep_spectra
 from fl_core.data.dataset import Dataset
 from fl_core.federation.federation import Federation
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model, save_shared_part
 from fl_core.own.own_images import Agreement
 from fl_core.text import csv_cell
+from fl_core.wire import protocol
 from strategies import ClusteredStrategy, SpectralClustering
 from strategies.clusterings.certainty import pair_shares
 from strategies.engine.rounds import Clusters

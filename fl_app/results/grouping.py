@@ -17,16 +17,23 @@ from rich.text import Text
 
 from fl_app.config.run_config import OPTIONS, Config, parse_config
 from fl_app.report.tables import render
-from fl_core.wire import protocol
 from fl_core.data.dataset import Dataset
+from fl_core.data.settings import OWN_IMAGES
 from fl_core.files import replacing
 from fl_core.models.build import build_model
 from fl_core.options import Scalar
 from fl_core.own.own_images import Agreement
-from fl_core.data.settings import OWN_IMAGES
 from fl_core.text import listed, printable
+from fl_core.wire import protocol
 from strategies import ClusteredStrategy
-from strategies.clusterings.certainty import APART, DOUBTFUL, Candidate, candidates, certainty, pair_shares
+from strategies.clusterings.certainty import (
+    APART,
+    DOUBTFUL,
+    Candidate,
+    candidates,
+    certainty,
+    pair_shares,
+)
 from strategies.clusterings.grouping import gaps, silhouettes
 from strategies.engine.rounds import Clusters
 

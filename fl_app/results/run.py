@@ -12,8 +12,8 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from fl_core.wire import protocol
 from fl_core.federation.federation import Federation
+from fl_core.wire import protocol
 from strategies import ClusteredStrategy, RoundReport
 
 # What clustering and training cost; testing costs what one asks for.

@@ -20,11 +20,11 @@ from safetensors.numpy import save_file
 from clients.settings import FEATURES
 from fl_app.config.run_config import Config
 from fl_core.data.dataset import Dataset
-from fl_core.files import replacing
-from fl_core.own_code import is_own
-from fl_core.own.own_images import Agreement
-from fl_core.wire.protocol import CLASS_ENERGY
 from fl_core.data.settings import are_images
+from fl_core.files import replacing
+from fl_core.own.own_images import Agreement
+from fl_core.own_code import is_own
+from fl_core.wire.protocol import CLASS_ENERGY
 from strategies import ClusteredStrategy, SpectralClustering
 from strategies.clusterings.relevance import FORMULAS
 

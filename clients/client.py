@@ -58,7 +58,7 @@ class Client:
         return int(self.context.node_config["partition-id"])
 
     def description(self) -> Mapping[str, ConfigRecordValues]:
-        """Return what it says of itself in the roll call, beside its index.
+        """Return what it tells of itself in the roll call, beside its index.
 
         Where the server goes by names (`Roster.by_name`), a `name` in it stands instead of
         the index.
@@ -95,15 +95,15 @@ class Client:
         return found
 
     def personal(self) -> Personal:
-        """Return what it keeps from round to round: by default, in its context's state."""
+        """Return its store from round to round: by default, in its context's state."""
         return Personal(self.message, self.context)
 
     def promise(self) -> Promise:
-        """Return what it promises of what it shares; by default, nothing: no noise."""
+        """Return its privacy promises; by default, none: no noise."""
         return Promise()
 
     def randomness(self) -> Randomness:
-        """Return what its noise is drawn from: by default, what nobody can draw again."""
+        """Return the source of its noise: by default, one that nobody can draw from again."""
         return SystemRandomness()
 
     def _lacks(self, method: str) -> NotImplementedError:

@@ -54,7 +54,7 @@ class Rule:
     words: tuple[str, ...] = ()
 
     def read(self, key: str, value: Any) -> Any:
-        """Return what a value of the run-config key `key` means.
+        """Read a value of the run-config key `key`.
 
         Raises
         ------

@@ -180,7 +180,7 @@ def _modules_in(package: str) -> Iterable[str]:
 
 
 def _what(error: BaseException) -> str:
-    """Return what was raised, and in which line of whose file, on one line."""
+    """Say on one line what was raised, and in which line of whose file."""
     frames = traceback.extract_tb(error.__traceback__)
     said = one_line(f"{type(error).__name__}: {error}".rstrip(": ."), _LONGEST)
     if isinstance(error, SyntaxError) or len(frames) < 2:  # says where itself; or at our own call

@@ -129,7 +129,7 @@ class ClusteredStrategy(Strategy):
 
     @property
     def reports(self) -> list[RoundReport]:
-        """Return what is known after each round so far."""
+        """Return a report of each round so far."""
         return self.training.reports
 
     @property
@@ -311,7 +311,7 @@ class ClusteredStrategy(Strategy):
         return messages
 
     def _told(self, client: int) -> dict[str, ConfigRecordValues]:
-        """Return what a client alone is told when it trains."""
+        """Return the part of a training message that is for this client alone."""
         told = self.clustering.told_for_training(client)
         if self._secure is not None:
             told = {**told, **self._secure.told(client)}

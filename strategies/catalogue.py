@@ -66,7 +66,7 @@ class System:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Return what it is made of: clustering, aggregation, local objective."""
+        """Return its parts: clustering, aggregation, local objective."""
         return self.clustering, self.aggregation, self.objective
 
     def build(

@@ -57,7 +57,7 @@ class LocalObjective:
         return ()
 
     def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
-        """Return what clients are told with every message, for a model of these names."""
+        """Return the values that every message carries to clients, for a model of these names."""
         return {protocol.OBJECTIVE: self.name}
 
 

@@ -78,7 +78,7 @@ def check_images(images: Tensor) -> None:
 
 @lru_cache(maxsize=1)
 def _vote_table() -> Tensor:
-    """Return what each gradient adds to a histogram: float32, shape (511², 9).
+    """Tabulate what each gradient adds to a histogram: float32, shape (511², 9).
 
     Row 511·(g_row + 255) + g_col + 255 holds the gradient's length at its direction's bin and
     zero elsewhere. Directions are compared in the same float arithmetic as skimage's, so that a

@@ -37,7 +37,7 @@ class Autoencoder(nn.Module):
         self.encoder, self.decoder, self.channels = encoder, decoder, channels
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Return what is left of the pixels after encoding and decoding, of the same shape."""
+        """Encode and decode pixels; the result has their shape."""
         return cast(Tensor, self.decoder(self.encoder(pixels)))
 
 

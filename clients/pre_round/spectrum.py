@@ -124,7 +124,7 @@ def _check_count(num_eigenvectors: int, dimension: int) -> None:
 
 
 def _spectrum(gram: Float32, values: Float64, vectors: Float64) -> Spectrum:
-    """Return what is above zero, each eigenvector with the sign that `leading_spectrum` fixes."""
+    """Keep the eigenpairs above zero, with signs as `leading_spectrum` fixes them."""
     # What float32 features cannot tell from zero.
     kept = values > max(values[0], 0) * len(gram) * np.finfo(np.float32).eps
     if not kept.any():

@@ -95,7 +95,7 @@ class Dataset:
                     )
 
     def checksum(self) -> str:
-        """Return what is the same for the same data, in any process."""
+        """Return a key that the same data have in any process."""
         content = blake2b(repr((self.class_names, self.held)).encode())
         for tensor in (*(getattr(self, name) for name in _TENSORS), self.train_groups):
             content.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -123,12 +123,12 @@ class Dataset:
 
     @property
     def train_groups(self) -> Tensor:
-        """Return what each training image is to the tasks, int64 (n,): its group or its label."""
+        """Return the group, or else the label, of each training image, as tasks see it, (n,)."""
         return self.train_labels if self.groups is None else self.groups.train
 
     @property
     def test_groups(self) -> Tensor:
-        """Return what each test image is to the tasks, int64 (m,): its group or its label."""
+        """Return the group, or else the label, of each test image, as tasks see it, int64 (m,)."""
         return self.test_labels if self.groups is None else self.groups.test
 
     @property

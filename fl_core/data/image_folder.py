@@ -146,7 +146,7 @@ def read_image_folder(
 
 
 def summarize_image_folder(path: Path) -> ImageSummary:
-    """Return what `read_image_folder` would find at `path`, without decoding any image.
+    """List what `read_image_folder` would find at `path`, without decoding any image.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _load(stored: Path, stamp: str) -> LabelledImages | None:
-    """Return what `stored` holds; None if it is not there, of other images, or damaged."""
+    """Read the stored images; None if they are not there, of other images, or damaged."""
     try:
         with safe_open(stored, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -223,7 +223,7 @@ def _summarized(splits: Splits, path: Path) -> ImageSummary:
 
 
 def header_of(image: Image.Image) -> _Header:
-    """Return what is known before the pixels are decoded."""
+    """Read an image's header, before its pixels are decoded."""
     if image.mode not in GREY_MODES | COLOUR_MODES:
         # Pillow would clip them to 8 bits, not scale them.
         raise ValueError(f"images of mode {image.mode} are not supported, only 8 bits a channel")
@@ -232,7 +232,7 @@ def header_of(image: Image.Image) -> _Header:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """Return what puts an image upright whose pixels are not decoded yet; None: it is."""
+    """Return the turn that puts an image upright, by its header; None if it is upright."""
     if image.format == "TIFF":
         return None  # Pillow turns them itself
     try:
@@ -261,7 +261,7 @@ def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], grey:
 def pixels_of(
     image: Image.Image, size: tuple[int, int], grey: bool
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Return what a model sees of an image, uint8 (C, H, W), upright, of `size` (height, width)."""
+    """Decode an image for a model: uint8 (C, H, W), upright, of `size` (height, width)."""
     mode = "L" if grey else "RGB"
     turn = _turn(image)
     stored = _upright((size[1], size[0]), turn)
@@ -316,7 +316,7 @@ def attempt_each(
 def for_each_image(
     files: Sequence[ImageFile], root: Path, function: Callable[[Image.Image, int], Result]
 ) -> list[Result]:
-    """Return what `function` returns of each image; a ValueError names those that fail."""
+    """Apply `function` to each image; a ValueError names those at which it fails."""
     results = attempt_each([file.open for file in files], function)
     failures = {i: result for i, result in enumerate(results) if isinstance(result, Exception)}
     if failures:

@@ -93,7 +93,7 @@ def read_own_part(key: str, path: str) -> Dataset:
 
 
 def read_twice(key: str, path: str, read: Callable[[str], Dataset], caller: str) -> Dataset:
-    """Return what a function of one's own returns, read two times over.
+    """Call a function of one's own twice, and return the data if both calls agree.
 
     Parameters
     ----------

@@ -100,12 +100,12 @@ def are_images(shape: tuple[int, ...], *, is_float: bool) -> bool:
 
 
 def described(shape: tuple[int, ...], *, is_float: bool) -> str:
-    """Return what samples are, in words: `float32 of shape 30`."""
+    """Describe samples in words: `float32 of shape 30`."""
     return f"{'float32' if is_float else 'uint8'} of shape {'×'.join(map(str, shape))}"
 
 
 def known_of(dataset: str) -> Known | None:
-    """Return what is known of a data set before its files are read, if anything is.
+    """Return a data set's facts before its files are read, or None if there are none.
 
     Raises
     ------

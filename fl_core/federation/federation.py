@@ -99,7 +99,7 @@ class Federation:
         return self.partition.train[self._holdings(server_round)[client]]
 
     def test_data(self, client: int, server_round: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what a client is tested on in a round, uint8 (m, C, H, W), with clean labels.
+        """Return a client's test images in a round, uint8 (m, C, H, W), with clean labels.
 
         Round 0 is before the first.
         """

@@ -43,7 +43,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Return what `save_checkpoint` was given, types and all.
+    """Read what `save_checkpoint` wrote, with its types.
 
     Raises
     ------

@@ -314,7 +314,7 @@ def _kind(channels: int) -> str:
 
 
 def brief(value: object) -> str:
-    """Return what another device sent, short enough for a message, on one line."""
+    """Shorten what another device sent to one line that fits into a message."""
     text = ascii(value) if isinstance(value, str | int | float | bool | None) else ""
     return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
 

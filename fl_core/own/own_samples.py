@@ -67,7 +67,7 @@ class SampleSurvey:
 
 
 def survey_in(config: Mapping[str, object]) -> Survey | SampleSurvey:
-    """Return what a device tells in a message's config record, of images or of other samples.
+    """Describe a device's images or other samples, for a message's config record.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def survey_samples(path: str) -> SampleSurvey:
 
 
 def survey_of(data: Dataset) -> SampleSurvey:
-    """Return what a device tells of these samples, which `read_own_part` read.
+    """Describe samples that `read_own_part` read, for a message's config record.
 
     Raises
     ------

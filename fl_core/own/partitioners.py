@@ -34,7 +34,7 @@ def from_partitioner(
     class_names: Sequence[str] | None = None,
     prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Partitions:
-    """Return what each client has by a partitioner of flwr-datasets, some of it held out for tests.
+    """Give each client its partition of a flwr-datasets partitioner, some of it held out for tests.
 
     Parameters
     ----------

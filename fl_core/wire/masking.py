@@ -208,7 +208,7 @@ def to_words(
 def from_words(
     summed: Words, received: Mapping[str, NDArray[Any]], num_clients: int, most: int
 ) -> Total:
-    """Return what the unmasked sum of clients' updates says.
+    """Read the unmasked sum of clients' updates.
 
     Parameters
     ----------

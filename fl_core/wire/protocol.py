@@ -169,7 +169,7 @@ def setting(message: Message, key: str, default: int | None = None) -> int:
 
 
 def entropy(message: Message) -> list[int]:
-    """Return what a client's random numbers depend on, of a message: the seed and the round."""
+    """Return a message's seed and round, from which a client draws its random numbers."""
     return [setting(message, key, 0) for key in (SEED, SERVER_ROUND)]
 
 

@@ -265,7 +265,7 @@ def inner_products(updates: Sequence[Update]) -> Float64:
 
 
 def _by_array(updates: Sequence[Update], combined: Callable[[Float64], Float64]) -> NDArrays:
-    """Return what `combined` makes of each parameter, which it gets as the columns of blocks."""
+    """Apply `combined` to each parameter; it is given them as the columns of blocks."""
     arrays = updates[0].arrays
     found = {name: np.empty(array.size) for name, array in arrays.items()}
     for name, columns, values in _blocks(updates):

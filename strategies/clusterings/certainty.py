@@ -146,7 +146,7 @@ def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
 
 
 def candidates(scores: Float64, chosen: Sequence[int]) -> list[Candidate]:
-    """Return what speaks for each number of clusters, from 2 on.
+    """Weigh each number of clusters, from 2 on.
 
     Parameters
     ----------

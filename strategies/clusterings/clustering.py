@@ -98,7 +98,7 @@ class Clustering(ABC):
         return {}
 
     def memory(self) -> dict[str, Any]:
-        """Return what it has learnt since `find`, for a checkpoint: plain values and arrays.
+        """Return its knowledge since `find`, for a checkpoint: plain values and arrays.
 
         By default, the fields of a dataclass that are not arguments of its constructor.
         """

@@ -113,7 +113,7 @@ class OnceByTraining(Clustering):
 
     @abstractmethod
     def move(self, update: Update) -> Float64:
-        """Return what is compared of a client, shape (p,)."""
+        """Return the vector by which a client is compared, shape (p,)."""
 
     @abstractmethod
     def group(self, clients: Sequence[int], moves: Float64) -> Clusters:

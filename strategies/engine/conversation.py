@@ -226,7 +226,7 @@ class Conversation:
 
 
 def _problem(answer: RecordDict, check: Callable[[RecordDict], str | None]) -> str | None:
-    """Return what `check` says; an answer that it cannot even read is a problem, too."""
+    """Check an answer; one that `check` cannot even read is a problem, too."""
     try:
         return check(answer)
     except Exception as error:  # bytes from the network may be anything

@@ -95,7 +95,7 @@ class Exchange:
     def read(
         self, replies: Iterable[Message], read: Callable[[int, RecordDict], Reading]
     ) -> dict[int, Reading]:
-        """Return what `read` makes of each client's reply; clients at which it fails are named."""
+        """Read each client's reply by `read`; clients at which it fails are named."""
         answers, failures = sort_replies(self.asked, replies)
         self.traffic.up += sum(protocol.payload_bytes(answer) for answer in answers.values())
         for client, reason in failures.items():

@@ -29,7 +29,7 @@ _REASONS = {
 
 
 def error_text(message: Message) -> str:
-    """Return what went wrong, in a few words and without Flower's wrapping of class names."""
+    """Say what went wrong, in a few words and without Flower's wrapping of class names."""
     code = message.error.code
     reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
     wrapped = re.fullmatch(r"<class '[^']*'>:<'(.*)'>", reason, re.DOTALL)
@@ -115,7 +115,7 @@ def read_test(client: int, content: RecordDict) -> dict[str, float]:
 
 
 def _implausible(array: NDArray[Any], sent: NDArray[Any]) -> str | None:
-    """Return what in a trained array would spoil a mean for good, or None.
+    """Name the values of a trained array that would spoil a mean for good, if it has any.
 
     Finite is not enough: means of numbers near the largest of float32 make all who are sent them
     answer NaN, in every later round.

@@ -59,7 +59,7 @@ class RoundReport:
 
     @property
     def scores(self) -> dict[str, dict[int, float]]:
-        """Return what clients found in their tests: by its name on the wire, then by client."""
+        """Return clients' test scores: by their name on the wire, then by client."""
         return {
             protocol.ACCURACY: self.accuracies,
             protocol.LOSS: self.losses,
@@ -83,7 +83,7 @@ class RoundReport:
         return self.mean(protocol.LOSS)
 
     def as_metrics(self, clients: Iterable[int]) -> MetricRecord | None:
-        """Return what Flower's result holds of the tests; accuracies in the order of `clients`."""
+        """Summarise the tests for Flower's result; accuracies in the order of `clients`."""
         if not self.accuracies:
             return None
         return MetricRecord(
@@ -164,7 +164,7 @@ class Training:
 
     @property
     def bytes(self) -> int:
-        """Return what finding clusters and training have cost so far, both ways."""
+        """Return the bytes of finding clusters and of training so far, both ways."""
         both = (self.pre_round_traffic, self.train_traffic)
         return sum(traffic.up + traffic.down for traffic in both)
 
@@ -198,7 +198,7 @@ class Training:
     def from_checkpoint(
         cls, saved: Mapping[str, Any], roster: Roster, per_client: bool
     ) -> Training:
-        """Return what `as_checkpoint` was asked of, with the clients that are there now."""
+        """Restore the training of a checkpoint, with the clients that are there now."""
         models = saved["models"]
         training = cls(
             roster,
@@ -219,12 +219,12 @@ class Training:
         return training
 
     def leave_at_clients(self, initial: NDArrays, layers: Sequence[str]) -> NDArrays:
-        """Return what is shared of a first model; the layers that are not begin at the clients."""
+        """Return the shared part of a first model; the private layers begin at the clients."""
         shared, self.private = split(initial, layers)
         return shared
 
     def private_of(self, client: int) -> Mapping[str, ArrayRecord]:
-        """Return what a message brings besides, by record: first private layers, once needed."""
+        """Return a message's other records: first private layers, where a client needs them."""
         if not self.private or client in self.holders:
             return {}
         return {protocol.PRIVATE: protocol.to_record(self.private)}
@@ -275,7 +275,7 @@ class Training:
         self.hold(carry_over(held, members, self.initial))
 
     def as_round(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
-        """Return what clusterings and aggregations see of it."""
+        """Return the view that clusterings and aggregations have of it."""
         return Round(
             number=self.round,
             clusters=self.clusters,

@@ -35,7 +35,7 @@ Reading = TypeVar("Reading")
 
 
 def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str | None:
-    """Return what keeps these parts from an aggregation that shows no single update, or None."""
+    """Say why these parts need to see single updates; None if they do not."""
     if aggregation is not ClusterMean:
         return f"the aggregation {aggregation.name} needs each client's model"
     if clustering.after_training is not Clustering.after_training:
@@ -336,7 +336,7 @@ class SecureRound:
         content_of: Callable[[int], RecordDict],
         read: Callable[[int, RecordDict], Reading],
     ) -> dict[int, Reading]:
-        """Return what `read` makes of each client's answer; one at which it fails is left out."""
+        """Read each client's answer by `read`; one at which it fails is left out."""
         found: dict[int, Reading] = {}
         if not clients:
             return found

@@ -104,7 +104,7 @@ class Spoilers:
         )
 
     def faults(self, cluster: int, lengths: Sequence[float | None]) -> list[Fault]:
-        """Return what is wrong with a round's sums, by how far their mean updates go.
+        """Find the faults of a round's sums, by how far their mean updates go.
 
         Each is compared with the median of the round's others; one alone, with the median of the
         cluster's earlier ones.

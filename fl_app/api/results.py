@@ -30,7 +30,7 @@ class Picture:
 
     @property
     def mime_type(self) -> str:
-        """Return what the file is."""
+        """Return the file's type."""
         return _MIME_TYPES[self.path.suffix]
 
     def encoded(self) -> str:
@@ -94,7 +94,7 @@ class Results:
         self.folder, self.summary = folder, summary
 
     def __repr__(self) -> str:
-        """Return what was run and where it is."""
+        """Say what was run and where it is."""
         names = ", ".join(row["strategy"] for row in self.summary["table"])
         return f"Results({names} in {self.folder})"
 

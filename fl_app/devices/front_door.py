@@ -100,7 +100,7 @@ http {{
 
 
 def nginx_configuration(devices_port: int = DEVICES_PORT, gate_port: int = GATE_PORT) -> str:
-    """Return what nginx needs to stand before the gate, in the folder with the certificates.
+    """Return nginx's configuration to stand before the gate, with the certificates in its folder.
 
     Devices' requests are HTTP/1.1: Flower's SuperNodes speak nothing else.
     """

@@ -174,7 +174,7 @@ class DeviceGrid(QuorumGrid):
         return about.created_at < self._began.get(about.dst_node_id, 0.0)
 
     def _push(self, asked: Sequence[Message]) -> tuple[dict[str, Message], list[Message]]:
-        """Return what the SuperLink took, by its number for it, and the failures of the rest."""
+        """Return the messages that the SuperLink took, by its numbers, and the others' failures."""
         self._largest = max(
             [self._largest, *(protocol.payload_bytes(message.content) for message in asked)]
         )

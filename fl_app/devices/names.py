@@ -55,7 +55,7 @@ class KnowsKeys(Protocol):
 
 
 def fingerprint(public_key: bytes) -> str:
-    """Return what `ssh-keygen -l -f berlin.pub` shows of a key, which Flower gives as PEM.
+    """Return a key's fingerprint as `ssh-keygen -l -f berlin.pub` shows it; Flower gives it as PEM.
 
     Raises
     ------

@@ -52,7 +52,7 @@ def _is_at(path: Path, other: object) -> bool:
 
 
 def _supernodes() -> list[Mapping[str, Any]]:
-    """Return what each SuperNode of this machine was told by its `--node-config`."""
+    """Read the `--node-config` of each SuperNode of this machine."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--node-config")
     found: list[Mapping[str, Any]] = []

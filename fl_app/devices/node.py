@@ -100,7 +100,7 @@ class NodeConfig(NamedTuple):
         return {"data-path": self.path, "model-path": self.model_path}
 
     def survey(self) -> Survey | SampleSurvey:
-        """Return what the device tells of its data before anything is agreed.
+        """Describe the device's data before anything is agreed.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class DeviceNode(Node):
 
     @cached_property
     def kind(self) -> Agreement:
-        """Return what the devices have agreed about their data."""
+        """Return the devices' agreement about their data."""
         return Agreement.from_config(self._told)
 
     @cached_property
@@ -177,7 +177,7 @@ class DeviceNode(Node):
         return images.test_images.to(self.device), images.test_labels.to(self.device)
 
     def description(self) -> dict[str, ConfigRecordValues]:
-        """Return what it says of itself: its name and, before there is an agreement, its data.
+        """Describe the device: its name and, before there is an agreement, its data.
 
         Its owner is warned, at the device alone, if another on the same machine has its paths.
 
@@ -202,7 +202,7 @@ class DeviceNode(Node):
         return said
 
     def personal(self) -> Personal:
-        """Return what it keeps for itself, on its disk, too, if it has a `model-path`."""
+        """Return its own store, on its disk, too, if it has a `model-path`."""
         path = self.model_path
         folder = path and path.with_name(f"{path.stem}-personal")
         return Personal(self.message, self.context, folder)

@@ -65,7 +65,7 @@ class Devices:
         self.told: dict[str, ConfigRecordValues] = {**self._agreement.as_config()}
 
     def setting(self, seed: int) -> Setting:
-        """Return what strategies are built from; nobody knows the tasks."""
+        """Return the values that strategies are built from; nobody knows the tasks."""
         return Setting(self._config, self._agreement, seed)
 
     def resolved(self, config: Config) -> Config:
@@ -148,7 +148,7 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
 
 
 def _surveys(roll: Conversation) -> dict[str, Survey | SampleSurvey]:
-    """Return what each device tells of its data, all of one kind.
+    """Collect each device's description of its data, all of one kind.
 
     One that tells nothing sensible is left out, and so is one whose data are of another kind than
     most devices' are.

@@ -77,7 +77,7 @@ class Site(NamedTuple):
 
 
 def check_site(site: Site) -> list[Finding]:
-    """Return what is right and wrong at a site, and change nothing, but make the model's folder.
+    """List what is right and wrong at a site, and change nothing, but make the model's folder.
 
     What cannot be found out because of something else is wrong, too.
     """

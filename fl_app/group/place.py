@@ -166,7 +166,7 @@ def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
 
 
 def describe(found: Place, kept: KeptSpectra, num_images: int) -> str:
-    """Return what is known of a new client, in lines of text."""
+    """Describe a new client's place, in lines of text."""
     from fl_core.text import listed, printable  # noqa: PLC0415
 
     card = kept.card

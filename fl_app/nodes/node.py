@@ -177,14 +177,14 @@ class SimulatedNode(Node):
         return np.random.default_rng(entropy)
 
     def training_data(self) -> Images:
-        """Return what it holds in this round; one that flips its labels sees them flipped."""
+        """Return its training data of this round; one that flips its labels sees them flipped."""
         images, labels = self.federation.training_data(self.index, self._round)
         if self.config.attack == "label-flip" and self.is_malicious:
             labels = flip_labels(labels, self.kind.num_classes)
         return images, labels
 
     def test_data(self) -> Images:
-        """Return what it is tested on in this round, with clean labels."""
+        """Return its test data of this round, with clean labels."""
         return self.federation.test_data(self.index, self._round)
 
 

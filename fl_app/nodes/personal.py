@@ -120,7 +120,7 @@ def _ask(
 
 
 def answer_with_state(client: Client) -> RecordDict:
-    """Return what a simulated client keeps, and after which round it was saved."""
+    """Read a simulated client's store, and the round after which it was saved."""
     personal = client.personal()
     arrays = personal.load()
     if arrays is None:

@@ -93,7 +93,7 @@ class Grouped:
 
 
 def cost_of(strategy: ClusteredStrategy, config: Config, images: Dataset | Agreement) -> Cost:
-    """Return what the pre-round of a strategy cost, and what a round costs with the model."""
+    """Return the cost of a strategy's pre-round, and of a round with the model."""
     traffic, clients = strategy.training.pre_round_traffic, len(strategy.clusters.of_client)
     model = build_model(config.model, images.image_shape, images.num_classes, seed=0)
     both_ways = 2 * protocol.payload_bytes(
@@ -133,7 +133,7 @@ def grouping_report(
     command: str,
     unknown: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
-    """Return what grouping.json says.
+    """Return the content of grouping.json.
 
     Parameters
     ----------

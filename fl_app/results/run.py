@@ -146,7 +146,7 @@ class RunResult:
 
     @property
     def bytes_per_client(self) -> float:
-        """Return what a client sent and received for clustering and training, on average.
+        """Return the mean bytes that a client sent and received for clustering and training.
 
         Clients that were left out do not count, and neither does evaluation.
         """
@@ -231,7 +231,7 @@ class RunResult:
         return found
 
     def _events(self) -> dict[str, Any]:
-        """Return what is known of malicious clients, newcomers and drift, where there are any."""
+        """Summarise malicious clients, newcomers and drift, where there are any."""
         found: dict[str, Any] = {}
         if self.malicious:
             found |= {"malicious": list(self.malicious), "malicious-isolated": self.isolated()}

@@ -146,7 +146,7 @@ class Checkpoints:
         save_checkpoint(self._personal_path(name, seed, number), {"states": states})
 
     def load_personal(self, name: str, seed: int, number: int) -> dict[int, Any]:
-        """Return what simulated clients kept for themselves when a round's checkpoint was written.
+        """Read simulated clients' own layers and models as of a round's checkpoint.
 
         Raises
         ------

@@ -62,7 +62,7 @@ class Simulation:
         return simulate_federation(self._config.federation_settings(self.num_clients, seed))
 
     def setting(self, seed: int) -> Setting:
-        """Return what strategies are built from, true tasks included.
+        """Return the values that strategies are built from, true tasks included.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class Simulation:
         return self._arriving
 
     def keep_states(self, strategy: ClusteredStrategy, told: Told) -> dict[int, Any]:
-        """Return what clients keep for themselves, for a checkpoint."""
+        """Return clients' own layers and models, for a checkpoint."""
         return keep_states(self._arriving, strategy, told, self._config.round_deadline)
 
     def restore_states(self, states: Mapping[int, Any], told: Told) -> None:

@@ -41,7 +41,7 @@ class World(Protocol):
         ...
 
     def setting(self, seed: int) -> Setting:
-        """Return what strategies are built from."""
+        """Return the values that strategies are built from."""
         ...
 
     def resolved(self, config: Config) -> Config:
@@ -70,7 +70,7 @@ class World(Protocol):
         ...
 
     def keep_states(self, strategy: ClusteredStrategy, told: Told) -> dict[int, Any]:
-        """Return what clients keep for themselves, as far as a checkpoint is to hold it."""
+        """Return clients' own layers and models, as far as a checkpoint is to hold them."""
         ...
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:

@@ -203,7 +203,7 @@ class Gate:
         return await self._learnt_from(response, key, path, body)
 
     def _hear(self, scope: Event, key: bytes) -> Callable[[bytes], None] | None:
-        """Return what is to hear an answer before the device does."""
+        """Return the callback that hears an answer before the device does."""
         device = self._callers.device(key)
         if device is None or scope["raw_path"] != _PULL_MESSAGES:
             return None

@@ -267,7 +267,7 @@ def is_address(text: str) -> bool:
 
 
 def network_of(address: str) -> str:
-    """Return what counts as one address: of IPv6, a site has 2⁶⁴ at least.
+    """Return the network that counts as one address: of IPv6, a site has 2⁶⁴ at least.
 
     Examples
     --------

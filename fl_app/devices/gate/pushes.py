@@ -40,7 +40,7 @@ class UnsendableError(RefusedError):
 
 
 def check_push(body: bytes) -> PushMessagesRequest:
-    """Return what a device sends to `push-messages`, and refuse what it may not.
+    """Read what a device sends to `push-messages`, and refuse what it may not.
 
     That the caller is the node that it says it is, the SuperLink checks by its key.
 

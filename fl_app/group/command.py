@@ -189,18 +189,11 @@ def redrawn(
     as well: each resample would be one more answer from the images, with little noise.
     """
     from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
-    from strategies import Clusters, SpectralClustering  # noqa: PLC0415
+    from strategies import SpectralClustering  # noqa: PLC0415
 
     clusters, clustering = strategy.clusters, strategy.clustering
     if not resamples:
-        nothing = Clusters(clusters.of_client)
-        return replace(
-            clusters,
-            resamples=nothing.resamples,
-            resampled=nothing.resampled,
-            drawn=nothing.drawn,
-            resampled_numbers=nothing.resampled_numbers,
-        )
+        return replace(clusters, resamples=None)
     if (
         not isinstance(clustering, SpectralClustering)
         or config.attack != "none"

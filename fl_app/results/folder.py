@@ -41,7 +41,7 @@ from fl_core.text import csv_cell
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, SpectralClustering
 from strategies.clusterings.certainty import pair_shares
-from strategies.engine.rounds import Clusters
+from strategies.engine.rounds import Comparison
 
 VERSION = 1
 _SCORES = (protocol.ACCURACY, protocol.LOSS, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
@@ -195,9 +195,9 @@ class Results:
             return report
         from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
 
-        clients = clusters.resampled
+        clients = clusters.resamples.clients
         figure = pictures.certainty_figure(
-            pair_shares(list(clusters.resamples)),
+            pair_shares(list(clusters.resamples.labels)),
             [clusters.of_client[client] for client in clients],
             [report["certainty"][client] for client in clients],
             [found.names[client] for client in clients],
@@ -207,18 +207,18 @@ class Results:
 
     def _add_similarity(self, found: Grouped) -> None:
         """Write and draw the similarity of clients, where the clustering has one."""
-        clusters = found.clusters
-        if clusters.similarity is None or clusters.merges is None:
+        clusters, compared = found.clusters, found.clusters.comparison
+        if compared is None:
             return
-        clients = [*clusters.compared, *clusters.late]
+        clients = [*compared.clients, *compared.late]
         similarity = self.folder / f"similarity-{found.strategy}-seed-{found.seed}.npz"
         kept = {
             "clients": np.array(clients),
-            "merges": clusters.merges,
-            "measure": np.array(clusters.measure),
+            "merges": compared.merges,
+            "measure": np.array(compared.measure),
         }
         if len(clients) <= _MOST_KEPT:
-            kept["similarity"] = with_late(clusters)
+            kept["similarity"] = with_late(compared)
         with replacing(similarity) as path:
             np.savez_compressed(path, allow_pickle=False, **kept)
         if len(clients) > _MOST_DRAWN:
@@ -226,12 +226,12 @@ class Results:
         from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
 
         figure = pictures.similarity_figure(
-            with_late(clusters),
-            clusters.merges,
+            with_late(compared),
+            compared.merges,
             [clusters.of_client[c] for c in clients],
             None if found.tasks is None else [found.tasks[c] for c in clients],
             task_names=found.task_names,
-            measure=clusters.measure,
+            measure=compared.measure,
             client_names=[found.names[c] for c in clients],
         )
         self.pictures.append(pictures.save(figure, self._picture(similarity.stem)))
@@ -379,12 +379,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def with_late(found: Clusters) -> NDArray[np.float64]:
+def with_late(found: Comparison) -> NDArray[np.float64]:
     """Return the similarity of the clients compared, then of those that came later.
 
     As far as it is known: clients that came later were not compared with each other; NaN.
     """
-    count, late = len(found.compared), list(found.late.values())
+    count, late = len(found.clients), list(found.late.values())
     whole = np.full((count + len(late),) * 2, np.nan)
     whole[:count, :count] = found.similarity
     for place, row in enumerate(late, count):

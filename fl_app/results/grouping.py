@@ -155,7 +155,7 @@ def grouping_report(
     together: list[list[float | None]] = []
     resamples = 0
     if clusters.resamples is not None:
-        drawn_labels, clients = clusters.resamples, clusters.resampled
+        drawn_labels, clients = clusters.resamples.labels, clusters.resamples.clients
         resamples = len(drawn_labels)
         # Their clusters may have been joined by newcomers since; their own stay together.
         own, canonical = np.unique([clusters.of_client[c] for c in clients], return_inverse=True)
@@ -192,11 +192,11 @@ def grouping_report(
         "odd_why": {names[client]: why for client, why in clusters.odd.items()},
         "unknown_nodes": {str(node): why for node, why in (unknown or {}).items()},
         "resamples": resamples,
-        "drawn": clusters.drawn,
+        "drawn": "nothing" if clusters.resamples is None else clusters.resamples.drawn,
         "command": command,
     }
-    if clusters.similarity is not None and count <= MOST_PAIRS:
-        report["relevance"] = _among_all(clusters.similarity, clusters.compared, count)
+    if clusters.comparison is not None and count <= MOST_PAIRS:
+        report["relevance"] = _among_all(clusters.comparison.similarity, clusters.compared, count)
     return report
 
 
@@ -218,16 +218,16 @@ def _number(clusters: Clusters, rule: int | str) -> dict[str, Any]:
     chosen = len(set(clusters.of_client.values()))
     found: list[Candidate] = []
     silhouette = rule == "silhouette"
+    compared, resamples = clusters.comparison, clusters.resamples
     # Of another similarity, 1 − R is not the distance that the clusters were made by.
-    is_known = clusters.measure == "relevance" or not silhouette
-    if clusters.merges is not None and clusters.similarity is not None and is_known:
+    if compared is not None and (compared.measure == "relevance" or not silhouette):
         if silhouette:
-            distances = np.clip(1 - clusters.similarity, 0, None)
+            distances = np.clip(1 - compared.similarity, 0, None)
             np.fill_diagonal(distances, 0)
-            scores = silhouettes(distances, clusters.merges)
+            scores = silhouettes(distances, compared.merges)
         else:
-            scores = gaps(clusters.merges)
-        found = candidates(scores, clusters.resampled_numbers)
+            scores = gaps(compared.merges)
+        found = candidates(scores, () if resamples is None else resamples.numbers)
     return {
         "chosen": chosen,
         "why": _why(chosen, rule, found, len(clusters.odd)),

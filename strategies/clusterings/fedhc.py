@@ -20,7 +20,7 @@ from fl_core.options import one_of, option
 from strategies.clusterings.clustering import Clustering, learnt
 from strategies.clusterings.grouping import NumClusters, agglomerate_distances, canonical_labels
 from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters, Round
+from strategies.engine.rounds import Clusters, Comparison, Round
 from strategies.engine.updates import cosine_similarities, direction_distances, update_vector
 
 Distance = Literal["cosine", "euclidean"]
@@ -115,10 +115,7 @@ class UpdateClustering(Clustering):
             merges = agglomerate_distances(distances, 1, "ward").merges
         found = Clusters(
             dict(zip(clients, canonical_labels(labels).tolist(), strict=True)),
-            similarity=similarity,
-            merges=merges,
-            compared=tuple(clients),
-            measure="cosine of updates",
+            comparison=Comparison(tuple(clients), similarity, merges, "cosine of updates"),
         )
         unknown = [client for client in state.clusters.of_client if client not in self._vectors]
         return found.with_clients(dict.fromkeys(unknown, found.count))

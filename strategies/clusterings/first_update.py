@@ -28,7 +28,7 @@ from strategies.clusterings.grouping import (
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.engine.conversation import Conversation
 from strategies.engine.means import cluster_models
-from strategies.engine.rounds import Clusters, Round, Update
+from strategies.engine.rounds import Clusters, Comparison, Round, Update
 from strategies.engine.updates import directions, last_layer, update_vector
 
 Float64 = NDArray[np.float64]
@@ -44,7 +44,7 @@ class OnceByTraining(Clustering):
     from. It trains that, joins a cluster before the next round, and goes on with that cluster's
     model; what it trained alone is averaged into none (with `lps-gps`, into the common layers).
 
-    A subclass is a dataclass that declares the two attributes as `learnt`.
+    A subclass is a dataclass that declares the attributes as `learnt`.
 
     Attributes
     ----------
@@ -52,12 +52,15 @@ class OnceByTraining(Clustering):
         From client to what its first training moved.
     _found : int
         How many clusters there are; those who wait are in the next one.
+    _grouped : list of int
+        The clients that were grouped, whom others join.
     """
 
     keeps_models: ClassVar[bool] = True
     knows_by_training: ClassVar[bool] = True
     _moves: dict[int, Float64]
     _found: int
+    _grouped: list[int]
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with everybody: nobody has trained."""
@@ -83,7 +86,7 @@ class OnceByTraining(Clustering):
             return state.clusters
         clients = sorted(self._moves)
         found = self.group(clients, np.stack([self._moves[client] for client in clients]))
-        self._found = found.count
+        self._found, self._grouped = found.count, clients
         waiting = [client for client in state.clusters.of_client if client not in self._moves]
         return found.with_clients(dict.fromkeys(waiting, self._found))
 
@@ -99,9 +102,9 @@ class OnceByTraining(Clustering):
             return clusters
         moves, known = (
             np.stack([self._moves[client] for client in clients])
-            for clients in (fresh, clusters.compared)
+            for clients in (fresh, self._grouped)
         )
-        members = np.array([clusters.of_client[client] for client in clusters.compared])
+        members = np.array([clusters.of_client[client] for client in self._grouped])
         labels, late = self.nearest(moves, known, members)
         models = cluster_models(state)[: self._found]
         if len(fresh) < len(waiting):
@@ -123,7 +126,7 @@ class OnceByTraining(Clustering):
     def nearest(
         self, moves: Float64, known: Float64, members: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
-        """Return which cluster each of n others joins; and, for `Clusters.late`, how near it is.
+        """Return which cluster each of n others joins; and, for `Comparison.late`, how near it is.
 
         Parameters
         ----------
@@ -156,6 +159,7 @@ class FirstUpdateClustering(OnceByTraining):
     linkage: str = SpectralClustering.linkage
     _moves: dict[int, Float64] = learnt(dict)
     _found: int = learnt(int)
+    _grouped: list[int] = learnt(list)
 
     def move(self, update: Update) -> Float64:
         """Return how far the last layer has moved."""
@@ -168,9 +172,9 @@ class FirstUpdateClustering(OnceByTraining):
         grouping = agglomerate_distances(distances, number, self.linkage)
         return Clusters(
             dict(zip(clients, grouping.labels.tolist(), strict=True)),
-            similarity=1 / (1 + distances),
-            merges=grouping.merges,
-            measure="closeness 1/(1 + distance)",
+            comparison=Comparison(
+                tuple(clients), 1 / (1 + distances), grouping.merges, "closeness 1/(1 + distance)"
+            ),
         )
 
     def nearest(
@@ -202,6 +206,7 @@ class FirstDirectionClustering(OnceByTraining):
     seed: int = 0
     _moves: dict[int, Float64] = learnt(dict)
     _found: int = learnt(int)
+    _grouped: list[int] = learnt(list)
 
     def move(self, update: Update) -> Float64:
         """Return how far the whole model has moved."""

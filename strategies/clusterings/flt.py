@@ -30,7 +30,7 @@ from strategies.clusterings.signatures import (
     relatedness_graph,
 )
 from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters, Round
+from strategies.engine.rounds import Clusters, Comparison, Round
 from strategies.engine.updates import leanings
 
 Float32 = NDArray[np.float32]
@@ -230,9 +230,9 @@ class SignatureClustering(Clustering):
                 client: frozenset(clients[row].tolist())
                 for client, row in zip(signatures, graph, strict=True)
             },
-            similarity=1 / (1 + distances),
-            measure="closeness 1/(1 + A)",
-            merges=grouping.merges,
+            comparison=Comparison(
+                tuple(signatures), 1 / (1 + distances), grouping.merges, "closeness 1/(1 + A)"
+            ),
         )
 
 

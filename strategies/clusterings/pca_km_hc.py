@@ -22,7 +22,7 @@ from strategies.clusterings.grouping import NumClusters, agglomerate_distances, 
 from strategies.clusterings.signatures import CENTROID_DISTANCES, CentroidDistance
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters
+from strategies.engine.rounds import Clusters, Comparison
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -69,9 +69,12 @@ class LinearSignatureClustering(Clustering):
         grouping = agglomerate_distances(distances, self.num_clusters, self.linkage)
         return Clusters(
             dict(zip(signatures, grouping.labels.tolist(), strict=True)),
-            similarity=1 / (1 + distances),
-            measure="closeness 1/(1 + distance)",
-            merges=grouping.merges,
+            comparison=Comparison(
+                tuple(signatures),
+                1 / (1 + distances),
+                grouping.merges,
+                "closeness 1/(1 + distance)",
+            ),
         )
 
     def place(

@@ -29,7 +29,7 @@ from strategies.clusterings.grouping import (
 from strategies.clusterings.relevance import Spectra, relevances
 from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, wrong_eigenvectors
 from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters
+from strategies.engine.rounds import Clusters, Comparison
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -101,9 +101,12 @@ class PrincipalAngleClustering(Clustering):
         grouping = agglomerate_distances(angles, number, self.linkage)
         return Clusters(
             dict(zip(alike, self._cut(grouping.labels, grouping.merges), strict=True)),
-            similarity=self._closeness(angles),
-            merges=grouping.merges,
-            measure="closeness by principal angles",
+            comparison=Comparison(
+                tuple(alike),
+                self._closeness(angles),
+                grouping.merges,
+                "closeness by principal angles",
+            ),
         )
 
     def place(

@@ -29,7 +29,7 @@ from strategies.clusterings.relevance_groups import (
     group_by_relevance,
 )
 from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters
+from strategies.engine.rounds import Clusters, Comparison, Resamples
 
 Eigenvectors = NDArray[np.float32]
 """Shape (d, at most k)."""
@@ -173,10 +173,12 @@ class SpectralClustering(Clustering):
             logger.warning("odd: %s: %s", why, listed(own, _MOST_LISTED))
         found = Clusters(
             dict(zip(clients, groups.labels.tolist(), strict=True)),
-            similarity=groups.similarity,
-            merges=groups.merges,
-            compared=tuple(clients[place] for place in groups.compared.tolist()),
             odd=odd,
+            comparison=Comparison(
+                tuple(clients[place] for place in groups.compared.tolist()),
+                groups.similarity,
+                groups.merges,
+            ),
         )
         return self.with_resamples(found, groups.resampled, OPINIONS)
 
@@ -188,10 +190,12 @@ class SpectralClustering(Clustering):
             return clusters
         return replace(
             clusters,
-            resamples=np.stack([one.labels for one in drawn]),
-            resampled=tuple(clusters.of_client),
-            drawn=what,
-            resampled_numbers=tuple(one.by_rule for one in drawn),
+            resamples=Resamples(
+                tuple(clusters.of_client),
+                np.stack([one.labels for one in drawn]),
+                what,
+                tuple(one.by_rule for one in drawn),
+            ),
         )
 
     def _eigenpairs(self, spectra: Mapping[int, Eigenvectors]) -> Spectra:

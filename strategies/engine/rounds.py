@@ -15,6 +15,51 @@ from fl_core.wire.protocol import NDArrays
 
 
 @dataclass(frozen=True, eq=False)
+class Comparison:
+    """How alike a clustering found clients, for pictures and reports.
+
+    Attributes
+    ----------
+    clients : tuple of n int
+        Those compared with each other, in the order of the rows.
+    similarity : NDArray[np.float64], shape (n, n)
+    merges : NDArray[np.float64], shape (n − 1, 4)
+        The dendrogram, as scipy writes it.
+    measure : str
+        What `similarity` is, in words.
+    late : mapping of NDArray[np.float64], shape (n,)
+        How near each client that came later is to those compared; NaN where it is not known.
+    """
+
+    clients: tuple[int, ...]
+    similarity: NDArray[np.float64]
+    merges: NDArray[np.float64]
+    measure: str = "relevance"
+    late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Resamples:
+    """How clients were grouped on data drawn again.
+
+    Attributes
+    ----------
+    clients : tuple of n int
+    labels : NDArray[np.int64], shape (B, n)
+        Their clusters in each of B groupings.
+    drawn : str
+        What was drawn again, in words.
+    numbers : tuple of B int
+        The number of clusters that the data would have chosen in each; empty: unknown.
+    """
+
+    clients: tuple[int, ...]
+    labels: NDArray[np.int64]
+    drawn: str
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class Clusters:
     """Who trains with whom.
 
@@ -27,48 +72,28 @@ class Clusters:
     neighbours : mapping of frozenset, optional
         From client to the clients whose models it averages, itself included, where the clustering
         finds a graph (FLT); otherwise the clients of the same cluster.
-    similarity : NDArray[np.float64], shape (n, n), optional
-        Of the clients `compared`, where the clustering has one.
-    merges : NDArray[np.float64], shape (n − 1, 4), optional
-        Their dendrogram, as scipy writes it.
-    compared : tuple of n int
-        Clients in the order of `similarity`. Empty: those of `of_client`.
-    late : mapping of NDArray[np.float64], shape (n,)
-        How near each client that came later is to those `compared`; NaN where it is not known.
-    measure : str
-        What `similarity` is, in words.
     models : sequence of dicts, optional
         One for each cluster, with which they go on, where the clustering makes models of its own.
     odd : mapping of str
         From client to what was found odd about it, where the clustering looks for that.
-    resamples : NDArray[np.int64], shape (B, n), optional
-        The clusters of the clients `resampled` in each of B groupings on data drawn again, where
-        there were any.
-    resampled : tuple of n int
-    drawn : str
-        What was drawn again, in words.
-    resampled_numbers : tuple of B int
-        The number of clusters that the data would have chosen in each.
+    comparison : Comparison, optional
+        Where the clustering compares clients.
+    resamples : Resamples, optional
+        Where data were drawn again.
     """
 
     of_client: dict[int, int]
     num_clusters: int | None = None
     neighbours: Mapping[int, frozenset[int]] | None = None
-    similarity: NDArray[np.float64] | None = None
-    merges: NDArray[np.float64] | None = None
-    compared: tuple[int, ...] = ()
-    late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
-    measure: str = "relevance"
     models: Sequence[NDArrays] = ()
     odd: Mapping[int, str] = field(default_factory=dict)
-    resamples: NDArray[np.int64] | None = None
-    resampled: tuple[int, ...] = ()
-    drawn: str = "nothing"
-    resampled_numbers: tuple[int, ...] = ()
+    comparison: Comparison | None = None
+    resamples: Resamples | None = None
 
-    def __post_init__(self) -> None:
-        if not self.compared:
-            object.__setattr__(self, "compared", tuple(self.of_client))
+    @property
+    def compared(self) -> tuple[int, ...]:
+        """Return the clients that were compared with each other, or else all."""
+        return tuple(self.of_client) if self.comparison is None else self.comparison.clients
 
     @property
     def count(self) -> int:
@@ -90,8 +115,8 @@ class Clusters:
     ) -> Clusters:
         """Return clusters in which further clients, from client to cluster, have a place.
 
-        In a graph, a newcomer and the clients of its cluster become neighbours. `late` is as among
-        the attributes; who has been away and was compared before is not among them.
+        In a graph, a newcomer and the clients of its cluster become neighbours. `late` is as in
+        `Comparison`; who has been away and was compared before is not among them.
         """
         of_client = dict(sorted({**self.of_client, **placed}.items()))
         neighbours = None
@@ -103,18 +128,17 @@ class Clusters:
                 for client in same - {newcomer}:
                     linked.setdefault(client, {client}).add(newcomer)
             neighbours = {client: frozenset(own) for client, own in linked.items()}
-        compared = set(self.compared)
+        comparison = self.comparison
+        if comparison is not None and late:
+            rows = {client: row for client, row in late.items() if client not in self.compared}
+            comparison = replace(comparison, late={**comparison.late, **rows})
         count = self.num_clusters and max(self.num_clusters, *(c + 1 for c in of_client.values()))
         return replace(
             self,
             of_client=of_client,
             neighbours=neighbours,
             num_clusters=count,
-            late={
-                client: row
-                for client, row in {**self.late, **(late or {})}.items()
-                if client not in compared
-            },
+            comparison=comparison,
         )
 
     def with_everybody(self, clients: Sequence[int]) -> Clusters:

@@ -15,7 +15,7 @@ from fl_core.wire.protocol import NDArrays
 from strategies.engine.conversation import Traffic
 from strategies.engine.means import carry_over
 from strategies.engine.roster import Roster
-from strategies.engine.rounds import Clusters, Round, Update
+from strategies.engine.rounds import Clusters, Comparison, Resamples, Round, Update
 
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
 _ACCURACY_PER_CLIENT = "accuracy-per-client"
@@ -183,7 +183,7 @@ class Training:
             "round": self.round,
             "models": list(unique.values()),
             "model-numbers": [places[id(model)] for model in self.models],
-            "clusters": dict(vars(self.clusters)),
+            "clusters": _plain(self.clusters),
             "failures": dict(self.roster.failures),
             "reports": [dict(vars(report)) for report in self.reports],
             "num-examples": dict(self.num_examples),
@@ -204,7 +204,7 @@ class Training:
             roster,
             per_client,
             initial=models[0],
-            clusters=Clusters(**saved["clusters"]),
+            clusters=_clusters(saved["clusters"]),
             num_examples=dict(saved["num-examples"]),
             # Those of a run that knew no local objectives have none.
             identity=saved.get("identity", ""),
@@ -286,3 +286,24 @@ class Training:
             per_client=self.per_client,
             initial=self.initial,
         )
+
+
+def _plain(clusters: Clusters) -> dict[str, Any]:
+    """Return clusters as plain values and arrays."""
+    evidence = {
+        name: None if one is None else dict(vars(one))
+        for name, one in (("comparison", clusters.comparison), ("resamples", clusters.resamples))
+    }
+    return {**vars(clusters), **evidence}
+
+
+def _clusters(saved: Mapping[str, Any]) -> Clusters:
+    """Return the clusters of which `_plain` made `saved`."""
+    comparison, resamples = saved["comparison"], saved["resamples"]
+    return Clusters(
+        **{
+            **saved,
+            "comparison": comparison and Comparison(**comparison),
+            "resamples": resamples and Resamples(**resamples),
+        }
+    )

@@ -166,7 +166,7 @@ def test_each_resample_chooses_its_number_once(monkeypatch):
     clustering = SpectralClustering(num_clusters="silhouette")
     found = clustering.with_resamples(clusters, groups.resampled, "opinions")
     assert len(counted) == 6
-    assert found.resampled_numbers == tuple(counted[1:])
+    assert found.resamples.numbers == tuple(counted[1:])
 
 
 def test_where_a_number_is_asked_for_resamples_say_what_the_elbow_would_choose():

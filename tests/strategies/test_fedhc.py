@@ -60,8 +60,8 @@ def test_by_hand_ward():
     # and u at 0, then two at u with one at −u at √(2·2·1/(2 + 1))·‖u − (−u)‖ = √(4/3)·2.
     found = grouped(by_received(2), updates((1, 2), (-2, -4), (3, 6)))
     assert found.of_client == {0: 0, 1: 1, 2: 0}
-    assert np.allclose(found.merges[:, 2], [0, np.sqrt(4 / 3) * 2], atol=1e-6)
-    assert np.allclose(found.similarity, [[1, -1, 1], [-1, 1, -1], [1, -1, 1]])
+    assert np.allclose(found.comparison.merges[:, 2], [0, np.sqrt(4 / 3) * 2], atol=1e-6)
+    assert np.allclose(found.comparison.similarity, [[1, -1, 1], [-1, 1, -1], [1, -1, 1]])
 
 
 @settings(max_examples=40)
@@ -71,9 +71,9 @@ def test_ward_is_that_of_unit_vectors_and_lengths_say_nothing(seed, count):
     steps = rng.normal(size=(count, 2))
     found = grouped(by_received(2), updates(*steps))
     units = steps / np.linalg.norm(steps, axis=1, keepdims=True)
-    assert np.allclose(found.merges[:, 2], linkage(units, "ward")[:, 2], atol=1e-3)
+    assert np.allclose(found.comparison.merges[:, 2], linkage(units, "ward")[:, 2], atol=1e-3)
     longer = grouped(by_received(2), updates(*steps * rng.uniform(1, 9, (count, 1))))
-    assert np.allclose(longer.similarity, found.similarity, atol=1e-4)
+    assert np.allclose(longer.comparison.similarity, found.comparison.similarity, atol=1e-4)
 
 
 @pytest.mark.parametrize("rule", ["silhouette", "elbow", 3])
@@ -118,8 +118,8 @@ def test_by_hand_movements_are_measured_from_the_first_model():
     found = [Update(c, c // 2, model(np.add(at["w"], (0, 2))), 1, at) for c, at in enumerate(sent)]
     clusters = grouped(UpdateClustering(2), found)
     assert groups(clusters.of_client) == [[0, 1], [2]]
-    assert clusters.similarity[0] == pytest.approx([1, 1, 2 / np.sqrt(20)])
-    assert grouped(by_received(2), found).similarity == pytest.approx(np.ones((3, 3)))
+    assert clusters.comparison.similarity[0] == pytest.approx([1, 1, 2 / np.sqrt(20)])
+    assert grouped(by_received(2), found).comparison.similarity == pytest.approx(np.ones((3, 3)))
 
 
 @pytest.mark.parametrize("rule", ["silhouette", "elbow", 2])
@@ -128,7 +128,7 @@ def test_who_moves_against_all_others_or_much_farther_is_alone_and_the_others_ar
     odd = [*angles(225), *angles(45, length=5)]  # turned round; blown up
     found = grouped(UpdateClustering(rule), updates(*honest[:2], *odd, *honest[2:]))
     assert groups(found.of_client) == [[0, 4], [1, 5], [2], [3]]
-    assert found.merges.shape == (5, 4)
+    assert found.comparison.merges.shape == (5, 4)
 
 
 def test_four_times_the_median_length_is_not_odd_and_half_of_the_clients_never_are():

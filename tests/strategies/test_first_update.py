@@ -54,8 +54,8 @@ def test_by_hand_fedclust_goes_by_how_far_apart_last_layers_are():
     found = grouped(FirstUpdateClustering(2), updates((3, 4), (0, 0), (3, 5)))
     assert found.of_client == {0: 0, 1: 1, 2: 0}
     root = np.sqrt(34)
-    assert np.allclose(found.merges[:, 2], [1, (5 + root) / 2])
-    assert np.allclose(1 / found.similarity - 1, [[0, 5, 1], [5, 0, root], [1, root, 0]])
+    assert np.allclose(found.comparison.merges[:, 2], [1, (5 + root) / 2])
+    assert np.allclose(1 / found.comparison.similarity - 1, [[0, 5, 1], [5, 0, root], [1, root, 0]])
 
 
 def test_by_hand_fedclust_does_not_look_at_other_layers():
@@ -194,7 +194,7 @@ def test_fedclusts_newcomers_are_in_the_picture_and_joined_by_mean_distance():
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 0}
     assert strategy.clusters.compared == (0, 1, 2)
     expected = [np.sqrt(20), np.sqrt(20), np.hypot(4, 88)]
-    assert np.allclose(1 / strategy.clusters.late[3] - 1, expected)
+    assert np.allclose(1 / strategy.clusters.comparison.late[3] - 1, expected)
 
 
 def test_by_hand_flexcfls_newcomers_join_by_the_direction_of_the_mean_update():

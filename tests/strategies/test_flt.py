@@ -99,7 +99,7 @@ def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
         run(strategy, LocalGrid(toy_app(spoil=spoil), 3))
         found[distance] = groups(strategy.clusters.of_client)
     assert found == {"closest": [[0, 1, 2]], "matching": [[0, 2], [1]]}
-    assert np.allclose(strategy.clusters.similarity[0], [1, 1 / (1 + np.sqrt(8)), 1])
+    assert np.allclose(strategy.clusters.comparison.similarity[0], [1, 1 / (1 + np.sqrt(8)), 1])
 
 
 @pytest.mark.parametrize("fraction", [1, 0.3])
@@ -342,5 +342,7 @@ def test_labels_and_models_are_not_looked_at():
     for step in ((lambda c, t: (0, 0)), (lambda c, t: (c**3, -t))):
         strategy = Flt(ENCODER, 3)
         run(strategy, LocalGrid(toy_app(TASKS, step=step), 7))
-        found.append((strategy.clusters.of_client, strategy.clusters.similarity.tolist()))
+        found.append(
+            (strategy.clusters.of_client, strategy.clusters.comparison.similarity.tolist())
+        )
     assert found[0] == found[1]

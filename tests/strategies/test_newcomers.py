@@ -6,7 +6,7 @@ from flwr.app import ConfigRecord
 
 from fl_core.text import one_line
 from strategies import FedHC, Flt, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
-from strategies.engine.rounds import Clusters
+from strategies.engine.rounds import Clusters, Comparison
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
@@ -329,8 +329,8 @@ def test_one_long_word_is_cut_and_not_dropped():
 
 def test_who_comes_back_is_compared_and_not_late():
     """Or it would be twice in the similarity of all, with two clusters perhaps."""
-    known = Clusters({0: 0, 1: 1}, similarity=np.eye(2))
+    known = Clusters({0: 0, 1: 1}, comparison=Comparison((0, 1), np.eye(2), np.zeros((1, 4))))
     found = known.with_clients({1: 0, 2: 1}, {1: np.ones(2), 2: np.ones(2)})
     assert found.compared == (0, 1)
-    assert list(found.late) == [2]
+    assert list(found.comparison.late) == [2]
     assert found.of_client == {0: 0, 1: 0, 2: 1}

@@ -28,9 +28,11 @@ def test_by_hand_the_distance_is_that_of_the_closest_centroids():
     distances = np.array(
         [[0, np.sqrt(202), 1], [np.sqrt(202), 0, np.sqrt(185)], [1, np.sqrt(185), 0]]
     )
-    assert np.allclose(strategy.clusters.similarity, 1 / (1 + distances))
+    assert np.allclose(strategy.clusters.comparison.similarity, 1 / (1 + distances))
     # Average linkage: 1, and then (√202 + √185)/2.
-    assert np.allclose(strategy.clusters.merges[:, 2], [1, (np.sqrt(202) + np.sqrt(185)) / 2])
+    assert np.allclose(
+        strategy.clusters.comparison.merges[:, 2], [1, (np.sqrt(202) + np.sqrt(185)) / 2]
+    )
     assert weights(result) == [2, 2]  # (1 + 3)/2
 
 
@@ -44,10 +46,10 @@ def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
     between = np.sqrt([50, 54, 4]) / 2
     distances = np.array([[0, between[0], between[2]], [0, 0, between[1]], [0, 0, 0]])
     distances += distances.T
-    assert np.allclose(strategy.clusters.similarity, 1 / (1 + distances))
+    assert np.allclose(strategy.clusters.comparison.similarity, 1 / (1 + distances))
     closest = PcaKmHc(2)
     run(closest, LocalGrid(app, 3))
-    assert np.allclose(closest.clusters.similarity, 1)
+    assert np.allclose(closest.clusters.comparison.similarity, 1)
 
 
 def test_the_linkage_is_an_option():

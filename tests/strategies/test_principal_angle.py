@@ -36,9 +36,9 @@ def test_by_hand_the_angle_between_lines():
     found = found_of(Pacfl(2, num_vectors=1), 0, 60, 170)
     assert found.of_client == {0: 0, 1: 1, 2: 0}
     assert np.allclose(
-        90 * (1 - found.similarity), [[0, 60, 10], [60, 0, 70], [10, 70, 0]], atol=0.1
+        90 * (1 - found.comparison.similarity), [[0, 60, 10], [60, 0, 70], [10, 70, 0]], atol=0.1
     )
-    assert found.merges[:, 2] == pytest.approx([10, 65], abs=0.1)
+    assert found.comparison.merges[:, 2] == pytest.approx([10, 65], abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_smallest_angle_is_scipys(seed):
     strategy = Pacfl(2)
     run(strategy, LocalGrid(toy_app(spoil=shares(vectors)), 5))
     expected = [[np.degrees(subspace_angles(a, b)[-1]) for a in vectors] for b in vectors]
-    assert np.allclose(90 * (1 - strategy.clusters.similarity), expected, atol=0.1)
+    assert np.allclose(90 * (1 - strategy.clusters.comparison.similarity), expected, atol=0.1)
 
 
 @settings(max_examples=20)
@@ -112,8 +112,8 @@ def test_signs_of_vectors_and_the_order_of_clients_change_nothing(measure, seed)
     run(other, LocalGrid(toy_app(spoil=shares(turned)), 6))
     again = {int(order[c]): cluster for c, cluster in other.clusters.of_client.items()}
     assert groups(dict(sorted(again.items()))) == groups(plain.clusters.of_client)
-    similarity = plain.clusters.similarity[np.ix_(order, order)]
-    assert np.allclose(other.clusters.similarity, similarity, atol=1e-3)
+    similarity = plain.clusters.comparison.similarity[np.ix_(order, order)]
+    assert np.allclose(other.clusters.comparison.similarity, similarity, atol=1e-3)
 
 
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
@@ -171,7 +171,7 @@ def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
     found = found_of(strategy, *degrees, away=away, rounds=2)
     assert groups(strategy.reports[0].clusters) == [[0, 1], [2]]
     assert groups(found.of_client) == [[0, 1, 3], [2], [4, 5]]
-    assert 90 * (1 - found.late[3]) == pytest.approx([20, 10, 40], abs=0.1)
+    assert 90 * (1 - found.comparison.late[3]) == pytest.approx([20, 10, 40], abs=0.1)
     # Without a threshold, everybody joins somebody: 130° is 50° from 0° and 60° from 10°.
     found = found_of(Pacfl(2, num_vectors=1), *degrees, away=away, rounds=2)
     assert groups(found.of_client) == [[0, 1, 3, 4, 5], [2]]

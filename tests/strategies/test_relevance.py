@@ -133,7 +133,9 @@ class TestClustering:
         spoken, other = conversation(6), conversation(6)
         found = self.clustering(formula).find(spoken)
         asked = replace(self.clustering(formula), relevance_at="clients").find(other)
-        np.testing.assert_allclose(found.similarity, asked.similarity, atol=1e-4)
+        np.testing.assert_allclose(
+            found.comparison.similarity, asked.comparison.similarity, atol=1e-4
+        )
         # One question of a few words, against one with everybody's eigenvectors.
         assert spoken.traffic.down < other.traffic.down
         assert len(spoken.roster.failures) == 0
@@ -186,7 +188,7 @@ def test_landmarks_are_grouped_and_the_others_join_them(monkeypatch, caplog):
     assert "60 clients are more than are compared with each other (20)" in caplog.text
     assert list(found.of_client) == list(range(0, 120, 2))
     assert len(found.compared) == 20
-    assert found.similarity.shape == (20, 20)
+    assert found.comparison.similarity.shape == (20, 20)
     assert adjusted_rand_score(list(found.of_client.values()), np.arange(60) % 3) == 1
     # With room for all, it is the exact clustering.
     exact = replace(clustering, landmarks=60)

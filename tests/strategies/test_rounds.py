@@ -112,8 +112,8 @@ def test_rcc_pfl_finds_the_tasks_of_interleaved_clusters_of_unequal_size():
     strategy = rcc_pfl()
     run(strategy, LocalGrid(toy_app(TASKS), len(TASKS)))
     assert strategy.clusters.of_client == dict(enumerate([0, 1, 0, 2, 1, 0, 2]))
-    assert strategy.clusters.similarity.shape == (7, 7)
-    assert np.allclose(np.diag(strategy.clusters.similarity), 1, atol=1e-3)
+    assert strategy.clusters.comparison.similarity.shape == (7, 7)
+    assert np.allclose(np.diag(strategy.clusters.comparison.similarity), 1, atol=1e-3)
 
 
 def test_rcc_pfl_chooses_the_number_of_clusters():
@@ -138,8 +138,10 @@ class OtherNodeIds(LocalGrid):
 
 def assert_same_bits(strategy, result, first, expected):
     assert strategy.clusters.of_client == first.clusters.of_client
-    if first.clusters.similarity is not None:
-        assert np.array_equal(strategy.clusters.similarity, first.clusters.similarity)
+    if first.clusters.comparison is not None:
+        assert np.array_equal(
+            strategy.clusters.comparison.similarity, first.clusters.comparison.similarity
+        )
     assert [a.data for a in result.arrays.values()] == [a.data for a in expected.arrays.values()]
     assert [r.accuracies for r in strategy.reports] == [r.accuracies for r in first.reports]
     assert [r.clusters for r in strategy.reports] == [r.clusters for r in first.reports]

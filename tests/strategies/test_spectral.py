@@ -54,8 +54,8 @@ def test_label_weight_reaches_the_clients():
     clustering = SpectralClustering(
         2, num_eigenvectors=2, relevance="class-energy", label_weight=0.0
     )
-    without = clustering.find(conversation(6)).similarity
-    with_labels = replace(clustering, label_weight=1.0).find(conversation(6)).similarity
+    without = clustering.find(conversation(6)).comparison.similarity
+    with_labels = replace(clustering, label_weight=1.0).find(conversation(6)).comparison.similarity
     assert not np.allclose(without, with_labels)
 
 

@@ -24,7 +24,7 @@ from fl_app.run.experiment import run_experiment
 from fl_core.models.model_file import load_model
 from strategies import SpectralClustering
 from strategies.clusterings.spectral import OPINIONS
-from strategies.engine.rounds import Clusters
+from strategies.engine.rounds import Clusters, Comparison, Resamples
 from tests.app_runs import DEFAULTS, run, undrawn_pictures
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import Devices, run_on_devices
@@ -439,13 +439,15 @@ def test_a_file_comes_back_as_it_was_written(tmp_path):
 # The report
 
 
+def resampled(labels, numbers=()):
+    labels = np.array(labels)
+    return Resamples(tuple(range(labels.shape[1])), labels, "something", numbers)
+
+
 def some_clusters(**changes):
     known = {
         "of_client": {0: 0, 1: 0, 2: 1, 3: 1},
-        "resamples": np.array([[0, 0, 1, 1], [0, 1, 1, 1]]),
-        "resampled": (0, 1, 2, 3),
-        "drawn": "something",
-        "resampled_numbers": (2, 2),
+        "resamples": resampled([[0, 0, 1, 1], [0, 1, 1, 1]], (2, 2)),
     }
     return Clusters(**{**known, **changes})
 
@@ -471,7 +473,8 @@ def test_silhouettes_are_those_of_relevance_alone():
     """Of another similarity 1 - R is no distance, and the number was not chosen by it."""
     similarity, merges = np.eye(4), linkage(squareform(1 - np.eye(4)))
     for measure, count in (("relevance", 2), ("similarity", 0)):
-        clusters = some_clusters(similarity=similarity, merges=merges, measure=measure)
+        compared = Comparison((0, 1, 2, 3), similarity, merges, measure)
+        clusters = some_clusters(comparison=compared)
         number = reported(clusters, rule="silhouette")["num_clusters"]
         assert len(number["candidates"]) == count
         assert ("silhouette" in number["why"]) == bool(count)
@@ -487,14 +490,15 @@ def test_of_many_candidates_the_best_and_the_chosen_are_kept():
         similarity[one, one + 1] = similarity[one + 1, one] = 0.95
     np.fill_diagonal(similarity, 1)
     merges = linkage(squareform(1 - similarity, checks=False), "average")
-    clusters = Clusters(of_client, similarity=similarity, merges=merges)
+    compared = Comparison(tuple(of_client), similarity, merges)
+    clusters = Clusters(of_client, comparison=compared)
     number = reported(clusters, count=120, rule="elbow")["num_clusters"]
     assert "speaks for 60," in number["why"]
     numbers = [one["num_clusters"] for one in number["candidates"]]
     assert len(numbers) == 50
     assert numbers == sorted(numbers)
     assert 60 in numbers
-    fewer = Clusters({c: c % 117 for c in range(120)}, similarity=similarity, merges=merges)
+    fewer = Clusters({c: c % 117 for c in range(120)}, comparison=compared)
     number = reported(fewer, count=120, rule=117)["num_clusters"]
     assert 117 in [one["num_clusters"] for one in number["candidates"]]
 
@@ -509,16 +513,16 @@ def test_newcomers_and_those_left_out_have_no_certainty():
 
 def test_more_than_300_clients_have_no_pairs():
     of_client = {client: client % 2 for client in range(301)}
-    drawn = np.array([list(of_client.values())] * 2)
-    clusters = some_clusters(of_client=of_client, resamples=drawn, resampled=tuple(range(301)))
+    drawn = resampled([list(of_client.values())] * 2)
+    clusters = some_clusters(of_client=of_client, resamples=drawn)
     report = reported(clusters, count=301)
     assert "together" not in report
     assert report["certainty"] == [1.0] * 301
 
 
 def test_where_most_are_unsure_the_data_hardly_have_groups():
-    drawn = np.array([[0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]])
-    report = reported(some_clusters(resamples=drawn, resampled_numbers=(2, 2, 2, 4)))
+    drawn = resampled([[0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]], (2, 2, 2, 4))
+    report = reported(some_clusters(resamples=drawn))
     assert not supports_groups(report)
 
 

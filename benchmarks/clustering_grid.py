@@ -28,11 +28,11 @@ from fl_core.data.datasets import load_dataset
 from fl_core.data.folders import cache_dir
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
-from fl_core.partitions.partition import Kind
+from fl_core.partitions.partition import Spread
 from strategies.clusterings.relevance_groups import group_by_relevance
 
 CLIENTS = 25
-KINDS: tuple[Kind, ...] = ("label", "quantity")
+KINDS: tuple[Spread, ...] = ("label", "quantity")
 NOISES = [
     (noise, rate) for noise in ("class-independent", "class-dependent") for rate in (0.0, 0.25, 0.5)
 ]
@@ -44,7 +44,7 @@ class Cell(NamedTuple):
     dataset: str
     features: str
     num_eigenvectors: int
-    partition: Kind
+    partition: Spread
     num_tasks: int
     noise: str
     rate: float

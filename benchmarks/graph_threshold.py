@@ -26,7 +26,7 @@ from clients.pre_round.signature import signature
 from fl_core.data.dataset import Dataset
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
-from fl_core.partitions.partition import Kind
+from fl_core.partitions.partition import Spread
 from strategies.clusterings.grouping import NumClusters
 from strategies.clusterings.signatures import (
     closest_distances,
@@ -43,7 +43,7 @@ class Group(NamedTuple):
 
     dataset: str
     num_clients: int
-    partitions: tuple[Kind, ...]
+    partitions: tuple[Spread, ...]
     tasks: tuple[int, ...]
     minority: float
 

@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     data: str
     clients: int
     tasks: int
-    partition: partition.Kind
+    partition: partition.Spread
     few: float = 0.0
 
 

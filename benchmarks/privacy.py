@@ -37,7 +37,7 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.files import replacing
-from fl_core.partitions.partition import Kind, default_tasks
+from fl_core.partitions.partition import Spread, default_tasks
 from fl_core.relevance import MISSED_ENERGY
 from strategies.clusterings.grouping import agglomerate, average_relevance
 
@@ -46,7 +46,7 @@ Float64 = NDArray[np.float64]
 
 DATASETS = "mnist-5k,mnist,fashion-mnist,cifar10"
 CLIENTS, TASKS, SEEDS = 25, 3, 5
-KINDS: tuple[Kind, ...] = ("label", "quantity")
+KINDS: tuple[Spread, ...] = ("label", "quantity")
 EPSILONS = (0, 16, 8, 4, 2, 1, 0.5, 0.25)  # 0: no noise and no projection
 DELTA = 1e-5
 SIZES = (50, 100, 200, 400, 800, 1600)
@@ -65,7 +65,7 @@ class Client(NamedTuple):
     counts: NDArray[np.int64]
 
 
-def federation(dataset: str, partition: Kind, seed: int) -> Federation:
+def federation(dataset: str, partition: Spread, seed: int) -> Federation:
     """Return 25 clients of three tasks, clean labels: labels never enter."""
     return simulate_federation(
         FederationSettings(
@@ -175,7 +175,7 @@ def guessed(
     return float(np.mean(aucs)), float(np.mean(right))
 
 
-def measure(dataset: str, partition: Kind, seed: int) -> list[dict[str, Any]]:
+def measure(dataset: str, partition: Spread, seed: int) -> list[dict[str, Any]]:
     """Return what was measured on one federation: one row for each relevance and ε."""
     simulated = federation(dataset, partition, seed)
     grams = {

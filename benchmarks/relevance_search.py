@@ -31,7 +31,7 @@ from clients.pre_round.spectrum import (
 from clients.settings import USUAL_EIGENVECTORS
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
-from fl_core.partitions.partition import Kind
+from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY as MISSED
 from fl_core.relevance import PAPER, PRINCIPAL_ANGLE
 from strategies.clusterings.grouping import agglomerate, average_relevance
@@ -53,7 +53,7 @@ class Cell(NamedTuple):
     """One federation."""
 
     dataset: str
-    partition: Kind
+    partition: Spread
     num_tasks: int
     seed: int
     min_samples: int = 20

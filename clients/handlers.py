@@ -49,7 +49,7 @@ from clients.training.train import as_pixels, evaluate, train
 from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.wire import protocol
 
-Kind = TypeVar("Kind", bound=np.generic)
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 # What waits at a client between messages.
 _STATE = "spectrum"
@@ -234,7 +234,7 @@ def _formula(message: Message) -> str:
     return str(asked.get(protocol.RELEVANCE_FORMULA, ""))
 
 
-def _split(message: Message, joined: NDArray[Kind]) -> list[NDArray[Kind]]:
+def _split(message: Message, joined: NDArray[Scalar]) -> list[NDArray[Scalar]]:
     """Return each client's part of what was joined along its last axis, in the server's order."""
     columns = message.content.config_records[protocol.CONFIG][protocol.NUM_COLUMNS]
     if not isinstance(columns, list) or sum(map(int, columns)) != joined.shape[-1]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fl_app.devices.node import NodeConfig
-    from fl_app.devices.registry import Clusters, Device
+    from fl_app.devices.registry import ClustersOfRun, RegisteredDevice
 
 _EXAMPLE = '\'name="berlin" data-path="/srv/scans"\''
 
@@ -156,7 +156,7 @@ def _check_server(options: argparse.Namespace) -> None:
         )
 
 
-def device_table(devices: list[Device], clusters: Clusters | None) -> Table:
+def device_table(devices: list[RegisteredDevice], clusters: ClustersOfRun | None) -> Table:
     """Return one row per device."""
     from rich.table import Table  # noqa: PLC0415
 
@@ -177,7 +177,7 @@ def device_table(devices: list[Device], clusters: Clusters | None) -> Table:
     return table
 
 
-def _connected(device: Device) -> str:
+def _connected(device: RegisteredDevice) -> str:
     if device.node is None:
         return "not registered"
     if device.is_online:

@@ -21,7 +21,7 @@ from fl_core.flower.server import ControlHttpClient
 _log = logging.getLogger(__name__)
 
 
-class Device(NamedTuple):
+class RegisteredDevice(NamedTuple):
     """A device that is registered, or has been.
 
     Attributes
@@ -45,7 +45,7 @@ class Device(NamedTuple):
     seen: datetime | None = None
 
 
-class Clusters(NamedTuple):
+class ClustersOfRun(NamedTuple):
     """Where the devices belonged at the end of a run.
 
     Attributes
@@ -99,7 +99,7 @@ def control_client(superlink: str, certificates: Path) -> Iterator[ControlHttpCl
         ) from error
 
 
-def find_devices(client: ControlHttpClient, folder: Path) -> list[Device]:
+def find_devices(client: ControlHttpClient, folder: Path) -> list[RegisteredDevice]:
     """Return all devices, by name; `folder` is where the SuperLink was started.
 
     Raises
@@ -111,7 +111,7 @@ def find_devices(client: ControlHttpClient, folder: Path) -> list[Device]:
     return known_devices(nodes, read_names(folder / NAMES_FILE))
 
 
-def known_devices(nodes: Iterable[NodeInfo], names: Mapping[str, str]) -> list[Device]:
+def known_devices(nodes: Iterable[NodeInfo], names: Mapping[str, str]) -> list[RegisteredDevice]:
     """Return the devices with these nodes, and those of which there is but a name, by name.
 
     `names` are from name to its key's fingerprint. Nodes that were unregistered are left out.
@@ -125,13 +125,15 @@ def known_devices(nodes: Iterable[NodeInfo], names: Mapping[str, str]) -> list[D
             left = node.last_deactivated_at
             seen = datetime.fromisoformat(left) if left and not is_online else None
             name = node.name or name_of.get(key, "")
-            devices.append(Device(name, key, node.node_id, is_online, seen))
+            devices.append(RegisteredDevice(name, key, node.node_id, is_online, seen))
     registered = {device.key for device in devices}
-    devices += [Device(name, key, None) for name, key in names.items() if key not in registered]
+    devices += [
+        RegisteredDevice(name, key, None) for name, key in names.items() if key not in registered
+    ]
     return sorted(devices, key=lambda device: (not device.name, device.name, device.key))
 
 
-def revoke(client: ControlHttpClient, folder: Path, called: str) -> Device:
+def revoke(client: ControlHttpClient, folder: Path, called: str) -> RegisteredDevice:
     """Unregister a device and free its name; return the device as it was.
 
     Parameters
@@ -159,7 +161,7 @@ def revoke(client: ControlHttpClient, folder: Path, called: str) -> Device:
     return device
 
 
-def one_device(devices: Iterable[Device], called: str) -> Device:
+def one_device(devices: Iterable[RegisteredDevice], called: str) -> RegisteredDevice:
     """Return the device with a name, or with a key that begins so.
 
     Raises
@@ -179,7 +181,7 @@ def one_device(devices: Iterable[Device], called: str) -> Device:
     return found[0]
 
 
-def last_clusters(folder: Path) -> Clusters | None:
+def last_clusters(folder: Path) -> ClustersOfRun | None:
     """Return the clusters that the last run on devices found, if one is there.
 
     It is the last to have written results below `folder`/results; its first strategy counts, whose
@@ -197,10 +199,10 @@ def last_clusters(folder: Path) -> Clusters | None:
     return None
 
 
-def _clusters_of(summary: Path, run: Mapping[str, Any]) -> Clusters:
+def _clusters_of(summary: Path, run: Mapping[str, Any]) -> ClustersOfRun:
     pairs = zip(run["names"], run["clusters"], strict=True)
     of_name = {name: cluster for name, cluster in pairs if cluster >= 0}
-    return Clusters(summary, run["strategy"], run["seed"], of_name)
+    return ClustersOfRun(summary, run["strategy"], run["seed"], of_name)
 
 
 def _written(path: Path) -> int:

@@ -17,7 +17,7 @@ from fl_app.devices.handing_out import hand_out_models
 from fl_app.devices.names import NAMES_FILE, KnowsKeys, NameOwners
 from fl_app.live.progress import Progress
 from fl_app.nodes.personal import Told, keep_states
-from fl_app.results.folder import Results
+from fl_app.results.folder import ResultsFolder
 from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_core.own.own_images import Survey
@@ -72,7 +72,7 @@ class Devices:
         """Return the configuration as it is."""
         return config
 
-    def begin(self, results: Results, progress: Progress) -> None:
+    def begin(self, results: ResultsFolder, progress: Progress) -> None:
         """Say which devices have come together."""
         self._results, self._progress = results, progress
         names = [self.met.names[client] for client in self.met.nodes]

@@ -55,7 +55,7 @@ _MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megab
 _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
 
 
-class Results:
+class ResultsFolder:
     """Collects runs and writes everything, the resolved `config` too, to its folder, after each.
 
     `command` does the same again; by default, it is made from the configuration.

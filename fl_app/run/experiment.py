@@ -31,7 +31,7 @@ from fl_app.live.progress import Progress
 from fl_app.live.status import Status
 from fl_app.live.trackers import check_tracker
 from fl_app.live.tracking import Tracking
-from fl_app.results.folder import Results
+from fl_app.results.folder import ResultsFolder
 from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.simulation import Simulation
@@ -107,7 +107,7 @@ def _run_all(
     progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
     with checkpoints.only_run():
         status.write_to(checkpoints.folder)
-        results = Results(resolved(setting, world, checkpoints.folder), command)
+        results = ResultsFolder(resolved(setting, world, checkpoints.folder), command)
         status.doing("waiting until all clients have their data")
         world.begin(results, progress)
         if not config.num_server_rounds:

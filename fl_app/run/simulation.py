@@ -15,7 +15,7 @@ from fl_app.config.systems import Setting
 from fl_app.grid.around import GridAround
 from fl_app.live.progress import Progress
 from fl_app.nodes.personal import Told, keep_states, restore_states
-from fl_app.results.folder import Results
+from fl_app.results.folder import ResultsFolder
 from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_core.data.folders import resolve_data_dir
@@ -94,7 +94,7 @@ class Simulation:
             data_dir=str(resolve_data_dir(config.data_dir)),
         )
 
-    def begin(self, results: Results, progress: Progress) -> None:
+    def begin(self, results: ResultsFolder, progress: Progress) -> None:
         """Say what is about to happen, and meet the clients.
 
         A worker's first message waits for Ray, imports and data, which is kept out of the

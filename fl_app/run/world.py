@@ -12,7 +12,7 @@ from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
 from fl_app.live.progress import Progress
 from fl_app.nodes.personal import Told
-from fl_app.results.folder import Results
+from fl_app.results.folder import ResultsFolder
 from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from strategies import ClusteredStrategy, Roster, RoundReport
@@ -48,7 +48,7 @@ class World(Protocol):
         """Return the configuration with what it leaves open spelled out."""
         ...
 
-    def begin(self, results: Results, progress: Progress) -> None:
+    def begin(self, results: ResultsFolder, progress: Progress) -> None:
         """Say what is about to happen."""
         ...
 

@@ -13,7 +13,7 @@ from fl_core.data.torchvision_files import PUBLISHED
 from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
 from fl_core.own_code import is_own
 from fl_core.partitions.noise import NOISES
-from fl_core.partitions.partition import PARTITIONS, ROTATIONS, Kind
+from fl_core.partitions.partition import PARTITIONS, ROTATIONS, Spread
 from fl_core.partitions.tasks import CLIENTS_PER_TASK, TASKS
 
 PLUS = "+"
@@ -196,7 +196,7 @@ class FederationSettings:
         CLIENTS_PER_TASK,
         "how many clients each task has, such as `5,3,2`; empty: as equal as possible",
     )
-    partition: Kind | Literal["writer"] = option(
+    partition: Spread | Literal["writer"] = option(
         "label",
         one_of((*PARTITIONS, "writer")),
         "how a task's images are spread: `label`: each class by a Dirichlet draw of its own; "

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Tasks = tuple[tuple[int, ...], ...]
-Kind = Literal["label", "quantity", "equal", "power-law"]
-PARTITIONS: tuple[Kind, ...] = ("label", "quantity", "equal", "power-law")
+Spread = Literal["label", "quantity", "equal", "power-law"]
+PARTITIONS: tuple[Spread, ...] = ("label", "quantity", "equal", "power-law")
 
 _MAX_DRAWS = 1000
 _SHARED_STREAM = 0x5A4ED
@@ -145,7 +145,7 @@ def make_partition(
     tasks: Tasks,
     num_clients: int,
     *,
-    kind: Kind = "label",
+    kind: Spread = "label",
     dirichlet_alpha: float = 2.0,
     minority: float = 0.05,
     min_samples: int = 20,
@@ -321,7 +321,7 @@ def _deal(
     groups: Sequence[NDArray[np.int64]],
     task: Sequence[int],
     num_clients: int,
-    kind: Kind,
+    kind: Spread,
     min_samples: int,
     rng: np.random.Generator,
 ) -> list[NDArray[np.int64]]:
@@ -348,7 +348,7 @@ def _draw_shares(
     by_label: Sequence[NDArray[np.int64]],
     task: Sequence[int],
     num_clients: int,
-    kind: Kind,
+    kind: Spread,
     alpha: float,
     min_samples: int,
     rng: np.random.Generator,

@@ -17,7 +17,7 @@ from fl_core.flower.keys import bytes_to_public_key, combine_shares, public_key_
 from fl_core.wire import masking, protocol
 from fl_core.wire.masking import SpoiltError, Words
 
-Kind = TypeVar("Kind", bound=np.generic)
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @dataclass(eq=False)
@@ -197,8 +197,8 @@ def read_keys(client: int, content: RecordDict) -> masking.Bytes:
 
 
 def read_array(
-    content: RecordDict, name: str, shape: tuple[int, ...], kind: type[Kind]
-) -> NDArray[Kind]:
+    content: RecordDict, name: str, shape: tuple[int, ...], kind: type[Scalar]
+) -> NDArray[Scalar]:
     """Return an array of a client's answer.
 
     Raises
@@ -209,7 +209,7 @@ def read_array(
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if name not in record:
         raise ValueError(f"its answer has no {name}")
-    array: NDArray[Kind] = record[name].numpy()
+    array: NDArray[Scalar] = record[name].numpy()
     if array.shape != shape or array.dtype != kind:
         raise ValueError(
             f"its {name} are {array.dtype} of shape {array.shape}, not {np.dtype(kind)} of {shape}"

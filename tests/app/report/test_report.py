@@ -24,7 +24,7 @@ from fl_app.report.html.reading import Matrix, read_result
 from fl_app.report.html.sections import section_of
 from fl_app.report.html.tables import as_csv, as_latex, as_markdown, strategy_table
 from fl_app.report.html.words import answer, changed_options, command, question
-from fl_app.results.folder import Results
+from fl_app.results.folder import ResultsFolder
 from tests.app_runs import DEFAULTS, run
 from tests.report_data import EVIL, write_grouping, write_matrix, write_results
 
@@ -528,7 +528,7 @@ def test_a_report_that_cannot_be_written_fails_no_run(tmp_path, monkeypatch, cap
     monkeypatch.setattr(build, "MOST_BYTES", 500)
     write_grouping(tmp_path, ["a", "b", "c", "d"])
     config = parse_config({**DEFAULTS, "output-dir": str(tmp_path)})
-    Results(config).finish_grouping()
+    ResultsFolder(config).finish_grouping()
     said = capsys.readouterr().out
     assert "no report.html: the report of 1 folders would have" in said
     assert f"results   {tmp_path / 'grouping.json'}" in said

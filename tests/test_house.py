@@ -179,7 +179,6 @@ LONGEST_FILE, LONGEST_CLASS = 400, 250
 LONG_FILES = {
     "clients/handlers.py": 429,
     "fl_app/config/run_config.py": 422,
-    "fl_app/devices/gate/application.py": 433,
     "fl_app/report/html/reading.py": 425,
     "fl_app/report/html/sections.py": 432,
     "fl_app/results/folder.py": 463,

@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 
 import httpx
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Request
 
+from fl_app.devices.gate.bodies import (
+    DeviceGoneError,
+    Event,
+    Receive,
+    Send,
+    end_to_end,
+    in_slices,
+    pass_back,
+    throw_away,
+    whole_body,
+)
 from fl_app.devices.gate.callers import (
     MOST_BYTES_OF_STRANGER,
     Callers,
@@ -26,11 +36,6 @@ from fl_app.devices.gate.connections import Connection
 from fl_app.devices.gate.failures import answer_for
 from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_push, pushed_for
 from fl_app.devices.gate.sizes import Sizes, TooLargeError
-
-# ASGI's: what a request is, where its body comes from, and where the answer goes.
-Event = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Event]]
-Send = Callable[[Event], Awaitable[None]]
 
 FLEET_PATHS = frozenset(
     f"/v1/fleet/{name}".encode("ascii")
@@ -64,20 +69,8 @@ MOST_BYTES_OF_OTHERS = 2**12
 _MOST_DIGITS = 20  # of a length: Python reads no numbers of thousands
 _LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_NAMES}
 
-# RFC 9110, section 7.6.1: these are about one connection, not about the message.
-_HOP_BY_HOP = {
-    *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
-    *(b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
-}
-# The SuperLink believes a proxy on its own machine about who is calling: devices have no say in it.
-_NOT_FOR_DEVICES = {b"host", b"expect", b"forwarded", b"x-real-ip"}
-_FORWARDED = b"x-forwarded-"
 _THIS_MACHINE = ("127.0.0.1", "::1")
 
-# For the whole of a body, in either direction: SuperNodes have much less patience with a piece.
-_BODY_SECONDS = 120.0
-_THROW_AWAY_SECONDS = 30.0  # as long as SuperNodes wait for an answer
-_SLICE_BYTES = 2**16
 # So many requests the SuperLink has at a time, and beside them so many heartbeats, which must not
 # wait in line: it writes to its database for every request, one after the other, and fails at what
 # has waited for that for 5 seconds. Measured with 50 devices that all call at once (docs/scale.md).
@@ -89,10 +82,6 @@ _HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
 _MOST_FAILED_PUSHES = 10
 
 _log = logging.getLogger("fedkin.gate")
-
-
-class _DeviceGoneError(Exception):
-    """The device closed its connection."""
 
 
 class Gate:
@@ -131,7 +120,7 @@ class Gate:
                 except TooLargeError:
                     # Closed in the middle of its body, a connection may lose the answer, and a
                     # proxy says 502 for it: the device would try again for ever.
-                    await _throw_away(receive)
+                    await throw_away(receive)
                     raise
                 try:
                     size = int(response.headers.get("content-length", 0))
@@ -142,7 +131,7 @@ class Gate:
                     await self._pass_back(response, send, address, self._hear(scope, key))
                 finally:
                     await response.aclose()
-        except _DeviceGoneError:
+        except DeviceGoneError:
             return
         except FullError:
             await _refuse(scope, send, 503, "too many requests: try again later")
@@ -185,12 +174,12 @@ class Gate:
             connection.is_devices()
         pushing = device if path == _PUSH_MESSAGES else None
         async with pushing.one_push() if pushing is not None else nullcontext():
-            body = await _body(receive, held)
+            body = await whole_body(receive, held)
             reply = check_push(bytes(body)) if path == _PUSH_MESSAGES else None
             # Given back with the head of the answer, which devices may read slowly.
             async with self._turn(path, device):
                 if connection is not None and connection.is_closed:
-                    raise _DeviceGoneError  # it will ask again
+                    raise DeviceGoneError  # it will ask again
                 started = time.monotonic()
                 response = await self._send(scope, body)
                 if device is not None and path == _PULL_OBJECT:
@@ -239,8 +228,7 @@ class Gate:
         hear: Callable[[bytes], None] | None,
     ) -> None:
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                await _stream(response, send, hear)
+            await pass_back(response, send, hear)
         except TimeoutError:
             _log.warning("%s took too long to receive an answer", address)
         except httpx.TransportError as error:
@@ -254,10 +242,10 @@ class Gate:
             "POST",
             f"https://{self._superlink}{scope['raw_path'].decode('ascii')}",
             headers=[
-                *_end_to_end(scope["headers"]),
+                *end_to_end(scope["headers"]),
                 (b"x-forwarded-for", _address(scope).encode("ascii")),
             ],
-            content=_slices(body),
+            content=in_slices(body),
         )
         try:
             return await self._client.send(request, stream=True)
@@ -320,72 +308,6 @@ def _check_length(path: bytes, length: int) -> None:
         raise TooLargeError(f"it is longer than {most} bytes", 413)
 
 
-async def _body(receive: Receive, held: Held) -> bytearray:
-    """Read a body to its end.
-
-    Raises
-    ------
-    _DeviceGoneError
-        If the device closes its connection before the end.
-    RefusedError
-        If the end does not come in time, however busily the device sends.
-    FullError
-        If there is no room for it.
-    """
-    body = bytearray()
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise _DeviceGoneError
-                # What came is counted, not what is announced: an announcement costs nothing.
-                held.add(len(message["body"]))
-                body += message["body"]
-                more = message["more_body"]
-    except TimeoutError:
-        # Not 408, at which SuperNodes give up: a line may be slow for once.
-        raise RefusedError("it took too long to send its body", 503) from None
-    return body
-
-
-async def _throw_away(receive: Receive) -> None:
-    """Read a body to its end, or as far as it comes in time, and keep nothing of it."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_THROW_AWAY_SECONDS):
-            while (message := await receive())["type"] == "http.request" and message["more_body"]:
-                pass
-
-
-async def _slices(body: bytearray) -> AsyncIterator[bytes]:
-    """Yield a body bit by bit: whole, TLS would copy it whole."""
-    for start in range(0, len(body), _SLICE_BYTES):
-        yield bytes(body[start : start + _SLICE_BYTES])
-
-
-async def _stream(
-    response: httpx.Response, send: Send, hear: Callable[[bytes], None] | None
-) -> None:
-    """Send an answer bit by bit, or, if somebody is to hear it first, at once."""
-    await send(
-        {
-            "type": "http.response.start",
-            "status": response.status_code,
-            "headers": _end_to_end(response.headers.raw),
-        }
-    )
-    whole = bytearray()
-    async for part in response.aiter_raw():
-        if hear is None:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        else:
-            whole += part
-    if hear is not None:
-        hear(bytes(whole))
-    await send({"type": "http.response.body", "body": bytes(whole), "more_body": False})
-
-
 def _address(scope: Event) -> str:
     """Return where a request comes from; a proxy on this machine, such as nginx, is believed."""
     address = str(scope["client"][0]) if scope["client"] else "unknown"
@@ -410,23 +332,6 @@ async def _refuse(scope: Event, send: Send, status: int, reason: str) -> None:
         }
     )
     await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _end_to_end(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers that are not about this connection or about who is calling.
-
-    Content-Length always stays: where a message ends is not up to its `Connection` header.
-    """
-    dropped = _HOP_BY_HOP | _NOT_FOR_DEVICES
-    for name, value in headers:
-        if name.lower() == b"connection":
-            dropped |= {one.strip().lower() for one in value.split(b",")}
-    dropped -= {b"content-length"}
-    return [
-        (name, value)
-        for name, value in headers
-        if name.lower() not in dropped and not name.lower().startswith(_FORWARDED)
-    ]
 
 
 def _name(error: Exception) -> str:

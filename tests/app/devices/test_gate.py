@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application as gate_application
-from fl_app.devices.gate import callers, sizes
+from fl_app.devices.gate import bodies, callers, sizes
 from fl_app.devices.gate import command as gate_command
 from fl_app.devices.gate.application import (
     FLEET_PATHS,
@@ -582,7 +582,7 @@ def test_a_device_that_goes_away_is_not_answered():
 
 def test_a_device_that_sends_too_slowly_is_not_waited_for(monkeypatch, caplog):
     """However often it sends something: the clock is for the whole."""
-    monkeypatch.setattr(gate_application, "_BODY_SECONDS", 0.01)
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.01)
 
     async def receive() -> dict:
         await asyncio.sleep(0.001)
@@ -598,7 +598,7 @@ def test_a_device_that_sends_too_slowly_is_not_waited_for(monkeypatch, caplog):
 
 def test_a_device_that_does_not_take_its_answer_is_not_waited_for(monkeypatch, caplog):
     """It would keep a connection of the SuperLink."""
-    monkeypatch.setattr(gate_application, "_BODY_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
     closed = []
 
     class Endless(httpx.AsyncByteStream):

@@ -11,7 +11,7 @@ from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
 from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from fl_app.devices.gate import application, callers
+from fl_app.devices.gate import bodies, callers
 from fl_app.devices.gate.application import Gate
 from fl_app.devices.sizes import most_bytes_of_answer
 from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, known, post, said
@@ -125,7 +125,7 @@ def test_what_is_too_large_is_read_and_thrown_away():
 
 
 def test_what_is_thrown_away_counts_for_who_sends_it(monkeypatch):
-    monkeypatch.setattr(application, "_THROW_AWAY_SECONDS", 0.2)
+    monkeypatch.setattr(bodies, "_THROW_AWAY_SECONDS", 0.2)
 
     async def never():
         await asyncio.Event().wait()

@@ -11,7 +11,7 @@ help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
 	@echo "make check      install, then lint, types and the fast tests, for every change"
 	@echo "make test       install, then lint, types and all tests but those that only make faults runs"
-	@echo "make faults     only the faults and attacks with real processes, the longest among them (docs/faults.md)"
+	@echo "make faults     the faults and attacks with real processes (docs/faults.md), and other long tests"
 	@echo "make lint       only lint and types"
 	@echo "make options    the options into pyproject.toml and docs/options.md, from where they are declared"
 	@echo "make docs       the pages and the API as a site, in site/"
@@ -53,12 +53,13 @@ check: lint
 test: lint
 	$(PYTEST) -m "not faults"
 
-# With a SuperLink, a gate and SuperNodes of their own, or killed simulations (docs/faults.md).
+# With a SuperLink, a gate and SuperNodes of their own, or killed simulations (docs/faults.md), and
+# what is long without being a fault: a Ray cluster, every example.
 FAULTS = tests/devices/test_*.py tests/app/launch/test_stop_family.py
 
 faults: $(INSTALLED)
 	$(PYTEST) $(FAULTS)
-	$(PYTEST) -m faults tests/app
+	$(PYTEST) -m faults tests/app tests/examples
 
 options: $(INSTALLED)
 	$(BIN)/python -m fl_app.config.options

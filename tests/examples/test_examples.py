@@ -27,6 +27,7 @@ def test_the_page_on_strategies_shows_the_examples_clustering():
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_a_strategy_of_ones_own_groups_its_clients_and_learns(tmp_path):
     said = run_example("own_strategy", tmp_path)
     assert "clusters {0: 0, 1: 1, 2: 2, 3: 0, 4: 1, 5: 2}" in said, said
@@ -53,6 +54,7 @@ def test_code_of_ones_own_is_found_by_all_processes_and_finds_the_same_in_one(tm
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_images_of_ones_own_are_clustered(tmp_path):
     said = run_example("own_images", tmp_path, {"../..": str(ROOT)})
     (summary,) = (tmp_path / "app/results").glob("*/summary.json")

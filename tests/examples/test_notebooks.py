@@ -19,6 +19,7 @@ def test_first_steps(tmp_path):
     assert "[0, " in text  # which clients are in a cluster
 
 
+@pytest.mark.faults
 def test_own_strategy(tmp_path):
     text = shown(executed(NOTEBOOKS / "own-strategy.ipynb", tmp_path))
     aris = dict(re.findall(r"^(\S+) +0\.\d+ +(\d\.\d+)$", text, re.M))

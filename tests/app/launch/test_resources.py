@@ -173,6 +173,7 @@ def fedkin(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_a_cluster_of_two_nodes_computes_what_one_machine_does(tmp_path, cluster):
     address, raylets = cluster
     seconds: dict[int, float] = {}

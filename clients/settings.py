@@ -51,10 +51,16 @@ class AttackSettings:
         "none", one_of(ATTACKS), "what they send; `random-signature`: in the pre-round"
     )
     malicious: float = option(
-        0.2, number(float, 0, 1, low_open=True, high_open=True), "share of clients that attack"
+        0.2,
+        number(float, 0, 1, low_open=True, high_open=True),
+        "share of clients that attack",
+        needs="attack",
     )
     attack_scale: float = option(
-        10.0, number(float, -1000, 1000), "factor by which `scaled-update` enlarges an update"
+        10.0,
+        number(float, -1000, 1000),
+        "factor by which `scaled-update` enlarges an update",
+        needs="attack=scaled-update",
     )
 
 
@@ -128,7 +134,10 @@ class PrivacySettings:
         "δ of each of the two: well below one by the number of a client's images",
     )
     training_clip: float = option(
-        1.0, POSITIVE, "with `training-epsilon`: the length to which each image's gradient is cut"
+        1.0,
+        POSITIVE,
+        "with `training-epsilon`: the length to which each image's gradient is cut",
+        needs="training-epsilon",
     )
 
 
@@ -160,6 +169,7 @@ class SpectrumSettings:
         0.3,
         number(float, 0),
         "with `class-energy`: what labels count beside images; more if they are right",
+        needs="relevance=class-energy",
     )
 
 
@@ -172,7 +182,9 @@ class TrainingSettings:
 
     optimizer: str = option("adam", one_of(OPTIMIZERS), "starts afresh in every round")
     learning_rate: float = option(0.001, POSITIVE, "step size of the optimizer")
-    momentum: float = option(0.0, number(float, 0, 1, high_open=True), "for `sgd` only")
+    momentum: float = option(
+        0.0, number(float, 0, 1, high_open=True), "for `sgd` only", needs="optimizer=sgd"
+    )
     weight_decay: float = option(0.001, number(float, 0), "of the optimizer", default=0.0)
     batch_size: int = option(32, COUNT, "images in each step")
     local_epochs: int = option(2, COUNT, "passes over a client's images in each round")

@@ -7,31 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
-from fl_app.devices import certificates
-from fl_app.devices.command import add_command as add_devices
-from fl_app.devices.gate.command import add_command as add_gate
-from fl_app.group.command import add_command as add_group
-from fl_app.group.place import add_command as add_place
-from fl_app.launch.flower_app import installed_app, parse_override, read_defaults
-from fl_app.live.watch import add_command as add_watch
-from fl_app.report.html.command import add_command as add_report
-from fl_app.studies.reproduce.command import add_command as add_reproduce
-from fl_app.studies.sweeps.command import add_command as add_sweep
-from fl_core.data.image_files import ENDINGS
 from fl_core.extras import DRAWING, MissingExtraError, need_extra
+from fl_core.text import error_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    parser = _parser()
-    options, rest = parser.parse_known_args(arguments)
-    # argparse's subcommands do not take KEY=VALUE on both sides of an option.
-    if rest and ("overrides" not in options or any(word.startswith("-") for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    options.overrides = [*getattr(options, "overrides", ()), *rest]
     # A polite kill and a closed terminal clean up like Ctrl-C; nohup's wish is respected.
     before = {
         number: signal.signal(number, signal.default_int_handler)
@@ -39,9 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
+        options = _parsed(arguments)
         status: int = options.call(options)
     except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print("error:", error_line(error).replace("\n", "\n       "), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped.", file=sys.stderr)
@@ -52,28 +36,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    # argparse's subcommands do not take KEY=VALUE on both sides of an option.
+    if rest and ("overrides" not in options or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.overrides = [*getattr(options, "overrides", ()), *rest]
+    return options
+
+
 # What follows imports torch where it is needed: the gate, which runs for months, does without.
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fl_app.config.preflight import PAPER_CLIENTS, check_run, planned  # noqa: PLC0415
-    from fl_app.config.run_config import output_folder, parse_config  # noqa: PLC0415
-    from fl_app.launch.resources import check_cluster, gpus_per_client  # noqa: PLC0415
+    from fl_app.config.effect import without_effect  # noqa: PLC0415
+    from fl_app.config.run_config import PAPER_CLIENTS, parse_config  # noqa: PLC0415
+    from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
+    from fl_app.launch.preflight import check_run, planned  # noqa: PLC0415
+    from fl_app.launch.resources import check_cluster  # noqa: PLC0415
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
-    from fl_app.live.trackers import check_tracker  # noqa: PLC0415
     from fl_core.data.folders import resolve_data_dir  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
     defaults = read_defaults(app or installed_app())
-    given = dict(parse_override(text, defaults) for text in options.overrides)
+    given, twice = read_overrides(options.overrides, defaults)
     overrides = {"num-clients": PAPER_CLIENTS, **given}
-    # Before anything is started: a wrong value costs no waiting.
     config = parse_config({**defaults, **overrides})
     for package in ("ray", *DRAWING):
         need_extra(package, "fedkin run")
-    check_tracker(config.track)
-    folder = output_folder(config.output_dir, config.resume)
-    check_run(config, folder)
+    address, gpus = options.ray_address, options.gpus_per_client
+    folder, share = check_run(config, workers=options.workers, gpus=gpus, elsewhere=bool(address))
+    for sentence in (*twice, *without_effect(given, config)):
+        print("warning:", sentence, file=sys.stderr, flush=True)
     if options.dry_run:
         from fl_app.config.estimate import estimated  # noqa: PLC0415 - PyTorch takes seconds
 
@@ -81,21 +76,19 @@ def _run(options: argparse.Namespace) -> int:
         print(estimated(config, options.workers))
         return 0
     overrides["output-dir"] = str(folder)
-    gpus, address = options.gpus_per_client, options.ray_address
     if address:
         # The nodes' variables and folders are not ours.
         overrides["data-dir"] = str(resolve_data_dir(config.data_dir))
         if config.feature_weights:
             overrides["feature-weights"] = str(Path(config.feature_weights).expanduser().absolute())
         address = check_cluster(address, config, overrides["data-dir"], gpus)
-    else:
-        gpus = gpus_per_client(config.device, options.workers, gpus)
+        share = gpus or 0.0
     done = simulate(
         app,
         overrides,
         num_clients=config.num_clients or PAPER_CLIENTS,
         workers=options.workers,
-        gpus_per_client=gpus or 0.0,
+        gpus_per_client=share,
         ray_address=address,
     )
     return 0 if done else 1
@@ -115,6 +108,20 @@ def _at_least_one(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    # Here, where Ctrl-C is heard: they take a while.
+    from importlib.metadata import version  # noqa: PLC0415
+
+    from fl_app.devices import certificates  # noqa: PLC0415
+    from fl_app.devices.command import add_command as add_devices  # noqa: PLC0415
+    from fl_app.devices.gate.command import add_command as add_gate  # noqa: PLC0415
+    from fl_app.group.command import add_command as add_group  # noqa: PLC0415
+    from fl_app.group.place import add_command as add_place  # noqa: PLC0415
+    from fl_app.live.watch import add_command as add_watch  # noqa: PLC0415
+    from fl_app.report.html.command import add_command as add_report  # noqa: PLC0415
+    from fl_app.studies.reproduce.command import add_command as add_reproduce  # noqa: PLC0415
+    from fl_app.studies.sweeps.command import add_command as add_sweep  # noqa: PLC0415
+    from fl_core.data.image_files import ENDINGS  # noqa: PLC0415
+
     parser = argparse.ArgumentParser(
         prog="fedkin",
         description="Cluster federated clients by what they want to learn. On real devices, the "

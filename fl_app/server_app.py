@@ -13,6 +13,7 @@ from fl_app.run.experiment import run_experiment
 from fl_app.run.simulation import Simulation
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.flower.server import HttpGrid, InMemoryGrid
+from fl_core.text import error_line
 
 app = ServerApp()
 
@@ -29,5 +30,5 @@ def main(grid: Grid, context: Context) -> None:
         run_experiment(config, grid, Devices if config.dataset == OWN_IMAGES else Simulation)
     except Exception as error:
         # One line that can be found again in Flower's log, which goes on with the traceback.
-        print(f"error: {error}", flush=True)
+        print("error:", error_line(error).replace("\n", " "), flush=True)
         raise

@@ -24,11 +24,41 @@ from difflib import get_close_matches
 from typing import Any
 
 Scalar = str | int | float | bool
+_TOO_LARGE = 2**63  # for TOML, and for whatever counts
 _AS_READ: Any = object()
 
 
 class NotAllowedError(Exception):
     """A rule's parser does not allow a value; the rule makes the sentence."""
+
+
+class Refusals(list[str]):
+    """Sentences that say what is wrong; the ValueErrors of blocks that it manages are among them.
+
+    Examples
+    --------
+    >>> wrong = Refusals(["seed is -1."])
+    >>> with wrong:
+    ...     raise ValueError("repeats is 0.")
+    >>> wrong.refuse()
+    Traceback (most recent call last):
+    ValueError: seed is -1.
+    repeats is 0.
+    """
+
+    def __enter__(self) -> None:
+        """Catch what is refused from here on."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        """Keep what a ValueError says, and go on behind the block."""
+        if isinstance(error, ValueError):
+            self.append(str(error))
+        return isinstance(error, ValueError)
+
+    def refuse(self) -> None:
+        """Raise one ValueError that says all, a line each, if there is anything."""
+        if self:
+            raise ValueError("\n".join(dict.fromkeys(self)))
 
 
 @dataclass(frozen=True)
@@ -63,8 +93,8 @@ class Rule:
         """
         try:
             return self.parse(value)
-        except NotAllowedError:
-            raise refusal(key, value, self.allowed, self.words) from None
+        except NotAllowedError as error:
+            raise refusal(key, value, str(error) or self.allowed, self.words) from None
 
 
 @dataclass(frozen=True)
@@ -75,10 +105,17 @@ class Option:
     rule: Rule
     meaning: str
     key: str
+    needs: str
 
 
 def option(
-    run_default: Scalar, rule: Rule, meaning: str, *, key: str = "", default: Any = _AS_READ
+    run_default: Scalar,
+    rule: Rule,
+    meaning: str,
+    *,
+    key: str = "",
+    needs: str = "",
+    default: Any = _AS_READ,
 ) -> Any:
     """Return a dataclass field that is an option.
 
@@ -92,11 +129,14 @@ def option(
         A line of help.
     key : str
         The run-config key, if it is not the field's name.
+    needs : str
+        Beside what the option counts: `KEY=VALUE`, several values separated by `|`, or `KEY` for
+        any but that one's default.
     default : optional
         The class's own default, `dataclasses.MISSING` for none; usually what `run_default` means.
     """
     own: Any = rule.read(key, run_default) if default is _AS_READ else default
-    return field(default=own, metadata={"option": Option(run_default, rule, meaning, key)})
+    return field(default=own, metadata={"option": Option(run_default, rule, meaning, key, needs)})
 
 
 def key_of(one: Field[Any]) -> str:
@@ -153,13 +193,15 @@ def number(
     def parse(value: Any) -> int | float:
         try:
             found = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise NotAllowedError from None
         inside = (low < found if low_open else low <= found) and (
             found < high if high_open else found <= high
         )
         if not inside or found == float("inf") or (kind is int and found != int(found)):
             raise NotAllowedError
+        if kind is int and abs(found) >= _TOO_LARGE:
+            raise NotAllowedError(f"{allowed}, below 2^63")
         return kind(found)
 
     return Rule(allowed, parse)
@@ -173,9 +215,8 @@ def one_of(names: Collection[str]) -> Rule:
             raise NotAllowedError
         return str(value)
 
-    return Rule(
-        f"one of {', '.join(name or 'nothing' for name in names)}", parse, words=tuple(names)
-    )
+    empty = "empty or " if "" in names else ""
+    return Rule(f"{empty}one of {', '.join(filter(None, names))}", parse, words=tuple(names))
 
 
 def or_words(rule: Rule, *words: str) -> Rule:

@@ -31,6 +31,19 @@ def one_line(text: str, longest: int = 300) -> str:
     return line if len(line) <= longest else line[: longest - 2] + " …"
 
 
+def error_line(error: BaseException) -> str:
+    """Return what an error says; of the system's own, which file it is about, and no number.
+
+    Examples
+    --------
+    >>> error_line(FileNotFoundError(2, "No such file or directory", "own.toml"))
+    'own.toml cannot be used: No such file or directory.'
+    """
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename} cannot be used: {error.strerror}."
+    return str(error)
+
+
 def csv_cell(text: str) -> str:
     """Return a name as the cell of a CSV file, which no spreadsheet takes for a formula.
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.api.results import Results, SweepResults, load_results, load_sweep
-from fl_app.config.preflight import PAPER_CLIENTS
-from fl_app.config.run_config import output_folder, parse_config
+from fl_app.config.effect import without_effect
+from fl_app.config.run_config import PAPER_CLIENTS, parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
-from fl_app.launch.resources import gpus_per_client
+from fl_app.launch.preflight import check_training
 from fl_app.launch.superlink import print_line
 from fl_app.launch.superlink import simulate as run_simulation
-from fl_app.launch.training_check import check_training
 from fl_app.studies.sweeps.command import run_sweep
 from fl_app.studies.sweeps.plan import plan_sweep
 from fl_core.extras import DRAWING, need_extra
@@ -67,12 +66,13 @@ def simulate(
     given = {_key(name): _scalar(name, value) for name, value in options.items()}
     overrides: dict[str, Scalar] = {"num-clients": PAPER_CLIENTS, **given}
     config = parse_config({**read_defaults(installed_app()), **overrides})
-    folder = output_folder(config.output_dir, config.resume)
-    check_training(config, folder)
-    overrides["output-dir"] = str(folder)
     workers = workers or os.cpu_count() or 1
+    folder, share = check_training(config, workers=workers)
+    overrides["output-dir"] = str(folder)
     log: list[str] = []
     show = progress if callable(progress) else print_line if progress else _nothing
+    for sentence in without_effect(given, config):
+        show(f"warning: {sentence}\n")
 
     def take(line: str) -> None:
         log.append(line)
@@ -83,7 +83,7 @@ def simulate(
         overrides,
         num_clients=config.num_clients or PAPER_CLIENTS,
         workers=workers,
-        gpus_per_client=gpus_per_client(config.device, workers, None),
+        gpus_per_client=share,
         show=take,
     )
     if not done:

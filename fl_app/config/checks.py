@@ -1,12 +1,12 @@
 """What must hold for several run-config values together; each one alone is its option's matter.
 
 `values` are the fields of `fl_app.config.run_config.Config`, read and not yet checked against each
-other.
+other. Each check yields a sentence for everything that is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clients.privacy.mechanisms import PROJECTED
@@ -14,6 +14,7 @@ from fl_core.data.settings import OWN_IMAGES
 from fl_core.options import at_value, refusal
 from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import parameters, system_of
+from strategies.clusterings.spectral import AT_CLIENTS, AT_SERVER
 from strategies.secure.secure_aggregation import why_not
 
 
@@ -22,17 +23,46 @@ def field_of(key: str) -> str:
     return key.replace("-", "_")
 
 
-def check_rounds(values: Mapping[str, Any], warm_up: int) -> None:
+def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) -> Iterator[str]:
+    """Check all values against each other, and against what the strategies are."""
+    strategies = values["strategy"]
+    if values["weighted_mean"]:
+        yield from _check_for_weights(strategies)
+    yield from _check_for_privacy(values)
+    if values["secure_aggregation"]:
+        yield from _check_for_single_models(strategies)
+    if values["dataset"] == OWN_IMAGES:
+        yield from _check_for_devices(values)
+    yield from _check_rounds(values, of_strategies["warm-up-rounds"])
+    yield from check_without_strategies(values, of_strategies)
+
+
+def check_without_strategies(
+    values: Mapping[str, Any], of_strategies: Mapping[str, Any]
+) -> Iterator[str]:
+    """Check the values that mean the same whatever the strategies are."""
+    if values["secure_aggregation"]:
+        yield from _check_for_secure_sums(values)
+    if (values["relevance"], of_strategies["relevance-at"]) == (CLASS_ENERGY, AT_SERVER):
+        allowed = f"{AT_CLIENTS} with {CLASS_ENERGY}, which needs their labels"
+        yield _must_be("relevance-at", AT_SERVER, allowed)
+
+
+def _must_be(key: str, value: Any, allowed: str) -> str:
+    return str(refusal(key, value, allowed))
+
+
+def _check_rounds(values: Mapping[str, Any], warm_up: int) -> Iterator[str]:
     """Check that what happens in a round does so before the last one."""
     rounds = values["num_server_rounds"]
     if not rounds:
-        _check_for_grouping_alone(values)
+        yield from _check_for_grouping_alone(values)
     for what, count in (("newcomer", values["newcomers"]), ("drift", values["drift_clients"])):
         if count and values[f"{what}_round"] > rounds:
             allowed = f"at most num-server-rounds, which is {rounds}"
-            raise refusal(f"{what}-round", values[f"{what}_round"], allowed)
+            yield _must_be(f"{what}-round", values[f"{what}_round"], allowed)
     if warm_up >= rounds > 0:
-        raise refusal("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
+        yield _must_be("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
 
 
 _ONE_SHOT = {"eigenvectors", "centroids"}  # what is shared to be grouped before any training
@@ -43,43 +73,46 @@ def one_shot(strategies: Sequence[str]) -> list[str]:
     return [name for name in strategies if system_of(name).clustering.shares in _ONE_SHOT]
 
 
-def _check_for_grouping_alone(values: Mapping[str, Any]) -> None:
+def _check_for_grouping_alone(values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse what cannot be without any training."""
-    for name in values["strategy"]:
-        if system_of(name).clustering.shares not in {*_ONE_SHOT, "nothing"}:
-            raise ValueError(
-                f"num-server-rounds is 0, which only groups clients, but {name} groups them while "
-                "they train: choose a strategy that asks them once before, such as rcc-pfl, or at "
-                "least 1 round."
-            )
-    if not one_shot(values["strategy"]):
-        raise ValueError(
+    shares = {*_ONE_SHOT, "nothing"}
+    training = [
+        name for name in values["strategy"] if system_of(name).clustering.shares not in shares
+    ]
+    for name in training:
+        yield (
+            f"num-server-rounds is 0, which only groups clients, but {name} groups them while "
+            "they train: choose a strategy that asks them once before, such as rcc-pfl, or at "
+            "least 1 round."
+        )
+    if not training and not one_shot(values["strategy"]):
+        yield (
             "num-server-rounds is 0, which only groups clients, but "
             f"{', '.join(values['strategy'])} asks them nothing: choose rcc-pfl, pacfl, flt or "
             "pca-km-hc, or at least 1 round."
         )
     if values["track"] != "none":
-        raise ValueError(
+        yield (
             f"track is {values['track']}, but num-server-rounds is 0, and only rounds are shown "
             "there: leave track out, or choose at least 1 round."
         )
     for key, usual in (("repeats", 1), ("training_epsilon", 0.0)):
         if values[key] != usual:
-            raise refusal(
+            yield _must_be(
                 key.replace("_", "-"), values[key], f"{usual:g} with num-server-rounds at 0"
             )
 
 
-def check_for_weights(strategies: Sequence[str]) -> None:
+def _check_for_weights(strategies: Sequence[str]) -> Iterator[str]:
     """Refuse weights where no strategy has any."""
     if not any("weighted" in parameters(system_of(name).aggregation) for name in strategies):
-        raise ValueError(
+        yield (
             f"weighted-mean is true, but {', '.join(strategies)} counts clients alike, since one "
             "may say anything of its number of images: set weighted-mean to false."
         )
 
 
-def check_for_privacy(values: Mapping[str, Any]) -> None:
+def _check_for_privacy(values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse what would share something without noise beside what has it."""
     asked = [key for key in ("pre-round-epsilon", "training-epsilon") if values[field_of(key)]]
     if not asked:
@@ -89,36 +122,36 @@ def check_for_privacy(values: Mapping[str, Any]) -> None:
         protected.add("updates")
     for strategy in values["strategy"]:
         if system_of(strategy).clustering.shares not in protected:
-            raise ValueError(
+            yield (
                 f"{asked[0]} is {values[field_of(asked[0])]:g}, and {strategy} shares things that "
                 f"have no noise: leave that strategy out, or set {' and '.join(asked)} to 0."
             )
         if values["training_epsilon"]:
-            _check_for_private_training(strategy, values)
+            yield from _check_for_private_training(strategy, values)
     if values["pre_round_epsilon"] and not shares_eigenvectors(values["strategy"]):
-        raise ValueError(
+        yield (
             f"pre-round-epsilon is {values['pre_round_epsilon']:g}, but no strategy of this run "
             "shares eigenvectors, which it protects: set it to 0, or add rcc-pfl."
         )
     if values["relevance"] == CLASS_ENERGY:
-        raise refusal("relevance", CLASS_ENERGY, f"another with {asked[0]}: labels have no noise")
+        yield _must_be("relevance", CLASS_ENERGY, f"another with {asked[0]}: labels have no noise")
     if values["pre_round_epsilon"] and values["num_eigenvectors"] > PROJECTED:
         allowed = f"at most {PROJECTED} with pre-round-epsilon, which projects features to so many"
-        raise refusal("num-eigenvectors", values["num_eigenvectors"], f"{allowed} dimensions")
+        yield _must_be("num-eigenvectors", values["num_eigenvectors"], f"{allowed} dimensions")
 
 
-def _check_for_private_training(strategy: str, values: Mapping[str, Any]) -> None:
+def _check_for_private_training(strategy: str, values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse what trains on images beside the steps whose noise is counted."""
     objective = system_of(strategy).objective
     if not objective.may_be_noisy:
-        raise ValueError(
+        yield (
             f"training-epsilon is {values['training_epsilon']:g}, but {strategy} has the local "
             f"objective {objective.name}, not all of whose training it covers, and clients' test "
             "scores depend on that: choose plain, prox or private-layers, or set training-epsilon "
             "to 0."
         )
     if values["model"] == "cnn-norm":
-        raise refusal(
+        yield _must_be(
             "model", "cnn-norm", "another with training-epsilon: batch norm mixes a batch's images"
         )
 
@@ -128,32 +161,32 @@ def shares_eigenvectors(strategies: Sequence[str]) -> bool:
     return any(system_of(one).clustering.shares == "eigenvectors" for one in strategies)
 
 
-def check_for_single_models(strategies: Sequence[str]) -> None:
+def _check_for_single_models(strategies: Sequence[str]) -> Iterator[str]:
     """Refuse strategies that need single models, of which only sums are known."""
     for strategy in strategies:
         system = system_of(strategy)
         if reason := why_not(system.clustering, system.aggregation):
-            raise ValueError(
+            yield (
                 f"secure-aggregation is true, but {reason}: leave the strategy {strategy} out, or "
                 "set secure-aggregation to false."
             )
 
 
-def check_for_secure_sums(values: Mapping[str, Any]) -> None:
+def _check_for_secure_sums(values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse what sums the same updates over other clients once more.
 
     All strategies of a seed start from one model, and a round that is trained again repeats its
     updates: the difference of two such sums can be a single update.
     """
     if len(values["strategy"]) > 1:
-        raise ValueError(
+        yield (
             f"secure-aggregation is true, but strategy names {', '.join(values['strategy'])}, "
             "whose sums together can show single updates: name one, or set secure-aggregation to "
             "false."
         )
     for key, absent in (("resume", ""), ("checkpoint-every", 0)):
         if values[field_of(key)] != absent:
-            raise ValueError(
+            yield (
                 f"secure-aggregation is true, but {key} is {values[field_of(key)]}, and a round "
                 f"that is trained again can show single updates: leave it {at_value(absent)}, or "
                 "set secure-aggregation to false."
@@ -173,17 +206,17 @@ _SIMULATED_ONLY: dict[str, Any] = {
 }
 
 
-def check_for_devices(values: Mapping[str, Any]) -> None:
+def _check_for_devices(values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse what needs to know the tasks of devices."""
     for name, absent in _SIMULATED_ONLY.items():
         if values[name] != absent:
-            raise ValueError(
+            yield (
                 f'{name.replace("_", "-")} is {values[name]}, but dataset is "{OWN_IMAGES}", and '
                 f"that is for simulations only: leave it {at_value(absent)}."
             )
     for strategy in values["strategy"]:
         if system_of(strategy).clustering.needs_tasks:
-            raise ValueError(
+            yield (
                 f'strategy names {strategy}, but dataset is "{OWN_IMAGES}", and nobody knows the '
                 "tasks of real devices: choose a strategy that finds clusters, or single or local."
             )

@@ -13,8 +13,7 @@ import torch
 from clients.features.compute import feature_map
 from clients.training.objectives import nothing, pull, trained_alone
 from clients.training.train import evaluate, train
-from fl_app.config.preflight import PAPER_CLIENTS
-from fl_app.config.run_config import Config
+from fl_app.config.run_config import PAPER_CLIENTS, Config
 from fl_core.data.settings import Known, known_of
 from fl_core.models.build import build_model
 from fl_core.models.layers import named_layers

@@ -1,60 +1,89 @@
-"""Whether models, features and encoders suit the samples of a data set."""
+"""Whether models, features and strategies suit the samples of a data set."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
+from clients.features.own_features import check_own_features, random_samples
+from clients.training.train import as_pixels
 from fl_app.config.checks import shares_eigenvectors
-from fl_app.config.run_config import Config
-from fl_core.data.settings import SampleKind, are_images, described
+from fl_app.config.run_config import AS_TASKS, Config
+from fl_app.config.systems import FOUND, Setting, check_strategy
+from fl_core.data.dataset import Dataset
+from fl_core.data.settings import OWN_IMAGES, SampleKind, are_images, described
+from fl_core.extras import need_extra
+from fl_core.federation.federation import Federation
+from fl_core.models.build import build_model
+from fl_core.models.own_model import check_model
 from fl_core.options import key_of
 from fl_core.own_code import is_own
 from strategies.catalogue import parameters, system_of
-from strategies.clusterings.flt import SignatureClustering
-from strategies.objectives import Plain
-
-if TYPE_CHECKING:  # PyTorch takes seconds: it is imported where it is needed
-    from torch import Tensor, nn
-
-    from fl_core.data.dataset import Dataset
 
 
-def check_fits(config: Config, kind: SampleKind, samples: Tensor) -> None:
-    """Refuse what such samples do not suit, a few of which are tried.
+def check_fits(config: Config, kind: SampleKind, federation: Federation | None = None) -> None:
+    """Refuse what such samples do not suit, and what needs packages that are not there.
 
     Parameters
     ----------
-    samples : Tensor, uint8 or float32, shape (n, …)
-        At least two, of this kind.
+    kind : SampleKind
+        Of the data set's samples, or of those that devices have agreed on.
+    federation : Federation, optional
+        Whose first samples are tried; by default random ones of this kind.
 
     Raises
     ------
     ValueError
-        If the model, the features or an encoder cannot take them, or there are more eigenvectors
-        than features.
+        If the model, the features or an encoder cannot take them, there are more eigenvectors than
+        features, the model has not the layers that a strategy names, or nobody knows the tasks that
+        one must be told.
+    MissingExtraError
+        If a package is missing that a strategy or private training needs.
+    OSError
+        If weights of features, or a file with an encoder, cannot be had.
     """
-    from clients.features.own_features import check_own_features  # noqa: PLC0415
-    from clients.training.train import as_pixels  # noqa: PLC0415
-    from fl_core.models.build import build_model  # noqa: PLC0415
-    from fl_core.models.own_model import check_model  # noqa: PLC0415
-
-    model = build_model(config.model, kind.image_shape, kind.num_classes, config.seed)
-    if is_own(config.model):
-        check_model(config.model, model, as_pixels(samples), kind.num_classes)
-        _check_noise(config, model)
+    if federation:
+        _check_tasks_are_known(config, federation)
+        samples = federation.dataset.train_images[:3]
+    else:
+        samples = random_samples(kind.image_shape, is_float=kind.is_float)
+    _check_model(config, kind, samples)
     if shares_eigenvectors(config.strategy):
+        _check_num_eigenvectors(config, kind)
+        weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
+        feature_map(config.features, weights=weights)
         if is_own(config.features):
             check_own_features(config.features, samples)
-        check_num_eigenvectors(config, kind)
+    if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
+        need_extra("opacus", "training-epsilon", "set it to 0")
+    known = config
+    if config.num_clusters == AS_TASKS and not federation:
+        known = replace(config, num_clusters=config.num_tasks)
     for name in config.strategy:
-        if issubclass(system_of(name).clustering, SignatureClustering):
+        clustering = system_of(name).clustering
+        for package in clustering.needs_packages:
+            need_extra(
+                package, f"the clustering {clustering.name} ({name})", "use another clustering"
+            )
+        setting = Setting(known, cast(Dataset, kind), config.seed, federation)
+        if "encoder" in parameters(clustering):
             _check_encoder(name, kind)
+            if config.encoder.endswith(".safetensors"):  # no training is needed to look into it
+                FOUND["encoder"](setting)
+        check_strategy(name, setting)
 
 
-def _check_noise(config: Config, model: nn.Module) -> None:
-    from torch.nn.modules.batchnorm import _BatchNorm  # noqa: PLC0415
-
+def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
+    model = build_model(config.model, kind.image_shape, kind.num_classes, config.seed)
+    if not is_own(config.model):
+        return
+    check_model(config.model, model, as_pixels(samples), kind.num_classes)
     if config.training_epsilon and any(isinstance(one, _BatchNorm) for one in model.modules()):
         raise ValueError(
             f'model is "{config.model}", which has batch normalisation, but training-epsilon is '
@@ -63,23 +92,15 @@ def _check_noise(config: Config, model: nn.Module) -> None:
         )
 
 
-def check_objectives(config: Config, kind: SampleKind) -> None:
-    """Refuse local objectives whose layers the model for such samples does not have.
-
-    Raises
-    ------
-    ValueError
-        If it has no such layers, or no others.
-    """
-    names = [name for name in config.strategy if system_of(name).objective is not Plain]
-    if not names:
-        return
-    from fl_app.config.systems import Setting, check_objective  # noqa: PLC0415
-
-    # Only the kind of the samples matters for that.
-    setting = Setting(config, cast("Dataset", kind), config.seed)
-    for name in names:
-        check_objective(name, setting)
+def _check_tasks_are_known(config: Config, federation: Federation) -> None:
+    """Refuse strategies that must know the clients' tasks where nobody does, by a ValueError."""
+    for name in config.strategy:
+        if system_of(name).clustering.needs_tasks and not federation.knows_tasks:
+            raise ValueError(
+                f"strategy names {name}, but {config.dataset} comes in partitions, and nobody says "
+                "their tasks: give Partitions their tasks, or choose a strategy that finds "
+                "clusters, or single or local."
+            )
 
 
 def _check_encoder(strategy: str, kind: SampleKind) -> None:
@@ -91,7 +112,7 @@ def _check_encoder(strategy: str, kind: SampleKind) -> None:
         )
 
 
-def check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
+def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
     """Refuse more eigenvectors, or singular vectors, than features have dimensions: a ValueError.
 
     A client with fewer images than eigenvectors has fewer of these, which is no error.

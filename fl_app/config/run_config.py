@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from clients.privacy.mechanisms import Promise
@@ -21,12 +19,8 @@ from clients.settings import (
     TrainingSettings,
 )
 from fl_app.config.checks import (
-    check_for_devices,
-    check_for_privacy,
-    check_for_secure_sums,
-    check_for_single_models,
-    check_for_weights,
-    check_rounds,
+    check_together,
+    check_without_strategies,
     field_of,
     shares_eigenvectors,
 )
@@ -48,6 +42,7 @@ from fl_core.options import (
     TEXT,
     NotAllowedError,
     Option,
+    Refusals,
     Rule,
     Scalar,
     did_you_mean,
@@ -60,16 +55,17 @@ from fl_core.options import (
     refusal,
 )
 from fl_core.own_code import is_own, or_own
-from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS, system_of
 from strategies.clusterings.grouping import COUNT_RULES
-from strategies.clusterings.spectral import AT_CLIENTS, AT_SERVER
 from strategies.objectives import Plain
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 CHECKPOINTS = "checkpoints"
 WHOLE = "[!.]*.safetensors"
 """Checkpoints but not what a killed process had begun to write."""
+
+PAPER_CLIENTS = 25
+"""How many clients are simulated where nobody says."""
 
 ALL = "all"
 AS_TASKS = "num-tasks"
@@ -329,17 +325,17 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
     Raises
     ------
     ValueError
-        For the first key that is unknown, missing or has a value that is not allowed: one sentence
-        that names the key, the value and what is allowed.
+        If keys are unknown, missing or have values that are not allowed, or that do not go
+        together: a sentence for each that names the key, the value and what is allowed.
     """
-    unknown = sorted(set(run_config) - set(OPTIONS))
-    if unknown:
-        meant = did_you_mean(unknown[0], OPTIONS) or f"The keys are {', '.join(sorted(OPTIONS))}."
-        raise ValueError(f"{unknown[0]} is not a run-config key. {meant} docs/options.md has all.")
-    missing = sorted(set(OPTIONS) - set(run_config))
-    if missing:
-        raise ValueError(f"the run-config key {missing[0]} is missing: set it in pyproject.toml.")
-    read = {key: one.rule.read(key, run_config[key]) for key, one in OPTIONS.items()}
+    wrong = Refusals(map(_unknown, sorted(set(run_config) - set(OPTIONS))))
+    if missing := sorted(set(OPTIONS) - set(run_config)):
+        wrong.append(f"the run-config key {missing[0]} is missing: set it in pyproject.toml.")
+    read = {}
+    for key in (key for key in OPTIONS if key in run_config):
+        with wrong:
+            read[key] = OPTIONS[key].rule.read(key, run_config[key])
+    wrong.refuse()
     values = {field_of(key): read[key] for key in options_of(Config)}
     if values["num_clients"] == ALL:
         values["num_clients"] = 0
@@ -354,69 +350,25 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
     if not values["strategy"]:
         raise refusal("strategy", "", _STRATEGY_WORDS)
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
-    # What strategies need is the server's to check where a client does not import them.
-    all_known = not (at_client and any(map(_has_own, values["strategy"])))
-    if all_known:
-        _check_strategies(values)
-    if values["secure_aggregation"]:
-        check_for_secure_sums(values)
-    if all_known:
-        check_rounds(values, of_strategies["warm-up-rounds"])
     if values["dataset"] == OWN_IMAGES and values["num_clusters"] == AS_TASKS:
         values["num_clusters"] = AUTO  # nobody knows the tasks: their number is found
-    if (values["relevance"], of_strategies["relevance-at"]) == (CLASS_ENERGY, AT_SERVER):
-        raise refusal(
-            "relevance-at", AT_SERVER, f"{AT_CLIENTS} with {CLASS_ENERGY}, which needs their labels"
-        )
+    # What strategies need is the server's to check where a client does not import them.
+    if not (at_client and any(map(_has_own, values["strategy"]))):
+        with wrong:
+            for name in values["strategy"]:
+                system_of(name)
+        wrong.refuse()  # before others ask what they are
+        wrong.extend(check_together(values, of_strategies))
+    else:
+        wrong.extend(check_without_strategies(values, of_strategies))
+    wrong.refuse()
     return Config(**values, of_strategies=of_strategies)
+
+
+def _unknown(key: str) -> str:
+    meant = did_you_mean(key, OPTIONS) or f"The keys are {', '.join(sorted(OPTIONS))}."
+    return f"{key} is not a run-config key. {meant} docs/options.md has all."
 
 
 def _has_own(strategy: str) -> bool:
     return any(map(is_own, strategy.split("+")))
-
-
-def _check_strategies(values: Mapping[str, Any]) -> None:
-    """Refuse what does not go with these strategies; one's own are imported."""
-    for name in values["strategy"]:
-        system_of(name)
-    if values["weighted_mean"]:
-        check_for_weights(values["strategy"])
-    check_for_privacy(values)
-    if values["secure_aggregation"]:
-        check_for_single_models(values["strategy"])
-    if values["dataset"] == OWN_IMAGES:
-        check_for_devices(values)
-
-
-def output_folder(output_dir: str, resume: str = "") -> Path:
-    """Return the absolute output folder: the one given, else results/DATE-TIME right here.
-
-    A run that is resumed goes on in its own folder.
-
-    Raises
-    ------
-    ValueError
-        If it holds results already, or there is nothing to resume.
-    """
-    if resume:
-        folder = Path(resume).expanduser().absolute()
-        if output_dir and Path(output_dir).expanduser().absolute() != folder:
-            raise ValueError(
-                f"output-dir is {output_dir}, but resume is {resume}, and a resumed run goes on in "
-                "its own folder: leave output-dir out."
-            )
-        if not any(folder.glob(f"{CHECKPOINTS}/{WHOLE}")):
-            raise ValueError(
-                f"resume is {resume}, but there is no checkpoint in {folder / CHECKPOINTS}: name "
-                "the results folder of a run with checkpoint-every, or start anew without resume."
-            )
-        return folder
-    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")
-    folder = Path(output_dir or f"results/{stamp}").expanduser().absolute()
-    there = ("summary.json", "grouping.json", CHECKPOINTS)
-    if any((folder / name).exists() for name in there):
-        raise ValueError(
-            f"output-dir is {folder}, which holds results already: name another folder, move them "
-            "away, or go on with an interrupted run by resume."
-        )
-    return folder

@@ -27,12 +27,12 @@ from fl_core.models.layers import is_within
 from fl_core.options import key_of
 from fl_core.own.own_images import Agreement
 from fl_core.wire import protocol
-from strategies import Aggregation, ClusteredStrategy, Clustering
+from strategies import ClusteredStrategy
 from strategies.aggregations.lps_gps import common_layers
 from strategies.catalogue import SYSTEMS, Part, parameters, system_of
 from strategies.clusterings.flt import fine_tuning
-from strategies.clusterings.ifca import LossClustering, drawn_models
-from strategies.objectives import LocalObjective, Plain, norm_layers
+from strategies.clusterings.ifca import drawn_models
+from strategies.objectives import Plain, norm_layers
 
 
 class Setting(NamedTuple):
@@ -62,22 +62,30 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
     for part in system.parts:
         values |= _values(part, setting)
     parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
-    _check_layers(name, parts, setting)
+    _check_layers(name, *parts, setting)
     return ClusteredStrategy(*parts, **options)
 
 
-def check_objective(name: str, setting: Setting) -> None:
-    """Refuse a strategy whose local objective does not suit the model, by a ValueError."""
-    part = system_of(name).objective
-    local = part(**_values(part, setting))
-    local.private_layers_of(initial_model(setting).state_dict())
+def check_strategy(name: str, setting: Setting) -> None:
+    """Refuse what `build_strategy` does, as far as it is known before all images are read.
+
+    Raises
+    ------
+    ValueError
+        If a part's options do not go together, a field of it is nothing that is known, the model
+        has no such layers, or a clustering that needs a number of clusters has none.
+    """
+    clustering, aggregation, local = (
+        None if _LATER & parameters(part).keys() else part(**_values(part, setting))
+        for part in system_of(name).parts
+    )
+    _check_layers(name, clustering, aggregation, local, setting)
 
 
 def _check_layers(
-    name: str, parts: tuple[Clustering, Aggregation, LocalObjective], setting: Setting
+    name: str, clustering: Any, aggregation: Any, local: Any, setting: Setting
 ) -> None:
     """Refuse private layers that the model does not have, or that the others are to share."""
-    clustering, aggregation, local = parts
     if isinstance(local, Plain):
         return
     private = local.private_layers_of(initial_model(setting).state_dict())
@@ -87,7 +95,7 @@ def _check_layers(
                 f'{name} keeps the layer "{layer}" at the clients, and common-layers has all '
                 "clusters share it: take it out of one of the two."
             )
-    draws = isinstance(clustering, LossClustering) and clustering.initial_models == "drawn"
+    draws = clustering is not None and clustering.initial_models == "drawn"
     if private and draws and (rounds := setting.config.of_strategies["warm-up-rounds"]):
         raise ValueError(
             f"warm-up-rounds is {rounds}, after which {name} draws a last shared layer anew, "
@@ -106,7 +114,9 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
             values[name] = FOUND[name](setting)
         elif key_of(field) in options:
             values[name] = options[key_of(field)]
-        elif field.default is MISSING is field.default_factory and name != "weighted":
+        elif name == "weighted":
+            values[name] = True  # `System.build` knows better
+        elif field.default is MISSING is field.default_factory:
             raise ValueError(
                 f"strategy names {part.__module__}:{part.__name__}, whose field {name} has no "
                 "default, is no option and nothing that the app finds out: give it a default."
@@ -203,6 +213,8 @@ def _fine_tuning(setting: Setting) -> tuple[int, bool]:
     return fine_tuning(options["fine-tune"], options["fine-tune-epochs"])
 
 
+# Of these, what only images or a training can say.
+_LATER = {"encoder", "labels", "later", "sizes"}
 # What is no option of its own, by the name of the field that takes it.
 FOUND: dict[str, Callable[[Setting], Any]] = {
     "seed": lambda setting: setting.seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,12 +57,13 @@ def _natural(text: str) -> int:
 
 
 def _group(options: argparse.Namespace) -> int:
+    from fl_app.config.effect import without_effect  # noqa: PLC0415
     from fl_app.config.own_code import OWN_CODE, named_at_clients  # noqa: PLC0415
-    from fl_app.config.preflight import PAPER_CLIENTS, check_run  # noqa: PLC0415
-    from fl_app.config.run_config import output_folder, parse_config  # noqa: PLC0415
+    from fl_app.config.run_config import PAPER_CLIENTS, parse_config  # noqa: PLC0415
     from fl_app.devices.run import Devices  # noqa: PLC0415
     from fl_app.group.in_process import InProcessGrid  # noqa: PLC0415
-    from fl_app.launch.flower_app import installed_app, parse_override, read_defaults  # noqa: PLC0415
+    from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
+    from fl_app.launch.preflight import check_place, check_run  # noqa: PLC0415
     from fl_app.run.experiment import run_experiment  # noqa: PLC0415
     from fl_app.run.simulation import Simulation  # noqa: PLC0415
     from fl_core.data.settings import OWN_IMAGES  # noqa: PLC0415
@@ -71,7 +73,7 @@ def _group(options: argparse.Namespace) -> int:
     # Words after the folders may be options: argparse gives them all to --folders.
     words = [str(path) for path in options.folders or () if _is_override(path, defaults)]
     folders = [path for path in options.folders or () if str(path) not in words]
-    given = dict(parse_override(text, defaults) for text in [*options.overrides, *words])
+    given, twice = read_overrides([*options.overrides, *words], defaults)
     if given.get("num-server-rounds", 0):
         raise ValueError(
             f"num-server-rounds is {given['num-server-rounds']}, but fedkin group trains nothing: "
@@ -104,11 +106,14 @@ def _group(options: argparse.Namespace) -> int:
         nodes = []
     overrides = {**usual, **given, "num-server-rounds": 0}
     config = parse_config({**defaults, **overrides})
-    folder = output_folder(config.output_dir)
-    if not options.folders:
-        check_run(config, folder)
+    if options.folders:
+        folder = check_place(config)
+    else:
+        folder = check_run(config).folder
         count = config.num_clients or PAPER_CLIENTS
         nodes = [{"partition-id": i, "num-partitions": count} for i in range(count)]
+    for sentence in (*twice, *without_effect(given, config)):
+        print("warning:", sentence, file=sys.stderr, flush=True)
     run_config = {**config.as_run_config(), "output-dir": str(folder)}
     # This process is its user's own: what is named may run.
     may_run = {OWN_CODE: ",".join(named_at_clients(config).values())}

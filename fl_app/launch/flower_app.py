@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,26 @@ def parse_override(text: str, defaults: Mapping[str, Any]) -> tuple[str, Any]:
         return key, read
     is_text = isinstance(defaults.get(key), str)
     return key, value if is_text or not isinstance(read, int | float | bool) else read
+
+
+def read_overrides(
+    words: Sequence[str], defaults: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Read words KEY=VALUE, the last of each key; return a sentence for each that is not read.
+
+    Examples
+    --------
+    >>> read_overrides(["seed=1", "seed=2"], {"seed": 0})
+    ({'seed': 2}, ['seed=1 changes nothing: seed=2 is given after it.'])
+    """
+    read = [(*parse_override(word, defaults), word) for word in words]
+    last = {key: word for key, _, word in read}
+    twice = [
+        f"{word} changes nothing: {last[key]} is given after it."
+        for key, _, word in read
+        if word is not last[key]
+    ]
+    return {key: value for key, value, _ in read}, twice
 
 
 def write_app(folder: Path) -> Path:

@@ -10,7 +10,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config, output_folder
+from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config
+from fl_app.launch.preflight import output_folder
 from fl_app.live.watch import LOCK_FILE
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.own.own_images import Agreement

@@ -13,13 +13,9 @@ from typing import NamedTuple
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from clients.features.compute import feature_map
-from clients.features.own_features import random_samples
-from fl_app.config.checks import one_shot, shares_eigenvectors
+from fl_app.config.checks import one_shot
 from fl_app.config.fits import check_fits
-from fl_app.config.own_code import check_tasks_are_known
-from fl_app.config.preflight import check_num_clusters
-from fl_app.config.run_config import Config, output_folder
+from fl_app.config.run_config import Config
 from fl_app.config.systems import (
     Setting,
     build_strategy,
@@ -27,6 +23,7 @@ from fl_app.config.systems import (
     wanted_clusters,
 )
 from fl_app.grid.quorum import QuorumGrid
+from fl_app.launch.preflight import check_num_clusters, output_folder
 from fl_app.live.progress import Progress
 from fl_app.live.status import Status
 from fl_app.live.trackers import check_tracker
@@ -36,12 +33,9 @@ from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
-from fl_core.data.settings import OWN_IMAGES
 from fl_core.extras import DRAWING, need_extra
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
-from strategies.catalogue import system_of
-from strategies.clusterings.flt import SignatureClustering
 
 Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
 """From a strategy that has grouped its clients, the configuration and the seed to its clusters, and
@@ -245,28 +239,12 @@ def check(setting: Setting, num_clients: int) -> None:
     Raises
     ------
     ValueError, OSError, ImportError
-        If the model or the features do not suit the images, weights cannot be had, there are more
-        eigenvectors than features, more clusters than clients, or no number of clusters where a
-        strategy needs one.
+        As `check_fits`; if an encoder cannot be had, or there are more clusters than clients.
     """
-    config, images = setting.config, setting.images
-    if setting.federation is None:
-        samples = random_samples(images.image_shape, is_float=images.is_float)
-    else:
-        check_tasks_are_known(config, setting.federation)
-        samples = setting.federation.dataset.train_images[:3]
-    clusterings = (system_of(name).clustering for name in config.strategy)
-    if any(issubclass(clustering, SignatureClustering) for clustering in clusterings):
-        need_extra("umap", "the clustering signature (flt)", "use pca-km-hc")
-    if shares_eigenvectors(config.strategy):
-        weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
-        feature_map(config.features, weights=weights)
-    check_fits(config, images, samples)
-    if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
-        need_extra("opacus", "training-epsilon", "set it to 0")
-    for name in config.strategy:
+    check_fits(setting.config, setting.images, setting.federation)
+    for name in setting.config.strategy:
         build_strategy(name, setting, {})
-    check_num_clusters(config, wanted_clusters(setting) or 1, num_clients)
+    check_num_clusters(setting.config, wanted_clusters(setting) or 1, num_clients)
 
 
 @contextmanager

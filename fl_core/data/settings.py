@@ -173,7 +173,10 @@ class FederationSettings:
         "where the data set's files are; empty: the variable `FL_DATA_DIR`, or a download",
     )
     num_tasks: int = option(
-        2, COUNT, "the paper's tasks for 2, 3 or 5; otherwise classes are split evenly"
+        2,
+        COUNT,
+        "the paper's tasks for 2, 3 or 5; otherwise classes are split evenly",
+        needs="tasks=",
     )
     tasks: str = option(
         "",
@@ -190,6 +193,7 @@ class FederationSettings:
         0.5,
         number(float, 0, 1),
         f"`{SYNTHETIC}`: how far tasks differ: 0: not at all, 1: they share only the labels' names",
+        needs="dataset=synthetic",
     )
     clients_per_task: str = option(
         "",
@@ -203,7 +207,12 @@ class FederationSettings:
         "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
         "clients and many small ones; `writer`: each client is a writer of `femnist`",
     )
-    dirichlet_alpha: float = option(2.0, POSITIVE, "of the Dirichlet draws: smaller is more uneven")
+    dirichlet_alpha: float = option(
+        2.0,
+        POSITIVE,
+        "of the Dirichlet draws: smaller is more uneven",
+        needs="partition=label|quantity",
+    )
     minority: float = option(
         0.05,
         number(float, 0, 1),
@@ -212,7 +221,10 @@ class FederationSettings:
     min_samples: int = option(20, COUNT, "least number of images of its own task that a client has")
     noise: str = option("none", one_of(NOISES), "how labels become wrong (RCC-PFL, section III)")
     noise_rate: float = option(
-        0.25, number(float, 0, 1, high_open=True), "share of a client's labels that are wrong"
+        0.25,
+        number(float, 0, 1, high_open=True),
+        "share of a client's labels that are wrong",
+        needs="noise",
     )
     client_test: str = option(
         "task",
@@ -221,11 +233,15 @@ class FederationSettings:
         "as many test images as there are with the mix of classes of its training images",
     )
     newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
-    newcomer_round: int = option(5, number(int, 2), "the round in which they join", default=0)
+    newcomer_round: int = option(
+        5, number(int, 2), "the round in which they join", default=0, needs="newcomers"
+    )
     drift_clients: int = option(
         0, NATURAL, "clients whose task changes in `drift-round`: they exchange their data"
     )
-    drift_round: int = option(5, COUNT, "the first round with their new task", default=0)
+    drift_round: int = option(
+        5, COUNT, "the first round with their new task", default=0, needs="drift-clients"
+    )
 
     def __post_init__(self) -> None:
         """Refuse what does not go together, by a ValueError."""

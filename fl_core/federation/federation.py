@@ -19,7 +19,12 @@ from fl_core.data.datasets import load_dataset
 from fl_core.data.settings import SYNTHETIC, FederationSettings
 from fl_core.data.synthetic import synthetic
 from fl_core.federation.concept import concept_shifted, concept_tasks
-from fl_core.federation.federation_checks import check_counts, check_held, num_malicious
+from fl_core.federation.federation_checks import (
+    check_counts,
+    check_held,
+    check_noise,
+    num_malicious,
+)
 from fl_core.partitions.given_partitions import held_partition
 from fl_core.partitions.noise import add_label_noise
 from fl_core.partitions.partition import (
@@ -165,11 +170,7 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
                 "data set."
             )
         dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
-    if dataset.groups is not None and settings.noise != "none":
-        raise ValueError(
-            f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
-            "here all tasks have the same labels: set noise to none."
-        )
+    check_noise(settings, dataset.groups is not None)
     labels = dataset.train_labels.numpy()
     partition = _partition(settings, dataset)
     if settings.client_test == "own":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fl_core.data.settings import SYNTHETIC, FederationSettings, known_of, num_labels
+from fl_core.data.settings import ROTATED, SYNTHETIC, FederationSettings, known_of, num_labels
 from fl_core.options import at_value
 from fl_core.partitions.partition import check_labels, clients_of_tasks, default_tasks, parse_tasks
 from fl_core.partitions.tasks import are_random, parse_counts
@@ -15,10 +15,11 @@ def check_federation(settings: FederationSettings) -> None:
     ------
     ValueError
         If there cannot be so many newcomers, drifting or malicious clients, so many tasks, or so
-        few clients for them, too few images for so many clients, or if tasks name a label that the
-        data set has not.
+        few clients for them, too few images for so many clients, if tasks name a label that the
+        data set has not, or if there is noise where all tasks have the same labels.
     """
     check_counts(settings)
+    check_noise(settings, settings.shift == "concept" or settings.dataset in (*ROTATED, SYNTHETIC))
     _check_size(settings)
     labels = num_labels(settings.dataset)
     if labels is None or settings.shift == "concept" or are_random(settings.tasks):
@@ -29,6 +30,15 @@ def check_federation(settings: FederationSettings) -> None:
     else:
         tasks = default_tasks(settings.dataset, settings.num_tasks, labels)
     clients_of_tasks(len(tasks), settings.num_clients, parse_counts(settings.clients_per_task))
+
+
+def check_noise(settings: FederationSettings, same_labels: bool) -> None:
+    """Refuse noise, a label of another task, where all have the same labels, by a ValueError."""
+    if same_labels and settings.noise != "none":
+        raise ValueError(
+            f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
+            "here all tasks have the same labels: set noise to none."
+        )
 
 
 def _check_size(settings: FederationSettings) -> None:

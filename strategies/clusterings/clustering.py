@@ -38,6 +38,8 @@ class Clustering(ABC):
     ----------
     name : str
         By which a configuration pairs it with an aggregation.
+    needs_packages : tuple of str
+        Which must be installed for it, beside those that come with the project in any case.
     shares : str
         What clients reveal of their data in order to be grouped: "eigenvectors", "centroids", …;
         "updates": no more than what they send when they train; "nothing": not even that is used.
@@ -51,16 +53,20 @@ class Clustering(ABC):
         What happens when clusters change. True: cluster c remains cluster c with its model, and
         clients that join it take that model over (IFCA); False: clusters are new sets of clients,
         and each starts from the mean of what its clients hold (FedHC).
+    initial_models : str
+        "drawn": it puts layers that are drawn at random into clusters' models; "warm": it does not.
     knows_by_training : bool
         Whether it knows nothing of a client before its first update: such clients then train in
         every round until they have sent one, whatever share of the clients is drawn.
     """
 
     name: ClassVar[str] = ""
+    needs_packages: ClassVar[tuple[str, ...]] = ()
     shares: ClassVar[str] = "updates"
     exact_number: ClassVar[bool] = False
     needs_tasks: ClassVar[bool] = False
     keeps_models: ClassVar[bool] = False
+    initial_models: str = "warm"
     knows_by_training: ClassVar[bool] = False
 
     @abstractmethod

@@ -80,6 +80,7 @@ class SignatureClustering(Clustering):
     """
 
     name: ClassVar[str] = "signature"
+    needs_packages: ClassVar[tuple[str, ...]] = ("umap",)
     shares: ClassVar[str] = "centroids"
     exact_number: ClassVar[bool] = True
     encoder: NDArrays = field(compare=False, repr=False)

@@ -101,6 +101,7 @@ class SpectralClustering(Clustering):
         or_words(COUNT, AUTO),
         "`relevance-at=server`: if there are more clients, group so many, and let the others join "
         f"them; `{AUTO}`: {LANDMARKS:,} if there are more than {MOST_EXACT:,}",
+        needs="relevance-at=server",
     )
     dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = learnt(dict)

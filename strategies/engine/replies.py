@@ -20,6 +20,9 @@ _MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a
 _MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
 _SHARES = (protocol.ACCURACY, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
 _NO_ANSWER = "no answer in time"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_TRACEBACK = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
+_RAISED = re.compile(r"Exception \w+ occurred\. Message: ")  # before what a client raised
 # Flower says so, too, if it looks first: messages expire with our deadlines.
 _REASONS = {
     ErrorCode.MESSAGE_UNAVAILABLE: _NO_ANSWER,
@@ -29,11 +32,17 @@ _REASONS = {
 
 
 def error_text(message: Message) -> str:
-    """Say what went wrong, in a few words and without Flower's wrapping of class names."""
+    """Say what went wrong, in a few words and without Flower's wrapping of class names.
+
+    Of a traceback, as Ray sends it with a simulated client's exception, that is its last sentence.
+    """
     code = message.error.code
     reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
     wrapped = re.fullmatch(r"<class '[^']*'>:<'(.*)'>", reason, re.DOTALL)
-    return one_line(wrapped.group(1) if wrapped else reason)
+    text = _COLOUR.sub("", wrapped.group(1) if wrapped else reason).strip()
+    if _TRACEBACK.search(text):
+        text = _RAISED.split(text)[-1] if _RAISED.search(text) else text.rpartition("\n")[2]
+    return one_line(text)
 
 
 def sort_replies(

@@ -317,6 +317,17 @@ def test_replies_that_are_lost_are_failures(caplog):
     assert "client 1 failed in round 1 and is left out of it: no answer in time" in caplog.text
 
 
+RAY_RAISED = """<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'\
+\x1b[36mray::ClientAppActor.run()\x1b[39m (pid=1, ip=127.0.0.1, repr=<flwr.ClientAppActor>)
+  File "/app/fl_app/config/run_config.py", line 3, in parse_config
+    read[key] = one.rule.read(key, run_config[key])
+                                   ~~~~~~~~~~^^^^^
+KeyError: 'num-starts'
+flwr.clientapp.client_app.ClientAppException:
+Exception ClientAppException occurred. Message: the run-config key num-starts is
+missing: set it.'>"""
+
+
 @pytest.mark.parametrize(
     ("code", "reason", "said"),
     [
@@ -324,6 +335,9 @@ def test_replies_that_are_lost_are_failures(caplog):
         (ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "The reply has expired.", "no answer in time"),
         (ErrorCode.NODE_UNAVAILABLE, "No heartbeat.", "it is no longer connected"),
         (ErrorCode.CLIENT_APP_CRASHED, "It was killed.", "It was killed."),
+        (ErrorCode.UNKNOWN, RAY_RAISED, "the run-config key num-starts is missing: set it."),
+        (ErrorCode.UNKNOWN, RAY_RAISED.partition("\nflwr.")[0], "KeyError: 'num-starts'"),
+        (ErrorCode.UNKNOWN, "<class 'E'>:<'one\ntwo'>", "one two"),  # no traceback
     ],
 )
 def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason, said):

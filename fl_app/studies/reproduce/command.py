@@ -103,11 +103,6 @@ def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
 def _known() -> list[Experiment]:
     from fl_app.studies.reproduce.experiment import list_experiments  # noqa: PLC0415
 
-    if not EXPERIMENTS.is_dir():
-        raise ValueError(
-            f"there is no folder {EXPERIMENTS} here: go to where fedkin's sources are, or give the "
-            "path of a .toml file."
-        )
     return list_experiments(EXPERIMENTS)
 
 
@@ -122,11 +117,16 @@ def _list() -> None:
 
 
 def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespace) -> None:
+    from fl_app.config.effect import without_effect_anywhere  # noqa: PLC0415
     from fl_app.studies.reproduce.cells import find_missing, run_missing, wanted_cells  # noqa: PLC0415
+    from fl_app.studies.reproduce.keeping import check_all  # noqa: PLC0415
 
     numbers = folder / f"{experiment.name}.json"
     seeds = options.seeds or experiment.seeds
     missing = find_missing(experiment, numbers, seeds)
+    check_all(((one.wanted, one.config) for one in missing), folder.absolute())
+    for sentence in without_effect_anywhere((one.given, one.config) for one in missing):
+        print("warning:", sentence, flush=True)
     wanted = len(wanted_cells(experiment, seeds))
     outdated = sum(one.outdated for one in missing)
     again = f" {outdated} were made by other options or other code: again." if outdated else ""

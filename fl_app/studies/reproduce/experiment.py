@@ -236,8 +236,17 @@ def _check_published(published: Mapping[str, Any]) -> None:
 
 
 def list_experiments(folder: Path) -> list[Experiment]:
-    """Return those of a folder, by name."""
-    return [read_experiment(path) for path in sorted(folder.glob("*.toml"))]
+    """Return those of a folder, by name; a ValueError if there is no such folder."""
+    return [read_experiment(path) for path in _files(folder)]
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ValueError(
+            f"there is no folder {folder} here: go to where fedkin's sources are, or give the path "
+            "of a .toml file."
+        )
+    return sorted(folder.glob("*.toml"))
 
 
 def find_experiment(name: str, folder: Path) -> Path:
@@ -251,8 +260,8 @@ def find_experiment(name: str, folder: Path) -> Path:
     if name.endswith(".toml"):
         return Path(name)
     path = folder / f"{name}.toml"
+    known = ", ".join(one.stem for one in _files(folder)) or "none"
     if not path.is_file():
-        known = ", ".join(sorted(one.stem for one in folder.glob("*.toml"))) or "none"
         raise ValueError(
             f'there is no experiment "{name}": {folder} has {known}; or give the path of a .toml '
             "file."

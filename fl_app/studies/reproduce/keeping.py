@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from filelock import FileLock, Timeout
 
-from fl_app.config.run_config import Config
+from fl_app.config.run_config import PAPER_CLIENTS, Config
+from fl_app.launch.preflight import check_training
 from fl_app.studies.reproduce.code_state import state_of
 from fl_core.files import replacing
 
@@ -103,6 +104,26 @@ def missing_of(
     return missing
 
 
+def check_all(wanted: Iterable[tuple[Place, Config]], folder: Path) -> None:
+    """Refuse what `fedkin run` would refuse of any simulation, and say which one.
+
+    Parameters
+    ----------
+    folder : Path
+        Where all of them go.
+
+    Raises
+    ------
+    ValueError, MissingExtraError, OSError
+        As `fl_app.launch.preflight.check_training`.
+    """
+    for one, config in wanted:
+        try:
+            check_training(config, folder)
+        except ValueError as error:
+            raise ValueError(f"{one}: {error}") from error
+
+
 class Keeper:
     """The file of raw numbers while simulations are run: no other process writes to it.
 
@@ -186,7 +207,6 @@ def run_into(one: Missing[Any], folder: Path, workers: int, **how: Any) -> tuple
         If it fails.
     """
     # Ray and torch are imported by neither --list nor --page.
-    from fl_app.config.preflight import PAPER_CLIENTS  # noqa: PLC0415
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
     from fl_app.report.html.build import NO_REPORT  # noqa: PLC0415
 

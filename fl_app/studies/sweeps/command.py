@@ -93,7 +93,8 @@ def run_sweep(
     ValueError, OSError, RuntimeError, ImportError
         One sentence that says what is wrong and what to do, before anything is started.
     """
-    from fl_app.studies.sweeps.plan import check_cells  # noqa: PLC0415
+    from fl_app.config.effect import without_effect_anywhere  # noqa: PLC0415
+    from fl_app.studies.reproduce.keeping import check_all  # noqa: PLC0415
     from fl_app.studies.sweeps.running import (  # noqa: PLC0415
         default_processes,
         find_missing,
@@ -104,7 +105,9 @@ def run_sweep(
     say = say or _say
     for package in ("ray", *DRAWING):
         need_extra(package, "fedkin sweep")
-    check_cells(sweep, folder.absolute())
+    check_all(((point, config) for point, _, config in sweep.cells), folder.absolute())
+    for sentence in without_effect_anywhere((given, config) for _, given, config in sweep.cells):
+        say(f"warning: {sentence}")
     missing = find_missing(sweep, folder)
     count = min(processes or default_processes(len(missing)), max(1, len(missing)))
     workers = workers_of(count)

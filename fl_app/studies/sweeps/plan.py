@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fl_app.config.effect import needed
 from fl_app.config.run_config import OPTIONS, Config, parse_config
 from fl_app.launch.flower_app import installed_app, parse_override, read_defaults
-from fl_app.launch.training_check import check_training
 from fl_app.studies.reproduce.code_state import state_of
 from fl_app.studies.reproduce.keeping import Place
 from fl_core.options import Scalar
@@ -29,15 +29,6 @@ _STRATEGY = "strategy"
 _NOT_HERE = {
     "output-dir": "name the sweep's folder by --output",
     "resume": "call the sweep again: what is finished is not run again",
-}
-# Keys that change nothing while another one has this value.
-_IDLE: dict[str, tuple[str, Scalar, str]] = {
-    "noise-rate": ("noise", "none", "class-dependent"),
-    "malicious": ("attack", "none", "sign-flip"),
-    "attack-scale": ("attack", "none", "scaled-update"),
-    "newcomer-round": ("newcomers", 0, "3"),
-    "drift-round": ("drift-clients", 0, "3"),
-    "momentum": ("optimizer", "adam", "sgd"),
 }
 _LONGEST_NAME = 80
 
@@ -203,12 +194,10 @@ def _check_differ(
     """Refuse values that come twice, and keys that change nothing."""
     if SEED in swept and cells[0][2].repeats > 1:
         raise ValueError("seed is swept, and repeats makes seeds, too: give one of them.")
-    for key, (other, idle, instead) in _IDLE.items():
-        if key in swept and all(config.by_key()[other] == idle for _, _, config in cells):
-            raise ValueError(
-                f"{key} is swept, but {other} is {idle}, so that it changes nothing: add "
-                f"{other}={instead}, say."
-            )
+    for key in swept:
+        where = [needed(key, config) for _, _, config in cells]
+        if all(where):
+            raise ValueError(f"{key} is swept, but changes nothing: it counts only {where[0]}.")
     states: dict[str, Point] = {}
     for point, _, config in cells:
         first = states.setdefault(state_of(config)[0], point)
@@ -217,21 +206,6 @@ def _check_differ(
                 f"{first} and {point} are the same simulation: leave one of them out, or choose a "
                 "strategy that uses what is swept."
             )
-
-
-def check_cells(sweep: Sweep, folder: Path) -> None:
-    """Refuse what `fedkin run` would refuse of any of the simulations, and say which one.
-
-    Raises
-    ------
-    ValueError, MissingExtraError
-        As `fl_app.launch.training_check.check_training`.
-    """
-    for point, _, config in sweep.cells:
-        try:
-            check_training(config, folder)
-        except ValueError as error:
-            raise ValueError(f"{point}: {error}") from error
 
 
 def shown(value: Scalar) -> str:

@@ -8,9 +8,9 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.config.own_code import OWN_CODE, allowed_by, refuse_unallowed
-from fl_app.config.preflight import check_run
 from fl_app.config.run_config import parse_config
 from fl_app.devices.site_check import code_found
+from fl_app.launch.preflight import check_run
 from fl_app.studies.reproduce.code_state import state_of
 from fl_core.data.datasets import load_dataset
 from fl_core.models.model_file import load_model

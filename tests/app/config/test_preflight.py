@@ -1,9 +1,12 @@
 """What `fedkin run` refuses before it starts anything."""
 
+import importlib.util
 import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
 from datetime import timedelta
 from pathlib import Path
@@ -12,9 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 import fl_app.launch.superlink
+from fl_app.api.simulate import simulate
 from fl_app.cli import main
 from fl_app.config import estimate
-from fl_app.config.run_config import parse_config
+from fl_app.config.run_config import OPTIONS, parse_config
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_files import check_layout
 from fl_core.data.settings import DATASETS, FederationSettings, known_of, num_labels
@@ -44,6 +48,12 @@ def nothing_starts(monkeypatch, tmp_path):
         (["dataset=cifar-10"], 'dataset is "cifar-10", .* Did you mean cifar10\\?'),
         (["model=mlq"], 'model is "mlq", .* Did you mean mlp\\?'),
         (["seed=99999999999999999999999"], "seed is 9{23}, .* at most 4294967295"),
+        (["num-clients=99999999999999999999"], 'num-clients is "9{20}", .* at least 1, below 2.63'),
+        (
+            ["clustering=nothing"],
+            'clustering is "nothing", but it must be empty or one of',
+        ),
+        (["strategy=flt", "encoder=none.safetensors"], "none.safetensors does not exist: give the"),
         (["seed=4294967296"], "seed is 4294967296, but it must be a whole number"),
         (["dataset=own"], 'dataset is "own", the images of real devices, but fedkin run simulates'),
         (["num-tasks=11"], "num-tasks is 11, but mnist-5k has 10 classes: choose 1 to 10"),
@@ -73,6 +83,10 @@ def nothing_starts(monkeypatch, tmp_path):
         (["strategy=fedper"], 'private-layers is "last", which is all of the model'),
         (["strategy=fedbn", "model=mlp"], "keeps norm layers at the clients, but mlp has none"),
         (["dataset=mnist+cifar10"], "must have one shape, and these are 1×28×28 and 3×32×32"),
+        (["dataset=rotated-mnist", "noise=class-independent"], "all tasks have the same labels"),
+        (["strategy=mt-hfl", "common-layers=nose"], 'common-layers names "nose", but the layers'),
+        (["strategy=ifca", "num-clusters=auto"], 'num-clusters is "auto", but ifca cannot choose'),
+        (["strategy=pacfl", "feature-weights=it"], 'but features="hog" has no weights'),
     ],
 )
 def test_a_wrong_word_is_refused_in_one_line(words, said, capsys):
@@ -83,12 +97,191 @@ def test_a_wrong_word_is_refused_in_one_line(words, said, capsys):
     assert not list(Path.cwd().iterdir())
 
 
+EXPERIMENT = """
+paper = "P"
+title = "T"
+source = "S"
+seeds = 1
+rows.all = {{}}
+columns.only = {{}}
+[options]
+num-clients = 4
+strategy = "rcc-pfl"
+{}
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "dry run", "group", "sweep", "reproduce", "simulate"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"shift": "concept", "noise": "class-dependent"}, "all tasks have the same labels"),
+        ({"dataset": "folder"}, "cat in .*pets has no images, files that end"),
+        ({"feature-weights": "it.pt"}, "feature-weights is it.pt, but features="),
+        ({"track": "wandb"}, "track is wandb, but"),
+        ({"device": "cuda"}, 'device is "cuda", but'),
+        (
+            {"num-clusters": 5, "num-tasks": 9},
+            "num-clients is 4, fewer than the 9 tasks: .*\n"
+            ".*num-clusters is 5, but there are 4 clients",
+        ),
+    ],
+)
+def test_every_command_asks_the_same(tmp_path, monkeypatch, capsys, command, options, said):
+    (tmp_path / "pets/cat").mkdir(parents=True)
+    monkeypatch.setenv("FL_DATA_DIR", str(tmp_path / "pets"))
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setattr("fl_core.extras.find_spec", lambda _: True)
+    words = ["num-clients=4", "strategy=rcc-pfl", *(f"{k}={v}" for k, v in options.items())]
+    if command == "simulate":
+        given = {key.replace("-", "_"): value for key, value in options.items()}
+        with pytest.raises(ValueError, match=said):
+            simulate(num_clients=4, strategy="rcc-pfl", progress=False, **given)
+        return
+    if command == "reproduce":
+        lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
+        (tmp_path / "own.toml").write_text(EXPERIMENT.format(lines), encoding="utf-8")
+        words = ["reproduce", "own.toml"]
+    elif command == "dry run":
+        words = ["run", "--dry-run", *words]
+    else:
+        words = [command, *words, *(["seed=1,2"] if command == "sweep" else [])]
+    if command == "group" and "track" in options:
+        said = "track is wandb, but num-server-rounds is 0"
+    assert main(words) == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_folder_in_use_is_known_before_the_start(tmp_path, capsys):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used/summary.json").touch()
+    for command in (["run"], ["run", "--dry-run"], ["group"]):
+        assert main([*command, "num-clients=4", "strategy=rcc-pfl", "output-dir=used"]) == 2
+        assert "used, which holds results already: name another" in capsys.readouterr().err
+
+
+def test_one_refusal_names_all_that_is_wrong(capsys):
+    assert main(["run", "sede=1", "seed=-1", "repeats=0", "strategy=rcc-pfl"]) == 2
+    assert [line[:22] for line in capsys.readouterr().err.splitlines()] == [
+        "error: sede is not a r",
+        "       seed is -1, but",
+        "       repeats is 0, b",
+    ]
+    both = ["newcomers=1", "newcomer-round=11", "weighted-mean=true", "aggregation=median"]
+    assert main(["run", *both, "strategy="]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 2
+    assert "error: weighted-mean is true, but spectral+median counts clients alike" in error
+    assert "\n       newcomer-round is 11, but it must be at most num-server-rounds" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("noise-rate=0.3", "noise-rate=0.3 changes nothing: it counts only if noise is not none."),
+        ("noise-rate=0.3 noise=class-dependent", ""),
+        ("noise-rate=0.25 malicious=0.20", ""),  # the defaults
+        ("tasks=0,1|2,3|4,5 num-tasks=5", "num-tasks=5 changes nothing: .* if tasks is empty."),
+        ("tasks=0,1|2,3|4,5 num-tasks=3", ""),
+        ("tasks=0,1|2,3|4,5", ""),
+        ("attack=sign-flip", ""),
+        ("attack=random-signature", "attack=random-signature .* such as rcc-pfl."),
+        ("attack=random-signature strategy=rcc-pfl", ""),
+        ("attack=sign-flip strategy=local", "attack=sign-flip .* train together, as with single."),
+        ("attack=sign-flip attack-scale=2", "attack-scale=2.0 .* if attack is scaled-update."),
+        ("seed=1 seed=2", "seed=1 changes nothing: seed=2 is given after it."),
+        ("batch-size=1e9", "batch-size=1000000000 is more than the 4000 images of mnist-5k: .*"),
+        ("batch-size=4000", ""),
+        ("num-clusters=3", "num-clusters=3 .* for a strategy such as rcc-pfl."),
+        ("features=raw", "features=raw .* for a strategy such as rcc-pfl."),
+        ("features=raw strategy=pacfl", ""),
+        ("encoder=mnist", "encoder=mnist .* for a strategy such as flt."),
+        ("prox-weight=0.1", "prox-weight=0.1 .* for a strategy such as fedprox."),
+        ("prox-weight=0.1 strategy=fedprox,single", ""),
+        ("dirichlet-alpha=9 partition=equal", ".* if partition is label or quantity."),
+    ],
+)
+def test_what_changes_nothing_is_said(words, said, capsys):
+    strategy = [] if "strategy" in words else ["strategy=single"]
+    with pytest.raises(AssertionError, match="something was started"):
+        main(["run", "num-clients=12", *strategy, *words.split()])
+    warned = capsys.readouterr().err
+    assert re.fullmatch(f"warning: {said}\n" if said else "", warned), warned
+
+
+def test_a_dry_run_and_grouping_warn_too(capsys):
+    words = ["num-clients=4", "strategy=rcc-pfl", "noise-rate=0.3", "seed=1", "seed=2"]
+    for command in (["run", "--dry-run"], ["group", "attack=sign-flip", "--resamples", "0"]):
+        assert main([*command, *words, f"output-dir={command[0]}"]) == 0
+        warned = capsys.readouterr().err.splitlines()
+        assert warned[0] == "warning: seed=1 changes nothing: seed=2 is given after it."
+        assert "warning: noise-rate=0.3 changes nothing: it counts only if noise is n" in warned[-1]
+    assert warned[1].endswith(
+        "attack=sign-flip changes nothing: it counts only in rounds of training."
+    )
+
+
+def test_a_sweep_warns_of_what_changes_nothing_in_every_cell(capsys):
+    words = ["num-clients=4,5", "strategy=single", "noise-rate=0.3", "momentum=0.5"]
+    assert main(["sweep", "--dry-run", "optimizer=sgd,adam", *words]) == 0
+    said = capsys.readouterr().out
+    assert said.count("warning:") == said.count("noise-rate=0.3 changes nothing") == 1
+
+
+def test_what_an_option_needs_is_an_option_and_what_it_may_be():
+    assert {key for key, one in OPTIONS.items() if one.needs} > {"noise-rate", "num-tasks"}
+    for needs in (one.needs for one in OPTIONS.values() if one.needs):
+        other, equals, values = needs.partition("=")
+        for value in values.split("|") if equals else ():
+            assert OPTIONS[other].rule.read(other, value) == value
+        assert other in OPTIONS
+
+
+def test_a_package_of_a_strategy_is_missed_before_the_start(monkeypatch, capsys):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        "fl_core.extras.find_spec", lambda name: None if name in ("umap", "opacus") else there(name)
+    )
+    for words, package in ((["strategy=flt"], "umap"), (["training-epsilon=1"], "opacus")):
+        assert main(["run", *BASE, *words]) == 2
+        assert f"needs the package {package}, which is not installed" in capsys.readouterr().err
+
+
 def test_a_data_folder_that_is_only_in_the_variable(monkeypatch, capsys):
     monkeypatch.setenv("FL_DATA_DIR", "/nowhere/at/all")
     assert main(["run", *BASE, "dataset=mnist"]) == 2
     assert "the variable FL_DATA_DIR is /nowhere/at/all, which is no" in capsys.readouterr().err
     with pytest.raises(AssertionError, match="something was started"):
         main(["run", *BASE])  # mnist-5k is in the package
+
+
+def test_a_file_that_is_not_there_is_named_without_a_number(capsys):
+    assert main(["classify", "no.safetensors", "."]) == 2
+    said = "error: no.safetensors cannot be used: No such file or directory.\n"
+    assert capsys.readouterr().err == said
+    for name, why in (
+        ("nosuch", "there is no folder experiments here: go to where"),
+        ("no.toml", "no.toml cannot be used: No such file"),
+    ):
+        assert main(["reproduce", name]) == 2
+        assert f"error: {why}" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_commands_are_loaded_is_no_traceback(monkeypatch, capsys):
+    class Interrupted:
+        def find_spec(self, name, *_):
+            if name == "fl_app.live.watch":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "fl_app.live.watch", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    assert main(["--version"]) == 130
+    assert capsys.readouterr().err == "stopped.\n"
+    loaded = "import sys, fl_app.cli; print(sorted(n for n in sys.modules if n.startswith('fl_')))"
+    done = subprocess.check_output([sys.executable, "-c", loaded], text=True)
+    assert done == "['fl_app', 'fl_app.cli', 'fl_core', 'fl_core.extras', 'fl_core.text']\n"
 
 
 @pytest.mark.parametrize("command", [["run"], ["run", "--dry-run"], ["group"], ["sweep"]])

@@ -1,5 +1,6 @@
 """The grid of a simulation hands out and collects messages as Flower's own does, only sooner."""
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -196,3 +197,16 @@ def test_a_round_goes_on_without_who_is_late(world):
         assert words("c") == dict.fromkeys(nodes, "c")
     assert not state.message_ins_store
     assert not state.message_res_store
+
+
+def test_what_flower_logs_of_a_clients_exception_is_left_to_the_server(world):
+    logger = logging.getLogger("flwr")
+
+    def shows(module, level):
+        record = logger.makeRecord("flwr", level, f"/flwr/{module}.py", 1, "said", (), None)
+        return bool(logger.filter(record))
+
+    assert not shows("vce_api", logging.ERROR)
+    assert not shows("raybackend", logging.ERROR)
+    assert shows("vce_api", logging.WARNING)
+    assert shows("app", logging.ERROR)

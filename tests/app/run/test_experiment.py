@@ -13,9 +13,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import fl_app.nodes.node
-from fl_app.cli import parse_override
 from fl_app.client_app import app
-from fl_app.config.run_config import output_folder, parse_config
+from fl_app.config.run_config import parse_config
+from fl_app.launch.flower_app import parse_override
+from fl_app.launch.preflight import output_folder
 from fl_app.run.experiment import run_experiment
 from fl_app.run.simulation import wait_for_nodes
 from fl_core.federation.federation import simulate_federation

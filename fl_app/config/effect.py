@@ -1,0 +1,107 @@
+"""Options that change nothing beside the others, and what would make them count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fl_app.config.checks import one_shot
+from fl_app.config.run_config import OPTIONS, Config
+from fl_core.data.settings import known_of
+from fl_core.options import Scalar, key_of
+from fl_core.partitions.partition import parse_tasks
+from fl_core.partitions.tasks import are_random
+from fl_core.wire.protocol import CLASS_ENERGY
+from strategies.catalogue import SYSTEMS, System, parameters, system_of
+
+
+def without_effect(given: Mapping[str, Scalar], config: Config) -> list[str]:
+    """Return a sentence for each option of those given, defaults apart, that changes nothing.
+
+    Parameters
+    ----------
+    given : mapping
+        Run-config keys and their values.
+    config : Config
+        Which these and the defaults make.
+
+    Examples
+    --------
+    >>> from fl_app.config.run_config import parse_config
+    >>> given = {"noise-rate": 0.3}
+    >>> defaults = {key: one.default for key, one in OPTIONS.items()}
+    >>> without_effect(given, parse_config({**defaults, **given}))
+    ['noise-rate=0.3 changes nothing: it counts only if noise is not none.']
+    """
+    values, said = config.as_run_config(), []
+    for key in given:
+        one = OPTIONS[key]
+        if one.rule.read(key, given[key]) == one.rule.read(key, one.default):
+            continue
+        if where := _counts_only(key, config):
+            said.append(f"{key}={values[key]} changes nothing: it counts only {where}.")
+    known = known_of(config.dataset)
+    if known and config.batch_size > known.num_train:
+        said.append(
+            f"batch-size={config.batch_size} is more than the {known.num_train} images of "
+            f"{config.dataset}: each client takes all that it has in one step, whatever the number."
+        )
+    return said
+
+
+def without_effect_anywhere(
+    simulations: Iterable[tuple[Mapping[str, Scalar], Config]],
+) -> list[str]:
+    """Return what `without_effect` says of each of several simulations alike."""
+    first, *others = [without_effect(given, config) for given, config in simulations] or [[]]
+    return [sentence for sentence in first if all(sentence in one for one in others)]
+
+
+def needed(key: str, config: Config) -> str:
+    """Return what an option needs beside it and has not, as `if KEY is VALUE`, or nothing."""
+    values = config.as_run_config()
+    other, equals, words = OPTIONS[key].needs.partition("=")
+    wanted = words.split("|")
+    if other and not equals and values[other] == OPTIONS[other].default:
+        return f"if {other} is not {values[other]}"
+    if equals and values[other] not in wanted and not _has_so_many_tasks(config):
+        return f"if {other} is {' or '.join(wanted) or 'empty'}"
+    return ""
+
+
+def _counts_only(key: str, config: Config) -> str:
+    """Return where an option counts, in words, or nothing if it does so here."""
+    if where := needed(key, config):
+        return where
+    users = [name for name, system in SYSTEMS.items() if _uses(system, key)]
+    if users and not any(_uses(system_of(name), key) for name in config.strategy):
+        return f"for a strategy such as {users[0]}"
+    return _where_attacks(config) if key == "attack" else ""
+
+
+def _has_so_many_tasks(config: Config) -> bool:
+    """Return whether `num-tasks` says no other than `tasks`."""
+    named = config.tasks and not are_random(config.tasks)
+    return bool(named) and len(parse_tasks(config.tasks)) == config.num_tasks
+
+
+def _uses(system: System, key: str) -> bool:
+    """Return whether a part of a system is built from an option."""
+    if key == "features":
+        return system.clustering.shares == "eigenvectors"
+    keys = {key_of(field) for part in system.parts for field in parameters(part).values()}
+    return key in keys - {"seed"}
+
+
+def _where_attacks(config: Config) -> str:
+    clusterings = [system_of(name).clustering for name in config.strategy]
+    if config.attack == "random-signature":
+        asked = one_shot(config.strategy)
+        return (
+            "" if asked else "for a strategy that asks clients before they train, such as rcc-pfl"
+        )
+    sees_labels = config.attack == "label-flip" and config.relevance == CLASS_ENERGY
+    if not config.num_server_rounds and not sees_labels:
+        return "in rounds of training"
+    if all(clustering.name == "own" for clustering in clusterings):
+        return "where clients train together, as with single"
+    return ""

@@ -1,0 +1,261 @@
+"""What a simulation is asked before anything starts: a wrong word costs no waiting.
+
+In phases, the cheapest first: its values, beside what `parse_config` refuses; the place of its
+results; the machine; the data; and what is built for them, models and strategies. No images of the
+package's data sets are read for that: the server asks the same once more when it has them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fl_app.config.own_code import named_at_clients
+from fl_app.config.run_config import CHECKPOINTS, PAPER_CLIENTS, WHOLE, Config
+from fl_app.launch.resources import gpus_per_client
+from fl_app.live.trackers import check_tracker
+from fl_core.data.folders import resolve_data_dir
+from fl_core.data.image_files import check_layout
+from fl_core.data.settings import OWN_IMAGES, SYNTHETIC, known_of
+from fl_core.federation.federation_checks import check_federation
+from fl_core.options import Refusals
+from fl_core.own_code import is_own, load_own
+from strategies.catalogue import system_of
+
+if TYPE_CHECKING:  # PyTorch takes seconds: it is imported where it is needed
+    from fl_core.federation.federation import Federation
+
+_ROOM = 100e6  # bytes that results, logs and Flower's database need at least
+_OF_THE_PACKAGE = ("mnist-5k", SYNTHETIC)
+
+
+class Ready(NamedTuple):
+    """What is found out on the way, for a simulation that may start.
+
+    Attributes
+    ----------
+    folder : Path
+        Where its results go.
+    gpus_per_client : float
+        The share of a GPU that each worker has.
+    """
+
+    folder: Path
+    gpus_per_client: float
+
+
+def check_run(
+    config: Config,
+    folder: Path | None = None,
+    *,
+    workers: int = 1,
+    gpus: float | None = None,
+    elsewhere: bool = False,
+) -> Ready:
+    """Refuse a simulation that cannot be, or that this machine cannot run.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Where several simulations go; by default the configuration says where its own results go.
+    workers : int
+        Ray's.
+    gpus : float, optional
+        The share of a GPU that each of them is given.
+    elsewhere : bool
+        Whether they are on other machines, which are not asked here.
+
+    Raises
+    ------
+    ValueError
+        If values do not go together, results cannot be written, the machine lacks a GPU, data are
+        not there or cannot be spread over the clients, or what is built for them cannot be.
+    MissingExtraError
+        If a package is not installed that the tracker or a strategy needs.
+    OSError
+        If weights of features cannot be had.
+    """
+    check_values(config)
+    folder = check_place(config, folder)
+    check_tracker(config.track)
+    share = 0.0 if elsewhere else gpus_per_client(config.device, workers, gpus)
+    check_parts(config, check_data(config))
+    return Ready(folder, share)
+
+
+def check_training(config: Config, folder: Path | None = None, workers: int = 1) -> Ready:
+    """Refuse what `check_run` does, and a run that trains nothing, so that it has no summary."""
+    if not config.num_server_rounds:
+        raise ValueError(
+            "num-server-rounds is 0, which only groups clients: choose at least 1, or use fedkin "
+            "group."
+        )
+    return check_run(config, folder, workers=workers)
+
+
+def check_values(config: Config) -> None:
+    """Refuse numbers of clients, tasks and clusters that cannot be, by a ValueError."""
+    if config.dataset == OWN_IMAGES:
+        raise ValueError(
+            f'dataset is "{OWN_IMAGES}", the images of real devices, but fedkin run simulates: '
+            "choose a data set, such as `folder` for one with images of your own, or see "
+            "docs/devices.md."
+        )
+    clients, wrong = config.num_clients or PAPER_CLIENTS, Refusals()
+    with wrong:
+        check_federation(config.federation_settings(clients, config.seed))
+    with wrong:
+        if isinstance(config.num_clusters, int):
+            check_num_clusters(config, config.num_clusters, clients - config.newcomers)
+    wrong.refuse()
+
+
+def check_num_clusters(config: Config, wanted: int, num_clients: int) -> None:
+    """Refuse more clusters than there are clients at the start, by a ValueError."""
+    exact = any(system_of(name).clustering.exact_number for name in config.strategy)
+    if wanted > num_clients and exact:
+        raise ValueError(
+            f"num-clusters is {wanted}, but there are {num_clients} clients"
+            f"{' at the start' if config.newcomers else ''}: choose 1 to {num_clients}."
+        )
+
+
+def check_place(config: Config, folder: Path | None = None) -> Path:
+    """Return where results go, if they and temporary files can be written; else a ValueError."""
+    folder = folder or output_folder(config.output_dir, config.resume)
+    _check_room("output-dir", folder)
+    named = os.environ.get("TMPDIR")
+    if named and not Path(named).is_dir():  # Python passes it over in silence, others fail at it
+        raise ValueError(
+            f"the variable TMPDIR is {named}, which is no folder: make it, or unset the variable."
+        )
+    _check_room("the variable TMPDIR", Path(named or tempfile.gettempdir()).absolute())
+    return folder
+
+
+def check_data(config: Config) -> Federation | None:
+    """Refuse data that are not there, or not laid out as they must be.
+
+    Data of one's own are read, and spread over the clients; of others nothing is returned.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder, a class without images, or data of one's own are wrong.
+    """
+    if is_own(config.dataset):
+        from fl_core.data.own_data import DATASET, read_own, read_twice  # noqa: PLC0415
+        from fl_core.federation.federation import spread  # noqa: PLC0415
+
+        dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
+        clients = config.num_clients or PAPER_CLIENTS
+        return spread(config.federation_settings(clients, config.seed), dataset)
+    if config.dataset == "folder":
+        try:
+            check_layout(resolve_data_dir(config.data_dir))
+        except OSError as error:
+            raise ValueError(str(error)) from error
+        return None
+    named = config.data_dir or os.environ.get("FL_DATA_DIR")
+    if (
+        named
+        and config.dataset not in _OF_THE_PACKAGE
+        and not resolve_data_dir(config.data_dir).is_dir()
+    ):
+        key = "data-dir" if config.data_dir else "the variable FL_DATA_DIR"
+        raise ValueError(
+            f"{key} is {named}, which is no folder: name the one that holds the data sets' files, "
+            "or make it, and what can be downloaded will be."
+        )
+    return None
+
+
+def check_parts(config: Config, federation: Federation | None) -> None:
+    """Refuse a model, features and strategies that do not suit the data, as `check_fits` does.
+
+    Of data that are not read, random samples of their shape are tried; where not even that is
+    known, functions of one's own are only looked up.
+    """
+    from fl_app.config.fits import check_fits  # noqa: PLC0415
+
+    kind = federation.dataset if federation else known_of(config.dataset)
+    if kind is not None:
+        check_fits(config, kind, federation)
+        return
+    for key, path in named_at_clients(config).items():
+        load_own(key, path)
+
+
+def output_folder(output_dir: str, resume: str = "") -> Path:
+    """Return the absolute output folder: the one given, else results/DATE-TIME right here.
+
+    A run that is resumed goes on in its own folder.
+
+    Raises
+    ------
+    ValueError
+        If it holds results already, or there is nothing to resume.
+    """
+    if resume:
+        folder = Path(resume).expanduser().absolute()
+        if output_dir and Path(output_dir).expanduser().absolute() != folder:
+            raise ValueError(
+                f"output-dir is {output_dir}, but resume is {resume}, and a resumed run goes on in "
+                "its own folder: leave output-dir out."
+            )
+        if not any(folder.glob(f"{CHECKPOINTS}/{WHOLE}")):
+            raise ValueError(
+                f"resume is {resume}, but there is no checkpoint in {folder / CHECKPOINTS}: name "
+                "the results folder of a run with checkpoint-every, or start anew without resume."
+            )
+        return folder
+    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")
+    folder = Path(output_dir or f"results/{stamp}").expanduser().absolute()
+    there = ("summary.json", "grouping.json", CHECKPOINTS)
+    if any((folder / name).exists() for name in there):
+        raise ValueError(
+            f"output-dir is {folder}, which holds results already: name another folder, move them "
+            "away, or go on with an interrupted run by resume."
+        )
+    return folder
+
+
+def _check_room(key: str, folder: Path) -> None:
+    """Refuse a folder that is a file, cannot be made or written to, or has no room left."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir():
+        raise ValueError(f"{key} is {folder}, but {there} is a file: name another folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"{key} is {folder}, but you may not write to {there}: name another folder, or have it "
+            "made writable for you."
+        )
+    if (free := shutil.disk_usage(there).free) < _ROOM:
+        raise ValueError(
+            f"{key} is {folder}, where {free / 1e6:.0f} MB are free, but a run needs "
+            f"{_ROOM / 1e6:.0f} MB: make room, or name a folder on another disk."
+        )
+
+
+def planned(config: Config, given: Mapping[str, Any], folder: Path) -> str:
+    """Return what would run with the options `given` beside the defaults, in lines of text."""
+    last = config.seed + config.repeats - 1
+    seeds = f"seeds {config.seed} to {last}" if config.repeats > 1 else f"seed {config.seed}"
+    count = len(config.strategy) * config.repeats
+    rounds = config.num_server_rounds
+    work = f"{count} {'training' if count == 1 else 'trainings'} of {rounds} rounds"
+    lines = [
+        f"strategies: {', '.join(config.strategy)}",
+        f"{seeds}: {work if rounds else 'clients are grouped, nothing is trained'}",
+        f"{config.num_clients or PAPER_CLIENTS} clients, data set {config.dataset}, model "
+        f"{config.model}",
+        f"results would go to {folder}",
+    ]
+    if given:
+        lines.append("not at their defaults: " + " ".join(f"{k}={v}" for k, v in given.items()))
+    return "\n".join(lines)

@@ -293,7 +293,7 @@ def summary(rows: Sequence[Mapping[str, Any]], calls: Sequence[Call], log: str) 
 
 
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:
-    """Return the table of docs/scale.md in Markdown, by name."""
+    """Return the table of docs/measured/scale.md in Markdown, by name."""
     heads = (
         *("devices", "rounds", "seconds a round", "replies", "requests a second"),
         *("answers of 500", "database is locked", "heartbeats missed", "longest call"),

@@ -1,10 +1,10 @@
 """What clients that lie in the pre-round do to the others: `python -m benchmarks.odd_clients`.
 
-docs/robustness.md has what this prints. In each federation of 25 clients, some lie, one after the
-other of `LIES`; the number in a cell is the honest clients' adjusted Rand index with their tasks,
-the mean and the lowest over seeds. Before that, honest clients that are found odd are counted in a
-thousand federations without a liar. No model is trained, and no message is sent: the clients' and
-the server's functions are called directly.
+docs/measured/robustness.md has the tables. In each federation of 25 clients, some lie, one after
+the other of `LIES`; the number in a cell is the honest clients' ARI with their tasks, the mean and
+the lowest over seeds. Before that, honest clients that are found odd are counted in a thousand
+federations without a liar. No model is trained, and no message is sent: the clients' and the
+server's functions are called directly.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How is PACFL to be read? Its paper has two equations, and its authors' code does a third thing.
 
-`python -m benchmarks.principal_angles` (FL_DATA_DIR set) prints the tables of docs/strategies.md:
+`python -m benchmarks.principal_angles` (FL_DATA_DIR set) prints two of docs/measured/strategies.md:
 the adjusted Rand index of this project's tasks, and, where each of 100 clients has images of two
 classes (the paper's label skew of 20 %), which share of the pairs of clients within a cluster have
 a class in common. No model is trained.

@@ -226,7 +226,7 @@ def draw(pictures: Sequence[Mapping[str, Float64]], path: Path) -> Path:
 
 
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables of docs/privacy.md in Markdown, by name."""
+    """Return the tables of docs/privacy.md and docs/measured/privacy.md in Markdown, by name."""
     shown = ["0", *(f"{epsilon:g}" for epsilon in EPSILONS)]
     heads = ["k", "images", "no noise", *(f"ε = {name}" for name in shown[1:])]
     lines = []

@@ -1,4 +1,4 @@
-"""The tables of docs/scale.md, and how many devices follow from what was measured."""
+"""The tables of docs/measured/scale.md, and how many devices follow from what was measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANSWERS = (protocol.SPECTRUM, protocol.RELEVANCE)
 
 
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables of docs/scale.md in Markdown, by name."""
+    """Return the tables of docs/measured/scale.md in Markdown, by name."""
     return {
         "device": _table(
             f"devices|relevance|sends|receives|at {LINK / 1e6:g} Mbit/s|own spectrum"

@@ -3,7 +3,7 @@
 Twelve clients of mnist-5k in one cluster, of which one or two spoil every sum that they are asked
 for; the honest ones' accuracy after ten rounds. Then how far honest clients' mean updates differ in
 length, and how soon, and how rightly, spoilers are found if sums are made up. Everything runs in
-this process, message by message. docs/robustness.md has what this prints; half an hour of a core.
+this process, message by message. docs/measured/robustness.md has it; half an hour of a core.
 """
 
 from __future__ import annotations
@@ -333,6 +333,23 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             cells.append(said)
         lines.append([way, *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def search_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the searches as Markdown: when spoilers were found, and who else was."""
+    words = {1.0: "all", 0.5: "half", 0.2: "a fifth"}
+    lines = [
+        "| clients | spoilers | spoil in | median round | never found | honest left out "
+        "| honest updates that count |",
+        "| --- " * 7 + "|",
+    ]
+    for row in rows:
+        after = "–" if row["median-round"] is None else f"{row['median-round']:.0f}"
+        lines.append(
+            f"| {row['clients']} | {row['spoilers']} | {words[row['in-rounds']]} | {after} "
+            f"| {row['never']:.0%} | {row['accused']} | {row['counted']:.0%} |"
+        )
+    return "\n".join(lines)
 
 
 def main() -> int:

@@ -1,17 +1,21 @@
-"""Runs the apps of `examples/` as somebody who types what their README.md says."""
+"""Runs the apps of `examples/` as somebody who types what their README.md says, or a tutorial."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from fl_app.launch.flower_app import parse_override
 from fl_app.launch.processes import stop_family
 from fl_app.launch.superlink import free_ports
+from tests.app_runs import DEFAULTS, run
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -22,6 +26,34 @@ def commands_of(page: Path) -> str:
     """Return what a page's only block of commands says."""
     (block,) = _blocks(page, "sh")
     return block
+
+
+def typed(page: Path, *beginnings: str) -> list[list[str]]:
+    """Return the words of a page's commands in their order, of all or of those that begin so."""
+    lines = [
+        line
+        for block in _blocks(page, "sh")
+        for line in block.replace("\\\n", " ").splitlines()
+        if line.startswith(beginnings or "")
+    ]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def simulate_here(words: Sequence[str], **also: object) -> dict[str, Any]:
+    """Run a page's `fedkin run …` in this process, without Ray, and return its summary.
+
+    Parameters
+    ----------
+    words : sequence of str
+        All words of the command; options of the command line itself are left out.
+    **also : object
+        Options that are other ones here.
+    """
+    assert list(words[:2]) == ["fedkin", "run"]
+    options = dict(parse_override(word, DEFAULTS) for word in words[2:] if "=" in word)
+    named = {key.replace("-", "_"): value for key, value in options.items()} | also
+    folder = Path(str(named.pop("output_dir", "results/here")))
+    return run(folder, clients=int(str(named.pop("num_clients"))), **named)
 
 
 def promised_by(page: Path) -> list[str]:

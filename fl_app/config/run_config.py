@@ -144,7 +144,7 @@ class Config(
         "plain",
         one_of(OBJECTIVES),
         "the third part: what clients optimise, and what they keep for themselves: "
-        "docs/strategies.md",
+        "docs/objectives.md",
     )
     num_clusters: int | str = option(
         AS_TASKS,

@@ -1,63 +1,56 @@
 """Tables in the docs are what the committed runs say."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from benchmarks import principal_angles
+from benchmarks import pages, principal_angles
 from benchmarks.comparison import markdown, read_runs
 from fl_app.cli import main
-from fl_app.report.tables import event_tables, render, strategy_table
 from fl_app.studies.reproduce import command
 from tests.app_runs import undrawn_pictures
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
-NAMED = re.findall(r"<!-- (docs/runs/\S+\.json) -->\n\n```\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = re.findall(r"```sh\nfedkin run (.*?)```", PAGE, re.DOTALL)
+RUNS = {path.stem: path for path in ROOT.glob("docs/runs/*.json")}
 
 
 def test_the_comparison_is_that_of_the_committed_runs():
-    assert markdown(read_runs()) in PAGE
+    page = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
+    assert markdown(read_runs()) in page
+
+
+@pytest.mark.parametrize("name", pages.written())
+def test_the_pages_of_measurements_are_those_of_the_committed_numbers(name):
+    page = ROOT / f"docs/measured/{name}.md"
+    assert page.read_text(encoding="utf-8") == pages.written()[name]
+
+
+def test_every_page_of_measurements_is_written_by_the_command():
+    assert {path.stem for path in ROOT.glob("docs/measured/*")} == set(pages.written())
 
 
 def test_the_readings_of_pacfl_are_the_measured_ones():
     path = ROOT / "docs/runs/measured/principal-angles.json"
     measured = json.loads(path.read_text(encoding="utf-8"))
-    for table in principal_angles.tables(measured).values():
-        assert table in PAGE
     tasks = [row for row in measured["tasks"] if row["reading"] == "equation 2"]
     assert {row["ari"] for row in tasks} == {1}
     assert {row["seed"] for row in tasks} == set(range(principal_angles.SEEDS))
 
 
 def test_every_committed_run_is_shown():
-    shown = sorted(name for name, _ in NAMED)
-    assert shown == sorted(
-        path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/runs/*.json")
-    )
-    assert len(shown) > 5
+    assert set(pages.RUNS) == set(RUNS)
 
 
-@pytest.mark.parametrize(("name", "table"), NAMED)
-def test_the_page_shows_the_committed_run(name, table):
-    summary = json.loads((ROOT / name).read_text(encoding="utf-8"))
-    tables = [strategy_table(summary["table"], summary["runs"]), *event_tables(summary["runs"])]
-    assert table == "\n".join(render(one) for one in tables)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_command_on_the_page_made_a_committed_run(command):
-    wanted = dict(word.split("=", 1) for word in command.replace("\\\n", " ").split())
-    configs = [json.loads((ROOT / name).read_text(encoding="utf-8"))["config"] for name, _ in NAMED]
-    del wanted["strategy"]  # "all" is written out, and two runs share a command
-    assert any(
-        all(str(config[key]) in (value, f"{value}.0") for key, value in wanted.items())
-        for config in configs
-    )
+@pytest.mark.parametrize("name", RUNS)
+def test_the_command_on_the_page_made_the_committed_run(name):
+    config = json.loads(RUNS[name].read_text(encoding="utf-8"))["config"]
+    wanted = dict(word.split("=", 1) for word in pages.RUNS[name][1].split())
+    if wanted["strategy"] == "all":  # written out there
+        wanted["strategy"] = config["strategy"]
+    for key, value in wanted.items():
+        assert str(config[key]) in (value, f"{value}.0"), key
 
 
 def test_the_pages_of_the_papers_are_those_of_their_raw_numbers(tmp_path, monkeypatch):

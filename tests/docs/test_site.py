@@ -1,5 +1,6 @@
 """The site of `make docs`: it is built without a warning, and loads nothing from elsewhere."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -24,11 +25,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def loaded_hook():
+    """Return the site's hook, which is no module of a package."""
+    spec = importlib.util.spec_from_file_location("hook", ROOT / "docs/mkdocs_hook.py")
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    return hook
+
+
 def test_the_api_has_every_public_name(site):
-    page = (site / "api/strategies.html").read_text(encoding="utf-8")
+    rooms = site.glob("api/strategies*.html")  # a room that is one of its own has a page
+    pages = "".join(page.read_text(encoding="utf-8") for page in rooms)
     for name in strategies.__all__:
-        assert f'id="{getattr(strategies, name).__module__}.{name}"' in page
-    assert "strategies._" not in page
+        assert f'id="{getattr(strategies, name).__module__}.{name}"' in pages
+    assert "strategies._" not in pages
 
 
 def test_every_page_is_there_and_loads_nothing_from_elsewhere(site):
@@ -41,6 +51,23 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere(site):
         assert not re.search(r'<link [^>]*href="(https?:)?//', text), page
         # Material fetches Mermaid from another host where a page has a diagram.
         assert 'class="mermaid"' not in text, page
+
+
+def test_every_page_is_of_one_kind():
+    hook = loaded_hook()
+    kinds = [*hook.TUTORIALS, *hook.HOW_TO, *hook.REFERENCE, *hook.EXPLANATION]
+    assert sorted(kinds) == sorted(page.stem for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_house_is_drawn_as_the_code_has_it(site):
+    page = (site / "docs/house.html").read_text(encoding="utf-8")
+    arrows = set(re.findall(r'data-arrow="(\S+) (\S+)"', page))
+    assert ("fl_app/api", "fl_app/studies") in arrows
+    for upper, lower in arrows:
+        texts = (path.read_text(encoding="utf-8") for path in (ROOT / upper).rglob("*.py"))
+        assert any(lower.replace("/", ".") in text for text in texts), (upper, lower)
+    reduced = loaded_hook().reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+    assert reduced == {"a": {"b"}, "b": {"c"}, "c": set()}
 
 
 def test_code_in_tables_reads_as_it_is_typed(site):

@@ -5,10 +5,13 @@ own_app is in examples/test_own_app.py, the notebooks are in examples/test_noteb
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 
-from tests.example_runs import EXAMPLES, ROOT, run_example
+from tests.example_runs import EXAMPLES, ROOT, run_example, simulate_here, typed
 from tests.own_modules import own_modules, run_alone
 
 TESTED = {"own_app", "own_code", "own_strategy", "own_images", "notebooks"}
@@ -53,11 +56,14 @@ def test_code_of_ones_own_is_found_by_all_processes_and_finds_the_same_in_one(tm
         assert [one[key] for one in alone["runs"]] == [one[key] for one in summary["runs"]]
 
 
-@pytest.mark.slow
-@pytest.mark.faults
-def test_images_of_ones_own_are_clustered(tmp_path):
-    said = run_example("own_images", tmp_path, {"../..": str(ROOT)})
-    (summary,) = (tmp_path / "app/results").glob("*/summary.json")
-    (found,) = json.loads(summary.read_text(encoding="utf-8"))["runs"]
-    assert found["ari"] == 1, said
+def test_images_of_ones_own_are_clustered(tmp_path, monkeypatch):
+    """In this process: app/launch/test_superlink.py has --app with Ray's workers."""
+    shutil.copytree(EXAMPLES / "own_images", tmp_path / "app")
+    monkeypatch.chdir(tmp_path / "app")
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    make, run = typed(EXAMPLES / "own_images/README.md")
+    subprocess.run([sys.executable, *make[1:]], check=True)
+    assert run[2:4] == ["--app", "../.."]
+    (found,) = simulate_here(run)["runs"]
+    assert found["ari"] == 1
     assert min(found["accuracy-per-client"]) > 0.9

@@ -453,7 +453,7 @@ def test_the_committed_experiments_can_be_read_and_listed(capsys, monkeypatch):
 
 
 def test_the_file_that_the_page_explains_can_be_read(tmp_path):
-    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
     example = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "mine.toml").write_text(example[1], encoding="utf-8")
     mine = read_experiment(tmp_path / "mine.toml")

@@ -1,0 +1,268 @@
+"""Writes the pages of docs/measured from docs/runs: `python -m benchmarks.pages`.
+
+So each measurement stands in one place, and other pages link to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import (
+    many_devices,
+    odd_clients,
+    principal_angles,
+    privacy,
+    rebuilt,
+    scale_tables,
+    secure_liars,
+)
+from fl_app.report.tables import event_tables, render, strategy_table
+
+ROOT = Path(__file__).parents[1]
+HERE = "Written by `python -m benchmarks.pages` from the files that each section names."
+COMMON = "repeats=5 num-tasks=3 noise=class-dependent model=mlp"
+CONCEPT = (
+    "num-clients=10 num-tasks=2 shift=concept model=mlp optimizer=sgd learning-rate=0.1 "
+    "num-server-rounds=10 evaluate-every=10 repeats=3"
+)
+ROTATED = (
+    "dataset=rotated-mnist num-clients=1200 num-tasks=4 partition=equal minority=0 optimizer=sgd "
+    "learning-rate=0.1 weight-decay=0 batch-size=20 local-epochs=5 num-server-rounds=40 "
+    "evaluate-every=20 fraction-train=0.1"
+)
+SGD = "optimizer=sgd learning-rate=0.1"
+# The file in docs/runs, what it shows, and the options of `fedkin run` that made it.
+RUNS = {
+    "all": (
+        "All strategies on mnist-5k",
+        f"strategy=all {COMMON} num-server-rounds=20 evaluate-every=5",
+    ),
+    "mnist": (
+        "All strategies on MNIST",
+        f"strategy=all {COMMON} dataset=mnist num-server-rounds=8 evaluate-every=8",
+    ),
+    "fashion-mnist": (
+        "All strategies on Fashion-MNIST",
+        f"strategy=all {COMMON} dataset=fashion-mnist num-server-rounds=6 evaluate-every=6",
+    ),
+    "grouped-once": (
+        "PACFL, FedClust and FlexCFL",
+        f"strategy=pacfl,fedclust,flexcfl {COMMON} num-server-rounds=20 evaluate-every=5",
+    ),
+    "fedclust-ward": (
+        "FedClust with Ward's linkage",
+        f"strategy=fedclust linkage=ward {COMMON} num-server-rounds=20 evaluate-every=5",
+    ),
+    "grouped-once-right-labels": (
+        "FedClust and FlexCFL with right labels",
+        "strategy=fedclust,flexcfl repeats=5 num-tasks=3 model=mlp num-server-rounds=20 "
+        "evaluate-every=5",
+    ),
+    "other-readings": (
+        "FedHC, IFCA-PFL and PCA read otherwise",
+        f"strategy=fedhc,ifca-pfl,pca-km-hc {COMMON} num-server-rounds=20 evaluate-every=5 "
+        "update-reference=received initial-models=warm centroid-coordinates=pixels",
+    ),
+    "cfl-sgd": (
+        "CFL with the other optimizer, mnist-5k",
+        f"strategy=cfl,single {COMMON} {SGD} num-server-rounds=20 evaluate-every=20",
+    ),
+    "cfl-sgd-mnist": (
+        "CFL with the other optimizer, MNIST",
+        f"strategy=cfl,single {COMMON} {SGD} dataset=mnist num-server-rounds=8 evaluate-every=8",
+    ),
+    "cfl-sgd-fashion-mnist": (
+        "CFL with the other optimizer, Fashion-MNIST",
+        f"strategy=cfl,single {COMMON} {SGD} dataset=fashion-mnist num-server-rounds=8 "
+        "evaluate-every=8",
+    ),
+    "flt-participation": (
+        "FLT with a fifth of the clients in each round",
+        f"strategy=flt,flt-graph {COMMON} num-server-rounds=20 evaluate-every=10 "
+        "fraction-train=0.2",
+    ),
+    "noise-by-labels": (
+        "Class energy, a quarter of the labels wrong",
+        f"strategy=rcc-pfl relevance=class-energy {COMMON} num-server-rounds=20 evaluate-every=5",
+    ),
+    "concept-shift": (
+        "Labels that mean different things",
+        f"strategy=rcc-pfl,flt,fedhc,ifca,fedsem,cfl,optimum,single {CONCEPT}",
+    ),
+    "concept-shift-by-labels": (
+        "Class energy, labels that mean different things",
+        f"strategy=rcc-pfl relevance=class-energy {CONCEPT}",
+    ),
+    "ifca-rotated-mnist": ("IFCA's rotated MNIST", f"strategy=ifca {ROTATED}"),
+    "single-rotated-mnist": ("One model for rotated MNIST", f"strategy=single {ROTATED}"),
+    "flt-scenario-1": (
+        "FLT's scenario 1",
+        "strategy=flt,fedsem,pca-km-hc,single,local dataset=mnist num-clients=100 num-tasks=5 "
+        "partition=equal minority=0 model=mlp optimizer=sgd learning-rate=0.01 momentum=0.5 "
+        "weight-decay=0 batch-size=10 local-epochs=1 num-server-rounds=100 evaluate-every=25 "
+        "fraction-train=0.2 encoder=fashion-mnist fine-tune=always graph-threshold=1.0 "
+        "weighted-mean=paper",
+    ),
+    "dynamic": (
+        "Newcomers, and tasks that change",
+        "strategy=flt,rcc-pfl,ifca-pfl,optimum,single num-clients=20 num-tasks=2 model=mlp "
+        "newcomers=3 newcomer-round=4 drift-clients=4 drift-round=7 num-server-rounds=11",
+    ),
+}
+
+
+def written() -> dict[str, str]:
+    """Return the pages of docs/measured by their names."""
+    return {
+        "strategies": _page("Strategies, measured", {**_runs(), **_pacfl()}),
+        "privacy": _page("Privacy, measured", _privacy()),
+        "robustness": _page("Robustness, measured", _robustness()),
+        "scale": _page("Scale, measured", _scale()),
+    }
+
+
+def _page(title: str, sections: Mapping[str, str]) -> str:
+    parts = [f"# {title}", HERE]
+    for heading, text in sections.items():
+        parts += [f"## {heading}", text]
+    return "\n\n".join(parts) + "\n"
+
+
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "docs/runs" / name).read_text(encoding="utf-8"))
+    return found
+
+
+def _source(name: str, command: str) -> str:
+    return f"[The numbers](../runs/measured/{name}.json), by `python -m benchmarks.{command}`."
+
+
+def _runs() -> dict[str, str]:
+    """Return the command and the tables of each committed run."""
+    sections = {}
+    for name, (heading, options) in RUNS.items():
+        summary = _read(f"{name}.json")
+        shown = [strategy_table(summary["table"], summary["runs"]), *event_tables(summary["runs"])]
+        tables = "\n".join(render(one) for one in shown)
+        sections[heading] = (
+            f"[summary.json](../runs/{name}.json):\n\n"
+            f"```sh\nfedkin run {options}\n```\n\n```\n{tables}```"
+        )
+    return sections
+
+
+def _pacfl() -> dict[str, str]:
+    tables = principal_angles.tables(_read("measured/principal-angles.json"))
+    source = _source("principal-angles", "principal_angles")
+    return {
+        "PACFL's readings: tasks": (
+            "Three vectors, average linkage, the number of clusters given. "
+            f"{source}\n\n{tables['tasks']}"
+        ),
+        "PACFL's readings: two classes per client": (
+            "100 clients, each pair of classes at two or three of them.\n\n" + tables["pairs"]
+        ),
+    }
+
+
+def _privacy() -> dict[str, str]:
+    tables = privacy.tables(_read("measured/privacy.json"))
+    source = _source("privacy", "privacy")
+    images = rebuilt.tables(_read("measured/rebuilt.json"))["rebuilt"]
+    return {
+        "Which classes a device holds": (
+            "A server with public images guesses from eigenvectors. AUC: how often a class of the "
+            "device's own task is ranked above another (0.5: by chance); then how often the top "
+            "guess is its most common class (about 10 % by chance, 30 % if one knows the task). "
+            f"{source}\n\n{tables['guess']}"
+        ),
+        "Clustering with noise": (
+            "25 clients, three tasks, HoG, average linkage, the number of clusters given, 20 "
+            "eigenvectors for `paper` and five for `missed-energy`, δ = 10⁻⁵: ARI, mean over both "
+            "partitions and five seeds, the lowest of these ten in brackets. Clients have 60 to "
+            "300 images of mnist-5k, some 2,400 of MNIST and Fashion-MNIST, 2,000 of CIFAR-10."
+            f"\n\n{tables['ari']}"
+        ),
+        "What eigenvectors show of images": (
+            "Means over 25 devices. Cosine: of a device's mean image with the one decoded from "
+            "its first eigenvector, and of what is beyond the public mean. Class shares: half the "
+            "sum of differences between true and guessed shares. "
+            f"{_source('rebuilt', 'rebuilt')}\n\n{images}"
+        ),
+    }
+
+
+def _robustness() -> dict[str, str]:
+    measured = _read("measured/odd-clients.json")
+    source = _source("odd-clients", "odd_clients")
+    secure = _read("measured/secure-liars.json")
+    rows = [row for name in secure if ", seed " in name for row in secure[name]]
+    return {
+        "Honest federations": (
+            "In how many federations without a liar somebody is called odd, and, in brackets, how "
+            "many clients are: 10 to 100 clients, one to eight tasks, each partition; in some, a "
+            "tenth or two fifths of the clients have a tenth of their images. `styles` are digits "
+            "drawn in up to five ways, at `photographs` a client sees a part of one of two. "
+            f"{source}\n\n{odd_clients.honest_table(measured['without-liars']['rows'])}"
+        ),
+        "Lies in the pre-round": (
+            "25 clients of MNIST, three tasks, five seeds, one to five liars. A cell is the honest "
+            "clients' ARI and, in brackets, what agglomeration alone gives; M, the number of "
+            "clusters, is given, or chosen by the elbow. With M chosen, the paper's formula is at "
+            "0.97 to 1.00 without a liar, too.\n\n" + odd_clients.markdown(measured["rows"])
+        ),
+        "Liars in secure sums": (
+            "Twelve clients of mnist-5k in one cluster, ten rounds: accuracy of the honest ones, "
+            "mean over three seeds, and, in brackets, after how many rounds the last spoiler was "
+            "left out in the slowest seed. Nobody else was. "
+            f"{_source('secure-liars', 'secure_liars')}\n\n{secure_liars.table(rows)}"
+        ),
+        "Searches for spoilers": (
+            "200 searches of 30 rounds each, with sums made up; spoilers spoil in all rounds, in "
+            "half or in a fifth of them.\n\n" + secure_liars.search_table(secure["searches"])
+        ),
+    }
+
+
+def _scale() -> dict[str, str]:
+    tables = scale_tables.tables(_read("measured/scale.json"))
+    source = _source("scale", "scale")
+    alike = (
+        "Random eigenvectors of HoG's size (d = 324), the functions that devices and server really "
+        "call, one thread of a shared machine, the fastest of several calls. No network of so many "
+        "devices was run: times at a speed are bytes divided by it."
+    )
+    return {
+        "Each device, with `relevance-at=clients`": f"{alike} {source}\n\n{tables['device']}",
+        "The server, with `relevance-at=clients`": (
+            "It sends the same content K times, and keeps it once. Memory is the larger of the two "
+            f"peaks in the ServerApp.\n\n{tables['server']}"
+        ),
+        "Flower's own limits": (
+            "A message is a tree of objects of at most 5 MiB; the names of all are announced in "
+            f"one request, of 2 GiB at most.\n\n{tables['flower']}"
+        ),
+        "Many devices that call at once": (
+            "A SuperLink, the gate and a ServerApp; devices are threads with the connection of "
+            "Flower's SuperNode. In each round a model of 240 kB goes to all and comes back at "
+            "once. Seconds and requests are medians over the rounds, the others sums or maxima; "
+            "all of it shared two cores. "
+            f"{_source('many-devices', 'many_devices')}\n\n"
+            f"{many_devices.tables(_read('measured/many-devices.json'))['many']}"
+        ),
+    }
+
+
+def main() -> None:
+    """Write all pages."""
+    folder = ROOT / "docs/measured"
+    folder.mkdir(exist_ok=True)
+    for name, text in written().items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

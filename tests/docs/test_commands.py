@@ -1,0 +1,40 @@
+"""Every `fedkin run`, `group` and `sweep` on a page is made of options that there are."""
+
+import pytest
+
+from fl_app.config.run_config import parse_config
+from fl_app.launch.flower_app import parse_override
+from fl_core.own_code import is_own
+from tests.app_runs import DEFAULTS, ROOT
+from tests.example_runs import typed
+
+PAGES = [
+    *(path for path in ROOT.glob("docs/*.md") if path.stem != "adding-a-strategy"),
+    *(ROOT.glob("docs/measured/*.md")),
+    *(ROOT / "README.md", *ROOT.glob("examples/*/README.md")),
+]
+COMMANDS = sorted(
+    {
+        (words[1], *(word for word in words[2:] if "=" in word and not word.startswith("-")))
+        for page in PAGES
+        for words in typed(page, "fedkin run ", "fedkin group ", "fedkin sweep ")
+    }
+)
+
+
+def test_the_pages_have_many_commands():
+    assert len(COMMANDS) > 40
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_command_has_options_that_there_are(command):
+    name, *words = command
+    if name == "sweep":  # lists of values: only that the keys exist
+        assert {word.partition("=")[0] for word in words} <= DEFAULTS.keys()
+        return
+    options = dict(parse_override(word, DEFAULTS) for word in words)
+    named = {key: value for key, value in options.items() if not is_own(str(value))}
+    if named.get("strategy"):  # parts of one's own are looked for where they are
+        known = [one for one in str(named["strategy"]).split(",") if ":" not in one]
+        named["strategy"] = ",".join(known)
+    parse_config({**DEFAULTS, **named})

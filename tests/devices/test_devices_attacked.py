@@ -22,7 +22,7 @@ from tests.gate_requests import STRANGER, signature
 from tests.probe_app import probing
 from tests.raw_device import RawDevice, fleet_client, status_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 WAITED_FOR = 3600.0  # seconds: no test waits so long
 
@@ -228,7 +228,6 @@ def lock(devices: Federation, seconds: float) -> None:
     locked.close()
 
 
-@pytest.mark.faults
 def test_a_superlink_that_fails_stops_no_supernode(tmp_path):
     """They would stay offline for good, with their processes alive."""
     with federation(tmp_path, patient=False) as devices:
@@ -245,7 +244,6 @@ def test_a_superlink_that_fails_stops_no_supernode(tmp_path):
         assert "the SuperLink failed: try again later" in devices.gate.text
 
 
-@pytest.mark.faults
 def test_a_locked_database_is_waited_for(tmp_path):
     """Flower's own programs would end, and no run would start on this SuperLink any more."""
     with federation(tmp_path / "federation") as devices:

@@ -29,7 +29,7 @@ from tests.device_processes import (
 )
 from tests.raw_device import RawDevice
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE = 400.0  # seconds for a run, on a machine that does other things too
@@ -89,7 +89,6 @@ class Answering:
                     self._device.push(app(message, context))
 
 
-@pytest.mark.faults
 def test_a_name_belongs_to_its_key_while_its_owner_is_away(started, tmp_path):
     """In a later run, after a restart of the SuperLink, until the owner comes back."""
     devices = started

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from strategies import Clustering
+from strategies.catalogue import CLUSTERINGS
+
 ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "fl_core": {"fl_core"},
@@ -172,6 +175,21 @@ def test_what_is_private_in_flower_is_imported_behind_one_door():
         names = imported_names(path.read_text(encoding="utf-8"))
         flowers = [name for name in names if name.split(".")[0] == "flwr"]
         assert all(name.split(".")[1] in PUBLIC_FLOWER for name in flowers), (module, flowers)
+
+
+def asked_for_clusterings(source: str) -> set[str]:
+    """Return the clusterings for which a module asks by `isinstance` or `issubclass`."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    asked = [call for call in calls if ast.unparse(call.func) in ("isinstance", "issubclass")]
+    named = {name for call in asked for name in re.findall(r"\w+", ast.unparse(call.args[1]))}
+    return named & {one.__name__ for one in (Clustering, *CLUSTERINGS.values())}
+
+
+def test_under_the_roof_nobody_asks_which_clustering_it_is():
+    """A clustering says what it is: by the attributes and methods of its base class."""
+    for module, path in modules_of("fl_app").items():
+        assert not asked_for_clusterings(path.read_text(encoding="utf-8")), module
+    assert asked_for_clusterings("isinstance(x, int | RandomClusters)") == {"RandomClusters"}
 
 
 LONGEST_FILE, LONGEST_CLASS = 400, 250

@@ -102,6 +102,6 @@ def _where_attacks(config: Config) -> str:
     sees_labels = config.attack == "label-flip" and config.relevance == CLASS_ENERGY
     if not config.num_server_rounds and not sees_labels:
         return "in rounds of training"
-    if all(clustering.name == "own" for clustering in clusterings):
+    if not any(clustering.together for clustering in clusterings):
         return "where clients train together, as with single"
     return ""

@@ -18,7 +18,6 @@ from fl_core.data.settings import Known, known_of
 from fl_core.models.build import build_model
 from fl_core.models.layers import named_layers
 from strategies.catalogue import System, system_of
-from strategies.clusterings.ifca import LossClustering
 from strategies.objectives import Ditto, PrivateHead, Prox
 
 # Seconds on two cores beside the work: until clients are ready (SuperLink, Ray, imports) and after
@@ -165,7 +164,7 @@ def _of_training(config: Config, known: Known, system: System, per_image: _Secon
     seconds += tests * (tested * per_image.testing + _MESSAGE)
     if system.clustering.shares == "eigenvectors":
         seconds += clients * (own * per_image.comparing + 2 * _MESSAGE)
-    if issubclass(system.clustering, LossClustering):
+    if system.clustering.shares == "losses":
         models = config.num_clusters if isinstance(config.num_clusters, int) else config.num_tasks
         seconds += trained * (models * own * per_image.testing + _MESSAGE)
     return seconds

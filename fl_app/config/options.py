@@ -22,7 +22,8 @@ _PAGE = """# Every option
 declared on what uses it; `make options` writes this page and the defaults in `pyproject.toml`, of \
 which an installation has a copy.
 
-`fedkin run` refuses a wrong value before it starts anything, with exit status 2. `flwr run` knows \
+`fedkin run` refuses wrong values before it starts anything, names all of them, and ends with exit \
+status 2; a line that begins with `warning:` is an option that changes nothing. `flwr run` knows \
 the keys, but no values: it says that the run has started, and its exit status is 0. The log \
 (`--stream`, or `flwr log RUN_ID`) then has one line that begins with `error:`, and Flower's \
 traceback after it.

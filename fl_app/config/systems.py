@@ -62,7 +62,7 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
     for part in system.parts:
         values |= _values(part, setting)
     parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
-    _check_layers(name, *parts, setting)
+    _check_layers(name, setting, *parts)
     return ClusteredStrategy(*parts, **options)
 
 
@@ -75,15 +75,17 @@ def check_strategy(name: str, setting: Setting) -> None:
         If a part's options do not go together, a field of it is nothing that is known, the model
         has no such layers, or a clustering that needs a number of clusters has none.
     """
-    clustering, aggregation, local = (
-        None if _LATER & parameters(part).keys() else part(**_values(part, setting))
-        for part in system_of(name).parts
-    )
-    _check_layers(name, clustering, aggregation, local, setting)
+    parts: list[Any] = []
+    for part in system_of(name).parts:
+        fields = parameters(part).keys()
+        weighted = {"weighted": False} if "weighted" in fields else {}  # `System.build` knows it
+        early = not _LATER & fields
+        parts.append(part(**{**_values(part, setting), **weighted}) if early else None)
+    _check_layers(name, setting, *parts)
 
 
 def _check_layers(
-    name: str, clustering: Any, aggregation: Any, local: Any, setting: Setting
+    name: str, setting: Setting, clustering: Any, aggregation: Any, local: Any
 ) -> None:
     """Refuse private layers that the model does not have, or that the others are to share."""
     if isinstance(local, Plain):
@@ -114,9 +116,7 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
             values[name] = FOUND[name](setting)
         elif key_of(field) in options:
             values[name] = options[key_of(field)]
-        elif name == "weighted":
-            values[name] = True  # `System.build` knows better
-        elif field.default is MISSING is field.default_factory:
+        elif field.default is MISSING is field.default_factory and name != "weighted":
             raise ValueError(
                 f"strategy names {part.__module__}:{part.__name__}, whose field {name} has no "
                 "default, is no option and nothing that the app finds out: give it a default."

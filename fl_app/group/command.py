@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # torch is imported where it is needed
     from fl_app.config.run_config import Config
     from fl_app.group.in_process import InProcessGrid
-    from strategies import ClusteredStrategy, Clusters
+    from strategies import ClusteredStrategy, Clusters, SpectralClustering
+    from strategies.clusterings.relevance_groups import RelevanceGroups
 
 RESAMPLES = 50
 
@@ -109,7 +110,7 @@ def _group(options: argparse.Namespace) -> int:
     if options.folders:
         folder = check_place(config)
     else:
-        folder = check_run(config).folder
+        folder, _ = check_run(config)
         count = config.num_clients or PAPER_CLIENTS
         nodes = [{"partition-id": i, "num-partitions": count} for i in range(count)]
     for sentence in (*twice, *without_effect(given, config)):
@@ -194,22 +195,19 @@ def redrawn(
     as well: each resample would be one more answer from the images, with little noise.
     """
     from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
-    from strategies import SpectralClustering  # noqa: PLC0415
 
-    clusters, clustering = strategy.clusters, strategy.clustering
+    clusters = strategy.clusters
     if not resamples:
         return replace(clusters, resamples=None)
-    if (
-        not isinstance(clustering, SpectralClustering)
-        or config.attack != "none"
-        or config.pre_round_epsilon
-        or len(clusters.of_client) < 2
-    ):
+    if config.attack != "none" or config.pre_round_epsilon or len(clusters.of_client) < 2:
         return clusters
     nodes = strategy.training.roster.nodes
-    own = []
-    for client in clusters.of_client:
-        node = grid.node(nodes[client])
-        own.append(Own(node.features(), node.training_data()[1].cpu().numpy()))
-    drawn = regrouped(own, clustering, resamples, seed)
-    return clustering.with_resamples(clusters, drawn, DRAWN)
+
+    def regroup(clustering: SpectralClustering) -> list[RelevanceGroups]:
+        own = []
+        for client in clusters.of_client:
+            node = grid.node(nodes[client])
+            own.append(Own(node.features(), node.training_data()[1].cpu().numpy()))
+        return regrouped(own, clustering, resamples, seed)
+
+    return strategy.clustering.redrawn(clusters, regroup, DRAWN)

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fl_app.config.own_code import named_at_clients
 from fl_app.config.run_config import CHECKPOINTS, PAPER_CLIENTS, WHOLE, Config
@@ -34,21 +34,6 @@ _ROOM = 100e6  # bytes that results, logs and Flower's database need at least
 _OF_THE_PACKAGE = ("mnist-5k", SYNTHETIC)
 
 
-class Ready(NamedTuple):
-    """What is found out on the way, for a simulation that may start.
-
-    Attributes
-    ----------
-    folder : Path
-        Where its results go.
-    gpus_per_client : float
-        The share of a GPU that each worker has.
-    """
-
-    folder: Path
-    gpus_per_client: float
-
-
 def check_run(
     config: Config,
     folder: Path | None = None,
@@ -56,7 +41,7 @@ def check_run(
     workers: int = 1,
     gpus: float | None = None,
     elsewhere: bool = False,
-) -> Ready:
+) -> tuple[Path, float]:
     """Refuse a simulation that cannot be, or that this machine cannot run.
 
     Parameters
@@ -69,6 +54,13 @@ def check_run(
         The share of a GPU that each of them is given.
     elsewhere : bool
         Whether they are on other machines, which are not asked here.
+
+    Returns
+    -------
+    Path
+        Where its results go.
+    float
+        The share of a GPU that each worker has.
 
     Raises
     ------
@@ -85,10 +77,12 @@ def check_run(
     check_tracker(config.track)
     share = 0.0 if elsewhere else gpus_per_client(config.device, workers, gpus)
     check_parts(config, check_data(config))
-    return Ready(folder, share)
+    return folder, share
 
 
-def check_training(config: Config, folder: Path | None = None, workers: int = 1) -> Ready:
+def check_training(
+    config: Config, folder: Path | None = None, workers: int = 1
+) -> tuple[Path, float]:
     """Refuse what `check_run` does, and a run that trains nothing, so that it has no summary."""
     if not config.num_server_rounds:
         raise ValueError(

@@ -39,7 +39,7 @@ from fl_core.models.model_file import ModelCard, save_model, save_shared_part
 from fl_core.own.own_images import Agreement
 from fl_core.text import csv_cell
 from fl_core.wire import protocol
-from strategies import ClusteredStrategy, SpectralClustering
+from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares
 from strategies.engine.rounds import Comparison
 
@@ -121,7 +121,7 @@ class ResultsFolder:
             save = save_shared_part if strategy.training.private else save_model
             save(self.folder / file, protocol.to_arrays(model), card)
         self._write_tables()
-        if federation is not None and isinstance(strategy.clustering, SpectralClustering):
+        if federation is not None and strategy.clustering.shows_groups:
             self._draw_clusters(run, federation)
         found = Grouped(
             run.strategy,
@@ -132,7 +132,7 @@ class ResultsFolder:
             task_names=None if run.tasks is None or federation is None else task_names(federation),
         )
         self._add_similarity(found)
-        if isinstance(strategy.clustering, SpectralClustering):
+        if strategy.clustering.shows_groups:
             self.add_grouping(found, strategy, images)
 
     def add_grouping_alone(

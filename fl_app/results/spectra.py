@@ -24,8 +24,7 @@ from fl_core.data.settings import are_images
 from fl_core.files import replacing
 from fl_core.own.own_images import Agreement
 from fl_core.own_code import is_own
-from fl_core.wire.protocol import CLASS_ENERGY
-from strategies import ClusteredStrategy, SpectralClustering
+from strategies import ClusteredStrategy
 from strategies.clusterings.relevance import FORMULAS
 
 if TYPE_CHECKING:
@@ -130,20 +129,17 @@ def keep_spectra(
 ) -> None:
     """Write the eigenvectors of a spectral clustering's clients; only their owner may read them.
 
-    Nothing is written if `keep-spectra` is false, of more than `MOST_KEPT` clients, where labels
-    were shared, too, or of what `fedkin place` cannot read: features of one's own, or no images.
+    Nothing is written if `keep-spectra` is false, of more than `MOST_KEPT` clients, or of what
+    `fedkin place` cannot read: features of one's own, or no images.
     """
-    clustering = strategy.clustering
     if (
         not config.keep_spectra
-        or not isinstance(clustering, SpectralClustering)
-        or clustering.relevance == CLASS_ENERGY
         or is_own(config.features)
         or not are_images(images.image_shape, is_float=images.is_float)
     ):
         return
     of_client = strategy.clusters.of_client
-    spectra = {c: own for c, own in clustering.spectra.items() if c in of_client}
+    spectra = {c: own for c, own in strategy.clustering.spectra_to_keep().items() if c in of_client}
     if not spectra or len(spectra) > MOST_KEPT:
         return
     card = SpectraCard(
@@ -151,8 +147,8 @@ def keep_spectra(
         seed=found.seed,
         features=config.features,
         feature_weights=config.feature_weights,
-        relevance=clustering.relevance,
-        num_eigenvectors=clustering.num_eigenvectors,
+        relevance=config.relevance,
+        num_eigenvectors=config.num_eigenvectors,
         image_shape=images.image_shape,
         is_private=bool(config.pre_round_epsilon),
         names=tuple(found.names[client] for client in spectra),

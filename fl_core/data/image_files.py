@@ -24,6 +24,7 @@ ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".ti
 LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
 
 _LARGEST = 400_000_000  # bytes: four for each pixel of the largest image that is decoded
+_READ_AT_ONCE = 50_000_000  # bytes of an archive that are unpacked in a second
 _PART = 1 << 20  # bytes of an archive that are unpacked at a time
 
 
@@ -99,7 +100,7 @@ def check_layout(root: Path) -> None:
     """Refuse a data set's folder or archive as `listed_images` would, as far as is known at once.
 
     Of a folder, that is all but what lies in a class behind its first image, so that it may hold
-    millions of them; of an archive, only whether it is one.
+    millions of them; of an archive of more than 50 MB, only whether it is one.
 
     Raises
     ------
@@ -117,6 +118,9 @@ def check_layout(root: Path) -> None:
         if not root.is_file():
             _arranged(_folder_entries(root, first_only=True), root)
             return
+        if root.stat().st_size <= _READ_AT_ONCE:
+            with listed_images(root):
+                return
         with _named_archive(root):
             try:
                 tarfile.open(root, "r:").close()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecordValues
+from numpy.typing import NDArray
 
 from strategies.clusterings.grouping import canonical_labels
 from strategies.engine.conversation import Conversation
@@ -55,6 +56,11 @@ class Clustering(ABC):
         and each starts from the mean of what its clients hold (FedHC).
     initial_models : str
         "drawn": it puts layers that are drawn at random into clusters' models; "warm": it does not.
+    shows_groups : bool
+        Whether results have a page of their own for its groups: grouping.json, with how sure each
+        client is of its own, and pictures of what is in them.
+    together : bool
+        Whether clients train with others at all.
     knows_by_training : bool
         Whether it knows nothing of a client before its first update: such clients then train in
         every round until they have sent one, whatever share of the clients is drawn.
@@ -67,6 +73,8 @@ class Clustering(ABC):
     needs_tasks: ClassVar[bool] = False
     keeps_models: ClassVar[bool] = False
     initial_models: str = "warm"
+    shows_groups: ClassVar[bool] = False
+    together: ClassVar[bool] = True
     knows_by_training: ClassVar[bool] = False
 
     @abstractmethod
@@ -98,6 +106,22 @@ class Clustering(ABC):
     ) -> Clusters:
         """Return clusters in which newcomers have a place: by default, in the largest one."""
         return clusters.with_everybody(newcomers)
+
+    def spectra_to_keep(self) -> Mapping[int, NDArray[np.float32]]:
+        """Return the eigenvectors that clients shared, by which newcomers may be placed: none.
+
+        Those that tell of labels are never kept.
+        """
+        return {}
+
+    def redrawn(
+        self, clusters: Clusters, regroup: Callable[[Any], Sequence[Any]], what: str
+    ) -> Clusters:
+        """Return clusters that know how they would be if `what` were drawn again: here, unchanged.
+
+        `regroup` groups clients over and over as this clustering does.
+        """
+        return clusters
 
     def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return further entries of the config record of a client's training message."""
@@ -246,6 +270,7 @@ class OwnCluster(Clustering):
 
     name: ClassVar[str] = "own"
     shares: ClassVar[str] = "nothing"
+    together: ClassVar[bool] = False
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster for each client."""

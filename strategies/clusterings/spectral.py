@@ -7,7 +7,7 @@ Learning", 2025, https://arxiv.org/abs/2503.19886; MT-HFL: see `strategies.aggre
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -81,6 +81,7 @@ class SpectralClustering(Clustering):
     name: ClassVar[str] = "spectral"
     shares: ClassVar[str] = "eigenvectors"
     exact_number: ClassVar[bool] = True
+    shows_groups: ClassVar[bool] = True
     num_clusters: NumClusters = "elbow"
     num_eigenvectors: int = 20
     linkage: str = option(
@@ -181,23 +182,7 @@ class SpectralClustering(Clustering):
                 groups.merges,
             ),
         )
-        return self.with_resamples(found, groups.resampled, OPINIONS)
-
-    def with_resamples(
-        self, clusters: Clusters, drawn: Sequence[RelevanceGroups], what: str
-    ) -> Clusters:
-        """Return clusters that know how their clients were grouped when `what` was drawn again."""
-        if not drawn:
-            return clusters
-        return replace(
-            clusters,
-            resamples=Resamples(
-                tuple(clusters.of_client),
-                np.stack([one.labels for one in drawn]),
-                what,
-                tuple(one.by_rule for one in drawn),
-            ),
-        )
+        return with_resamples(found, groups.resampled, OPINIONS)
 
     def _eigenpairs(self, spectra: Mapping[int, Eigenvectors]) -> Spectra:
         return Spectra.of(list(spectra.values()), [self._values[client] for client in spectra])
@@ -233,10 +218,18 @@ class SpectralClustering(Clustering):
             dict(zip(answered, late, strict=True)),
         )
 
-    @property
-    def spectra(self) -> Mapping[int, Eigenvectors]:
-        """Return each client's eigenvectors, shape (d, k_j), as it shared them."""
-        return self._spectra
+    def spectra_to_keep(self) -> Mapping[int, Eigenvectors]:
+        """Return each client's eigenvectors, shape (d, k_j), unless they tell of labels."""
+        return {} if self._sees_labels else self._spectra
+
+    def redrawn(
+        self,
+        clusters: Clusters,
+        regroup: Callable[[SpectralClustering], Sequence[RelevanceGroups]],
+        what: str,
+    ) -> Clusters:
+        """Return clusters that know how they would be if `what` were drawn again."""
+        return with_resamples(clusters, regroup(self), what)
 
     @property
     def _sees_labels(self) -> bool:
@@ -302,6 +295,21 @@ class SpectralClustering(Clustering):
             clients=clients if clients is None else list(clients),
         )
         return {client: _relevances(content) for client, content in answers.items()}
+
+
+def with_resamples(clusters: Clusters, drawn: Sequence[RelevanceGroups], what: str) -> Clusters:
+    """Return clusters that know how their clients were grouped when `what` was drawn again."""
+    if not drawn:
+        return clusters
+    return replace(
+        clusters,
+        resamples=Resamples(
+            tuple(clusters.of_client),
+            np.stack([one.labels for one in drawn]),
+            what,
+            tuple(one.by_rule for one in drawn),
+        ),
+    )
 
 
 def num_resamples(count: int, num_clusters: NumClusters) -> int:

@@ -1,12 +1,12 @@
 """One description of every system: its name, its class and its paper say the same."""
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from fl_app.config.run_config import parse_config
-from fl_app.config.systems import FOUND, Setting, build_strategy
+from fl_app.config.systems import FOUND, Setting, build_strategy, check_strategy
 from fl_core.federation.federation import simulate_federation
 from fl_core.options import key_of
 from strategies import ClusterMean, LossClustering, SingleCluster
@@ -190,3 +190,23 @@ def test_the_baselines_are_those_without_a_paper():
     assert tuple(name for name, system in c.SYSTEMS.items() if not system.paper) == baselines
     assert (*baselines, "fedprox", "ditto", "fedper", "fedrep", "fedbn") == c.UNGROUPED
     assert c.SYSTEMS["single"] == c.System(SingleCluster, ClusterMean, False)
+
+
+@dataclass(frozen=True)
+class Weighing(SingleCluster):
+    weighted: bool = False
+
+
+@dataclass(frozen=True)
+class Weighed(ClusterMean):
+    weighted: bool
+
+
+def test_only_an_aggregation_is_told_whether_clients_are_weighted(monkeypatch):
+    monkeypatch.setitem(c.SYSTEMS, "odd", c.System(Weighing, Weighed, True))
+    config = parse_config({**DEFAULTS, "strategy": "odd", "weighted-mean": "paper"})
+    federation = simulate_federation(config.federation_settings(6, SEED))
+    setting = Setting(config, federation.dataset, SEED, federation)
+    check_strategy("odd", setting)
+    strategy = build_strategy("odd", setting, {})
+    assert (strategy.clustering.weighted, strategy.aggregation.weighted) == (False, True)

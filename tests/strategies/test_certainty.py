@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import strategies.clusterings.grouping
-from strategies import SpectralClustering
 from strategies.clusterings.certainty import APART, candidates, certainty, pair_shares
 from strategies.clusterings.grouping import gaps, merge_heights, number_by_rule
 from strategies.clusterings.relevance_groups import group_by_relevance, heard_anew
-from strategies.clusterings.spectral import num_resamples
+from strategies.clusterings.spectral import num_resamples, with_resamples
 from strategies.engine.rounds import Clusters
 
 
@@ -163,8 +162,7 @@ def test_each_resample_chooses_its_number_once(monkeypatch):
     monkeypatch.setattr(strategies.clusterings.grouping, "best_silhouette", count)
     groups = group_by_relevance(two_opinions(), "silhouette", resamples=5)
     clusters = Clusters(dict(enumerate(groups.labels.tolist())))
-    clustering = SpectralClustering(num_clusters="silhouette")
-    found = clustering.with_resamples(clusters, groups.resampled, "opinions")
+    found = with_resamples(clusters, groups.resampled, "opinions")
     assert len(counted) == 6
     assert found.resamples.numbers == tuple(counted[1:])
 

@@ -306,6 +306,10 @@ def test_a_folder_of_images_that_cannot_be_one(tmp_path, monkeypatch, capsys, co
     assert "cat in " in refused(pets)
     (tmp_path / "pets.tar").write_bytes(b"no archive" * 100)
     assert "pets.tar cannot be read as .tar or .tar.gz (" in refused(tmp_path / "pets.tar")
+    for ending, mode in ((".tar", "w"), (".tar.gz", "w:gz")):
+        with tarfile.open(tmp_path / f"cats{ending}", mode) as tar:
+            tar.add(pets / "cat", "cats/train")
+        assert f"cats{ending} holds the folder train, but" in refused(tmp_path / f"cats{ending}")
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("FL_DATA_DIR", raising=False)
     assert f'{tmp_path / "cache" / "data"} of dataset "folder" does not exist' in refused("")

@@ -22,7 +22,7 @@ from fl_app.results.grouping import Cost, grouping_report, supports_groups
 from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
 from fl_app.run.experiment import run_experiment
 from fl_core.models.model_file import load_model
-from strategies import SpectralClustering
+from strategies import Clustering, SingleCluster, SpectralClustering
 from strategies.clusterings.spectral import OPINIONS
 from strategies.engine.rounds import Clusters, Comparison, Resamples
 from tests.app_runs import DEFAULTS, run, undrawn_pictures
@@ -218,6 +218,24 @@ def test_a_training_run_says_how_sure_its_clusters_are(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_clustering_says_by_itself_whether_results_show_its_groups(tmp_path, monkeypatch):
+    class Silent(Clustering):
+        def find(self, conversation):
+            return Clusters({})
+
+    clusters = Clusters({0: 0})
+    assert Silent().redrawn(clusters, lambda _: 1 / 0, "images") is clusters
+    assert (Silent().spectra_to_keep(), Silent.shows_groups, Silent.needs_packages) == (
+        {},
+        False,
+        (),
+    )
+    for shows in (False, True):
+        monkeypatch.setattr(SingleCluster, "shows_groups", shows, raising=False)
+        run(tmp_path / str(shows), strategy="single")
+        assert (tmp_path / str(shows) / "grouping.json").is_file() == shows
+
+
 def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
     folders = write_sites(tmp_path / "sites")
     models = {name: tmp_path / f"{name}.safetensors" for name in folders}

@@ -19,7 +19,7 @@ from benchmarks import (
     scale_tables,
     secure_liars,
 )
-from fl_app.report.tables import event_tables, render, strategy_table
+from fl_app.report.tables import event_tables, printed_strategies, render
 
 ROOT = Path(__file__).parents[1]
 HERE = "Written by `python -m benchmarks.pages` from the files that each section names."
@@ -145,7 +145,7 @@ def _runs() -> dict[str, str]:
     sections = {}
     for name, (heading, options) in RUNS.items():
         summary = _read(f"{name}.json")
-        shown = [strategy_table(summary["table"], summary["runs"]), *event_tables(summary["runs"])]
+        shown = [printed_strategies(summary["runs"]), *event_tables(summary["runs"])]
         tables = "\n".join(render(one) for one in shown)
         sections[heading] = (
             f"[summary.json](../runs/{name}.json):\n\n"

@@ -42,7 +42,7 @@ def measure(seeds: int) -> Iterator[dict[str, Any]]:
                     abroad = np.flatnonzero(own.tasks != task)
                     for others, is_home in ((at_home, True), (abroad, False)):
                         card = SpectraCard(
-                            *("rcc-pfl", seed, "hog", "", formula, k, (1, 28, 28), False),
+                            *("rcc-pfl", seed, "hog", formula, k, (1, 28, 28), False),
                             names=tuple(map(str, others)),
                         )
                         kept = KeptSpectra(card, own.tasks[others], [vectors[o] for o in others])

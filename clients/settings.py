@@ -12,7 +12,6 @@ from typing import Any
 from fl_core.options import (
     COUNT,
     POSITIVE,
-    TEXT,
     NotAllowedError,
     Rule,
     number,
@@ -75,10 +74,7 @@ class FeatureSettings:
         "hog",
         or_own(one_of(FEATURES)),
         "`raw`: pixels, or the numbers of other samples; `efficientnet-lite0` comes with its "
-        "weights; your own: docs/own-code.md",
-    )
-    feature_weights: str = option(
-        "", TEXT, "a file with the network's weights, instead of a download"
+        "weights, `resnet18`'s are downloaded; your own: docs/own-code.md",
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fl_core.extras import DRAWING, MissingExtraError, need_extra
-from fl_core.text import error_line
+from fl_core.text import error_line, whole_number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,17 +70,12 @@ def _run(options: argparse.Namespace) -> int:
     for sentence in (*twice, *without_effect(given, config)):
         print("warning:", sentence, file=sys.stderr, flush=True)
     if options.dry_run:
-        from fl_app.config.estimate import estimated  # noqa: PLC0415 - PyTorch takes seconds
-
-        print(planned(config, given, folder), flush=True)
-        print(estimated(config, options.workers))
+        print(planned(config, given, folder))
         return 0
     overrides["output-dir"] = str(folder)
     if address:
         # The nodes' variables and folders are not ours.
         overrides["data-dir"] = str(resolve_data_dir(config.data_dir))
-        if config.feature_weights:
-            overrides["feature-weights"] = str(Path(config.feature_weights).expanduser().absolute())
         address = check_cluster(address, config, overrides["data-dir"], gpus)
         share = gpus or 0.0
     done = simulate(
@@ -98,13 +93,6 @@ def _classify(options: argparse.Namespace) -> int:
     from fl_app.devices.classify import classify_folder  # noqa: PLC0415
 
     return classify_folder(options.model, options.folder, options.output, options.own_code)
-
-
-def _at_least_one(text: str) -> int:
-    """Read a whole number of at least 1; argparse makes a sentence of the error."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -140,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--workers",
-        type=_at_least_one,
+        type=whole_number(1),
         default=os.cpu_count() or 1,
         help="Ray workers, one CPU each (default: all CPUs; on a cluster always all)",
     )

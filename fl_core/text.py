@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 
 def printable(text: str) -> str:
@@ -55,13 +57,29 @@ def csv_cell(text: str) -> str:
     return printable(f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text)
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def listed(names: Sequence[str], most: int, between: str = " ") -> str:
     """Return the names, or the first ones and how many more there are.
 
     Examples
     --------
-    >>> listed(["a", "b", "c"], 3), listed(["a", "b", "c"], 1)
-    ('a b c', 'a and 2 more')
+    >>> listed(["a", "b", "c"], 3), listed(["a", "b", "c"], 2, ", ")
+    ('a b c', 'a, b and 1 more')
     """
     more = len(names) - most
-    return " ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+    return between.join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def clock(seconds: float) -> str:
+    """Return a duration in hours, minutes and seconds, such as 0:01:30."""
+    return str(timedelta(seconds=max(0, round(seconds))))
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number of at least so much from a command line."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise ArgumentTypeError(f"{text} is not a whole number of at least {least}")
+        return int(text)
+
+    return read

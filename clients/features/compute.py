@@ -63,8 +63,8 @@ def feature_map(
         return load_encoder(ENCODERS[name], weights, cache_dir, device or torch.device("cpu"))
     if weights is not None:
         raise ValueError(
-            f'feature-weights is {weights}, but features="{name}" has no weights: leave '
-            f"feature-weights empty, or set features to one of {', '.join(ENCODERS)}."
+            f'weights are {weights}, but features="{name}" has none: leave them out, or take one '
+            f"of {', '.join(ENCODERS)}."
         )
     if is_own(name):
         return own_features(name)

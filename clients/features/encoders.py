@@ -157,7 +157,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """
     if not path.is_file():
         raise ValueError(
-            f"feature-weights is {path}, but there is no such file: give the path of a state dict."
+            f"weights are {path}, but there is no such file: give the path of a state dict."
         )
     try:
         state = (
@@ -170,8 +170,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # on garbage the two readers raise a dozen different kinds
         raise ValueError(
             f"the weights file {path} is not a state dict of tensors: delete it if it was "
-            "downloaded, or set feature-weights to a file written by "
-            "torch.save(network.state_dict(), path) or in safetensors format."
+            "downloaded, or give one written by torch.save(network.state_dict(), path) or in "
+            "safetensors format."
         ) from error
     return dict(state)
 
@@ -196,7 +196,7 @@ def _fitting(
     wrong = [name for name in names if expected_shapes.get(name) != given_shapes.get(name)]
     if wrong:
         raise ValueError(
-            f"feature-weights is {weights or 'unset'}, but {len(wrong)} tensors of "
+            f"of the weights {weights or 'by default'}, {len(wrong)} tensors of "
             f'features="{kind.name}" are missing, unknown or of another shape, "{wrong[0]}" for '
             "one: give a state dict of that very network."
         )
@@ -247,9 +247,8 @@ def _resnet18_weights() -> Mapping[str, Tensor]:
     except Exception as error:  # refused, cut short, or not the file that was asked for
         raise OSError(
             'features="resnet18" needs ImageNet weights, but they are not in torchvision\'s cache '
-            f"({path}) and could not be downloaded ({error}): pass "
-            "feature-weights=/path/to/resnet18.pth, or use features=hog or "
-            "features=efficientnet-lite0."
+            f"and could not be downloaded ({error}): put the file there, {path}, or use "
+            "features=hog or features=efficientnet-lite0."
         ) from error
     return state
 

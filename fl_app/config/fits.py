@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 from torch import Tensor
@@ -56,8 +55,7 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     _check_model(config, kind, samples)
     if shares_eigenvectors(config.strategy):
         _check_num_eigenvectors(config, kind)
-        weights = Path(config.feature_weights).expanduser() if config.feature_weights else None
-        feature_map(config.features, weights=weights)
+        feature_map(config.features)
         if is_own(config.features):
             check_own_features(config.features, samples)
     if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves

@@ -83,17 +83,15 @@ _STRATEGY_WORDS = (
 def _parse_strategies(value: Any) -> tuple[str, ...]:
     if value == ALL:
         return tuple(name for name, system in SYSTEMS.items() if system.objective is Plain)
-    if value == "":
-        return ()
     names = tuple(name.strip() for name in str(value).split(","))
     for name in names:
         clustering, plus, others = name.partition("+")
         aggregation, third, objective = others.partition("+")
         if plus:
-            or_own(one_of(CLUSTERINGS)).read("clustering", clustering)
-            or_own(one_of(AGGREGATIONS)).read("aggregation", aggregation)
+            or_own(one_of(CLUSTERINGS)).read("strategy's clustering", clustering)
+            or_own(one_of(AGGREGATIONS)).read("strategy's aggregation", aggregation)
             if third:
-                one_of(OBJECTIVES).read("local", objective)
+                one_of(OBJECTIVES).read("strategy's local objective", objective)
         elif name not in SYSTEMS and not is_own(name):
             raise refusal("strategy", name, _STRATEGY_WORDS, SYSTEMS)
     if len(set(names)) < len(names):
@@ -121,30 +119,14 @@ class Config(
     """What runs, on what, and how long: a checked run configuration.
 
     The fields are run-config keys, `-` written as `_`; `of_strategies` has those that the parts of
-    strategies declare. `strategy` is a tuple of names, that included which `clustering`,
-    `aggregation` and `local` make; `num_clients` is 0 for "all"; `num_clusters` is a number or a
-    word.
+    strategies declare. `strategy` is a tuple of names; `num_clients` is 0 for "all";
+    `num_clusters` is a number or a word.
     """
 
     strategy: tuple[str, ...] = option(
         "rcc-pfl,single",
         Rule(_STRATEGY_WORDS, _parse_strategies),
         "what to compare, on the same partitions",
-    )
-    clustering: str = option(
-        "",
-        or_own(one_of(("", *CLUSTERINGS))),
-        "part of a strategy of your own, run beside `strategy` (which may then be empty); of the "
-        "three parts, those that are not named are `spectral`, `mean` and `plain`",
-    )
-    aggregation: str = option(
-        "", or_own(one_of(("", *AGGREGATIONS))), "the second part of that strategy"
-    )
-    local: str = option(
-        "plain",
-        one_of(OBJECTIVES),
-        "the third part: what clients optimise, and what they keep for themselves: "
-        "docs/objectives.md",
     )
     num_clusters: int | str = option(
         AS_TASKS,
@@ -343,12 +325,6 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
         values["num_eigenvectors"] = CHOSEN_EIGENVECTORS[values["relevance"]]
     if values["model"] == AS_PAPER:
         values["model"] = paper_model(values["dataset"])
-    own = (values["clustering"], values["aggregation"], values["local"])
-    if own != ("", "", Plain.name):
-        parts = [own[0] or "spectral", own[1] or "mean", *([own[2]] * (own[2] != Plain.name))]
-        values["strategy"] = tuple(dict.fromkeys([*values["strategy"], "+".join(parts)]))
-    if not values["strategy"]:
-        raise refusal("strategy", "", _STRATEGY_WORDS)
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
     if values["dataset"] == OWN_IMAGES and values["num_clusters"] == AS_TASKS:
         values["num_clusters"] = AUTO  # nobody knows the tasks: their number is found

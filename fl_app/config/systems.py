@@ -30,7 +30,6 @@ from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.aggregations.lps_gps import common_layers
 from strategies.catalogue import SYSTEMS, Part, parameters, system_of
-from strategies.clusterings.flt import fine_tuning
 from strategies.clusterings.ifca import drawn_models
 from strategies.objectives import Plain, norm_layers
 
@@ -208,11 +207,6 @@ def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
     return {federation.drift_round: dict(enumerate(last))} if first != last else {}
 
 
-def _fine_tuning(setting: Setting) -> tuple[int, bool]:
-    options = setting.config.of_strategies
-    return fine_tuning(options["fine-tune"], options["fine-tune-epochs"])
-
-
 # Of these, what only images or a training can say.
 _LATER = {"encoder", "labels", "later", "sizes"}
 # What is no option of its own, by the name of the field that takes it.
@@ -237,8 +231,6 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
         "" if setting.config.dataset == "folder" else setting.config.data_dir,
         setting.config.device,
     ),
-    "fine_tune_epochs": lambda setting: _fine_tuning(setting)[0],
-    "fine_tune_first": lambda setting: _fine_tuning(setting)[1],
     "norm_layers": lambda setting: norm_layers(initial_model(setting), setting.config.model),
     "labels": lambda setting: dict(enumerate(_federation(setting).tasks_at(0).tolist())),
     "later": _later_tasks,

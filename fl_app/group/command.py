@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fl_core.text import whole_number
+
 if TYPE_CHECKING:  # torch is imported where it is needed
     from fl_app.config.run_config import Config
     from fl_app.group.in_process import InProcessGrid
@@ -42,19 +44,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     group.add_argument(
         "--resamples",
-        type=_natural,
+        type=whole_number(0),
         default=RESAMPLES,
         metavar="N",
         help=f"how often a fifth of the images is left out to see what changes (default: "
         f"{RESAMPLES}; 0: not at all)",
     )
     group.set_defaults(call=_group)
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
-    return int(text)
 
 
 def _group(options: argparse.Namespace) -> int:

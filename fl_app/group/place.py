@@ -120,8 +120,7 @@ def _features(card: SpectraCard, folder: Path) -> NDArray[np.float32]:
     from fl_core.data.folders import cache_dir  # noqa: PLC0415
 
     images = read_images(folder, card.image_shape)
-    weights = Path(card.feature_weights).expanduser() if card.feature_weights else None
-    return feature_map(card.features, weights=weights, cache_dir=cache_dir())(images).numpy()
+    return feature_map(card.features, cache_dir=cache_dir())(images).numpy()
 
 
 def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:

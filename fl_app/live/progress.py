@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from fl_app.config.run_config import Config
 from fl_core.data.settings import are_images, described
 from fl_core.own.own_images import Agreement
-from fl_core.text import printable
+from fl_core.text import clock, printable
 from strategies import RoundReport
 
 
@@ -131,7 +130,7 @@ class Progress:
         return (
             f"{strategy:<{self._width}}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
             f"accuracy {report.accuracy:6.1%} ± {spread:.1%} over clients  "
-            f"{_clock_text(now - self._started)} elapsed, {_clock_text(left)} left"
+            f"{clock(now - self._started)} elapsed, {clock(left)} left"
         )
 
 
@@ -141,10 +140,6 @@ def _plan(config: Config, folder: Path) -> str:
     return (
         f"{', '.join(config.strategy)} {how_long}, {config.repeats} seed(s)\nresults go to {folder}"
     )
-
-
-def _clock_text(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
 
 
 def _kind(agreement: Agreement) -> str:

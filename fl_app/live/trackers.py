@@ -2,6 +2,7 @@
 
 They are installed by extras and loaded where they are used.
 """
+# ruff: noqa: D102 - `Tracker` says what the methods do
 
 from __future__ import annotations
 
@@ -22,6 +23,9 @@ from urllib.parse import urlsplit
 from fl_core.extras import load_extra, need_extra
 from fl_core.files import replacing
 from fl_core.options import Scalar
+
+Rows = Sequence[Sequence[Any]]
+"""A table; its columns are the first row."""
 
 _PROJECT = "fedkin"
 _IDENTITY = "tracking-id.txt"
@@ -66,18 +70,11 @@ class About:
         return blake2b(f"{own}\0{self.name}".encode(), digest_size=8).hexdigest()
 
 
-@dataclass(frozen=True)
-class Grouped:
-    """A table of who is in which cluster, as `columns` and `rows`."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str | int | float | None]]
-
-    def as_csv(self) -> str:
-        """Return it as the text of a CSV file."""
-        file = io.StringIO()
-        csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
-        return file.getvalue()
+def as_csv(rows: Rows) -> str:
+    """Return a table as the text of a CSV file."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue()
 
 
 class Tracker(Protocol):
@@ -86,7 +83,7 @@ class Tracker(Protocol):
     def log(self, values: Mapping[str, float], server_round: int) -> None:
         """Note what a round has come to, so that others can see it when this returns."""
 
-    def add_clusters(self, clusters: Grouped) -> None:
+    def add_clusters(self, rows: Rows) -> None:
         """Keep who is in which cluster."""
 
     def add_picture(self, path: Path) -> None:
@@ -114,18 +111,16 @@ class TensorBoard:
         self._writer.flush()
 
     def log(self, values: Mapping[str, float], server_round: int) -> None:
-        """Write one point for each value."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, server_round)
         self._writer.flush()
 
-    def add_clusters(self, clusters: Grouped) -> None:
-        """Write it as text, as it is: names of devices are no markdown."""
-        lines = clusters.as_csv().splitlines()
+    def add_clusters(self, rows: Rows) -> None:
+        # Indented, which is text as it is: names of devices are no markdown.
+        lines = as_csv(rows).splitlines()
         self._writer.add_text("members", "\n".join(f"    {line}" for line in lines))
 
     def add_picture(self, path: Path) -> None:
-        """Write it as an image."""
         import numpy as np  # noqa: PLC0415
         from PIL import Image  # noqa: PLC0415
 
@@ -134,7 +129,6 @@ class TensorBoard:
         self._writer.add_image(path.stem, pixels, dataformats="HWC")
 
     def close(self, *, failed: bool = False) -> None:
-        """Write the rest."""
         for summary in () if failed else self._end:
             self._writer.file_writer.add_summary(summary)
         self._writer.close()
@@ -174,21 +168,17 @@ class Mlflow:
         return str(made)
 
     def log(self, values: Mapping[str, float], server_round: int) -> None:
-        """Send one point for each value."""
         metric, now = self._mlflow.entities.Metric, int(1000 * time.time())
         metrics = [metric(name, value, now, server_round) for name, value in values.items()]
         self._client.log_batch(self._id, metrics=metrics)
 
-    def add_clusters(self, clusters: Grouped) -> None:
-        """Keep it as `clusters.csv`."""
-        self._client.log_text(self._id, clusters.as_csv(), "clusters.csv")
+    def add_clusters(self, rows: Rows) -> None:
+        self._client.log_text(self._id, as_csv(rows), "clusters.csv")
 
     def add_picture(self, path: Path) -> None:
-        """Keep the file."""
         self._client.log_artifact(self._id, str(path))
 
     def close(self, *, failed: bool = False) -> None:
-        """Say how the run ended."""
         self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
 
 
@@ -224,20 +214,16 @@ class WandB:
         self._run.define_metric("*", step_metric="round")
 
     def log(self, values: Mapping[str, float], server_round: int) -> None:
-        """Log all values of a round together."""
         self._run.log({"round": server_round, **values})
 
-    def add_clusters(self, clusters: Grouped) -> None:
-        """Log it as a table."""
-        columns, rows = list(clusters.columns), [list(row) for row in clusters.rows]
-        self._run.log({"members": self._wandb.Table(columns=columns, data=rows)})
+    def add_clusters(self, rows: Rows) -> None:
+        columns, *data = rows
+        self._run.log({"members": self._wandb.Table(columns=columns, data=data)})
 
     def add_picture(self, path: Path) -> None:
-        """Log it as an image."""
         self._run.log({f"pictures/{path.stem}": self._wandb.Image(str(path))})
 
     def close(self, *, failed: bool = False) -> None:
-        """Send the rest, and say how the run ended."""
         self._run.finish(exit_code=int(failed))
 
 

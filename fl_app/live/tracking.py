@@ -6,11 +6,10 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from fl_app.config.run_config import Config
-from fl_app.live.trackers import OPENED_BY, About, Grouped, Tracker
+from fl_app.live.trackers import OPENED_BY, About, Rows, Tracker
 from fl_app.results.run import RunResult, ari_and_nmi
 from fl_core.federation.federation import Federation
 from fl_core.text import csv_cell, one_line
@@ -42,18 +41,9 @@ class Tracking:
         self._tracker: Tracker | None = None
         self._has_worked = False
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Say of a run that has not come to its end that it failed."""
-        self._tell(lambda tracker: tracker.close(failed=True))
+        self._tell("close", failed=True)
 
     def begin_run(self, name: str, seed: int, done: int) -> None:
         """Open a run for a strategy on a seed, of which so many rounds are done already."""
@@ -65,20 +55,19 @@ class Tracking:
     ) -> None:
         """Tell of a round."""
         if self._tracker is not None:
-            values = round_values(report, seconds, federation)
-            self._tell(lambda tracker: tracker.log(values, report.round))
+            self._tell("log", round_values(report, seconds, federation), report.round)
 
     def end_run(self, run: RunResult) -> None:
         """Tell who is in which cluster, and end the run."""
-        self._tell(lambda tracker: tracker.add_clusters(grouped(run)))
-        self._close()
+        self._tell("add_clusters", grouped(run))
+        self._end()
 
     def finish(self, pictures: Sequence[Path]) -> None:
         """Show the pictures, most of which compare strategies, in a run of their own."""
         self._begin(About("pictures", self._folder, {}))
         for path in pictures:
-            self._tell(lambda tracker, path=path: tracker.add_picture(path))  # type: ignore[misc]
-        self._close()
+            self._tell("add_picture", path)
+        self._end()
 
     def _begin(self, about: About) -> None:
         if self._open is None:
@@ -94,15 +83,14 @@ class Tracking:
             self._give_up(error)
         self._has_worked = True
 
-    def _close(self) -> None:
-        self._tell(lambda tracker: tracker.close())
+    def _end(self) -> None:
+        self._tell("close")
         self._tracker = None
 
-    def _tell(self, what: Callable[[Tracker], None]) -> None:
-        if self._tracker is None:
-            return
+    def _tell(self, method: str, *what: Any, **how: Any) -> None:
         try:
-            what(self._tracker)
+            if self._tracker is not None:
+                getattr(self._tracker, method)(*what, **how)
         except Exception as error:  # of a library, a disk or a server
             self._give_up(error)
 
@@ -152,7 +140,7 @@ def _per_cluster(report: RoundReport) -> dict[str, float]:
     return {f"accuracy/cluster-{c}": sum(a) / len(a) for c, a in sorted(tested.items())}
 
 
-def grouped(run: RunResult) -> Grouped:
+def grouped(run: RunResult) -> Rows:
     """Return who is in which cluster at the end; those left out are in cluster −1."""
     known: dict[str, Sequence[Any]] = {"client": range(run.num_clients)}
     if run.names is not None:
@@ -162,4 +150,4 @@ def grouped(run: RunResult) -> Grouped:
     known |= {"cluster": run.clusters, "accuracy": run.accuracies.tolist()}
     rows = zip(*known.values(), strict=True)
     shown = [[None if isinstance(v, float) and math.isnan(v) else v for v in row] for row in rows]
-    return Grouped(list(known), shown)
+    return [list(known), *shown]

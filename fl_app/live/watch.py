@@ -8,11 +8,10 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fl_core.text import printable
+from fl_core.text import clock, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -174,30 +173,29 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
     """Yield what stands above the table: the state, and whoever keeps the run waiting."""
     began, state = status["began"], status["state"]
     if state != RUNNING:
-        yield f"{state} after {_clock_text(status['ended'] - began)}" + (
+        yield f"{state} after {clock(status['ended'] - began)}" + (
             f": {printable(status['error'])}" if "error" in status else ""
         )
     else:
-        line = f"running for {_clock_text(now - began)}"
+        line = f"running for {clock(now - began)}"
         if "seconds-left" in status:
             left = max(0.0, status["seconds-left"] - (now - status["since"]))
-            line += f", about {_clock_text(left)} left for {status['rounds-left']} rounds"
+            line += f", about {clock(left)} left for {status['rounds-left']} rounds"
         yield line
         if now - status["written"] > SILENT:
             yield (
-                f"nothing heard from the server for {_clock_text(now - status['written'])}: it "
+                f"nothing heard from the server for {clock(now - status['written'])}: it "
                 "hangs, or is paused"
             )
         if status["doing"]:
-            yield f"now: {status['doing']}, for {_clock_text(now - status['since'])}"
+            yield f"now: {status['doing']}, for {clock(now - status['since'])}"
         yield from _asking(status, now)
     yield from _clients(status["clients"])
     if spoilers := status.get("left-out-of-sums"):
         yield f"left out of secure sums: {_reasons(spoilers, len(spoilers))}"
     for one in status["failures"]:
         yield printable(
-            f"{_clock_text(now - one['at'])} ago {one['client']} failed ({one['what']}): "
-            f"{one['reason']}"
+            f"{clock(now - one['at'])} ago {one['client']} failed ({one['what']}): {one['reason']}"
         )
 
 
@@ -205,15 +203,15 @@ def _asking(status: Mapping[str, Any], now: float) -> Iterator[str]:
     if asking := status.get("asking"):
         line = (
             f"asked to {asking['what']}: {asking['answered']:,} of {asking['asked']:,} have "
-            f"answered in {_clock_text(now - asking['since'])}"
+            f"answered in {clock(now - asking['since'])}"
         )
         if "until" in asking:
-            line += f", the rest have {_clock_text(max(0.0, asking['until'] - now))}"
+            line += f", the rest have {clock(max(0.0, asking['until'] - now))}"
         yield line
         if asking["waiting"]:
             yield f"waiting for {_names(asking['waiting'], asking['num-waiting'])}"
     if late := status["late"]:
-        since = [f"{one['client']} ({_clock_text(now - one['since'])})" for one in late]
+        since = [f"{one['client']} ({clock(now - one['since'])})" for one in late]
         yield f"late, with an earlier answer: {_names(since, status['num-late'])}"
 
 
@@ -257,7 +255,3 @@ def _table(runs: Sequence[Mapping[str, Any]]) -> RenderableType:
             str(run["failures"]),
         )
     return table
-
-
-def _clock_text(seconds: float) -> str:
-    return str(timedelta(seconds=max(0, round(seconds))))

@@ -7,7 +7,6 @@ import zlib
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -54,9 +53,8 @@ def _parsed(run_config: str) -> Config:
 
 
 @lru_cache(maxsize=2)
-def _feature_map(name: str, weights: str, device: str) -> FeatureMap:
-    path = Path(weights).expanduser() if weights else None
-    return feature_map(name, weights=path, cache_dir=cache_dir(), device=torch.device(device))
+def _feature_map(name: str, device: str) -> FeatureMap:
+    return feature_map(name, cache_dir=cache_dir(), device=torch.device(device))
 
 
 class Node(Client, ABC):
@@ -90,7 +88,7 @@ class Node(Client, ABC):
     def features(self) -> NDArray[np.float32]:
         """Return the configured features of its training images."""
         images, _ = self.training_data()
-        phi = _feature_map(self.config.features, self.config.feature_weights, self.device.type)
+        phi = _feature_map(self.config.features, self.device.type)
         return phi(images.cpu()).numpy()
 
     def model(self) -> nn.Module:

@@ -1,30 +1,129 @@
-"""Tables for people."""
+"""Tables for people: in the terminal, on a report's page, and as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from io import StringIO
+import csv
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 
-from fl_core.text import listed
+from fl_app.report.html.reading import Result, Run
+from fl_core.files import replacing
+from fl_core.text import csv_cell, listed
 from strategies.catalogue import UNGROUPED
 
 WIDTH = 100
 _LONGEST_NAME = 20  # of a strategy, in one line
 _MOST_NAMES = 60  # of a cluster; summary.json has all
 _MOST_ROUNDS = 14  # columns that fit
+PRE_ROUND = ("pre-round-up", "pre-round-down")
+TRAINING = ("train-up", "train-down")
+ENDINGS = (".csv", ".md", ".tex")
+_NOT_KNOWN = "–"
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+    "±": r"$\pm$",
+    "−": "$-$",
+    **{special: f"\\{special}" for special in "&%$#_{}"},
+}
+_MARKDOWN = str.maketrans({special: f"\\{special}" for special in "\\`*_{}[]<>|#~!"})
 
 
-def print_results(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> None:
+@dataclass(frozen=True)
+class TextTable:
+    """A table of text: the first `num_names` columns are names, the others numbers.
+
+    Attributes
+    ----------
+    columns : list of C str
+    rows : list of lists of C str
+        Rounded, for people.
+    exact : list of lists of C str or float
+        The same, for programs; NaN where there is none.
+    exact_columns : list of str
+        What the columns of `exact` are.
+    """
+
+    columns: list[str]
+    rows: list[list[str]]
+    exact_columns: list[str]
+    exact: list[list[str | float]]
+    num_names: int
+
+
+def strategy_table(results: Sequence[Result]) -> TextTable:
+    """Return one row per result and strategy: accuracy, clusters, bytes, seconds, mean over seeds.
+
+    ± is the standard deviation over seeds (n − 1). The variance is that of the accuracy in percent
+    over clients (FLT's measure of fairness). The first column is the result's name if there are
+    several.
+    """
+    has_ari = any(run.ari is not None for result in results for run in result.runs)
+    first = ["run", "strategy"] if len(results) > 1 else ["strategy"]
+    names, cells = [], []
+    for result in results:
+        for name in result.strategies:
+            names.append([result.name, name][-len(first) :])
+            cells.append(list(_cells(result.of(name), has_ari=has_ari)))
+    return TextTable(
+        columns=[*first, *(head for head, *_ in cells[0] if head)],
+        rows=[
+            [*own, *(text for head, text, *_ in row if head)]
+            for own, row in zip(names, cells, strict=True)
+        ],
+        exact_columns=[*first, *(exact for *_, exact, _ in cells[0])],
+        exact=[
+            [*own, *(value for *_, value in row)] for own, row in zip(names, cells, strict=True)
+        ],
+        num_names=len(first),
+    )
+
+
+def _cells(runs: Sequence[Run], *, has_ari: bool) -> Iterator[tuple[str, str, str, float]]:
+    """Yield a strategy's numbers: as people call and read them, then as programs do."""
+    means = [run.accuracy for run in runs]
+    known = [run.accuracies[np.isfinite(run.accuracies)] for run in runs]
+    deviation = float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
+    spread = "" if math.isnan(deviation) else f" ± {100 * deviation:.1f}"
+    mean, worst = (
+        _mean(means),
+        min((float(own.min()) for own in known if own.size), default=math.nan),
+    )
+    variance = _mean([float(own.var()) for own in known if own.size])
+    counts = [len({*run.clusters} - {-1}) for run in runs]
+    yield "", "", "seeds", len(runs)
+    yield "accuracy %", _number(100 * mean, ".1f") + spread, "accuracy", mean
+    yield "", "", "accuracy-std", deviation
+    yield "lowest %", _number(100 * worst, ".1f"), "lowest-accuracy", worst
+    yield "variance", _number(1e4 * variance, ".1f"), "accuracy-variance", variance
+    if has_ari:
+        ari = _mean([run.ari for run in runs if run.ari is not None])
+        yield "ARI", _number(ari, ".2f").replace("-", "−"), "ari", ari
+    yield "clusters", "/".join(map(str, sorted(set(counts)))), "clusters", _mean(counts)
+    for what, parts in (("pre-round", PRE_ROUND), ("training", TRAINING)):
+        cost = _mean([run.kilobytes(*parts) for run in runs])
+        yield f"{what} kB", _number(cost, ",.0f"), f"{what}-bytes-per-client", 1000 * cost
+    seconds = _mean([run.seconds.get("total", math.nan) for run in runs])
+    yield "seconds", _number(seconds, ",.1f"), "seconds", seconds
+
+
+def print_results(runs: Sequence[Mapping[str, Any]]) -> None:
     """Print the table of strategies, then the clusters found against the true tasks.
 
-    From `table` and `runs` of summary.json.
+    From `runs` of summary.json.
     """
-    print(f"\n{render(strategy_table(rows, runs))}", end="")
+    print(f"\n{render(printed_strategies(runs))}", end="")
     for table in event_tables(runs):
         print(f"\n{render(table)}", end="")
     for run in runs:
@@ -36,7 +135,7 @@ def render(table: Table) -> str:
     """Return a table as plain lines: Flower's log stream carries no more."""
     # Without markup and emoji: names of devices and classes are not ours.
     console = Console(
-        file=StringIO(),
+        file=io.StringIO(),
         width=WIDTH,
         color_system=None,
         highlight=False,
@@ -48,43 +147,22 @@ def render(table: Table) -> str:
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
-def strategy_table(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Table:
-    """Return one row per strategy: accuracy, ARI, bytes, seconds.
-
-    The variance is that of the accuracy in percent over clients (FLT's measure of fairness), mean
-    over seeds.
-    """
+def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
+    """Return one row per strategy: the same numbers, but for the lowest accuracy."""
     seeds = len({run["seed"] for run in runs})
     table = Table(
         title=f"Test accuracy, mean over {_tested(runs)} clients"
         + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
         title_justify="left",
     )
+    numbers = strategy_table([Result("", runs=TypeAdapter(list[Run]).validate_python(runs))])
+    shown = [place for place, head in enumerate(numbers.columns) if head != "lowest %"]
     table.add_column("strategy", overflow="fold")
-    tasks_are_known = "ari-mean" in rows[0]
-    for column in (
-        "accuracy %",
-        "variance",
-        *(["ARI"] if tasks_are_known else []),
-        "clusters",
-        "pre-round\nkB/client",
-        "training\nkB/client",
-        "seconds",
-    ):
-        table.add_column(column, justify="right")
-    for row in rows:
-        group = [run for run in runs if run["strategy"] == row["strategy"]]
-        table.add_row(
-            _in_lines(row["strategy"]),
-            f"{100 * row['accuracy-mean']:.1f}"
-            + (f" ± {100 * row['accuracy-std']:.1f}" if len(group) > 1 else ""),
-            f"{1e4 * row['accuracy-variance']:.1f}",
-            *([f"{row['ari-mean']:.2f}"] if tasks_are_known else []),
-            "/".join(map(str, sorted({len({*run["clusters"]} - {-1}) for run in group}))),
-            _kilobytes(group, "pre-round-up", "pre-round-down"),
-            _kilobytes(group, "train-up", "train-down"),
-            f"{sum(run['seconds']['total'] for run in group) / len(group):.1f}",
-        )
+    for place in shown[1:]:
+        table.add_column(numbers.columns[place].replace(" kB", "\nkB/client"), justify="right")
+    for row in numbers.rows:
+        cells = [row[place].replace("−", "-") for place in shown]
+        table.add_row(_in_lines(cells[0]), *cells[1:])
     return table
 
 
@@ -190,10 +268,80 @@ def _tested(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"{least if least == most else f'{least} to {most}'} of {clients}"
 
 
-def _kilobytes(group: Sequence[Mapping[str, Any]], *keys: str) -> str:
-    """Return what a client sent and received, those that were left out not counted."""
-    shares = [
-        sum(run["bytes"][key] for key in keys) / max(1, run["num-clients"] - len(run["failures"]))
-        for run in group
+def check_ending(path: Path) -> None:
+    """Refuse, by a ValueError, a file whose ending says no format."""
+    if path.suffix not in ENDINGS:
+        raise ValueError(
+            f"the table cannot be written as {path.name}: name a file that ends with "
+            f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
+        )
+
+
+def write_table(table: TextTable, path: Path) -> None:
+    """Write a table as its path's ending says: CSV with all digits, Markdown, or LaTeX.
+
+    Raises
+    ------
+    ValueError
+        If it has another ending.
+    """
+    check_ending(path)
+    write = {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}[path.suffix]
+    with replacing(path) as partial:
+        partial.write_text(write(table), encoding="utf-8")
+
+
+def as_csv(table: TextTable) -> str:
+    """Return the table for programs: shares in [0, 1], bytes, empty cells where nothing is known.
+
+    No name in it is a formula to a spreadsheet.
+    """
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(table.exact_columns)
+    for row in table.exact:
+        writer.writerow(
+            csv_cell(cell) if isinstance(cell, str) else "" if math.isnan(cell) else f"{cell:.12g}"
+            for cell in row
+        )
+    return lines.getvalue()
+
+
+def as_markdown(table: TextTable) -> str:
+    """Return the table in Markdown; what names hold of its signs is escaped."""
+    lines = [table.columns, [":--" if place < table.num_names else "--:" for place in _of(table)]]
+    lines += [[cell.translate(_MARKDOWN) for cell in row] for row in table.rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def as_latex(table: TextTable) -> str:
+    """Return the table in LaTeX, with booktabs' rules; what names hold of its signs is escaped."""
+    alignment = "".join("l" if place < table.num_names else "r" for place in _of(table))
+    body = [" & ".join(map(_tex, row)) + r" \\" for row in [table.columns, *table.rows]]
+    lines = [
+        f"\\begin{{tabular}}{{{alignment}}}",
+        r"\toprule",
+        body[0],
+        r"\midrule",
+        *body[1:],
+        r"\bottomrule",
+        r"\end{tabular}",
     ]
-    return f"{sum(shares) / len(shares) / 1000:,.0f}"
+    return "\n".join(lines) + "\n"
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(sign, sign) for sign in text)
+
+
+def _of(table: TextTable) -> range:
+    return range(len(table.columns))
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _number(value: float, form: str) -> str:
+    return _NOT_KNOWN if math.isnan(value) else f"{value:{form}}"

@@ -256,7 +256,7 @@ class ResultsFolder:
 
     def finish(self) -> None:
         """Print the tables, then draw what compares strategies."""
-        print_results(table_rows(self.runs), [run.as_json() for run in self.runs])
+        print_results([run.as_json() for run in self.runs])
         curves, first = self._curves(), self.config.seed
         if any(rounds.size for rounds, _ in curves.values()):
             from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib

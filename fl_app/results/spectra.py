@@ -48,8 +48,6 @@ class SpectraCard:
     strategy : str
     seed : int
     features : str
-        The feature map, `feature_weights` its weights where they are a file.
-    feature_weights : str
     relevance : str
         The formula by which clients were compared.
     num_eigenvectors : int
@@ -65,7 +63,6 @@ class SpectraCard:
     strategy: str
     seed: int
     features: str
-    feature_weights: str
     relevance: str
     num_eigenvectors: int
     image_shape: tuple[int, ...]
@@ -81,7 +78,6 @@ class SpectraCard:
             and self.strategy not in ("", ".", "..")  # it becomes a part of a path
             and not set(self.strategy) & set("/\\"),
             "seed": type(self.seed) is int and self.seed >= 0,
-            "feature_weights": isinstance(self.feature_weights, str),
             "is_private": isinstance(self.is_private, bool),
             "features": self.features in FEATURES,
             "relevance": self.relevance in FORMULAS,
@@ -146,7 +142,6 @@ def keep_spectra(
         strategy=found.strategy,
         seed=found.seed,
         features=config.features,
-        feature_weights=config.feature_weights,
         relevance=config.relevance,
         num_eigenvectors=config.num_eigenvectors,
         image_shape=images.image_shape,
@@ -204,6 +199,8 @@ def _read_card(metadata: Mapping[str, str]) -> SpectraCard:
         key: tuple(value) if isinstance(value, list) else value
         for key, value in json.loads(metadata[_FORMAT]).items()
     }
+    if fields.pop("feature_weights", ""):  # an option once; empty, it made no difference
+        raise ValueError("its features have weights of their own")
     return SpectraCard(**fields)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -112,7 +112,7 @@ def _run_all(
                 )
             results.finish_grouping()
             return
-        with Tracking(results.config) as tracking:
+        with closing(Tracking(results.config)) as tracking:
             watchers = Watchers(progress, status, tracking)
             for seed in seeds:
                 setting = world.setting(seed)

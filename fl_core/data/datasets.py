@@ -57,7 +57,7 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `cifar20`: `cifar10` and the
         classes `CIFAR20_OTHERS` of `cifar100`, numbered from 10 (FLT, section IV). `femnist`:
         LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
-        data folder, or .tar or .tar.gz file, is read by `read_image_folder`; without a test
+        data folder, or .tar file, is read by `read_image_folder`; without a test
         folder, a fifth of each class is held out by `seed`. Several of `JOINABLE`, such as
         `mnist+fashion-mnist`: as `joined` does. The import path of a function of one's own: what
         it returns (`fl_core.data.own_data`).

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import os
-import shutil
 import tarfile
-import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,7 +12,7 @@ from io import BytesIO
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import IO, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from fl_core.files import open_file
 
@@ -25,7 +21,6 @@ LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
 
 _LARGEST = 400_000_000  # bytes: four for each pixel of the largest image that is decoded
 _READ_AT_ONCE = 50_000_000  # bytes of an archive that are unpacked in a second
-_PART = 1 << 20  # bytes of an archive that are unpacked at a time
 
 
 class ImageFile(NamedTuple):
@@ -66,8 +61,8 @@ def listed_images(root: Path) -> Iterator[Splits]:
     Parameters
     ----------
     root : Path
-        The folder that holds `train` or the class folders, or a .tar or .tar.gz file with such a
-        folder at any depth.
+        The folder that holds `train` or the class folders, or a .tar file with such a folder at any
+        depth.
 
     Yields
     ------
@@ -79,8 +74,7 @@ def listed_images(root: Path) -> Iterator[Splits]:
     ------
     ValueError
         If there are no class folders, a class has no images or none for training, images lie
-        deeper than the class folders, or a file is not an archive, or unpacks to more than the
-        temporary files' disk would have left.
+        deeper than the class folders, or a file is not an archive.
     OSError
         If the folder or file is not there or cannot be read.
     """
@@ -121,12 +115,8 @@ def check_layout(root: Path) -> None:
         if root.stat().st_size <= _READ_AT_ONCE:
             with listed_images(root):
                 return
-        with _named_archive(root):
-            try:
-                tarfile.open(root, "r:").close()
-            except tarfile.ReadError:
-                with gzip.open(root) as compressed:
-                    tarfile.open(fileobj=compressed, mode="r:").close()
+        with _opened_tar(root):
+            pass
 
 
 @contextmanager
@@ -232,44 +222,15 @@ def _class_entries(folder: str, parts: tuple[str, ...], first_only: bool) -> Ite
 
 @contextmanager
 def _opened_tar(path: Path) -> Iterator[tarfile.TarFile]:
-    """Open an archive for access in any order."""
-    with ExitStack() as stack, _named_archive(path):
-        try:
-            tar = stack.enter_context(tarfile.open(path, "r:"))
-        except tarfile.ReadError:
-            # A compressed file would start from its beginning again with each step back.
-            plain = stack.enter_context(tempfile.TemporaryFile())
-            _unpack(path, plain)
-            plain.seek(0)
-            tar = stack.enter_context(tarfile.open(fileobj=plain, mode="r:"))
-        yield tar
-
-
-@contextmanager
-def _named_archive(path: Path) -> Iterator[None]:
-    """Say of what is no archive what was expected."""
+    """Open an archive for access in any order: a compressed one would begin anew with each step."""
     try:
-        yield
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        with tarfile.open(path, "r:") as tar:
+            yield tar
+    except tarfile.TarError as error:
         raise ValueError(
-            f"{path} cannot be read as .tar or .tar.gz ({error}): a folder or .tar file with "
-            f"{LAYOUT} is expected."
+            f"{path} cannot be read as .tar ({error}): a folder or .tar file with {LAYOUT} is "
+            "expected, so unpack one that is compressed."
         ) from error
-
-
-def _unpack(path: Path, plain: IO[bytes]) -> None:
-    """Write what is compressed in a file, which never takes more room than it leaves."""
-    written = 0
-    with gzip.open(path) as compressed:
-        while part := compressed.read(_PART):
-            written += plain.write(part)
-            # Asked each time: others may be writing there, too.
-            if written > shutil.disk_usage(tempfile.gettempdir()).free:
-                raise ValueError(
-                    f"{path} unpacks to more than {written / 1e6:.0f} MB, and less than that would "
-                    f"be left in {tempfile.gettempdir()}: unpack it yourself and name the folder, "
-                    "or set the variable TMPDIR to a folder on a larger disk."
-                )
 
 
 def _tar_entries(tar: tarfile.TarFile) -> Iterator[_Entry]:

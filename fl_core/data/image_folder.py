@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fl_core.data.image_files import ImageFile, Splits, checksum, hold_out, listed_images
 from fl_core.files import replacing
-from fl_core.text import one_line, printable
+from fl_core.text import listed, one_line, printable
 
 # No other format of Pillow's is tried, whatever a file's name: some start other programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -288,8 +288,7 @@ def in_words(error: Exception) -> str:
 
 def few(names: Sequence[str]) -> str:
     """Return the first three names, and how many more there are."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return printable(", ".join(names[:3])) + more
+    return printable(listed(names, 3, ", "))
 
 
 def attempt_each(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
@@ -34,8 +34,10 @@ from strategies.engine.rounds import Clusters, Comparison, Round
 from strategies.engine.updates import leanings
 
 Float32 = NDArray[np.float32]
+FineTune = Literal["refresh", "always", "never"]
 
 _WIDTH = "its centroids have {} numbers"
+_FINE_TUNE_EPOCHS = 5  # J
 _LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger ones would overflow
 
 
@@ -61,11 +63,9 @@ class SignatureClustering(Clustering):
         γ: clients that are within it are neighbours.
     centroid_distance : "closest" or "matching"
         Between two clients: see `signatures.closest_distances` and `signatures.matching_distances`.
-    fine_tune_epochs : int
-        J: for this many epochs, clients that are asked again fit the autoencoder to their images
-        before they encode them.
-    fine_tune_first : bool
-        Whether they do so in the pre-round, too: for an encoder trained on other data (Enc2).
+    fine_tune : "refresh", "always" or "never"
+        When clients fit the autoencoder to their images before they encode them: when they are
+        asked again (Enc1, trained on data like theirs), or in the pre-round, too (Enc2, on others).
     change_threshold : float
         How large δ must be to be a flag, in units of the spread of the client's images.
     watch_updates : float or None
@@ -99,15 +99,11 @@ class SignatureClustering(Clustering):
         "`matching` each with another, as its authors' code has it with one centroid for each "
         "class (`num-centroids`): better where tasks share classes",
     )
-    fine_tune_epochs: int = option(
-        5, COUNT, "epochs for which clients fit the encoder to their images"
-    )
-    fine_tune_first: bool = option(
+    fine_tune: FineTune = option(
         "refresh",
-        one_of(("refresh", "always", "never")),
-        "when they do so; `refresh`: when they are asked again; `always`: in the pre-round, too",
-        key="fine-tune",
-        default=False,
+        one_of(get_args(FineTune)),
+        "when clients fit the encoder to their images; `refresh`: when they are asked again; "
+        "`always`: in the pre-round, too",
     )
     change_threshold: float = option(
         0.12,
@@ -139,19 +135,18 @@ class SignatureClustering(Clustering):
         """Form the clients' relatedness (FCR, Algorithm 2)."""
         self._changed, self._silent, self._leaning = set(), set(), set()
         self._sketches = {}
-        self._fine_tuned = self.fine_tune_first
+        self._fine_tuned = self.fine_tune == "always"
         self._signatures = self._ask(conversation, None)
         return self._relate()
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Ask everybody again if it is time to (Algorithm 3, lines 21 to 28)."""
-        if state.number == 1:
-            return state.clusters
         flagged = self.max_changed is not None and len(self._changed) > self.max_changed
-        due = self.refresh_every > 0 and (state.number - 1) % self.refresh_every == 0
+        passed = state.number - 1
+        due = self.refresh_every > 0 and passed > 0 and passed % self.refresh_every == 0
         if not (flagged or due):
             return state.clusters
-        self._changed, self._fine_tuned = set(), True
+        self._changed, self._fine_tuned = set(), self.fine_tune != "never"
         # A client that fails now keeps its last signature; its flag would only be the same again.
         answers = self._ask(conversation, None, self._means.shape[1])
         self._silent = set(conversation.nodes) - set(answers)
@@ -205,7 +200,7 @@ class SignatureClustering(Clustering):
         clients: Sequence[int] | None,
         width: int | None = None,
     ) -> dict[int, Float32]:
-        epochs = self.fine_tune_epochs if self._fine_tuned else 0
+        epochs = _FINE_TUNE_EPOCHS if self._fine_tuned else 0
         sent = {n: a for n, a in self.encoder.items() if epochs or n.startswith("encoder.")}
         answers = ask_signatures(
             conversation,
@@ -235,15 +230,6 @@ class SignatureClustering(Clustering):
                 tuple(signatures), 1 / (1 + distances), grouping.merges, "closeness 1/(1 + A)"
             ),
         )
-
-
-def fine_tuning(when: str, epochs: int) -> tuple[int, bool]:
-    """Return `fine_tune_epochs` and `fine_tune_first` of `SignatureClustering`.
-
-    Clients fine-tune the encoder for `epochs`, J: "refresh": when they are asked again (Enc1,
-    pre-trained on data like theirs); "always": in the pre-round as well (Enc2, on other data).
-    """
-    return (0 if when == "never" else epochs), when == "always"
 
 
 class Signature(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from fl_core.options import COUNT, one_of, option
+from fl_core.options import one_of, option
 from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering, learnt
 from strategies.clusterings.flt import SignatureClustering, ask_signatures
@@ -26,6 +26,7 @@ from strategies.engine.rounds import Clusters, Comparison
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
+_NUM_COMPONENTS = 128  # that each client keeps
 Coordinates = Literal["components", "pixels"]
 
 
@@ -50,7 +51,6 @@ class LinearSignatureClustering(Clustering):
     exact_number: ClassVar[bool] = True
     num_clusters: NumClusters = "elbow"
     num_centroids: int = SignatureClustering.num_centroids
-    num_components: int = option(128, COUNT, "principal components that each client keeps")
     coordinates: Coordinates = option(
         "components",
         one_of(get_args(Coordinates)),
@@ -105,7 +105,7 @@ class LinearSignatureClustering(Clustering):
     ) -> dict[int, Float32]:
         options = {
             protocol.NUM_CENTROIDS: self.num_centroids,
-            protocol.NUM_COMPONENTS: self.num_components,
+            protocol.NUM_COMPONENTS: _NUM_COMPONENTS,
             protocol.MAPPED_CENTROIDS: int(self.coordinates == "pixels"),
         }
         answers = ask_signatures(conversation, RecordDict(), options, clients, width)

@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -928,19 +927,16 @@ def test_a_cache_that_cannot_be_written_is_an_error(folder, monkeypatch, tmp_pat
 # Archives
 
 
-def pack(root, path, prefix="", mode="w"):
-    with tarfile.open(path, mode) as tar:
+def pack(root, path, prefix=""):
+    with tarfile.open(path, "w") as tar:
         for file in sorted(root.rglob("*")):
             tar.add(file, prefix + file.relative_to(root).as_posix(), recursive=False)
     return path
 
 
-@pytest.mark.parametrize(
-    ("ending", "mode", "prefix"),
-    [("tar", "w", ""), ("tar", "w", "./"), ("tar", "w", "data/v1/"), ("tar.gz", "w:gz", "set/")],
-)
-def test_an_archive_is_read_as_a_folder(folder, tmp_path, decodes, ending, mode, prefix):
-    path = pack(folder, tmp_path / f"images.{ending}", prefix, mode)
+@pytest.mark.parametrize("prefix", ["", "./", "data/v1/"])
+def test_an_archive_is_read_as_a_folder(folder, tmp_path, decodes, prefix):
+    path = pack(folder, tmp_path / "images.tar", prefix)
     data, expected = load_dataset("folder", str(path)), load_dataset("folder", str(folder))
     assert data.class_names == expected.class_names
     assert torch.equal(data.train_images, expected.train_images)
@@ -1010,28 +1006,10 @@ def test_a_small_archive_of_a_huge_image_is_not_read_into_memory(folder, tmp_pat
         read(path)
 
 
-@pytest.mark.parametrize("free", [3_000_000, 100_000_000])
-def test_an_archive_never_takes_more_room_than_it_leaves(folder, tmp_path, monkeypatch, free):
-    (folder / "zeros").write_bytes(bytes(50_000_000))
-    path = pack(folder, tmp_path / "images.tar.gz", mode="w:gz")
-    assert path.stat().st_size < 100_000
-    total, unpacked = shutil.disk_usage(tmp_path), (tmp_path / "unpacked").open("w+b")
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: unpacked)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: total._replace(free=free))
-    if free > 50_000_000:
-        assert len(read(path).train_images) == 5
-        return
-    with pytest.raises(ValueError, match=r"images\.tar\.gz unpacks to more than 3 MB, .* TMPDIR"):
-        read(path)
-    assert unpacked.closed
-    assert (tmp_path / "unpacked").stat().st_size < 5_000_000
-
-
-@pytest.mark.parametrize(("ending", "mode"), [("tar", "w"), ("tar.gz", "w:gz")])
-def test_half_an_archive_is_refused(folder, tmp_path, ending, mode):
+def test_half_an_archive_is_refused(folder, tmp_path):
     save(folder / "train" / "cat" / "0.png", pixels(200, 200))
-    path = pack(folder, tmp_path / f"images.{ending}", mode=mode)
-    path.write_bytes(path.read_bytes()[: 20000 if ending == "tar" else -5000])
+    path = pack(folder, tmp_path / "images.tar")
+    path.write_bytes(path.read_bytes()[:20000])
     with pytest.raises(ValueError, match=r"images.tar"):
         read(path)
 

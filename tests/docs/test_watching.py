@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from benchmarks import estimates, watching
+from benchmarks import watching
 from fl_app.config.run_config import TRACKERS
 from fl_app.live.trackers import OPENED_BY
 from fl_app.live.tracking import round_values
@@ -23,7 +23,6 @@ def measured(name):
 
 def test_the_tables_are_the_measured_ones():
     assert watching.table(measured("watching")) in PAGE
-    assert estimates.table(measured("estimates")) in PAGE
     thousand = next(row for row in measured("watching") if row["clients"] == 1_000)
     assert thousand["status"] < 10  # milliseconds: a thousandth of a round of ten seconds
 

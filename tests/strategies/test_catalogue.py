@@ -85,13 +85,8 @@ def test_every_argument_of_a_name_is_an_option_or_found():
     ("options", "clustering", "expected"),
     [
         ({"graph-threshold": 0.7}, "signature", {"threshold": 0.7}),
-        ({"fine-tune": "never"}, "signature", {"fine_tune_epochs": 0, "fine_tune_first": False}),
-        (
-            {"fine-tune": "always", "fine-tune-epochs": 2},
-            "signature",
-            {"fine_tune_epochs": 2, "fine_tune_first": True},
-        ),
-        ({"max-changed": "never", "refresh-every": 3}, "signature", {"max_changed": None}),
+        ({"fine-tune": "never"}, "signature", {"fine_tune": "never"}),
+        ({"max-changed": "never"}, "signature", {"max_changed": None}),
         ({"update-distance": "euclidean"}, "update", {"distance": "euclidean"}),
         ({"num-clusters": "auto"}, "update", {"num_clusters": "silhouette"}),
         ({"num-clusters": "elbow"}, "update", {"num_clusters": "elbow"}),
@@ -101,7 +96,7 @@ def test_every_argument_of_a_name_is_an_option_or_found():
         ({"stop-reassociation": 2}, "loss", {"stop_after": 2, "enforce": False}),
         ({"stop-reassociation": 2}, "loss-inhabited", {"stop_after": 2, "enforce": True}),
         ({"cfl-mean-norm": 0.3}, "bipartition", {"mean_norm": 0.3, "max_norm": 0.7}),
-        ({"num-components": 7, "linkage": "ward"}, "linear-signature", {"num_components": 7}),
+        ({"linkage": "ward"}, "linear-signature", {"linkage": "ward"}),
         ({"principal-vectors": 4}, "principal-angle", {"num_vectors": 4, "threshold": None}),
         (
             {"principal-angle": "sum", "angle-threshold": 9.5},

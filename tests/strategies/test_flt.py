@@ -140,6 +140,7 @@ def flagging(*rounds_of_client):
         (1, ([1, 3], [1, 4]), [0, 2, 5]),  # and again after they were asked
         (None, ([1], [1], [1]), [0]),
         (0, (), [0]),
+        (-1, (), [0, 1, 2, 3, 4, 5]),  # as below, to ask in every round
     ],
 )
 def test_all_are_asked_again_once_more_than_lambda_flags_are_up(max_changed, flags, expected):
@@ -172,7 +173,7 @@ def test_clients_whose_data_have_changed_are_grouped_anew():
 
 def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
     grid = LocalGrid(toy_app(TASKS, {("query.signature", 4): in_rounds(2)}), 7)
-    strategy = Flt(ENCODER, 3, refresh_every=1)
+    strategy = Flt(ENCODER, 3, max_changed=-1)
     run(strategy, grid, rounds=3)
     assert "client 4 failed at signature in round 2: the disk is full" in caplog.text
     assert not strategy.failures
@@ -184,7 +185,7 @@ def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
 def test_a_client_that_fails_when_all_are_asked_again_keeps_its_last_signature():
     # Alone in its task: without its signature there would be two clients for three clusters.
     app = toy_app([0, 1, 2], spoil={("query.signature", 1): in_rounds(2, 3)})
-    strategy = Flt(ENCODER, 3, refresh_every=1)
+    strategy = Flt(ENCODER, 3, max_changed=-1)
     run(strategy, LocalGrid(app, 3), rounds=4)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 2}
     assert strategy.failures == {}
@@ -192,7 +193,7 @@ def test_a_client_that_fails_when_all_are_asked_again_keeps_its_last_signature()
 
 def test_when_nobody_answers_again_the_clusters_stay():
     spoil = {("query.signature", client): in_rounds(2) for client in range(3)}
-    strategy = Flt(ENCODER, 2, refresh_every=1)
+    strategy = Flt(ENCODER, 2, max_changed=-1)
     run(strategy, LocalGrid(toy_app([0, 1, 0], spoil), 3), rounds=2)
     assert strategy.reports[1].clusters == {0: 0, 1: 1, 2: 0}
 
@@ -206,7 +207,7 @@ def test_the_flag_of_a_client_that_failed_when_asked_again_counts_no_more():
 
 def test_clusters_are_numbered_by_client_again_once_all_are_asked():
     grid = Visits(toy_app([0, 1, 0]), 3, {0: [0]})
-    strategy = Flt(ENCODER, 2, refresh_every=1)
+    strategy = Flt(ENCODER, 2, max_changed=-1)
     run(strategy, grid, rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
 
@@ -294,15 +295,15 @@ ENCODER_ONLY, WHOLE = {"encoder.w"}, {"encoder.w", "decoder.w"}
     ("options", "first", "later"),
     [
         ({}, (ENCODER_ONLY, 0), (WHOLE, 5)),
-        ({"fine_tune_epochs": 2, "fine_tune_first": True}, (WHOLE, 2), (WHOLE, 2)),
-        ({"fine_tune_epochs": 0}, (ENCODER_ONLY, 0), (ENCODER_ONLY, 0)),
+        ({"fine_tune": "always"}, (WHOLE, 5), (WHOLE, 5)),
+        ({"fine_tune": "never"}, (ENCODER_ONLY, 0), (ENCODER_ONLY, 0)),
     ],
 )
 def test_clients_get_the_whole_autoencoder_only_to_fine_tune_it(options, first, later):
     grid = LocalGrid(toy_app([0, 1, 0]), 3)
-    strategy = Flt(ENCODER, 2, refresh_every=1, num_centroids=4, **options)
+    strategy = Flt(ENCODER, 2, max_changed=-1, num_centroids=4, **options)
     run(strategy, grid, rounds=2)
-    assert contents(grid) == {0: first, 2: later}
+    assert contents(grid) == {0: first, 1: later, 2: later}
     asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]
     assert {m.content["config"]["num-centroids"] for m in asked} == {4}
     sent = protocol.to_record({n: a for n, a in ENCODER.items() if n in first[0]})

@@ -73,14 +73,14 @@ def test_interleaved_tasks_are_found(number):
 
 def test_clients_are_sent_no_encoder_and_asked_once():
     grid = LocalGrid(toy_app(TASKS), 7)
-    strategy = PcaKmHc(3, num_centroids=4, num_components=6)
+    strategy = PcaKmHc(3, num_centroids=4)
     run(strategy, grid, rounds=3)
     asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]
     assert len(asked) == 7
     for message in asked:
         assert set(message.content) == {"config"}
         assert message.content["config"]["num-centroids"] == 4
-        assert message.content["config"]["num-components"] == 6
+        assert message.content["config"]["num-components"] == 128
     assert strategy.training.pre_round_traffic.down == 0
 
 

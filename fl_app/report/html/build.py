@@ -22,8 +22,8 @@ from fl_app.report.html.sections import (
     first_runs,
     section_of,
 )
-from fl_app.report.html.tables import PRE_ROUND, TRAINING, strategy_table
 from fl_app.report.html.words import answer, question
+from fl_app.report.tables import PRE_ROUND, TRAINING, strategy_table
 from fl_core.data.folders import cache_dir
 from fl_core.extras import load_extra
 from fl_core.files import replacing

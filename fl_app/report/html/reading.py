@@ -6,13 +6,22 @@ import csv
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+)
 
 from fl_core.text import one_line, printable
 
@@ -22,61 +31,71 @@ Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
 SUMMARY, METRICS, GROUPING = "summary.json", "metrics.csv", "grouping.json"
 _LARGEST = 400_000_000  # bytes of a file: 10,000 clients, twenty strategies and seeds take 20 MB
 _MOST_NAMED = 2_000  # clients of a matrix, as a run keeps it
+_WORDS = {
+    "integer": "a whole number",
+    "string": "text",
+    "number": "a number",
+    "array": "a list",
+    "object": "a table",
+}
+_ODD = "its data are like nobody's"
 
 Read = TypeVar("Read")
+Text = Annotated[str, BeforeValidator(lambda value: printable(str(value)))]
+Line = Annotated[str, BeforeValidator(lambda value: one_line(str(value)))]
+Long = Annotated[str, BeforeValidator(lambda value: one_line(str(value), 2000))]
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+Option = bool | int | float | Annotated[str, AfterValidator(printable)]
+Array = Annotated[NDArray[np.float64], PlainValidator(lambda value: np.array(value, np.float64))]
+Nodes = dict[Annotated[str, BeforeValidator(lambda node: f"node {int(node)}")], Line]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Run:
-    """One strategy on one seed, as summary.json says it.
+    """One strategy on one seed, as summary.json says it (docs/results.md).
 
-    Attributes
-    ----------
-    strategy, seed
-        What ran.
-    accuracies : NDArray[np.float64], shape (K,)
-        Final test accuracy of each client; NaN where it was not tested, or is malicious.
-    names : list of K str
-        What to call the clients, printable.
-    clusters : list of K int
-        −1: left out.
-    tasks : list of K int, optional
-        The true ones, where they are known.
-    ari, isolated : float, optional
-        As in summary.json.
-    bytes, seconds : dict of float
-        As in summary.json.
-    failures, odd, not_kept, left_out_of_sums : dict of str
-        What was said of clients, by index.
-    unknown : dict of str
-        Why nodes were left out that are no client, by what to call them.
-    malicious, newcomers, drifters : frozenset of int
+    `accuracies`, shape (K,), are NaN for clients that were not tested, or are malicious; a cluster
+    of −1: left out; `names` are printable, and `unknown` has what to call nodes that are no client.
     """
 
-    strategy: str
+    __pydantic_config__ = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+    strategy: Text
     seed: int
-    accuracy: float
-    accuracies: NDArray[np.float64]
-    names: list[str]
-    clusters: list[int]
-    tasks: list[int] | None
-    ari: float | None
-    isolated: float | None
-    bytes: dict[str, float]
-    seconds: dict[str, float]
-    failures: dict[int, str]
-    odd: dict[int, str]
-    not_kept: dict[int, str]
-    left_out_of_sums: dict[int, str]
-    unknown: dict[str, str]
-    malicious: frozenset[int]
-    newcomers: frozenset[int]
-    drifters: frozenset[int]
+    num_clients: int
+    accuracy: Number
+    accuracies: Annotated[Array, Field(alias="accuracy-per-client")]
+    names: list[Text] = field(default_factory=list)
+    clusters: Annotated[list[int], Field(min_length=1)]
+    tasks: list[int] | None = None
+    ari: Number | None = None
+    isolated: Annotated[Number | None, Field(alias="malicious-isolated")] = None
+    bytes: dict[Text, Number]
+    seconds: dict[Text, Number]
+    failures: dict[int, Line]
+    odd: Annotated[dict[int, Line], Field(alias="odd-clients")] = field(default_factory=dict)
+    not_kept: Annotated[dict[int, Line], Field(alias="models-not-kept")] = field(
+        default_factory=dict
+    )
+    left_out_of_sums: dict[int, Line] = field(default_factory=dict)
+    unknown: Annotated[Nodes, Field(alias="unknown-nodes")] = field(default_factory=dict)
+    malicious: frozenset[int] = frozenset()
+    newcomers: frozenset[int] = frozenset()
+    drifters: frozenset[int] = frozenset()
 
-    @property
-    def num_clients(self) -> int:
-        """Return K, those left out included."""
-        return len(self.clusters)
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, what contradicts itself."""
+        clients = range(self.num_clients)
+        if not self.names:
+            self.names.extend(map(str, clients))
+        for what in (self.accuracies, self.names, self.clusters, self.tasks or self.clusters):
+            if len(what) != len(clients):
+                raise ValueError("it does not say the same of all clients")
+        said = (self.failures, self.odd, self.not_kept, self.left_out_of_sums)
+        for those in (*said, self.malicious, self.newcomers, self.drifters):
+            _check_clients(those, len(clients))
+        known = self.accuracies[np.isfinite(self.accuracies)]
+        if known.size and (known.min() < 0 or known.max() > 1):
+            raise ValueError("an accuracy is not in [0, 1]")
 
     def kilobytes(self, *parts: str) -> float:
         """Return what a client that was not left out sent and received, on average."""
@@ -100,24 +119,77 @@ class Matrix:
     merges: NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class Doubt:
+    """A client that may belong to another cluster; negative: to one of its own."""
+
+    client: Text
+    cluster: int
+    other_cluster: int
+    share: Number
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A number of clusters, its score, and the share of resamples that choose it."""
+
+    num_clusters: int
+    score: Number = math.nan
+    resamples: Number = math.nan
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How many clusters there are, why, and how many there could be."""
+
+    chosen: int
+    why: Long
+    candidates: list[Candidate]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Grouping:
     """What grouping.json says: who belongs together, without any training."""
 
-    names: list[str]
+    version: Literal[1]
+    names: Annotated[list[Text], Field(alias="clients", min_length=1)]
     clusters: list[int]
-    certainty: list[float]
-    in_doubt: list[dict[str, Any]]
-    chosen: int
-    why: str
-    candidates: list[dict[str, float]]
-    together: NDArray[np.float64] | None
-    relevance: NDArray[np.float64] | None
-    bytes: dict[str, float]
-    odd: dict[str, str]
-    unknown: dict[str, str]
+    certainty: list[Number]
+    in_doubt: list[Doubt]
+    num_clusters: Chosen
+    together: Array | None = None
+    relevance: Array | None = None
+    bytes: dict[Text, Number]
+    odd_clients: Annotated[list[Text], Field(alias="odd")]
+    odd_why: dict[Text, Line] = field(default_factory=dict)
+    unknown: Annotated[Nodes, Field(alias="unknown_nodes")] = field(default_factory=dict)
     resamples: int
-    command: str
+    command: Long
+
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, what contradicts itself."""
+        count = len(self.names)
+        if len(self.clusters) != count or len(self.certainty) != count:
+            raise ValueError("it does not say the same of all clients")
+        for matrix in (self.together, self.relevance):
+            if matrix is not None:
+                _check_square(matrix, count)
+
+    @property
+    def odd(self) -> dict[str, str]:
+        """Return why clients are odd, by name."""
+        return {name: self.odd_why.get(name, _ODD) for name in self.odd_clients}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What summary.json says."""
+
+    version: Literal[1]
+    runs: Annotated[list[Run], Field(min_length=1)]
+    config: dict[Text, Option]
+    versions: dict[Text, Text] = field(default_factory=dict)
+    privacy: dict[Text, Number] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +234,8 @@ def read_result(folder: Path) -> Result:
         )
     parts: dict[str, Any] = {}
     if summary.is_file():
-        parts = _read(summary, lambda: _summary(_json(summary)))
+        said = _read(summary, lambda: TypeAdapter(Summary).validate_python(_json(summary)))
+        parts = {name: getattr(said, name) for name in ("config", "versions", "privacy", "runs")}
         metrics = folder / METRICS
         if metrics.is_file():
             parts["curves"] = _read(metrics, lambda: _curves(metrics))
@@ -175,7 +248,7 @@ def read_result(folder: Path) -> Result:
             if one is not None
         ]
     if grouping.is_file():
-        found = _read(grouping, lambda: _grouping(_json(grouping)))
+        found = _read(grouping, lambda: TypeAdapter(Grouping).validate_python(_json(grouping)))
         parts["grouping"] = found
         similarities = list(folder.glob("similarity-*.npz"))
         if not summary.is_file() and len(similarities) == 1:  # of several, one cannot say whose
@@ -196,10 +269,29 @@ def _read(path: Path, read: Callable[[], Read]) -> Read:
         *(RecursionError, EOFError, OSError, zipfile.BadZipFile, csv.Error),
     ) as error:
         said = f"{type(error).__name__} {error}" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, ValidationError):
+            said = what_is_wrong(error)
         raise ValueError(
             f"{path} is not as a run writes it ({one_line(said, 120)}): restore the file, or leave "
             "this folder out."
         ) from error
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """Return a sentence about the first value that is not what its type says."""
+    first = error.errors()[0]
+    *above, key = first["loc"] or ("",)
+    where, at = ".".join(map(str, above)) or "the file", ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"{where} lacks the key {key}."
+    if first["type"] == "unexpected_keyword_argument":
+        return f"{where} has no key {key}: see docs/results.md for those it has."
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    said = first["msg"].replace("Input should be ", "it must be ")
+    for word, ours in _WORDS.items():
+        said = said.replace(f"a valid {word}", ours)
+    return f"{at} is {printable(repr(first['input']))[:60]}, but {said}."
 
 
 def _json(path: Path) -> Any:
@@ -209,100 +301,9 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 
 
-def _summary(found: Any) -> dict[str, Any]:
-    if found["version"] != 1:
-        raise ValueError("its version is not 1")
-    runs = [_run(one) for one in found["runs"]]
-    if not runs:
-        raise ValueError("it has no runs")
-    return {
-        "runs": runs,
-        "config": {
-            printable(str(key)): printable(value) if isinstance(value, str) else _scalar(value)
-            for key, value in found["config"].items()
-        },
-        "versions": _texts(found.get("versions", {})),
-        "privacy": _numbers(found.get("privacy", {})),
-    }
-
-
-def _scalar(value: Any) -> str | int | float | bool:
-    if not isinstance(value, str | int | float):
-        raise TypeError(f"an option is {value!r}")
-    return value
-
-
-def _run(one: Mapping[str, Any]) -> Run:
-    clusters = _integers(one["clusters"])
-    count = len(clusters)
-    if not count or count != int(one["num-clients"]):
-        raise ValueError("num-clients is not the number of its clusters")
-    names = one.get("names")
-    tasks = one.get("tasks")
-    run = Run(
-        strategy=printable(str(one["strategy"])),
-        seed=int(one["seed"]),
-        accuracy=_number(one["accuracy"]),
-        accuracies=np.array([_number(value) for value in one["accuracy-per-client"]]),
-        names=[printable(str(name)) for name in (range(count) if names is None else names)],
-        clusters=clusters,
-        tasks=None if tasks is None else _integers(tasks),
-        ari=None if one.get("ari") is None else _number(one["ari"]),
-        isolated=(
-            None if one.get("malicious-isolated") is None else _number(one["malicious-isolated"])
-        ),
-        bytes=_numbers(one["bytes"]),
-        seconds=_numbers(one["seconds"]),
-        failures=_said(one["failures"], count),
-        odd=_said(one.get("odd-clients", {}), count),
-        not_kept=_said(one.get("models-not-kept", {}), count),
-        left_out_of_sums=_said(one.get("left-out-of-sums", {}), count),
-        unknown=_unknown(one.get("unknown-nodes", {})),
-        malicious=_clients(one.get("malicious", ()), count),
-        newcomers=_clients(one.get("newcomers", ()), count),
-        drifters=_clients(one.get("drifters", ()), count),
-    )
-    for what in (run.accuracies, run.names, run.clusters if run.tasks is None else run.tasks):
-        if len(what) != count:
-            raise ValueError("it does not say the same of all clients")
-    known = run.accuracies[np.isfinite(run.accuracies)]
-    if known.size and (known.min() < 0 or known.max() > 1):
-        raise ValueError("an accuracy is not in [0, 1]")
-    return run
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _integers(values: Iterable[Any]) -> list[int]:
-    return [int(value) for value in values]
-
-
-def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
-    return {printable(str(key)): _number(value) for key, value in found.items()}
-
-
-def _texts(found: Mapping[str, Any]) -> dict[str, str]:
-    return {printable(str(key)): printable(str(value)) for key, value in found.items()}
-
-
-def _said(found: Mapping[str, Any], count: int) -> dict[int, str]:
-    return {_client(key, count): one_line(str(value)) for key, value in found.items()}
-
-
-def _unknown(found: Mapping[str, Any]) -> dict[str, str]:
-    return {f"node {int(node)}": one_line(str(why)) for node, why in found.items()}
-
-
-def _clients(found: Iterable[Any], count: int) -> frozenset[int]:
-    return frozenset(_client(one, count) for one in found)
-
-
-def _client(value: Any, count: int) -> int:
-    if not 0 <= int(value) < count:
-        raise ValueError(f"there is no client {value}")
-    return int(value)
+def _check_clients(clients: Collection[int], count: int) -> None:
+    if wrong := [client for client in clients if not 0 <= client < count]:
+        raise ValueError(f"there is no client {wrong[0]}")
 
 
 def _curves(path: Path) -> dict[str, Curve]:
@@ -346,22 +347,23 @@ def _matrix(
         values = saved["similarity"].astype(np.float64)
         merges = saved["merges"].astype(np.float64)
         measure = str(saved["measure"]) if "measure" in saved else "relevance"
-    chosen = [_client(client, len(names)) for client in clients.tolist()]
+    chosen = clients.tolist()
+    _check_clients(chosen, len(names))
+    _check_square(values, len(chosen))
     return Matrix(
         title=title,
         measure=one_line(measure, 60),
         names=[names[client] for client in chosen],
         clusters=[clusters[client] for client in chosen],
         tasks=None if tasks is None else [tasks[client] for client in chosen],
-        values=_square(values, len(chosen)),
+        values=values,
         merges=_tree(merges, len(chosen)),
     )
 
 
-def _square(values: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+def _check_square(values: NDArray[np.float64], count: int) -> None:
     if values.shape != (count, count) or count > _MOST_NAMED or np.isinf(values).any():
         raise ValueError(f"a matrix of {count} clients has shape {values.shape}")
-    return values
 
 
 def _tree(merges: NDArray[np.float64], count: int) -> NDArray[np.float64]:
@@ -372,54 +374,3 @@ def _tree(merges: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     if not is_valid_linkage(merges) or len(merges) >= count or not np.isfinite(merges).all():
         raise ValueError("its merges are no tree of its clients")
     return merges
-
-
-def _grouping(found: Mapping[str, Any]) -> Grouping:
-    if found["version"] != 1:
-        raise ValueError("its version is not 1")
-    names = [printable(str(name)) for name in found["clients"]]
-    clusters, count = _integers(found["clusters"]), len(names)
-    certainty = [_number(value) for value in found["certainty"]]
-    if not count or len(clusters) != count or len(certainty) != count:
-        raise ValueError("it does not say the same of all clients")
-    number, whys = found["num_clusters"], found.get("odd_why", {})
-    return Grouping(
-        names=names,
-        clusters=clusters,
-        certainty=certainty,
-        in_doubt=[
-            {
-                "client": printable(str(one["client"])),
-                "cluster": int(one["cluster"]),
-                "other": int(one["other_cluster"]),
-                "share": _number(one["share"]),
-            }
-            for one in found["in_doubt"]
-        ],
-        chosen=int(number["chosen"]),
-        why=one_line(str(number["why"]), 1000),
-        candidates=[
-            {
-                "num_clusters": int(one["num_clusters"]),
-                "score": _number(one.get("score")),
-                "resamples": _number(one.get("resamples")),
-            }
-            for one in number["candidates"]
-        ],
-        together=_optional_square(found.get("together"), count),
-        relevance=_optional_square(found.get("relevance"), count),
-        bytes=_numbers(found["bytes"]),
-        odd={
-            printable(str(name)): one_line(str(whys.get(name, "its data are like nobody's")))
-            for name in found["odd"]
-        },
-        unknown=_unknown(found.get("unknown_nodes", {})),
-        resamples=int(found["resamples"]),
-        command=one_line(str(found["command"]), 2000),
-    )
-
-
-def _optional_square(rows: Any, count: int) -> NDArray[np.float64] | None:
-    if rows is None:
-        return None
-    return _square(np.array([[_number(value) for value in row] for row in rows]), count)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fl_app.report.html.charts import Spec
 from fl_app.report.html.matrix import matrix_chart
-from fl_app.report.html.reading import Grouping, Matrix, Result, Run
+from fl_app.report.html.reading import Candidate, Grouping, Matrix, Result, Run
 from fl_app.report.html.words import changed_options, command, named
 from strategies.catalogue import UNGROUPED
 
@@ -239,34 +239,34 @@ def _doubts(grouping: Grouping) -> list[Grid]:
     if grouping.in_doubt:
         rows = [
             [
-                one["client"],
-                str(one["cluster"]),
-                "a cluster of its own" if one["other"] < 0 else str(one["other"]),
-                _percent(one["share"]),
+                one.client,
+                str(one.cluster),
+                "a cluster of its own" if one.other_cluster < 0 else str(one.other_cluster),
+                _percent(one.share),
             ]
             for one in grouping.in_doubt[:MOST_CLIENTS]
         ]
         columns = ["client", "its cluster", "could also be in", "share %"]
         grids.append(Grid("Clients in doubt", columns, rows, frozenset({1, 2, 3})))
-    if grouping.candidates:
+    if (number := grouping.num_clusters).candidates:
         rows = [
             [
-                f"{one['num_clusters']:.0f}" + (" ✓" * (one["num_clusters"] == grouping.chosen)),
-                f"{one['score']:.3f}" if np.isfinite(one["score"]) else "–",
-                _percent(one["resamples"]),
+                f"{one.num_clusters}" + " ✓" * (one.num_clusters == number.chosen),
+                f"{one.score:.3f}" if np.isfinite(one.score) else "–",
+                _percent(one.resamples),
             ]
-            for one in _likeliest(grouping.candidates)
+            for one in _likeliest(number.candidates)
         ]
-        caption = f"How many clusters the evidence supports: {grouping.why}"
+        caption = f"How many clusters the evidence supports: {number.why}"
         columns = ["clusters", "score", "best in % of resamples"]
         grids.append(Grid(caption, columns, rows, frozenset({1, 2})))
     return grids
 
 
-def _likeliest(candidates: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+def _likeliest(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the numbers of clusters that most speaks for, ascending."""
-    best = sorted(candidates, key=lambda one: (one["resamples"], one["score"]), reverse=True)
-    return sorted(best[:MOST_CANDIDATES], key=lambda one: one["num_clusters"])
+    best = sorted(candidates, key=lambda one: (one.resamples, one.score), reverse=True)
+    return sorted(best[:MOST_CANDIDATES], key=lambda one: one.num_clusters)
 
 
 def _matrices(result: Result) -> list[Matrix]:

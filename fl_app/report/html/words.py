@@ -6,13 +6,17 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fl_app.report.html.reading import Grouping, Result, Run
 from fl_core.data.settings import OWN_IMAGES
+from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
+
+named = partial(listed, between=", ")
 
 # Where a run's files are, and what is only another word for other options.
 _NOT_REPEATED = ("output-dir", "resume")
@@ -100,27 +104,17 @@ def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
 
 def _groups(grouping: Grouping) -> list[str]:
     found = len({cluster for cluster in grouping.clusters if cluster >= 0})
-    said = [f"The clients form {_count(found, 'cluster')}: {grouping.why.rstrip('.')}."]
+    said = [
+        f"The clients form {_count(found, 'cluster')}: {grouping.num_clusters.why.rstrip('.')}."
+    ]
     if grouping.in_doubt:
-        names = [one["client"] for one in grouping.in_doubt]
+        names = [one.client for one in grouping.in_doubt]
         said.append(
             f"{_count(len(names), 'client').capitalize()} in doubt: {named(names, _MOST_NAMES)}."
         )
     elif grouping.resamples:
         said.append("No client is in doubt.")
     return said
-
-
-def named(names: Sequence[str], most: int) -> str:
-    """Return the names with commas between, or the first ones and how many more there are.
-
-    Examples
-    --------
-    >>> named(["a", "b", "c"], 3), named(["a", "b", "c"], 1)
-    ('a, b, c', 'a and 2 more')
-    """
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _tasks(result: Result) -> str:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
-from fl_app.studies.reproduce.kinds import (
-    NUMBER,
-    TABLE,
-    TEXT,
-    TEXT_OR_NUMBER,
-    TEXTS,
-    check_table,
-)
+from pydantic import ConfigDict
+
 from fl_app.studies.reproduce.measures import check_measure
 
+STRICT = ConfigDict(strict=True, extra="forbid")
 RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
     "above": lambda difference, points: difference > points,
     "at least": lambda difference, points: difference >= points,
@@ -24,15 +19,7 @@ RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
     "within": lambda difference, points: abs(difference) <= points,
 }
 """From left minus right, and points, to whether a claim holds."""
-STATISTICS = ("mean", "std")
 Named = tuple[Sequence[str], Sequence[str], Sequence[str]]
-
-_CLAIM = {
-    **dict.fromkeys(("says", "left", "relation", "measure", "statistic", "paper"), TEXT),
-    **{"right": TEXT_OR_NUMBER, "points": NUMBER, "rows": TEXTS, "columns": TEXTS},
-    "against": TABLE,
-}
-_EXPLANATION = {"text": TEXT, **dict.fromkeys(("rows", "columns", "methods", "measures"), TEXTS)}
 
 
 @dataclass(frozen=True)
@@ -64,17 +51,23 @@ class Claim:
         Whose claim it is, if it is not the experiment's paper's.
     """
 
+    __pydantic_config__ = STRICT
     says: str
     left: str
-    relation: str
+    relation: Literal["above", "at least", "below", "at most", "within"]
     right: str | float
     points: float = 0.0
     measure: str = "accuracy"
-    statistic: str = "mean"
+    statistic: Literal["mean", "std"] = "mean"
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
-    against: Mapping[str, str] = field(default_factory=dict)
+    against: Mapping[Literal["row", "column", "measure"], str] = field(default_factory=dict)
     paper: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, measures that are none."""
+        for measure in self.measures:
+            check_measure(measure)
 
     @property
     def lefts(self) -> list[str]:
@@ -126,11 +119,17 @@ class Explanation:
         What it explains; empty: all.
     """
 
+    __pydantic_config__ = STRICT
     text: str
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     methods: Sequence[str] = ()
     measures: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, measures that are none."""
+        for measure in self.measures:
+            check_measure(measure)
 
     @property
     def named(self) -> Named:
@@ -146,47 +145,6 @@ class Explanation:
             (self.methods, method),
         )
         return all(not names or name in names for names, name in wanted)
-
-
-def read_claim(read: Any) -> Claim:
-    """Return a claim of a TOML file.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    checked = check_table("a claim", read, _CLAIM, ("says", "left", "relation", "right"))
-    where = f'the claim "{checked["says"]}"'
-    claim = Claim(**checked)
-    for name, value, allowed in (
-        ("relation", claim.relation, RELATIONS),
-        ("statistic", claim.statistic, STATISTICS),
-    ):
-        if value not in allowed:
-            raise ValueError(
-                f'{name} of {where} is "{value}", but it must be {", ".join(allowed)}.'
-            )
-    check_table(
-        f"against of {where}", claim.against, dict.fromkeys(("row", "column", "measure"), TEXT)
-    )
-    for measure in claim.measures:
-        check_measure(measure)
-    return claim
-
-
-def read_explanation(read: Any) -> Explanation:
-    """Return an explanation of a TOML file.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    explanation = Explanation(**check_table("an explanation", read, _EXPLANATION, ("text",)))
-    for measure in explanation.measures:
-        check_measure(measure)
-    return explanation
 
 
 def _names(text: str) -> list[str]:

@@ -23,7 +23,7 @@ _IN_A_RUN = (
     *("results/run.py", "results/folder.py"),
     *("studies/reproduce/kept.py", "studies/reproduce/formula.py"),
 )
-_NOT_IN_ONE = {"options.py", "estimate.py", "__init__.py"}
+_NOT_IN_ONE = {"options.py", "__init__.py"}
 # Where a run's files are, and how it draws, does not change what it finds.
 _PLACES = ("output-dir", "data-dir", "figure-format")
 

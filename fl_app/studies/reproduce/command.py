@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fl_core.extras import DRAWING, need_extra
 from fl_core.files import replacing
+from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
     from fl_app.studies.reproduce.experiment import Experiment
@@ -31,7 +32,9 @@ def add_command(commands: Any) -> None:
         "name", nargs="?", metavar="NAME", help="a file of the folder experiments, or its path"
     )
     parser.add_argument("--list", action="store_true", help="show what there is, and stop")
-    parser.add_argument("--seeds", type=_count, help="how many seeds (default: the experiment's)")
+    parser.add_argument(
+        "--seeds", type=whole_number(1), help="how many seeds (default: the experiment's)"
+    )
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -49,15 +52,12 @@ def add_command(commands: Any) -> None:
         help=f"default: {RESULTS}; if NAME is a path, results beside it",
     )
     parser.add_argument(
-        "--workers", type=_count, default=os.cpu_count() or 1, help="Ray workers (default: CPUs)"
+        "--workers",
+        type=whole_number(1),
+        default=os.cpu_count() or 1,
+        help="Ray workers (default: CPUs)",
     )
     parser.set_defaults(call=_reproduce)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return int(text)
 
 
 def _reproduce(options: argparse.Namespace) -> int:

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from fl_app.config.run_config import Config, parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
-from fl_app.studies.reproduce.claims import Claim, Explanation, read_claim, read_explanation
-from fl_app.studies.reproduce.kinds import (
-    NUMBERS,
-    TABLE,
-    TABLES,
-    TEXT,
-    TEXTS,
-    WHOLE,
-    check_table,
-    check_value,
-)
+from fl_app.report.html.reading import what_is_wrong
+from fl_app.studies.reproduce.claims import STRICT, Claim, Explanation
 from fl_app.studies.reproduce.measures import check_measure
 
-PICTURES = ("table", "rounds", "tasks", "sweep", "none")
 SHARED = ""
 """The name of the simulation of all strategies that share their options."""
 Number = tuple[float, float | None]
 """A published mean and its standard deviation, if any."""
+Cell = Mapping[str, Annotated[Sequence[float], Field(min_length=1, max_length=2)]]
+Published = Mapping[str, Mapping[str, Cell]]
+Keys = Mapping[str, Mapping[str, Any]]
 
-_KINDS = {
-    **dict.fromkeys(("paper", "title", "source", "note", "picture", "needs"), TEXT),
-    **dict.fromkeys(("seeds", "digits"), WHOLE),
-    "measures": TEXTS,
-    **dict.fromkeys(("rows", "columns", "options", "quick", "variants", "published"), TABLE),
-    **dict.fromkeys(("claims", "explanations"), TABLES),
-}
-_NEEDED = ("paper", "title", "source", "seeds", "rows", "columns")
 _NOT_GIVEN = ("seed", "repeats", "output-dir", "data-dir")  # said by the seed, or on the way
 
 
@@ -79,29 +67,28 @@ class Experiment:
         Whether it is the small version.
     """
 
+    __pydantic_config__ = STRICT
     name: str
     paper: str
     title: str
     source: str
     seeds: int
-    rows: Mapping[str, Mapping[str, Any]]
-    columns: Mapping[str, Mapping[str, Any]]
+    rows: Keys
+    columns: Keys
     options: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     quick: Mapping[str, Any] = field(default_factory=dict)
-    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    variants: Keys = field(default_factory=dict)
     measures: Sequence[str] = ("accuracy",)
-    picture: str = "table"
+    picture: Literal["table", "rounds", "tasks", "sweep", "none"] = "table"
     needs: str = ""
-    published: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, Published] = field(default_factory=dict)
     digits: int = 1
     claims: Sequence[Claim] = ()
     explanations: Sequence[Explanation] = ()
     small: bool = False
 
     def __post_init__(self) -> None:
-        if self.picture not in PICTURES:
-            raise ValueError(f'picture is "{self.picture}", but it must be {", ".join(PICTURES)}.')
         if self.seeds < 1 or not self.rows or not self.columns or not self.measures:
             raise ValueError("it needs a row, a column, a seed and a measure at least.")
         for measure in (*self.measures, *self.published):
@@ -220,21 +207,6 @@ def _check_number(column: str) -> None:
         ) from None
 
 
-def _check_published(published: Mapping[str, Any]) -> None:
-    """Check that it is a table by measure, row, column and method of lists of numbers."""
-    for measure, by_row in published.items():
-        check_value(f"published.{measure}", by_row, TABLE)
-        for row, by_column in by_row.items():
-            check_value(f"published.{measure}.{row}", by_column, TABLE)
-            for column, cell in by_column.items():
-                check_value(f"published.{measure}.{row}.{column}", cell, TABLE)
-                for method, values in cell.items():
-                    where = f"published.{measure}.{row}.{column}.{method}"
-                    check_value(where, values, NUMBERS)
-                    if not 1 <= len(values) <= 2:
-                        raise ValueError(f"{where} is {values}, but it must be a mean, and a std.")
-
-
 def list_experiments(folder: Path) -> list[Experiment]:
     """Return those of a folder, by name; a ValueError if there is no such folder."""
     return [read_experiment(path) for path in _files(folder)]
@@ -281,16 +253,15 @@ def read_experiment(path: Path) -> Experiment:
         If it cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            read = check_table("the file", tomllib.load(file), _KINDS, _NEEDED)
-        for group in ("rows", "columns", "variants"):
-            for name, own in read.get(group, {}).items():
-                check_value(f"{group}.{name}", own, TABLE)
-        _check_published(read.get("published", {}))
-        claims = tuple(read_claim(one) for one in read.pop("claims", ()))
-        explanations = tuple(read_explanation(one) for one in read.pop("explanations", ()))
-        experiment = Experiment(path.stem, claims=claims, explanations=explanations, **read)
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+        if never := sorted({"name", "small"} & read.keys()):
+            raise ValueError(f"there is no key {never[0]}: leave it out.")
+        # As JSON, whose tables may be dataclasses, and whose numbers are still no texts.
+        written = json.dumps({"name": path.stem, **read}, default=str)
+        experiment = TypeAdapter(Experiment).validate_json(written)
         experiment.as_small()  # checks its cells, too
+    except ValidationError as error:
+        raise ValueError(f"the experiment {path}: {what_is_wrong(error)}") from error
     except ValueError as error:
         raise ValueError(f"the experiment {path}: {error}") from error
     return experiment

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fl_core.extras import DRAWING, need_extra
 from fl_core.files import replacing
+from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
     from fl_app.studies.reproduce.keeping import Cell
@@ -52,7 +53,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--processes",
-        type=_count,
+        type=whole_number(1),
         help="simulations at a time, among which the CPUs are shared (default: one for each CPU)",
     )
     parser.add_argument(
@@ -61,12 +62,6 @@ def add_command(commands: Any) -> None:
         help="check everything, list the simulations, and start nothing",
     )
     parser.set_defaults(call=_sweep)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return int(text)
 
 
 def _sweep(options: argparse.Namespace) -> int:

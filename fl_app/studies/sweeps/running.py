@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
@@ -20,6 +19,7 @@ from fl_app.studies.reproduce import keeping
 from fl_app.studies.reproduce.keeping import Cell, Keeper, missing_of, read_numbers, run_into
 from fl_app.studies.reproduce.kept import kept_of
 from fl_app.studies.sweeps.plan import Point, Sweep
+from fl_core.text import clock
 
 NUMBERS = "sweep.json"
 CELLS = "cells"
@@ -147,7 +147,7 @@ class _Crew:
             ended += 1
             if isinstance(news, str):
                 left = (time.monotonic() - started) / ended * (self._count - ended)
-                self._say(f"{name}: {news}; {self._count - ended} left, {_clock(left)} or so")
+                self._say(f"{name}: {news}; {self._count - ended} left, {clock(left)} or so")
             elif isinstance(news, _FAILURES):
                 failures[one.wanted.cell] = str(news)
                 self._say(f"{name}: failed, {news}")
@@ -169,7 +169,7 @@ class _Crew:
                         return
                 else:
                     seconds = time.monotonic() - started
-                    found = f"{_accuracies(cell)}, after {_clock(seconds)}"
+                    found = f"{_accuracies(cell)}, after {clock(seconds)}"
                     self._news.put((name, found, one))
 
     def _run(self, name: str, one: Missing, processes: int) -> Cell:
@@ -228,7 +228,3 @@ def _accuracies(cell: Mapping[str, list[Cell]]) -> str:
     for run in cell["runs"]:
         found.setdefault(run["strategy"], []).append(run.get("accuracy", float("nan")))
     return ", ".join(f"{name} {100 * sum(v) / len(v):.1f} %" for name, v in found.items())
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from fl_app.config.options import written
-from fl_app.config.run_config import OF_STRATEGIES, Config
+from fl_app.config.run_config import OF_STRATEGIES, Config, parse_config
 from fl_core.options import options_of
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS
+from tests.app_runs import DEFAULTS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/adding-a-strategy.md").read_text(encoding="utf-8")
@@ -34,6 +35,11 @@ def test_an_option_is_declared_once():
     run_options = options_of(Config)
     assert not run_options.keys() & OF_STRATEGIES.keys()
     assert all(run_options[key] is one for key, one in declared.items() if key in run_options)
+
+
+def test_the_profile_for_devices_knows_the_options():
+    profile = tomllib.loads((ROOT / "pyproject-flwr.toml").read_text(encoding="utf-8"))
+    parse_config({**DEFAULTS, **profile})
 
 
 @pytest.fixture(scope="module")

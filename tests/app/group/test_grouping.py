@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
@@ -385,7 +387,7 @@ def write_colours(folder):
 
 def kept(vectors, clusters, **changes):
     card = {
-        **{"strategy": "rcc-pfl", "seed": 0, "features": "hog", "feature_weights": ""},
+        **{"strategy": "rcc-pfl", "seed": 0, "features": "hog"},
         **{"relevance": "paper", "num_eigenvectors": 1, "image_shape": (1, 28, 28)},
         **{"is_private": False, "names": tuple(map(str, range(len(clusters))))},
         **changes,
@@ -432,7 +434,6 @@ def test_the_features_must_be_the_run_s():
         {"strategy": 3},
         {"seed": -1},
         {"seed": "0"},
-        {"feature_weights": 3},
         {"is_private": 1},
     ],
 )
@@ -452,6 +453,19 @@ def test_a_file_comes_back_as_it_was_written(tmp_path):
     assert again.card == one.card
     assert again.clusters.tolist() == [0, 1]
     np.testing.assert_array_equal(again.eigenvectors[1], one.eigenvectors[1])
+
+
+def test_a_file_from_when_weights_were_an_option_is_read_if_it_has_none(tmp_path):
+    path = tmp_path / "spectra-a-seed-0.safetensors"
+    one = kept([axis(1, 0, 0)], [0])
+    arrays = {"clusters": one.clusters, "eigenvectors-0": one.eigenvectors[0]}
+    for weights in ("", "/x.pth"):
+        card = json.dumps({**asdict(one.card), "feature_weights": weights})
+        save_file(arrays, path, metadata={"fedkin spectra 1": card})
+        if not weights:
+            assert load_spectra(path).card == one.card
+    with pytest.raises(ValueError, match="its features have weights of their own"):
+        load_spectra(path)
 
 
 # The report

@@ -25,7 +25,8 @@ def test_two_workers_give_the_results_of_a_single_process_and_leave_none(tmp_pat
     """All that clients are asked, and one state that they keep, with SuperLink, Ray and UMAP."""
     monkeypatch.setenv("LEFT_BEHIND", marker := f"marker-{os.getpid()}")
     options = {"num_tasks": 3, "noise": "class-dependent", "num_server_rounds": 2}
-    options |= {"strategy": ",".join(ASKING), "local": "ditto", "fraction_train": 0.7}
+    names = [*ASKING, "spectral+mean+ditto"]
+    options |= {"strategy": ",".join(names), "fraction_train": 0.7}
     options |= {"model": "mlp-32"}
     words = [f"{key.replace('_', '-')}={value}" for key, value in options.items()]
     words += ["num-clients=6", f"output-dir={tmp_path / 'ray'}"]
@@ -37,7 +38,7 @@ def test_two_workers_give_the_results_of_a_single_process_and_leave_none(tmp_pat
 
     runs = {one["strategy"]: one for one in summary["runs"]}
     table = [row["strategy"] for row in summary["table"]]
-    assert [*runs] == table == [*ASKING, "spectral+mean+ditto"]
+    assert [*runs] == table == names
     for name, one in runs.items():
         assert one["seconds"]["total"] > 0
         assert min(one["accuracy-per-client"]) >= 0  # all are numbers

@@ -9,13 +9,14 @@ import shutil
 import signal
 import struct
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fl_app.cli import main
 from fl_app.live import trackers
-from fl_app.live.trackers import OPENED_BY, About, Grouped, TensorBoard, check_tracker
+from fl_app.live.trackers import OPENED_BY, About, TensorBoard, as_csv, check_tracker
 from fl_app.live.tracking import Tracking, round_values
 from fl_core import extras
 from fl_core.extras import MissingExtraError
@@ -386,7 +387,7 @@ def test_a_training_that_fails_is_a_failed_run(tmp_path, monkeypatch):
     monkeypatch.setitem(OPENED_BY, "mlflow", failing)
     with (
         pytest.raises(KeyboardInterrupt),
-        Tracking(config_of(tmp_path, "mlflow")) as tracking,
+        closing(Tracking(config_of(tmp_path, "mlflow"))) as tracking,
     ):
         tracking.begin_run("single", 0, 0)
         raise KeyboardInterrupt
@@ -491,5 +492,7 @@ def test_whether_wandb_knows_who_one_is(variables, netrc, is_known, monkeypatch,
 
 
 def test_a_table_is_csv():
-    table = Grouped(["client", "accuracy"], [["a,b", 0.5], ["c", None]])
-    assert table.as_csv() == 'client,accuracy\n"a,b",0.5\nc,\n'
+    assert (
+        as_csv([["client", "accuracy"], ["a,b", 0.5], ["c", None]])
+        == 'client,accuracy\n"a,b",0.5\nc,\n'
+    )

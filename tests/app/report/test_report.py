@@ -22,8 +22,8 @@ from fl_app.report.html.clients import MOST_DOTS, clients_chart
 from fl_app.report.html.matrix import MOST_CELLS, matrix_chart
 from fl_app.report.html.reading import Matrix, read_result
 from fl_app.report.html.sections import section_of
-from fl_app.report.html.tables import as_csv, as_latex, as_markdown, strategy_table
 from fl_app.report.html.words import answer, changed_options, command, question
+from fl_app.report.tables import as_csv, as_latex, as_markdown, strategy_table
 from fl_app.results.folder import ResultsFolder
 from tests.app_runs import DEFAULTS, run
 from tests.report_data import EVIL, write_grouping, write_matrix, write_results

@@ -68,11 +68,10 @@ def test_flt_asks_again_when_data_change_and_so_recovers(tmp_path, encoder):
         ({"max_changed": "never"}, False),
         ({"max_changed": 4}, False),
         ({"max_changed": 3}, True),
-        ({"max_changed": "never", "refresh_every": 3}, True),
     ],
 )
 def test_flt_asks_again_only_when_its_rules_say_so(tmp_path, encoder, rule, recovers):
-    """Four clients drift; λ = 4 is not exceeded; τ = 3 asks before round 4."""
+    """Four clients drift; λ = 4 is not exceeded."""
     options = OPTIONS | DRIFT | encoder | rule | {"num_server_rounds": 4, "strategy": "flt"}
     summary = run(tmp_path / "out", **options)
     assert (per_round(tmp_path / "out", "flt", "ari")[3] == 1) == recovers

@@ -416,8 +416,6 @@ def test_what_is_finished_is_not_lost_when_a_later_strategy_fails(tmp_path):
         ({"num_tasks": 11}, "num-tasks is 11, but mnist-5k has 10 classes"),
         ({"min_samples": 1000}, "min-samples is 1000"),
         ({"dataset": "folder", "data_dir": "/nowhere"}, "/nowhere"),
-        ({"feature_weights": "/nope.pth"}, 'feature-weights is /nope.pth, but features="hog" has'),
-        ({"features": "resnet18", "feature_weights": "/nope.pth"}, "there is no such file"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_sent_or_written(tmp_path, overrides, message):

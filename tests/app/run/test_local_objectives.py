@@ -161,24 +161,6 @@ def test_what_fedper_trains_has_noise_if_training_epsilon_says_so(tmp_path):
     assert "output.weight" not in models_of(tmp_path, "single+mean+private-layers")["cluster-0"]
 
 
-@pytest.mark.parametrize(
-    ("options", "strategies"),
-    [
-        ({"local": "ditto"}, ("single", "spectral+mean+ditto")),
-        ({"local": "ditto", "clustering": "single"}, ("single", "single+mean+ditto")),
-        ({"local": "plain", "clustering": "update"}, ("single", "update+mean")),
-        (
-            {"local": "prox", "aggregation": "median", "strategy": "fedper"},
-            ("fedper", "spectral+median+prox"),
-        ),
-        ({"strategy": "update+graph+private-head"}, ("update+graph+private-head",)),
-        ({"strategy": "single+mean+plain"}, ("single+mean+plain",)),
-    ],
-)
-def test_strategies_of_three_parts(options, strategies):
-    assert config(**{"strategy": "single", **options}).strategy == strategies
-
-
 def test_all_are_those_of_the_plain_objective():
     names = config(strategy="all").strategy
     assert set(SYSTEMS) - set(names) == {"fedprox", "ditto", "fedper", "fedrep", "fedbn"}
@@ -190,8 +172,7 @@ DP = {"training_epsilon": 1.0}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"strategy": "single+mean+ditoo"}, 'local is "ditoo", .*Did you mean ditto'),
-        ({"local": "ditoo"}, 'local is "ditoo", but it must be one of plain, prox, ditto'),
+        ({"strategy": "single+mean+ditoo"}, 'local objective is "ditoo", .*Did you mean ditto'),
         ({"prox_weight": -1}, "prox-weight is -1, but it must be a number of at least 0"),
         ({"head_epochs": 0}, "head-epochs is 0, but it must be a whole number of at least 1"),
         (

@@ -37,14 +37,12 @@ from clients.privacy.mechanisms import bounded_features, private_gram
 from clients.privacy.private_training import train_privately
 from clients.settings import CHOSEN_EIGENVECTORS
 from clients.training.local_training import (
-    WITHOUT_NOISE,
-    Between,
-    Fit,
-    Told,
+    Instructions,
     model_to_test,
     train_by_objective,
     whole_model,
 )
+from clients.training.objectives import OBJECTIVES, Fit, GradientTerm
 from clients.training.train import as_pixels, evaluate, train
 from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.wire import protocol
@@ -350,11 +348,11 @@ def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> Fit:
     """Return the usual training; each time, images come in the same order from the first on."""
     settings, seed = client.training_settings(), _seed(client, 0x7EA1)
 
-    def fit(model: nn.Module, between: Between, epochs: int | None) -> float:
+    def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:
         generator = torch.Generator().manual_seed(seed)
         own = settings if epochs is None else replace(settings, local_epochs=epochs)
         with _drawn_from(seed, images.device):
-            return train(model, images, labels, own, generator, between)
+            return train(model, images, labels, own, generator, add_term)
 
     return fit
 
@@ -364,10 +362,10 @@ def _private_fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> 
     settings, promise = client.training_settings(), client.promise()
     seed = _seed(client, 0xD409)
 
-    def fit(model: nn.Module, between: Between, epochs: int | None) -> float:
+    def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:
         own = client.randomness()
         with _drawn_from(seed, images.device):
-            train_privately(model, images, labels, settings, promise, own, between)
+            train_privately(model, images, labels, settings, promise, own, add_term)
         return float("nan")
 
     return fit
@@ -383,8 +381,8 @@ def _drawn_from(seed: int, device: torch.device) -> Iterator[None]:
 
 def _check_noise(client: Client) -> None:
     """Refuse what the promise does not cover, whatever the server sends."""
-    objective = Told.of(client.message).objective
-    if objective in WITHOUT_NOISE:
+    objective = Instructions.of(client.message).objective
+    if not OBJECTIVES[objective].may_be_noisy:
         raise ValueError(
             f"training-epsilon is {client.promise().training_epsilon:g}, which does not cover all "
             f"that {objective} trains: choose another local objective, or set training-epsilon "

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fl_core.data.settings import DATASETS
 from fl_core.options import (
     COUNT,
     POSITIVE,
@@ -80,9 +81,8 @@ class FeatureSettings:
 
 AUTOMATIC = {1: "mnist-5k", 3: "cifar100"}  # what `auto` pre-trains on, by channels
 # A folder of images is not among them: its name does not say which images it holds.
-PRETRAINING_DATASETS = (
-    *("mnist-5k", "mnist", "fashion-mnist", "emnist-balanced"),
-    *("cifar10", "cifar100", "cifar20"),
+PRETRAINING_DATASETS = tuple(
+    name for name, entry in DATASETS.items() if entry.known and not entry.has_own_tasks
 )
 
 

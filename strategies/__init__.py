@@ -1,4 +1,10 @@
-"""What happens on the server: clusterings, aggregations, objectives, and strategies of them."""
+"""What happens on the server: clusterings, aggregations, objectives, and strategies of them.
+
+Every system of the catalogue is a class here: `rcc-pfl` is `RccPfl`, `fedhc` is `FedHC`
+(`strategies.catalogue.CLASSES`).
+"""
+
+from typing import TYPE_CHECKING
 
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
@@ -11,29 +17,7 @@ from strategies.aggregations.robust import (
     TrimmedMean,
 )
 from strategies.base import ClusteredStrategy
-from strategies.catalogue import (
-    Cfl,
-    Ditto,
-    FedBN,
-    FedClust,
-    FedHC,
-    FedPer,
-    FedProx,
-    FedRep,
-    FedSem,
-    FlexCfl,
-    Flt,
-    Ifca,
-    IfcaPfl,
-    Local,
-    MtHfl,
-    Optimum,
-    Pacfl,
-    PcaKmHc,
-    Random,
-    RccPfl,
-    Single,
-)
+from strategies.catalogue import CLASSES, NamedStrategy
 from strategies.clusterings.cfl import RecursiveBipartition
 from strategies.clusterings.clustering import (
     Clustering,
@@ -57,54 +41,34 @@ from strategies.engine.training import RoundReport, Training
 
 __all__ = [
     "Aggregation",
-    "Cfl",
     "ClippedMean",
     "ClusterMean",
     "ClusteredStrategy",
     "Clustering",
     "Clusters",
     "Conversation",
-    "Ditto",
-    "FedBN",
-    "FedClust",
-    "FedHC",
-    "FedPer",
-    "FedProx",
-    "FedRep",
-    "FedSem",
     "FirstDirectionClustering",
     "FirstUpdateClustering",
-    "FlexCfl",
-    "Flt",
     "GeometricMedian",
     "GivenClusters",
     "GraphMean",
-    "Ifca",
-    "IfcaPfl",
     "Krum",
     "LinearSignatureClustering",
-    "Local",
     "LossClustering",
     "LpsGps",
     "Median",
     "ModelClustering",
-    "MtHfl",
     "MultiKrum",
-    "Optimum",
+    "NamedStrategy",
     "OwnCluster",
-    "Pacfl",
-    "PcaKmHc",
     "PrincipalAngleClustering",
-    "Random",
     "RandomClusters",
-    "RccPfl",
     "RecursiveBipartition",
     "Refusal",
     "Roster",
     "Round",
     "RoundReport",
     "SignatureClustering",
-    "Single",
     "SingleCluster",
     "SpectralClustering",
     "Training",
@@ -112,3 +76,12 @@ __all__ = [
     "Update",
     "UpdateClustering",
 ]
+__all__ += list(CLASSES)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[NamedStrategy]:
+        """Return the class of a system, of which a type checker sees no definition."""
+
+else:
+    globals().update(CLASSES)

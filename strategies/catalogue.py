@@ -1,14 +1,16 @@
 """Which name is which system: the only place that says so, for the app and for the classes below.
 
 A system is a clustering, an aggregation, whether clients count by their number of samples, and what
-clients optimise. A new one is a line in `SYSTEMS`.
+clients optimise. A new one is a line in `SYSTEMS`; its class is made of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
-from typing import Any
+from inspect import Signature, signature
+from itertools import takewhile
+from typing import Any, ClassVar, cast
 
 from fl_core.own_code import is_own, load_own
 from strategies import objectives as o
@@ -131,14 +133,8 @@ AGGREGATIONS: dict[str, type[Aggregation]] = {
 }
 OBJECTIVES: dict[str, type[LocalObjective]] = {
     part.name: part
-    for part in (
-        Plain,
-        o.Prox,
-        o.Ditto,
-        o.PrivateLayers,
-        o.PrivateHead,
-        o.PrivateNorms,
-    )
+    for part in vars(o).values()
+    if isinstance(part, type) and issubclass(part, LocalObjective) and part.name
 }
 
 
@@ -177,16 +173,15 @@ def _class_of(key: str, path: str, *kinds: type) -> type:
     if not isinstance(found, type) or not issubclass(found, kinds):
         wanted = " or ".join(f"strategies.{kind.__name__}" for kind in kinds)
         raise ValueError(
-            f'{key} is "{path}", which is no subclass of {wanted}: docs/adding-a-strategy.md has '
-            "an example."
+            f'{key} is "{path}", which is no subclass of {wanted}: docs/adding.md has an example.'
         )
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ValueError(f'{key} is "{path}", which lacks the method {missing[0]}: define it.')
     return found
 
 
-class _Named(ClusteredStrategy):
-    """A system of the catalogue as a class.
+class NamedStrategy(ClusteredStrategy):
+    """A system of the catalogue as a class: one of `CLASSES`.
 
     Parameters
     ----------
@@ -199,163 +194,57 @@ class _Named(ClusteredStrategy):
         weight clients alike, so that a comparison shows nothing but what is compared.
     """
 
-    system: str
+    system: ClassVar[System]
 
     def __init__(self, *arguments: Any, weighted_mean: bool | None = False, **named: Any) -> None:
-        system = SYSTEMS[self.system]
-        keywords = [field.name for field in fields(ClusteredStrategy) if field.kw_only]
-        options = {name: named.pop(name) for name in keywords if name in named}
-        if "seed" in parameters(system.clustering):
+        options = {name: named.pop(name) for name in _OF_ALL if name in named}
+        if "seed" in parameters(self.system.clustering):
             named["seed"] = options.get("seed", 0)
-        parts = system.build(*arguments, weighted_mean=weighted_mean, **named)
+        parts = self.system.build(*arguments, weighted_mean=weighted_mean, **named)
         super().__init__(*parts, **options)
 
 
-class RccPfl(_Named):
-    """RCC-PFL: spectral clustering before round 1, the plain mean per cluster (Algorithm 1)."""
-
-    system = "rcc-pfl"
-
-
-class MtHfl(_Named):
-    """MT-HFL: each spectral cluster has a local server, and the common layers a global one."""
-
-    system = "mt-hfl"
-
-    def __init__(self, *arguments: Any, common_layers: Sequence[str], **named: Any) -> None:
-        super().__init__(*arguments, common_layers=tuple(common_layers), **named)
+_OF_ALL = {
+    name: one
+    for name, one in signature(ClusteredStrategy).parameters.items()
+    if one.kind is one.KEYWORD_ONLY
+}
+# Where a paper writes its name otherwise than with a capital for each word.
+_SPELLED = ("FedHC", "FedSem", "FedClust", "FlexCfl", "FedProx", "FedPer", "FedRep", "FedBN")
 
 
-class Flt(_Named):
-    """FLT: one-shot relatedness by signatures.
+def class_name(system: str) -> str:
+    """Return what the class of a system is called.
 
-    Case II: FedAvg in disjoint clusters; Case I (`graph=True`): each client's model is the mean
-    over its neighbours in the graph.
+    Examples
+    --------
+    >>> class_name("rcc-pfl"), class_name("fedhc")
+    ('RccPfl', 'FedHC')
     """
-
-    system = "flt"
-
-    def __init__(self, *arguments: Any, graph: bool = False, **named: Any) -> None:
-        if graph:
-            self.system = "flt-graph"
-        super().__init__(*arguments, **named)
+    spelled = {name.lower(): name for name in _SPELLED}
+    return spelled.get(system) or "".join(word.capitalize() for word in system.split("-"))
 
 
-class FedHC(_Named):
-    """FedHC: Ward's clusters of update directions in every round."""
-
-    system = "fedhc"
-
-
-class Ifca(_Named):
-    """IFCA: an empty cluster keeps its model."""
-
-    system = "ifca"
+def _class(name: str, system: System) -> type[NamedStrategy]:
+    """Return a class whose documentation and signature are those of the system's parts."""
+    heads = (f"{one.__name__}: {(one.__doc__ or '').partition(chr(10))[0]}" for one in system.parts)
+    about = "\n\n".join((f"The strategy `{name}`: {system.paper or 'a baseline'}.", *heads))
+    content = {"system": system, "__doc__": about, "__signature__": _signature(system)}
+    made = type(class_name(name), (NamedStrategy,), {**content, "__module__": "strategies"})
+    return cast(type[NamedStrategy], made)
 
 
-class IfcaPfl(Ifca):
-    """IFCA-PFL (RCC-PFL, Algorithm 2): IFCA in which no cluster may be empty."""
-
-    system = "ifca-pfl"
-
-
-class FedSem(_Named):
-    """FedSEM: clusters of client models."""
-
-    system = "fedsem"
-
-
-class Cfl(_Named):
-    """CFL: clusters are split in two."""
-
-    system = "cfl"
+def _signature(system: System) -> Signature:
+    """Return what a class takes: by position what its clustering does, as far as the seed."""
+    of_clustering, *others = (dict(signature(part).parameters) for part in system.parts)
+    by_name = {name: one for part in others for name, one in part.items() if name != "weighted"}
+    by_name |= {**_OF_ALL, "weighted_mean": signature(NamedStrategy).parameters["weighted_mean"]}
+    taken = [of_clustering[name] for name in takewhile(lambda n: n not in by_name, of_clustering)]
+    rest = {**of_clustering, **by_name}
+    for one in taken:
+        del rest[one.name]
+    return Signature([*taken, *(one.replace(kind=one.KEYWORD_ONLY) for one in rest.values())])
 
 
-class Pacfl(_Named):
-    """PACFL: clusters of the spaces that clients' images span, by principal angles."""
-
-    system = "pacfl"
-
-
-class FedClust(_Named):
-    """FedClust: clusters of the last layers that the first training makes."""
-
-    system = "fedclust"
-
-
-class FlexCfl(_Named):
-    """FlexCFL: clusters of the directions in which the first training goes."""
-
-    system = "flexcfl"
-
-
-class PcaKmHc(_Named):
-    """PCA + k-means at the clients, hierarchical clustering at the server, FedAvg per cluster."""
-
-    system = "pca-km-hc"
-
-
-class Optimum(_Named):
-    """The true tasks are known: the best that clustering can reach.
-
-    Takes `tasks`, a mapping from client index to task.
-    """
-
-    system = "optimum"
-
-    def __init__(self, tasks: Mapping[int, int], **named: Any) -> None:
-        super().__init__(tasks, **named)
-
-
-class Random(_Named):
-    """Random clusters of the true sizes."""
-
-    system = "random"
-
-
-class Single(_Named):
-    """One global model: FedAvg."""
-
-    system = "single"
-
-
-class Local(_Named):
-    """No federation: every client trains its own model.
-
-    The models still travel, so that all strategies are run and evaluated alike.
-    """
-
-    system = "local"
-
-
-class FedProx(_Named):
-    """FedProx: a client is pulled towards the model that it was sent (`prox_weight`, μ)."""
-
-    system = "fedprox"
-
-
-class Ditto(_Named):
-    """Ditto: a personal model at each client, pulled towards the shared one (`ditto_weight`, λ)."""
-
-    system = "ditto"
-
-
-class FedPer(_Named):
-    """FedPer: layers that never leave a client (`private_layers`, by default the last one)."""
-
-    system = "fedper"
-
-
-class FedRep(_Named):
-    """FedRep: as FedPer, but the head is trained first, and then the body beneath it."""
-
-    system = "fedrep"
-
-
-class FedBN(_Named):
-    """FedBN: norm layers never leave a client.
-
-    Takes `norm_layers`, their names: `strategies.objectives.norm_layers` finds them in a model.
-    """
-
-    system = "fedbn"
+CLASSES = {class_name(name): _class(name, system) for name, system in SYSTEMS.items()}
+"""The systems as classes, by name, which `strategies` has, too: `from strategies import RccPfl`."""

@@ -1,7 +1,7 @@
 """Local objectives: what a client optimises, and what of its model it keeps for itself.
 
-Here is what a server must know of each: what it tells clients, and which arrays it never sees
-again. What clients do with it is in `clients/training/local_training.py`.
+Here is what a server must know of each: its options, which clients are told, and which arrays it
+never sees again. What clients do is in `clients/training/objectives.py`, by the same name.
 
 T. Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020 (FedProx);
 T. Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021;
@@ -14,7 +14,7 @@ Normalization", ICLR 2021.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from flwr.app import ConfigRecordValues
@@ -57,8 +57,14 @@ class LocalObjective:
         return ()
 
     def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
-        """Return the values that every message carries to clients, for a model of these names."""
-        return {protocol.OBJECTIVE: self.name}
+        """Return the values that every message carries to clients, for a model of these names.
+
+        The objective's name, its fields with `-` for `_`, and the private layers.
+        """
+        own = {one.name.replace("_", "-"): getattr(self, one.name) for one in fields(self)}
+        layers = list(self.private_layers_of(names))
+        private = {protocol.PRIVATE_LAYERS: layers} if layers else {}
+        return {protocol.OBJECTIVE: self.name, **own, **private}
 
 
 @dataclass(frozen=True)
@@ -84,10 +90,6 @@ class Prox(LocalObjective):
         "MNIST, whose authors try 0.001, 0.01, 0.1, 0.5 and 1",
     )
 
-    def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
-        """Return the name and μ."""
-        return {protocol.OBJECTIVE: self.name, protocol.PULL: self.prox_weight}
-
 
 @dataclass(frozen=True)
 class Ditto(LocalObjective):
@@ -107,25 +109,9 @@ class Ditto(LocalObjective):
         "scripts for Fashion-MNIST; 0: not at all",
     )
 
-    def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
-        """Return the name and λ."""
-        return {protocol.OBJECTIVE: self.name, protocol.PULL: self.ditto_weight}
-
 
 @dataclass(frozen=True)
-class _Private(LocalObjective):
-    """Some layers never leave the clients; the others are trained and combined as usual."""
-
-    keeps_state: ClassVar[bool] = True
-
-    def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
-        """Return the name and the layers."""
-        layers = list(self.private_layers_of(names))
-        return {protocol.OBJECTIVE: self.name, protocol.PRIVATE_LAYERS: layers}
-
-
-@dataclass(frozen=True)
-class PrivateLayers(_Private):
+class PrivateLayers(LocalObjective):
     """FedPer: base layers are shared, personalization layers stay at the client.
 
     All are trained together. The first layers instead of the last ones make it LG-FedAvg (P. P.
@@ -133,6 +119,7 @@ class PrivateLayers(_Private):
     """
 
     name: ClassVar[str] = "private-layers"
+    keeps_state: ClassVar[bool] = True
     private_layers: str = option(
         LAST,
         LAYER_NAMES,
@@ -161,14 +148,9 @@ class PrivateHead(PrivateLayers):
         "are those of the authors' script for CIFAR-10",
     )
 
-    def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
-        """Return the name, the layers of the head, and how long each part is trained."""
-        epochs = {protocol.HEAD_EPOCHS: self.head_epochs, protocol.BODY_EPOCHS: self.body_epochs}
-        return {**super().told(names), **epochs}
-
 
 @dataclass(frozen=True)
-class PrivateNorms(_Private):
+class PrivateNorms(LocalObjective):
     """FedBN: norm layers stay at the client, their running statistics among them.
 
     Attributes
@@ -178,6 +160,7 @@ class PrivateNorms(_Private):
     """
 
     name: ClassVar[str] = "private-norms"
+    keeps_state: ClassVar[bool] = True
     norm_layers: str
 
     def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:

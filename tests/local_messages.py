@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from torch import nn
 
 from clients.settings import TrainingSettings
-from clients.training.objectives import nothing
+from clients.training.objectives import no_term
 from clients.training.personal import Personal
 from clients.training.train import train
 from fl_core.wire import protocol
@@ -66,8 +66,8 @@ def sgd(epochs: int = 1, **options: Any):
     """Return a training by steps of one image with rate 0.1."""
     settings = TrainingSettings("sgd", learning_rate=0.1, batch_size=1, **options)
 
-    def fit(model, between=nothing, passes=None):
+    def fit(model, add_term=no_term, passes=None):
         own = TrainingSettings(**{**vars(settings), "local_epochs": passes or epochs})
-        return train(model, *one_image(), own, torch.Generator(), between)
+        return train(model, *one_image(), own, torch.Generator(), add_term)
 
     return fit

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -19,7 +18,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import TrainingSettings
-from clients.training.objectives import nothing
+from clients.training.objectives import GradientTerm, no_term
 from clients.training.train import as_pixels, build_optimizer
 from fl_core.extras import load_extra
 
@@ -85,7 +84,7 @@ def train_privately(
     settings: TrainingSettings,
     promise: Promise,
     randomness: Randomness,
-    between: Callable[[], None] = nothing,
+    add_term: GradientTerm = no_term,
 ) -> None:
     """Train `model` in place for one of `promise.rounds` rounds.
 
@@ -100,7 +99,7 @@ def train_privately(
     labels : torch.Tensor, int64, shape (n,)
     randomness : Randomness
         Draws the images of each step, and the noise.
-    between : callable
+    add_term : callable
         Called in each step once gradients have their noise; it must not look at images.
 
     Raises
@@ -128,7 +127,7 @@ def train_privately(
 
     def finish(_: object) -> None:
         _add_noise(model, deviation, randomness)
-        between()
+        add_term()
 
     optimizer.attach_step_hook(finish)
     for _ in range(steps):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
-from clients.training.objectives import nothing
+from clients.training.objectives import GradientTerm, no_term
 
 
 class Scores(NamedTuple):
@@ -57,7 +56,7 @@ def train(
     labels: torch.Tensor,
     settings: TrainingSettings,
     generator: torch.Generator,
-    between: Callable[[], None] = nothing,
+    add_term: GradientTerm = no_term,
 ) -> float:
     """Train `model` in place on one client's images and return its mean loss.
 
@@ -71,7 +70,7 @@ def train(
         Labels as the client knows them.
     generator : torch.Generator
         Draws the order of the images in each epoch, on the CPU.
-    between : callable
+    add_term : callable
         Called in each step once gradients are there: a local objective adds its own.
 
     Returns
@@ -93,7 +92,7 @@ def train(
             # faster in all than converting and shuffling all images first.
             loss = F.cross_entropy(model(as_pixels(images[batch])), labels[batch])
             loss.backward()  # type: ignore[no-untyped-call]
-            between()
+            add_term()
             optimizer.step()
             losses.append(loss.detach())
     sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)

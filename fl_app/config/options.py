@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fl_app.config.run_config import OF_STRATEGIES, Config
 from fl_core.options import Option, key_of, options_of
-from strategies.catalogue import AGGREGATIONS, OBJECTIVES, ROBUST, SYSTEMS, Part, parameters
+from strategies.catalogue import AGGREGATIONS, OBJECTIVES, SYSTEMS, Part, parameters
 
 ROOT = Path(__file__).parents[2]
 START = "# Written by `make options`, from the fields that declare the options (docs/options.md).\n"
@@ -64,7 +64,8 @@ def _meaning(key: str, one: Option) -> str:
     if key not in OF_STRATEGIES:
         return one.meaning
     owners: dict[str, tuple[Part, ...]] = {name: one.parts for name, one in SYSTEMS.items()}
-    owners |= {name: (part,) for name, part in AGGREGATIONS.items() if part in ROBUST}
+    named = {part for one in SYSTEMS.values() for part in one.parts}
+    owners |= {name: (part,) for name, part in AGGREGATIONS.items() if part not in named}
     owners |= {name: (part,) for name, part in OBJECTIVES.items()}
     takers = (
         f"`{name}`"

@@ -25,13 +25,11 @@ from fl_app.config.checks import (
     shares_eigenvectors,
 )
 from fl_core.data.settings import (
-    DATASET_WORDS,
-    DATASETS,
+    DATASET,
     MODELS,
     OWN_IMAGES,
     SYNTHETIC,
     FederationSettings,
-    is_dataset,
     paper_model,
 )
 from fl_core.options import (
@@ -40,7 +38,6 @@ from fl_core.options import (
     NATURAL,
     POSITIVE,
     TEXT,
-    NotAllowedError,
     Option,
     Refusals,
     Rule,
@@ -99,12 +96,6 @@ def _parse_strategies(value: Any) -> tuple[str, ...]:
     return names
 
 
-def _parse_dataset(value: Any) -> str:
-    if not is_dataset(str(value)):
-        raise NotAllowedError
-    return str(value)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Config(
     AttackSettings,
@@ -154,9 +145,7 @@ class Config(
     )
     dataset: str = option(
         "mnist-5k",
-        or_own(
-            or_words(Rule(DATASET_WORDS, _parse_dataset, words=DATASETS), SYNTHETIC, OWN_IMAGES)
-        ),
+        or_own(or_words(DATASET, SYNTHETIC, OWN_IMAGES)),
         "`rotated-mnist`: tasks are rotations; `synthetic`: needs no files, see `heterogeneity`; "
         "`own`: on real devices, each one's own images; samples of any shape: docs/own-code.md",
     )

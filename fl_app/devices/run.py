@@ -16,7 +16,7 @@ from fl_app.config.systems import Setting
 from fl_app.devices.handing_out import hand_out_models
 from fl_app.devices.names import NAMES_FILE, KnowsKeys, NameOwners
 from fl_app.live.progress import Progress
-from fl_app.nodes.personal import Told, keep_states
+from fl_app.nodes.personal import ConfigValues, keep_states
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
@@ -85,12 +85,12 @@ class Devices:
         self._seen: set[int] = set()
         return self._grid
 
-    def keep_states(self, strategy: ClusteredStrategy, told: Told) -> dict[int, Any]:
+    def keep_states(self, strategy: ClusteredStrategy, told: ConfigValues) -> dict[int, Any]:
         """Let devices hold on their disks what they keep for themselves; return nothing of it."""
         keep_states(self._grid, strategy, told, self._config.round_deadline)
         return {}
 
-    def restore_states(self, states: Mapping[int, Any], told: Told) -> None:
+    def restore_states(self, states: Mapping[int, Any], told: ConfigValues) -> None:
         """Do nothing: devices have what they keep for themselves on their own disks."""
 
     def after_round(

@@ -29,11 +29,11 @@ from strategies.engine.replies import sort_replies
 
 logger = logging.getLogger(__name__)
 
-Told = Mapping[str, ConfigRecordValues]
+ConfigValues = Mapping[str, ConfigRecordValues]
 
 
 def keep_states(
-    grid: Grid, strategy: ClusteredStrategy, told: Told, timeout: float
+    grid: Grid, strategy: ClusteredStrategy, told: ConfigValues, timeout: float
 ) -> dict[int, Any]:
     """Let clients hold what they keep, after the present round, for a checkpoint of it.
 
@@ -70,7 +70,11 @@ def keep_states(
 
 
 def restore_states(
-    grid: Grid, nodes: Mapping[int, int], states: Mapping[int, Any], told: Told, timeout: float
+    grid: Grid,
+    nodes: Mapping[int, int],
+    states: Mapping[int, Any],
+    told: ConfigValues,
+    timeout: float,
 ) -> None:
     """Give simulated clients back what they had kept: `nodes` is from client index to node id.
 
@@ -103,7 +107,7 @@ def _ask(
     grid: Grid,
     action: str,
     asked: Mapping[int, int],
-    told: Told,
+    told: ConfigValues,
     contents: Mapping[int, Mapping[str, ArrayRecord | MetricRecord]],
     timeout: float,
 ) -> tuple[dict[int, RecordDict], dict[int, str]]:

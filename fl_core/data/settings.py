@@ -7,52 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
 
 from fl_core.data.torchvision_files import PUBLISHED
-from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
+from fl_core.options import (
+    COUNT,
+    NATURAL,
+    POSITIVE,
+    TEXT,
+    NotAllowedError,
+    Rule,
+    number,
+    one_of,
+    option,
+)
 from fl_core.own_code import is_own
 from fl_core.partitions.noise import NOISES
 from fl_core.partitions.partition import PARTITIONS, ROTATIONS, Spread
 from fl_core.partitions.tasks import CLIENTS_PER_TASK, TASKS
 
 PLUS = "+"
-JOINABLE = ("mnist-5k", *PUBLISHED)
-ROTATED = {"rotated-mnist": "mnist"}
-CIFAR20 = "cifar20"
-DATASETS = (*JOINABLE, CIFAR20, *ROTATED, "femnist", "folder")
-DATASET_WORDS = (
-    f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
-)
 SYNTHETIC = "synthetic"
+SYNTHETIC_IMAGES = (4_000, 2_000)  # for training and testing, of all tasks together
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
 
-SYNTHETIC_IMAGES = (4_000, 2_000)  # for training and testing, of all tasks together
 MODELS = ("logistic-regression", "mlp", "mlp-32", "cnn", "cnn-norm", "leaf-cnn")
-# RCC-PFL, section V: one model per data set.
-PAPER_MODELS = {
-    "mnist-5k": "logistic-regression",
-    "mnist": "logistic-regression",
-    "rotated-mnist": "mlp",  # IFCA's own experiment
-    "fashion-mnist": "mlp",
-    "femnist": "leaf-cnn",
-    "synthetic": "mlp",
-}
-
-
-def paper_model(dataset: str) -> str:
-    """Return the name of the model that RCC-PFL trains on `dataset`; a CNN where it says none.
-
-    Of one's own data, which may be no images, a perceptron takes all.
-    """
-    return PAPER_MODELS.get(dataset, "mlp" if is_own(dataset) else "cnn")
-
-
-def is_dataset(name: str) -> bool:
-    """Return whether there is a data set of this name: one of `DATASETS`, or several joined."""
-    parts = name.split(PLUS)
-    return name in DATASETS or (1 < len(parts) == len(set(parts)) and set(parts) <= set(JOINABLE))
 
 
 class Known(NamedTuple):
@@ -76,6 +57,127 @@ class Known(NamedTuple):
     def is_float(self) -> bool:
         """Return False: they are images of bytes."""
         return False
+
+
+class Source(NamedTuple):
+    """What a data set's reader is given.
+
+    Attributes
+    ----------
+    name : str
+        The data set's.
+    root, cache : Path
+        Where data sets are, and what can be made again.
+    seed : int
+        Says which images are for testing, where the data set itself does not.
+    download : bool
+        Whether what is not there may be fetched.
+    """
+
+    name: str
+    root: Path
+    cache: Path
+    seed: int
+    download: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set by its name in `DATASETS`.
+
+    Attributes
+    ----------
+    reader : str
+        The import path of a function from `Source` to `Dataset`.
+    known : Known, optional
+        Where anything is known before the files are read.
+    model : str
+        What `model=paper` is.
+    joinable : bool
+        Whether it can be joined to others.
+    by_seed : bool
+        Whether the seed says which images are for testing.
+    groups_per_class : int
+        Of how many groups a class consists, where tasks are made of groups: rotations, say.
+    by_writer : bool
+        Whether its clients are those who wrote it, so that it needs `partition=writer`.
+    """
+
+    reader: str
+    known: Known | None = None
+    model: str = "cnn"
+    joinable: bool = False
+    by_seed: bool = False
+    groups_per_class: int = 1
+    by_writer: bool = False
+
+    @property
+    def has_own_tasks(self) -> bool:
+        """Return whether its tasks are not made of labels."""
+        return self.groups_per_class > 1 or self.by_writer
+
+
+_HERE = "fl_core.data.datasets:"
+_MNIST_5K = Known(4_000, 1_000, (1, 28, 28), 10)
+_PUBLISHED = {
+    name: Known(one.num_train, one.num_test, one.image_shape, one.num_classes)
+    for name, one in PUBLISHED.items()
+}
+# RCC-PFL, section V: one model per data set.
+_PAPER_MODELS = {"mnist": "logistic-regression", "fashion-mnist": "mlp"}
+DATASETS = {
+    "mnist-5k": Entry(
+        f"{_HERE}mnist_5k", _MNIST_5K, "logistic-regression", joinable=True, by_seed=True
+    ),
+    **{
+        name: Entry(f"{_HERE}published", known, _PAPER_MODELS.get(name, "cnn"), joinable=True)
+        for name, known in _PUBLISHED.items()
+    },
+    "cifar20": Entry(f"{_HERE}cifar20", Known(55_000, 11_000, (3, 32, 32), 20)),
+    "rotated-mnist": Entry(
+        f"{_HERE}rotated_mnist",
+        _PUBLISHED["mnist"]._replace(num_train=240_000, num_test=40_000),
+        "mlp",  # IFCA's own experiment
+        groups_per_class=len(ROTATIONS),
+    ),
+    "femnist": Entry("fl_core.data.leaf:read_femnist", model="leaf-cnn", by_writer=True),
+    "folder": Entry(f"{_HERE}folder", by_seed=True),
+}
+JOINABLE = tuple(name for name, entry in DATASETS.items() if entry.joinable)
+_BY_WRITER = tuple(name for name, entry in DATASETS.items() if entry.by_writer)
+DATASET_WORDS = (
+    f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
+)
+
+
+def paper_model(dataset: str) -> str:
+    """Return the name of the model that RCC-PFL trains on `dataset`; a CNN where it says none.
+
+    Of one's own data, which may be no images, a perceptron takes all.
+    """
+    if dataset in DATASETS:
+        return DATASETS[dataset].model
+    return "mlp" if is_own(dataset) or dataset == SYNTHETIC else "cnn"
+
+
+def is_dataset(name: str) -> bool:
+    """Return whether there is a data set of this name: one of `DATASETS`, or several joined."""
+    parts = name.split(PLUS)
+    return name in DATASETS or (1 < len(parts) == len(set(parts)) and set(parts) <= set(JOINABLE))
+
+
+def has_own_tasks(name: str) -> bool:
+    """Return whether the tasks of a data set are not made of labels, as far as its name says."""
+    return name == SYNTHETIC or (name in DATASETS and DATASETS[name].has_own_tasks)
+
+
+def _parse_dataset(value: Any) -> str:
+    if not is_dataset(str(value)):
+        raise NotAllowedError
+    return str(value)
+
+
+DATASET = Rule(DATASET_WORDS, _parse_dataset, words=tuple(DATASETS))
 
 
 class SampleKind(Protocol):
@@ -112,29 +214,15 @@ def known_of(dataset: str) -> Known | None:
     ValueError
         If it joins images of different shapes.
     """
-    if dataset in ROTATED:
-        base = _published(ROTATED[dataset])
-        return base._replace(num_train=4 * base.num_train, num_test=4 * base.num_test)
-    others = {
-        "mnist-5k": Known(4_000, 1_000, (1, 28, 28), 10),
-        CIFAR20: Known(55_000, 11_000, (3, 32, 32), 20),
-        SYNTHETIC: Known(*SYNTHETIC_IMAGES, (1, 28, 28), 10),
-    }
-    if dataset in others:
-        return others[dataset]
-    parts = dataset.split(PLUS)
-    if not set(parts) <= {*PUBLISHED, *others}:
+    if dataset == SYNTHETIC:
+        return Known(*SYNTHETIC_IMAGES, (1, 28, 28), 10)
+    found = [DATASETS[part].known for part in dataset.split(PLUS) if part in DATASETS]
+    known = [one for one in found if one is not None]
+    if not known or len(known) < len(dataset.split(PLUS)):
         return None
-    found = [others.get(part) or _published(part) for part in parts]
-    check_one_shape(dataset, [one.image_shape for one in found])
-    counts = (sum(numbers) for numbers in zip(*((a, b, d) for a, b, _, d in found), strict=True))
-    train, test, classes = counts
-    return Known(train, test, found[0].image_shape, classes)
-
-
-def _published(dataset: str) -> Known:
-    one = PUBLISHED[dataset]
-    return Known(one.num_train, one.num_test, one.image_shape, one.num_classes)
+    check_one_shape(dataset, [one.image_shape for one in known])
+    train, test, _, classes = zip(*known, strict=True)
+    return Known(sum(train), sum(test), known[0].image_shape, sum(classes))
 
 
 def check_one_shape(dataset: str, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -152,7 +240,8 @@ def num_labels(dataset: str) -> int | None:
     known = None if dataset == SYNTHETIC else known_of(dataset)
     if known is None:
         return None
-    return known.num_classes * (len(ROTATIONS) if dataset in ROTATED else 1)
+    entry = DATASETS.get(dataset)
+    return known.num_classes * (entry.groups_per_class if entry else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,15 +340,16 @@ class FederationSettings:
                     f'tasks is "{self.tasks}", but {key} is "{value}", and then each task has all '
                     "labels: leave tasks empty, and say by num-tasks how many there are."
                 )
-        if self.shift == "concept" and self.dataset in ("rotated-mnist", "femnist", SYNTHETIC):
+        if self.shift == "concept" and has_own_tasks(self.dataset):
             raise ValueError(
                 f'shift is "concept", but {self.dataset} has tasks of its own: choose another data '
                 "set."
             )
-        if (self.dataset == "femnist") != (self.partition == "writer"):
+        if (self.dataset in _BY_WRITER) != (self.partition == "writer"):
             raise ValueError(
-                f'dataset is "{self.dataset}" and partition is "{self.partition}", but femnist and '
-                "writer need each other: a client is one of its writers."
+                f'dataset is "{self.dataset}" and partition is "{self.partition}", but '
+                f"{', '.join(_BY_WRITER)} and writer need each other: a client is one of its "
+                "writers."
             )
         if self.partition == "writer" and (self.tasks or self.clients_per_task):
             raise ValueError(

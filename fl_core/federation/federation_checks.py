@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from fl_core.data.settings import ROTATED, SYNTHETIC, FederationSettings, known_of, num_labels
+from fl_core.data.settings import (
+    SYNTHETIC,
+    FederationSettings,
+    has_own_tasks,
+    known_of,
+    num_labels,
+)
 from fl_core.options import at_value
 from fl_core.partitions.partition import check_labels, clients_of_tasks, default_tasks, parse_tasks
 from fl_core.partitions.tasks import are_random, parse_counts
@@ -19,7 +25,7 @@ def check_federation(settings: FederationSettings) -> None:
         data set has not, or if there is noise where all tasks have the same labels.
     """
     check_counts(settings)
-    check_noise(settings, settings.shift == "concept" or settings.dataset in (*ROTATED, SYNTHETIC))
+    check_noise(settings, settings.shift == "concept" or has_own_tasks(settings.dataset))
     _check_size(settings)
     labels = num_labels(settings.dataset)
     if labels is None or settings.shift == "concept" or are_random(settings.tasks):

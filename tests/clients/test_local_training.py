@@ -4,7 +4,9 @@ One white pixel, two classes: with weight and bias (w, -w) the logits are (2w, -
 probability of the right class, is 1/(1 + exp(-4w)), and the gradient of w is p - 1.
 """
 
+import inspect
 from collections import OrderedDict
+from dataclasses import fields
 from math import exp
 
 import pytest
@@ -13,14 +15,12 @@ from flwr.app import ArrayRecord
 from torch import nn
 
 from clients.training.local_training import (
-    OBJECTIVES,
-    WITHOUT_NOISE,
-    Told,
+    Instructions,
     model_to_test,
     train_by_objective,
     whole_model,
 )
-from clients.training.objectives import nothing, pull, pull_to, trained_alone
+from clients.training.objectives import OBJECTIVES, no_term, proximal_term, trained_alone
 from fl_core.wire import protocol
 from strategies import catalogue
 from tests.local_messages import context, message, personal, sgd, two_numbers
@@ -41,15 +41,18 @@ def trained(asked, own, fit, model=None):
 
 def test_both_sides_know_the_same_objectives():
     assert list(OBJECTIVES) == list(catalogue.OBJECTIVES)
-    covered = {name for name, one in catalogue.OBJECTIVES.items() if one.may_be_noisy}
-    assert covered == OBJECTIVES.keys() - set(WITHOUT_NOISE)
+    for name, one in catalogue.OBJECTIVES.items():
+        assert one.may_be_noisy == OBJECTIVES[name].may_be_noisy
+        taken = inspect.signature(OBJECTIVES[name].train).parameters.values()
+        said = {field.name for field in fields(one)}
+        assert {each.name for each in taken if each.kind is each.KEYWORD_ONLY} <= said
 
 
 def test_prox_by_hand():
     """The first step is plain; the second is pulled back by μ times the way so far."""
     start, first = 0.1, 0.1 - 0.1 * gradient(0.1)
     second = first - 0.1 * (gradient(first) + 3 * (first - start))
-    asked = message(two_numbers(start), objective="prox", pull=3.0)
+    asked = message(two_numbers(start), objective="prox", prox_weight=3.0)
     shared, _ = trained(asked, context(), sgd(2))
     assert weight(shared) == pytest.approx(second, abs=1e-6)
     plain, _ = trained(message(two_numbers(start)), context(), sgd(2))
@@ -58,7 +61,8 @@ def test_prox_by_hand():
 
 @pytest.mark.parametrize("objective", ["prox", "ditto"])
 def test_no_pull_is_the_plain_objective_to_the_bit(objective):
-    asked = message(two_numbers(0.1), objective=objective, pull=0.0)
+    weight = {f"{objective}_weight": 0.0}
+    asked = message(two_numbers(0.1), objective=objective, **weight)
     shared, loss = trained(asked, context(), sgd(3, momentum=0.9))
     plain, plain_loss = trained(message(two_numbers(0.1)), context(), sgd(3, momentum=0.9))
     assert loss == plain_loss
@@ -69,17 +73,19 @@ def test_no_pull_is_the_plain_objective_to_the_bit(objective):
 def test_ditto_by_hand():
     """Round 1: v starts as w; round 2: v goes on from where it was, pulled to the new w."""
     own, rate, lam = context(), 0.1, 2.0
-    asked = message(two_numbers(0.2), objective="ditto", pull=lam)
+    asked = message(two_numbers(0.2), objective="ditto", ditto_weight=lam)
     shared, _ = trained(asked, own, sgd())
     v = 0.2 - rate * gradient(0.2)  # not pulled yet: it is where w is
     assert weight(shared) == pytest.approx(v, abs=1e-6)
     assert weight(personal(message(two_numbers(), round=2), own).load()) == pytest.approx(v)
 
-    asked = message(two_numbers(-0.3), round=2, objective="ditto", pull=lam)
+    asked = message(two_numbers(-0.3), round=2, objective="ditto", ditto_weight=lam)
     shared, _ = trained(asked, own, sgd())
     assert weight(shared) == pytest.approx(-0.3 - rate * gradient(-0.3), abs=1e-6)
     v -= rate * (gradient(v) + lam * (v + 0.3))
-    tested = message(two_numbers(0.7), round=2, kind=protocol.EVALUATE, objective="ditto")
+    tested = message(
+        two_numbers(0.7), round=2, kind=protocol.EVALUATE, objective="ditto", ditto_weight=lam
+    )
     assert weight(model_to_test(tested, personal(tested, own))) == pytest.approx(v, abs=1e-6)
 
 
@@ -87,7 +93,7 @@ def test_ditto_without_a_pull_trains_v_as_if_alone():
     """v with λ = 0 is what plain training makes of it, round after round, whatever w is."""
     own, alone = context(), ArrayRecord(two_numbers(0.1).state_dict())
     for number, w in enumerate((0.1, -2.0, 5.0), start=1):
-        asked = message(two_numbers(w), round=number, objective="ditto", pull=0.0)
+        asked = message(two_numbers(w), round=number, objective="ditto", ditto_weight=0.0)
         trained(asked, own, sgd(2, momentum=0.5))
         alone, _ = trained(message(alone, identity=""), context(), sgd(2, momentum=0.5))
     kept = personal(message(two_numbers(), round=4), own).load()
@@ -96,7 +102,7 @@ def test_ditto_without_a_pull_trains_v_as_if_alone():
 
 
 def test_a_client_that_never_trained_is_tested_with_what_it_was_sent():
-    tested = message(two_numbers(0.7), kind=protocol.EVALUATE, objective="ditto")
+    tested = message(two_numbers(0.7), kind=protocol.EVALUATE, objective="ditto", ditto_weight=1.0)
     assert weight(model_to_test(tested, personal(tested, context()))) == pytest.approx(0.7)
 
 
@@ -143,9 +149,9 @@ def test_fedrep_trains_the_head_and_then_the_body():
     seen = []
     step = sgd(momentum=0.9, weight_decay=0.5)
 
-    def fit(model, between, epochs):
+    def fit(model, add_term, epochs):
         before = {n: t.clone() for n, t in model.state_dict().items()}
-        loss = step(model, between, epochs)
+        loss = step(model, add_term, epochs)
         moved = {n for n, t in model.state_dict().items() if not torch.equal(t, before[n])}
         seen.append((sorted(moved), epochs))
         return loss
@@ -176,7 +182,7 @@ def test_norms_and_their_statistics_stay():
     told = {"objective": "private-norms", "private_layers": ["norm"]}
     own = context()
 
-    def fit(model, between, epochs):
+    def fit(model, add_term, epochs):
         model.train()
         model(torch.arange(8.0).reshape(2, 1, 2, 2))
         return 0.0
@@ -191,23 +197,25 @@ def test_norms_and_their_statistics_stay():
 
 def test_nothing_is_kept_of_a_training_that_fails():
     own = context()
-    asked = message(two_numbers(0.2), objective="ditto", pull=1.0)
+    asked = message(two_numbers(0.2), objective="ditto", ditto_weight=1.0)
     trained(asked, own, sgd())
     before = personal(message(two_numbers(), round=2), own).load()
 
-    def broken(model, between, epochs):
-        sgd()(model, between, epochs)
+    def broken(model, add_term, epochs):
+        sgd()(model, add_term, epochs)
         raise RuntimeError("the disk is full")
 
     with pytest.raises(RuntimeError):
-        trained(message(two_numbers(0.4), round=2, objective="ditto", pull=1.0), own, broken)
+        trained(
+            message(two_numbers(0.4), round=2, objective="ditto", ditto_weight=1.0), own, broken
+        )
     after = personal(message(two_numbers(), round=3), own).load()
     assert weight(after) == weight(before)
 
 
 def test_the_plain_objective_forgets_what_another_strategy_left():
     own = context()
-    trained(message(two_numbers(), objective="ditto", pull=1.0), own, sgd())
+    trained(message(two_numbers(), objective="ditto", ditto_weight=1.0), own, sgd())
     assert len(own.state)
     trained(message(two_numbers(), identity=""), own, sgd())
     assert not len(own.state)
@@ -215,13 +223,18 @@ def test_the_plain_objective_forgets_what_another_strategy_left():
 
 def test_an_objective_that_only_the_server_knows_is_refused():
     with pytest.raises(ValueError, match='objective "meta", but this client knows plain, prox'):
-        Told.of(message(two_numbers(), objective="meta"))
+        Instructions.of(message(two_numbers(), objective="meta"))
 
 
-def test_pulls_by_hand():
+def test_what_an_objective_takes_must_be_said():
+    with pytest.raises(ValueError, match='objective "ditto" and does not say its ditto-weight'):
+        Instructions.of(message(two_numbers(), objective="ditto"))
+
+
+def test_proximal_terms_by_hand():
     model = two_numbers(0.5)
     model.output.weight.grad = torch.ones(2, 1)  # the bias has none: it is not trained
-    pull_to(model, [torch.zeros(2, 1), torch.zeros(2)], 4.0)()
+    proximal_term(model, 4.0, [torch.zeros(2, 1), torch.zeros(2)])()
     assert model.output.weight.grad.flatten().tolist() == [3.0, -1.0]
     assert model.output.bias.grad is None
-    assert pull(model, 0.0) is nothing
+    assert proximal_term(model, 0.0) is no_term

@@ -11,7 +11,7 @@ from torch import nn
 from clients.privacy.mechanisms import Promise
 from clients.privacy.private_training import num_steps, sample_rate, train_privately, training_noise
 from clients.settings import TrainingSettings
-from clients.training.objectives import pull_to
+from clients.training.objectives import proximal_term
 from fl_app.devices.node import DeviceNode
 from fl_core.data.settings import MODELS
 from fl_core.models.build import build_model
@@ -232,6 +232,6 @@ def test_a_pull_comes_after_the_noise():
     promise = Promise(training_epsilon=90.0, training_clip=1e-9, rounds=1)
     start = model[1].weight.detach().clone()
     settings = TrainingSettings("sgd", learning_rate=0.1, batch_size=4, local_epochs=2)
-    between = pull_to(model, [torch.zeros(2, 4), torch.zeros(2)], 1.0)
-    train_privately(model, images, labels, settings, promise, Scripted(), between)
+    add_term = proximal_term(model, 1.0, [torch.zeros(2, 4), torch.zeros(2)])
+    train_privately(model, images, labels, settings, promise, Scripted(), add_term)
     assert torch.allclose(model[1].weight, start * 0.9**2, atol=1e-6)

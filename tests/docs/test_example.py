@@ -1,4 +1,4 @@
-"""The example of docs/adding-a-strategy.md, run as it stands there."""
+"""The example of docs/adding.md, run as it stands there."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.app_runs import run as run_app
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, fail, in_rounds, run, toy_app, weights, with_arrays
 
-PAGE = Path(__file__).parents[2] / "docs/adding-a-strategy.md"
+PAGE = Path(__file__).parents[2] / "docs/adding.md"
 MODEL = {"w": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)}
 
 
@@ -49,7 +49,8 @@ def test_the_page_uses_the_example_as_it_can_be_used(example):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     initial = protocol.to_record(MODEL)
     found = {"grid": LocalGrid(toy_app(TASKS), 7), "initial_arrays": initial}
-    exec(blocks[0] + blocks[1], found)  # noqa: S102
+    (use,) = (block for block in blocks if "strategy.start(" in block)
+    exec(blocks[0] + use, found)  # noqa: S102
     assert len(protocol.unpack_models(found["result"].arrays)) == 3
 
 

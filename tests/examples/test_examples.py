@@ -24,7 +24,7 @@ def test_every_example_says_what_to_type_and_is_run_here():
 
 
 def test_the_page_on_strategies_shows_the_examples_clustering():
-    page = (ROOT / "docs/adding-a-strategy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/adding.md").read_text(encoding="utf-8")
     shown = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     assert (EXAMPLES / "own_strategy/bias_app/bias.py").read_text(encoding="utf-8") == shown
 

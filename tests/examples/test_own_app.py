@@ -31,7 +31,7 @@ def test_the_page_shows_the_files_and_the_command():
 def test_the_page_trains_by_a_local_objective_with_a_loop_of_ones_own():
     """The page's train function in the place of the example's, and Ditto as the strategy."""
     source = (APP / "my_app/client.py").read_text(encoding="utf-8")
-    (loop,) = (b for b in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "between()" in b)
+    (loop,) = (b for b in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "add_term()" in b)
     before, after = source.split("@app.train()", 1)
     test = "@app.evaluate()" + after.partition("@app.evaluate()")[2]
     (old,) = re.findall(r"model\.load_state_dict\(.*\)", test)

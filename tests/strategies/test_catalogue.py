@@ -1,10 +1,13 @@
 """One description of every system: its name, its class and its paper say the same."""
 
+import inspect
+import pickle
 import sys
 from dataclasses import dataclass, replace
 
 import pytest
 
+import strategies
 from fl_app.config.run_config import parse_config
 from fl_app.config.systems import FOUND, Setting, build_strategy, check_strategy
 from fl_core.federation.federation import simulate_federation
@@ -16,30 +19,16 @@ from tests.toy_app import ENCODER, draw_model
 
 SEED = 4
 TASKS = {0: 2, 1: 0, 2: 1, 3: 0, 4: 2, 5: 1}
-# What the app finds out by itself; all else are the defaults of classes and of the app.
-CLASSES = {
-    "rcc-pfl": lambda **o: c.RccPfl(3, dimension=324, **o),
-    "mt-hfl": lambda **o: c.MtHfl(3, dimension=324, common_layers=["hidden"], **o),
-    "flt": lambda **o: c.Flt(ENCODER, 3, **o),
-    "flt-graph": lambda **o: c.Flt(ENCODER, 3, graph=True, **o),
-    "fedhc": lambda **o: c.FedHC(3, **o),
-    "ifca-pfl": lambda **o: c.IfcaPfl(3, draw_model, **o),
-    "ifca": lambda **o: c.Ifca(3, draw_model, **o),
-    "fedsem": lambda **o: c.FedSem(3, **o),
-    "cfl": c.Cfl,
-    "pacfl": lambda **o: c.Pacfl(3, dimension=324, **o),
-    "fedclust": lambda **o: c.FedClust(3, **o),
-    "flexcfl": lambda **o: c.FlexCfl(3, **o),
-    "pca-km-hc": lambda **o: c.PcaKmHc(3, **o),
-    "optimum": lambda **o: c.Optimum(tasks=TASKS, **o),
-    "random": lambda **o: c.Random([2, 2, 2], **o),
-    "single": c.Single,
-    "local": c.Local,
-    "fedprox": c.FedProx,
-    "ditto": c.Ditto,
-    "fedper": c.FedPer,
-    "fedrep": c.FedRep,
-    "fedbn": lambda **o: c.FedBN(norm_layers="norm1,norm2", **o),
+# What has no default, or what the app finds out by itself; all else are defaults of both.
+GIVEN = {
+    "num_clusters": 3,
+    "dimension": 324,
+    "encoder": ENCODER,
+    "draw_model": draw_model,
+    "labels": TASKS,
+    "sizes": [2, 2, 2],
+    "common_layers": ("hidden",),
+    "norm_layers": "norm1,norm2",
 }
 
 
@@ -60,7 +49,9 @@ def test_a_name_and_a_class_build_the_same(setting, name, weighted):
     config = replace(setting.config, weighted_mean=weighted, model=model)
     setting = setting._replace(config=config)
     named = build_strategy(name, setting, {"seed": SEED})
-    made = CLASSES[name](seed=SEED, weighted_mean=weighted)
+    taken = {field for part in c.SYSTEMS[name].parts for field in c.parameters(part)}
+    given = {field: GIVEN[field] for field in GIVEN.keys() & taken}
+    made = getattr(strategies, c.class_name(name))(seed=SEED, weighted_mean=weighted, **given)
     assert made.clustering == named.clustering
     assert made.aggregation == named.aggregation
     assert made.local == named.local
@@ -68,8 +59,26 @@ def test_a_name_and_a_class_build_the_same(setting, name, weighted):
     assert made.aggregation.weighted == (c.SYSTEMS[name].weighted if weighted is None else weighted)
 
 
-def test_every_system_has_a_class_and_no_class_is_of_no_system():
-    assert CLASSES.keys() == c.SYSTEMS.keys()
+def test_a_class_says_what_it_takes():
+    said = inspect.signature(strategies.MtHfl).parameters
+    assert list(said)[:2] == ["num_clusters", "num_eigenvectors"]
+    assert said["num_clusters"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for name, default in {"common_layers": inspect.Parameter.empty, "seed": 0}.items():
+        assert said[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert said[name].default == default
+    for made in c.CLASSES.values():
+        assert not {"weighted", "self"} & inspect.signature(made).parameters.keys()
+        assert {"weighted_mean", "fraction_train"} < inspect.signature(made).parameters.keys()
+    assert "Ali and Arafa, 2024" in strategies.MtHfl.__doc__
+    assert "LpsGps: MT-HFL's hierarchy" in strategies.MtHfl.__doc__
+
+
+def test_classes_are_found_where_they_say():
+    """As pickle needs it."""
+    assert set(c.CLASSES) < set(strategies.__all__)
+    assert all(pickle.loads(pickle.dumps(made)) is made for made in c.CLASSES.values())  # noqa: S301
+    with pytest.raises(ImportError, match="RccPfll"):
+        from strategies import RccPfll  # noqa: F401, PLC0415
 
 
 def test_every_argument_of_a_name_is_an_option_or_found():
@@ -147,9 +156,9 @@ def test_three_parts_by_name():
 
 def test_an_argument_that_nobody_takes_is_refused():
     with pytest.raises(TypeError, match="'num_eigenvecs'"):
-        c.RccPfl(3, num_eigenvecs=20)
+        strategies.RccPfl(3, num_eigenvecs=20)
     with pytest.raises(TypeError, match="common_layers"):
-        c.MtHfl(3)
+        strategies.MtHfl(3)
 
 
 def test_ifcas_clustering_is_one_clustering_with_two_names():
@@ -180,10 +189,10 @@ def test_a_systems_paper_is_at_the_head_of_a_file_of_it(name):
     assert any(author in head and year in head for head in heads)
 
 
-def test_the_baselines_are_those_without_a_paper():
-    baselines = ("optimum", "random", "single", "local")
-    assert tuple(name for name, system in c.SYSTEMS.items() if not system.paper) == baselines
-    assert (*baselines, "fedprox", "ditto", "fedper", "fedrep", "fedbn") == c.UNGROUPED
+def test_the_baselines_group_nobody_by_what_they_share():
+    baselines = {"optimum", "random", "single", "local"}
+    assert {name for name in c.UNGROUPED if not c.SYSTEMS[name].paper} == baselines
+    assert {"fedprox", "ditto", "fedper", "fedrep", "fedbn"} < {*c.UNGROUPED}
     assert c.SYSTEMS["single"] == c.System(SingleCluster, ClusterMean, False)
 
 

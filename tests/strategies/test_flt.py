@@ -5,7 +5,7 @@ import pytest
 from flwr.app import MetricRecord
 
 from fl_core.wire import protocol
-from strategies import Flt
+from strategies import Flt, FltGraph
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
@@ -58,14 +58,14 @@ def test_by_hand_case_1_means_over_neighbours():
     # Round 1: (1·10 + 2·20)/30 = 5/3; (1·10 + 2·20 + 3·30)/60 = 7/3; (2·20 + 3·30)/50 = 13/5.
     # Then they train to 5/3 + 1 = 8/3, 7/3 + 2 = 13/3, 13/5 + 3 = 28/5.
     app = on_a_line(0, 0.8, 1.6)
-    paper = {"graph": True, "threshold": 1, "weighted_mean": None}
-    first = run(Flt(ENCODER, **paper), LocalGrid(app, 3))
+    paper = {"threshold": 1, "weighted_mean": None}
+    first = run(FltGraph(ENCODER, **paper), LocalGrid(app, 3))
     assert weights(first) == pytest.approx([5 / 3, 7 / 3, 13 / 5])
-    second = run(Flt(ENCODER, **paper), LocalGrid(app, 3), rounds=2)
+    second = run(FltGraph(ENCODER, **paper), LocalGrid(app, 3), rounds=2)
     a, b, c = 8 / 3, 13 / 3, 28 / 5
     expected = [(10 * a + 20 * b) / 30, (10 * a + 20 * b + 30 * c) / 60, (20 * b + 30 * c) / 50]
     assert weights(second) == pytest.approx(expected)
-    plain = run(Flt(ENCODER, graph=True, threshold=1), LocalGrid(app, 3))
+    plain = run(FltGraph(ENCODER, threshold=1), LocalGrid(app, 3))
     assert weights(plain) == [1.5, 2, 2.5]
 
 
@@ -73,7 +73,7 @@ def test_by_hand_case_1_a_client_that_does_not_take_part_gets_its_neighbours_mea
     # Round 2 without client 1: its neighbours have but themselves, 5/3 + 1 = 8/3 and 13/5 + 3,
     # and it has them: (8/3·10 + 5.6·30)/40 = 4.867.
     app = on_a_line(0, 0.8, 1.6, spoil={("train", 1): in_rounds(2)})
-    strategy = Flt(ENCODER, graph=True, threshold=1, weighted_mean=None)
+    strategy = FltGraph(ENCODER, threshold=1, weighted_mean=None)
     assert weights(run(strategy, LocalGrid(app, 3), rounds=2)) == pytest.approx(
         [8 / 3, (80 / 3 + 168) / 40, 5.6]
     )
@@ -104,7 +104,7 @@ def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
 
 @pytest.mark.parametrize("fraction", [1, 0.3])
 def test_case_1_on_cliques_is_case_2(fraction):
-    graph, clusters = (Flt(ENCODER, 3, graph=g, fraction_train=fraction) for g in (True, False))
+    graph, clusters = (made(ENCODER, 3, fraction_train=fraction) for made in (FltGraph, Flt))
     for strategy in (graph, clusters):
         run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=4)
     for client in range(7):
@@ -116,7 +116,7 @@ def test_case_1_on_cliques_is_case_2(fraction):
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
 @pytest.mark.parametrize("graph", [False, True])
 def test_interleaved_tasks_of_unequal_size_are_found(number, graph):
-    strategy = Flt(ENCODER, number, graph=graph)
+    strategy = (FltGraph if graph else Flt)(ENCODER, number)
     run(strategy, LocalGrid(toy_app(TASKS), 7))
     assert list(strategy.clusters.of_client.values()) == TASKS
 
@@ -249,7 +249,7 @@ def test_all_are_asked_again_once_updates_lean_towards_another_cluster(
 
     spoil = {("train", 2): in_rounds(*rounds, spoil=lean)}
     grid = LocalGrid(toy_app([0, 0, 0, 1, 1], spoil, step), 5)
-    strategy = Flt(ENCODER, 2, graph=graph, **{"watch_updates": 0.5, **options})
+    strategy = (FltGraph if graph else Flt)(ENCODER, 2, **{"watch_updates": 0.5, **options})
     run(strategy, grid, rounds=6)
     assert asked_in(grid) == dict.fromkeys(range(5), expected)
 
@@ -331,7 +331,7 @@ BAD_CENTROIDS = {
 @pytest.mark.parametrize(("word", "spoil"), BAD_CENTROIDS.items(), ids=BAD_CENTROIDS)
 @pytest.mark.parametrize("graph", [False, True])
 def test_a_client_whose_centroids_are_none_is_named_and_the_others_go_on(word, spoil, graph):
-    strategy = Flt(ENCODER, 3, graph=graph)
+    strategy = (FltGraph if graph else Flt)(ENCODER, 3)
     run(strategy, LocalGrid(toy_app(TASKS, {("query.signature", 4): spoil}), 7))
     assert strategy.failures == {4: word}
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}

@@ -283,7 +283,7 @@ def test_what_clients_are_told():
     names = list(INITIAL)
     told = {name: one.told(names) for name, one in KEEPING.items()}
     assert told == {
-        "ditto": {"objective": "ditto", "pull": 0.5},
+        "ditto": {"objective": "ditto", "ditto-weight": 0.5},
         "private-layers": {"objective": "private-layers", "private-layers": ["output"]},
         "private-head": {
             "objective": "private-head",
@@ -292,7 +292,7 @@ def test_what_clients_are_told():
             "body-epochs": 1,
         },
     }
-    assert Prox().told(names) == {"objective": "prox", "pull": 1.0}
+    assert Prox().told(names) == {"objective": "prox", "prox-weight": 1.0}
     assert Plain().told(names) == {}
     assert {one.name for one in OBJECTIVES.values()} == set(OBJECTIVES)
 

@@ -19,12 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from benchmarks.memory import PeakMemory
 from fl_app.launch.superlink import simulate
-from fl_app.report.pictures.figure import keep_spines, label_axes, legend_below, new_figure, save
-from fl_app.report.pictures.style import GRID, task_colour
+from fl_app.report.pictures import lines_figure, save
 from fl_core.files import replacing
 
 # The more clients, the larger the data set: 40, 60 and 24 images for each.
@@ -110,26 +110,16 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """Draw the seconds of each stage against the number of clients."""
-    figure = new_figure("Seconds of a federation, by stage", 3.6)
-    axes = figure.add_subplot()
-    handles = []
-    for number, (stage, words) in enumerate(STAGES.items()):
-        (line,) = axes.plot(
-            [row["clients"] for row in rows],
-            [row["seconds"][stage] for row in rows],
-            color=task_colour(number),
-            marker="osD^"[number],
-            markersize=4,
-            lw=1.5,
-            label=words,
-        )
-        handles.append(line)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.grid(color=GRID, lw=0.8)
-    keep_spines(axes, "left", "bottom")
-    label_axes(axes, "clients", "seconds")
-    legend_below(figure, handles)
+    clients = np.array([row["clients"] for row in rows], float)
+    lines = {
+        words: (clients, np.array([[row["seconds"][stage] for row in rows]], float))
+        for stage, words in STAGES.items()
+    }
+    panels = {("", "seconds"): lines}
+    title = "Seconds of a federation, by stage"
+    figure = lines_figure(title, panels, "clients", logarithmic=True)
+    for layer in figure["layer"]:
+        layer["encoding"]["y"]["scale"] = {"type": "log"}
     return save(figure, path)
 
 

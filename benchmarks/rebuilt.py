@@ -26,8 +26,8 @@ from benchmarks.privacy import DELTA, federation, hog_features, markdown_table, 
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
 from clients.privacy.mechanisms import bounded_features, noise_multiplier, private_gram
-from fl_app.report.pictures.figure import new_figure, save
-from fl_app.report.pictures.style import SMALL_SIZE
+from fl_app.report.pictures.figure import data_url, picture, save
+from fl_app.report.pictures.style import WIDTH
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
 
@@ -205,24 +205,42 @@ def rebuild(name: str) -> tuple[dict[str, Any], list[dict[str, Float64]]]:
 
 def draw(pictures: Sequence[Mapping[str, Float64]], path: Path) -> Path:
     """Draw what is rebuilt of each device: a row each, beside its true mean image."""
-    figure = new_figure("What eigenvectors show of a device", 0.95 * len(pictures) + 0.6)
     columns = [what for what in pictures[0] if what != "public mean"]
-    axes = figure.subplots(len(pictures), len(columns), squeeze=False)
-    for row, images in zip(axes, pictures, strict=True):
-        for panel, what in zip(row, columns, strict=True):
-            side = math.isqrt(len(images[what]))
-            signed = "eigenvector" in what
-            most = float(np.abs(images[what]).max())
-            panel.imshow(
-                images[what].reshape(side, side),
-                cmap="RdBu" if signed else "gray",
-                vmin=-most if signed else 0,
-                vmax=most,
-            )
-            panel.set_axis_off()
-    for panel, what in zip(axes[0], columns, strict=True):
-        panel.set_title(what, fontsize=SMALL_SIZE)
-    return save(figure, path)
+    pitch = (WIDTH - 12) / len(columns)
+    size = min(pitch - 8, 66)
+    rows = [
+        {
+            "x": pitch * column,
+            "y": 14 + (size + 4) * row,
+            "url": data_url(_shown(images[what], what)),
+        }
+        for row, images in enumerate(pictures)
+        for column, what in enumerate(columns)
+    ]
+    heads = [{"x": pitch * column, "y": 0, "what": what} for column, what in enumerate(columns)]
+    place = {"type": "quantitative", "axis": None, "scale": None}
+    at = {"x": {**place, "field": "x"}, "y": {**place, "field": "y"}}
+    corner = {"align": "left", "baseline": "top"}
+    image = {"type": "image", **corner, "width": size, "height": size}
+    layers = [
+        {"data": {"values": values}, "mark": mark, "encoding": {**at, channel: {"field": field}}}
+        for values, mark, channel, field in (
+            (rows, image, "url", "url"),
+            (heads, {"type": "text", **corner}, "text", "what"),
+        )
+    ]
+    height = 14 + (size + 4) * len(pictures)
+    return save(picture("What eigenvectors show of a device", layer=layers, height=height), path)
+
+
+def _shown(image: Float64, what: str) -> NDArray[np.uint8]:
+    """Return a square image in grey; an eigenvector, whose sign is nobody's, in red and blue."""
+    side = math.isqrt(len(image))
+    values = (image / max(float(np.abs(image).max()), 1e-12)).reshape(side, side, 1)
+    if "eigenvector" not in what:
+        return np.asarray(255 * values[..., 0].clip(0, 1), np.uint8)
+    ends = np.where(values > 0, np.array([33, 102, 172]), np.array([178, 24, 43]))
+    return np.asarray(255 + np.abs(values) * (ends - 255), np.uint8)
 
 
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:

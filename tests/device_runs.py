@@ -81,7 +81,7 @@ def run_on_devices(run_config, grid):
     return run_experiment(parse_config(run_config), grid, DeviceWorld)
 
 
-def run(folder, folders, *, grid=None, composed=False, **options):
+def run(folder, folders, *, grid=None, **options):
     keys = {key.replace("_", "-"): value for key, value in options.items()}
     on_nodes = {k: keys.pop(k.replace("_", "-")) for k in ("spoil", "away") if k in keys}
     if "own-code" in keys:
@@ -92,7 +92,7 @@ def run(folder, folders, *, grid=None, composed=False, **options):
     if run_config["resume"]:
         run_config["output-dir"] = ""
     grid = Devices(folders, run_config, **on_nodes)
-    with undrawn_pictures(composed=composed):
+    with undrawn_pictures():
         run_on_devices(run_config, grid)
     return json.loads((folder / "summary.json").read_text(encoding="utf-8")), grid
 

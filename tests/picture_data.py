@@ -4,6 +4,8 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
+from fl_app.report.pictures import Tested
+
 TWELVE = (
     *("rcc-pfl", "optimum", "random", "single", "local", "ifca", "ifca-pfl", "fedhc", "flt"),
     *("mt-hfl", "recursive bipartition of clients as in CFL", "pca+k-means+hc"),
@@ -60,3 +62,29 @@ def labels(clients, classes):
     after[:, 0] -= moved
     after[:, -1] += moved
     return after, before, [int(t) for t in rng.permutation(np.arange(clients) % 3)]
+
+
+def as_tested(found, names=None):
+    """Return accuracies, (S, K) by strategy, as the picture of clients takes them."""
+    return {
+        name: [
+            Tested(float(value), str(client) if names is None else names[name][seed][client])
+            for seed, row in enumerate(values)
+            for client, value in enumerate(row)
+        ]
+        for name, values in found.items()
+    }
+
+
+def rows_of(layer):
+    """Return the data of a layer or a panel."""
+    return layer["data"]["values"]
+
+
+def marked(spec, mark):
+    """Return the layers of a picture that have a mark."""
+    found = [
+        one["mark"] if isinstance(one["mark"], str) else one["mark"]["type"]
+        for one in spec["layer"]
+    ]
+    return [one for one, kind in zip(spec["layer"], found, strict=True) if kind == mark]

@@ -196,7 +196,6 @@ LONGEST_FILE, LONGEST_CLASS = 400, 250
 # What was longer when the limits came. Nothing may be added here, and numbers only fall.
 LONG_FILES = {
     "clients/handlers.py": 427,
-    "fl_app/report/html/sections.py": 432,
     "fl_app/results/folder.py": 463,
     "strategies/base.py": 440,
 }

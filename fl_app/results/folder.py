@@ -10,7 +10,6 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.config.run_config import Config
+from fl_app.report import pictures
 from fl_app.report.html.build import NO_REPORT, REPORT, write_report
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
@@ -83,8 +83,6 @@ class ResultsFolder:
         with replacing(self.folder / f"partition-seed-{seed}.npz") as path:
             np.savez_compressed(path, allow_pickle=False, **arrays)
         if seed == self.config.seed:
-            from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
-
             noisy = federation.label_counts(noisy=True)
             true = federation.label_counts(noisy=False)
             figure = pictures.labels_figure(
@@ -193,8 +191,6 @@ class ResultsFolder:
         keep_spectra(self.folder, strategy, self.config, images, found)
         if clusters.resamples is None:
             return report
-        from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
-
         clients = clusters.resamples.clients
         figure = pictures.certainty_figure(
             pair_shares(list(clusters.resamples.labels)),
@@ -223,8 +219,6 @@ class ResultsFolder:
             np.savez_compressed(path, allow_pickle=False, **kept)
         if len(clients) > _MOST_DRAWN:
             return
-        from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
-
         figure = pictures.similarity_figure(
             with_late(compared),
             compared.merges,
@@ -241,8 +235,6 @@ class ResultsFolder:
         path = self._picture("clusters")
         if self.config.features != "hog" or run.tasks is None or path in self.pictures:
             return
-        from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
-
         shown = typical_of_clusters(
             federation, run.of_client, run.tasks, len(run.reports), pictures.MOST_CLUSTERS
         )
@@ -259,11 +251,12 @@ class ResultsFolder:
         print_results([run.as_json() for run in self.runs])
         curves, first = self._curves(), self.config.seed
         if any(rounds.size for rounds, _ in curves.values()):
-            from fl_app.report import pictures  # noqa: PLC0415 - a device has no matplotlib
-
             for name, figure in (
                 ("accuracy-per-round", pictures.rounds_figure(curves)),
-                ("accuracy-per-client", pictures.clients_figure(*self._final())),
+                (
+                    "accuracy-per-client",
+                    pictures.clients_figure(self._final(), several_seeds=self.config.repeats > 1),
+                ),
                 (
                     "accuracy-per-cluster",
                     pictures.cluster_rounds_figure(
@@ -315,23 +308,18 @@ class ResultsFolder:
             if (runs := [run for run in self.runs if run.strategy == name])
         }
 
-    def _final(
-        self,
-    ) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[list[str]]]]:
-        """Return each strategy's final accuracies, a row per seed, with NaN for late devices.
-
-        And what to call the clients, in the same shape.
-        """
-        accuracies, names = {}, {}
-        for name in self.config.strategy:
-            if runs := [run for run in self.runs if run.strategy == name]:
-                columns = zip_longest(*(run.accuracies for run in runs), fillvalue=math.nan)
-                accuracies[name] = np.array(list(columns)).T
-                names[name] = [
-                    [self._called(run, client) for client in range(accuracies[name].shape[1])]
-                    for run in runs
-                ]
-        return accuracies, names
+    def _final(self) -> dict[str, list[pictures.Tested]]:
+        """Return each strategy's final accuracies, of all seeds, and what to call the clients."""
+        return {
+            name: [
+                pictures.Tested(accuracy, self._called(run, client))
+                for run in self.runs
+                if run.strategy == name
+                for client, accuracy in enumerate(run.accuracies)
+            ]
+            for name in self.config.strategy
+            if any(run.strategy == name for run in self.runs)
+        }
 
     def _called(self, run: RunResult, client: int) -> str:
         if run.names is not None and client < len(run.names):

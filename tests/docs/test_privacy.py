@@ -10,7 +10,7 @@ import pytest
 from flwr.app import MetricRecord, RecordDict
 from flwr.common import GRPC_MAX_MESSAGE_LENGTH
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
-from matplotlib import image
+from PIL import Image
 
 from benchmarks import federations, privacy, private_training, rebuilt, scale, scale_tables
 from benchmarks.privacy import EIGENVECTORS
@@ -187,9 +187,12 @@ def test_raw_pixels_eigenvectors_are_images():
 def test_the_picture_of_rebuilt_images_is_small_and_can_be_drawn(tmp_path):
     committed = ROOT / "docs/pictures/rebuilt.png"
     assert committed.stat().st_size < 300_000
-    images = {name: np.linspace(0, 1, 784) for name in ("mean image", "eigenvector 2")}
-    drawn = image.imread(rebuilt.draw([images] * 6, tmp_path / "rebuilt.png"))
-    assert drawn.shape == image.imread(committed).shape
+    noises = ("no noise", *(f"ε = {epsilon:g}" for epsilon in (8, 2, 0.5)))
+    columns = ("mean image", *noises, "eigenvector 2", "eigenvector 3")
+    images = {name: np.linspace(0, 1, 784) for name in columns}
+    rebuilt.draw([images] * 6, tmp_path / "rebuilt.png")
+    with Image.open(tmp_path / "rebuilt.png") as drawn, Image.open(committed) as kept:
+        assert drawn.size == kept.size
 
 
 def test_the_numbers_in_the_text_about_the_mechanism():

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fl_app.report.html.charts import Spec, costs_chart, curves_chart
-from fl_app.report.html.clients import MOST_DOTS, MOST_ROWS, clients_chart
 from fl_app.report.html.reading import Result, Run, read_result
 from fl_app.report.html.sections import (
     MOST_MATRICES,
@@ -23,6 +23,14 @@ from fl_app.report.html.sections import (
     section_of,
 )
 from fl_app.report.html.words import answer, question
+from fl_app.report.pictures import (
+    Spec,
+    Tested,
+    clients_figure,
+    on_page,
+    rounds_figure,
+    traffic_figure,
+)
 from fl_app.report.tables import PRE_ROUND, TRAINING, strategy_table
 from fl_core.data.folders import cache_dir
 from fl_core.extras import load_extra
@@ -32,11 +40,14 @@ from fl_core.text import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+Value = TypeVar("Value")
+
 NO_REPORT = "FEDKIN_NO_REPORT"
 """A variable of the environment: a run that finds it set writes no report of its own."""
 REPORT = "report.html"
 MOST_BYTES = 5_000_000
 _MOST_CURVES = 24  # more lines are told apart by nobody
+_MOST_ROWS = 40  # strategies of a picture of clients
 # Flower's bundles carry no .html, .css and .js, but TOML.
 _PARTS = Path(__file__).with_name("page.toml")
 
@@ -157,50 +168,67 @@ def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
     def called(result: Result, strategy: str) -> str:
         return f"{strategy} · {result.name}" if several else strategy
 
+    rows = {
+        called(result, name): result.of(name) for result in results for name in result.strategies
+    }
     curves = {
         called(result, name): curve
         for result in results
         for name, curve in result.curves.items()
-        if curve[1].size
+        if np.isfinite(curve[1]).any()
     }
-    rows: dict[str, Sequence[Run]] = {
-        called(result, name): result.of(name) for result in results for name in result.strategies
+    tested = {
+        name: runs
+        for name, runs in rows.items()
+        if any(np.isfinite(run.accuracies).any() for run in runs)
     }
-    points = {name: _point(runs) for name, runs in rows.items()}
-    shown = dict(list(curves.items())[:_MOST_CURVES])
+    several_seeds = len({run.seed for runs in tested.values() for run in runs}) > 1
+    costs = {name: _costs(runs) for name, runs in tested.items()}
     found = []
-    if shown and (spec := curves_chart(shown)):
-        caption = "Lines: mean over seeds; bands: lowest to highest seed. "
-        caption += "Choose strategies in the legend."
-        found.append(("Accuracy by round", caption + _more(len(curves), _MOST_CURVES), spec))
-    if spec := clients_chart(rows):
-        found.append(("Accuracy of each client", _clients_caption(rows), spec))
-    if spec := costs_chart(dict(list(points.items())[:_MOST_CURVES])):
-        caption = "Points: mean over seeds; lines: lowest to highest seed. Testing is not counted."
-        found.append(("Accuracy against bytes", caption + _more(len(points), _MOST_CURVES), spec))
-    return found
+    if curves:
+        spec = rounds_figure(_first(curves, _MOST_CURVES))
+        found.append((spec, "Choose strategies in the legend.", len(curves), _MOST_CURVES))
+    if tested:
+        clients = {n: _clients(r, several_seeds) for n, r in _first(tested, _MOST_ROWS).items()}
+        spec = clients_figure(clients, several_seeds=several_seeds)
+        found.append((spec, "", len(tested), _MOST_ROWS))
+    if len(costs) > 1:
+        spec = traffic_figure(_first(costs, _MOST_CURVES))
+        found.append((spec, "", len(costs), _MOST_CURVES))
+    return [_captioned(*one) for one in found]
 
 
-def _clients_caption(rows: Mapping[str, Sequence[Run]]) -> str:
-    count = sum(int(np.isfinite(run.accuracies).sum()) for runs in rows.values() for run in runs)
-    seeds = {run.seed for runs in rows.values() for run in runs}
-    whose = " in one seed" if len(seeds) > 1 else ""
-    if count > MOST_DOTS:
-        said = f"Bars: how many clients{whose}; dots: those with the lowest accuracy. "
-    else:
-        said = f"A dot is a client{whose}; the three lowest of each strategy are hollow. "
-    said += "Line: from quartile to quartile, with the median, of ten clients or more."
-    return said + _more(len(rows), MOST_ROWS)
+def _captioned(spec: Spec, said: str, count: int, most: int) -> tuple[str, str, Spec]:
+    title, note, page = on_page(spec)
+    more = f"Shown are the first {most} of {count:,}." if count > most else ""
+    return title, " ".join(filter(None, (note, said, more))), page
 
 
-def _more(count: int, most: int) -> str:
-    return f" Shown are the first {most} of {count:,}." if count > most else ""
+def _first(named: Mapping[str, Value], most: int) -> dict[str, Value]:
+    return dict(list(named.items())[:most])
 
 
-def _point(runs: Sequence[Run]) -> tuple[float, float, float, float]:
-    means = [run.accuracy for run in runs]
-    megabytes = float(np.mean([run.kilobytes(*PRE_ROUND, *TRAINING) for run in runs])) / 1000
-    return megabytes, float(np.mean(means)), min(means), max(means)
+def _clients(runs: Sequence[Run], several_seeds: bool) -> list[Tested]:
+    """Return what the picture of clients shows of the runs of a row."""
+    return [
+        Tested(
+            accuracy,
+            # A bare number is an index; the same index is another client in another seed.
+            f"{run.names[client]} (seed {run.seed})" if several_seeds else run.names[client],
+            {
+                "cluster": "left out" if run.clusters[client] < 0 else str(run.clusters[client]),
+                "task": "–" if run.tasks is None else str(run.tasks[client]),
+            },
+        )
+        for run in runs
+        for client, accuracy in enumerate(run.accuracies.tolist())
+    ]
+
+
+def _costs(runs: Sequence[Run]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the megabytes of a client, and the accuracy, in each seed."""
+    megabytes = [run.kilobytes(*PRE_ROUND, *TRAINING) / 1000 for run in runs]
+    return np.array(megabytes), np.array([run.accuracy for run in runs])
 
 
 def _tested(results: Sequence[Result]) -> str:
@@ -242,6 +270,7 @@ def _environment() -> Environment:
     environment: Environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["whole"] = _whole
     # Sorted keys, and neither < nor & inside of a script.
     environment.policies["json.dumps_kwargs"] = {
         "sort_keys": True,
@@ -250,6 +279,11 @@ def _environment() -> Environment:
         "separators": (",", ":"),
     }
     return environment
+
+
+def _whole(text: str) -> str:
+    """Return a text in which no line ends between a number and its %."""
+    return re.sub(r"(?<=\d) %", "\u00a0%", text)
 
 
 def _hash(script: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fl_app.report.html.charts import Spec
-from fl_app.report.html.matrix import matrix_chart
-from fl_app.report.html.reading import Candidate, Grouping, Matrix, Result, Run
+from fl_app.report.html.matrices import matrices_of
+from fl_app.report.html.reading import Candidate, Grouping, Result, Run
 from fl_app.report.html.words import changed_options, command, named
+from fl_app.report.pictures import Spec
 from strategies.catalogue import UNGROUPED
 
 MOST_CANDIDATES = 8
@@ -40,7 +40,7 @@ class Section:
     name: str
     clusters: list[Grid]
     clients: Grid | None
-    matrices: list[tuple[str, Spec]]
+    matrices: list[tuple[str, str, Spec]]
     doubts: list[Grid]
     notes: list[str]
     troubles: Grid | None
@@ -58,9 +58,8 @@ def section_of(result: Result, most_matrices: int = MOST_MATRICES) -> Section:
     grouped = [run for run in first if run.strategy not in UNGROUPED]
     grouping = result.grouping
     changed = changed_options(result.config)
-    matrices = _matrices(result)
-    left_out = len(matrices) - most_matrices
-    notes = [f"{left_out} more matrices are in the folder."] if left_out > 0 else []
+    matrices, left_out = matrices_of(result, most_matrices)
+    notes = [f"{left_out} more matrices are in the folder."] if left_out else []
     return Section(
         name=result.name,
         clusters=[
@@ -68,7 +67,7 @@ def section_of(result: Result, most_matrices: int = MOST_MATRICES) -> Section:
             *(_clusters(run, run in grouped[:1]) for run in _shown_clusterings(result)),
         ],
         clients=_clients(first, grouping),
-        matrices=[(_title(one), matrix_chart(one)) for one in matrices[:most_matrices]],
+        matrices=matrices,
         doubts=_doubts(grouping) if grouping else [],
         notes=notes,
         troubles=_troubles(result),
@@ -267,49 +266,6 @@ def _likeliest(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the numbers of clusters that most speaks for, ascending."""
     best = sorted(candidates, key=lambda one: (one.resamples, one.score), reverse=True)
     return sorted(best[:MOST_CANDIDATES], key=lambda one: one.num_clusters)
-
-
-def _matrices(result: Result) -> list[Matrix]:
-    """Return the matrices, those of each strategy's first seed before the others."""
-    seen: set[str] = set()
-    first: list[Matrix] = []
-    others: list[Matrix] = []
-    for one in result.matrices:
-        strategy = one.title.partition(",")[0]
-        (others if strategy in seen else first).append(one)
-        seen.add(strategy)
-    return [*_of_grouping(result.grouping, bool(first)), *first, *others]
-
-
-def _of_grouping(grouping: Grouping | None, has_others: bool) -> list[Matrix]:
-    from scipy.cluster.hierarchy import linkage  # noqa: PLC0415 - slow to load
-    from scipy.spatial.distance import squareform  # noqa: PLC0415
-
-    if grouping is None:
-        return []
-    found = []
-    for title, measure, values in (
-        ("", "relevance", None if has_others else grouping.relevance),
-        ("", f"share of {grouping.resamples:,} resamples together", grouping.together),
-    ):
-        if values is None:
-            continue
-        known = np.flatnonzero(np.isfinite(np.diag(values))).tolist()  # others were left out
-        near = ((values + values.T) / 2)[np.ix_(known, known)]
-        if len(known) < 2 or not np.isfinite(near).all():
-            continue
-        distances = np.clip(1 - near, 0, None)
-        np.fill_diagonal(distances, 0)
-        merges = linkage(squareform(distances, checks=False), "average")
-        names = [grouping.names[place] for place in known]
-        clusters = [grouping.clusters[place] for place in known]
-        found.append(Matrix(title, measure, names, clusters, None, near, merges))
-    return found
-
-
-def _title(matrix: Matrix) -> str:
-    measure = f"{matrix.measure[0].upper()}{matrix.measure[1:]}" if matrix.measure else "Relevance"
-    return f"{measure} between clients{f' · {matrix.title}' if matrix.title else ''}"
 
 
 def _troubles(result: Result) -> Grid | None:

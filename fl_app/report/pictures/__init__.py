@@ -1,26 +1,28 @@
 """The pictures of a comparison: who is like whom, and which strategy serves the clients best.
 
-Every `..._figure` function takes arrays and returns a figure, which `save` writes as a PNG,
-a PDF or an SVG. Nothing here keeps state: figures are made without pyplot, so pictures may be drawn
-from threads and on machines without a screen, and the same input always gives the same bytes.
+Every `..._figure` function takes arrays and returns the picture's description, a Vega-Lite
+specification: plain dictionaries and lists. `save` draws it as a PNG, a PDF or an SVG for a paper;
+the report has the same one for its page. Nothing here keeps state, so pictures may be drawn from
+threads and on machines without a screen.
 """
 
 from fl_app.report.pictures.certainty import certainty_figure
-from fl_app.report.pictures.clients import clients_figure
-from fl_app.report.pictures.cluster_rounds import cluster_rounds_figure
+from fl_app.report.pictures.clients import Tested, clients_figure
 from fl_app.report.pictures.clusters import MOST_CLUSTERS, clusters_figure
 from fl_app.report.pictures.dots import dots_figure
-from fl_app.report.pictures.figure import save
+from fl_app.report.pictures.figure import Spec, on_page, save
 from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.lines import lines_figure
 from fl_app.report.pictures.published import Group, published_figure
-from fl_app.report.pictures.rounds import rounds_figure
+from fl_app.report.pictures.rounds import cluster_rounds_figure, rounds_figure
 from fl_app.report.pictures.similarity import similarity_figure
 from fl_app.report.pictures.traffic import traffic_figure
 
 __all__ = [
     "MOST_CLUSTERS",
     "Group",
+    "Spec",
+    "Tested",
     "certainty_figure",
     "clients_figure",
     "cluster_rounds_figure",
@@ -28,6 +30,7 @@ __all__ = [
     "dots_figure",
     "labels_figure",
     "lines_figure",
+    "on_page",
     "published_figure",
     "rounds_figure",
     "save",

@@ -5,27 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import (
-    check_shape,
-    index_ticks,
-    keep_spines,
-    label_axes,
-    new_figure,
-    runs_of_equals,
-    short_name,
-)
-from fl_app.report.pictures.style import INK, MUTED, SMALL_SIZE
+from fl_app.report.pictures.figure import Spec, check_shape, picture
+from fl_app.report.pictures.matrix import cells, frames, names_beside, placed, rects, room_of
+from fl_app.report.pictures.style import GRID, INK, MUTED
 
 MOST_SINGLE = 60
 """More clients than this are drawn as means over clusters."""
 
-_LONGEST_NAME = 16  # characters of a client's name
 _MOST_WRITTEN = 12  # clusters whose numbers are written into the squares
+_BARS = 0.16  # of the side of the matrix
 
 
 def certainty_figure(
@@ -33,7 +23,7 @@ def certainty_figure(
     clusters: Sequence[int],
     certainty: Sequence[float],
     names: Sequence[str],
-) -> Figure:
+) -> Spec:
     """Draw in how many resamples each pair of clients lands together, ordered by cluster.
 
     In a cluster the surest clients come first; beside the squares is how sure each is. Of more
@@ -51,34 +41,29 @@ def certainty_figure(
     count = len(clusters)
     check_shape("together", together, (count, count))
     check_shape("certainty", np.asarray(certainty), (count,))
-    order = sorted(range(count), key=lambda c: (clusters[c], -certainty[c], c))
-    figure = new_figure("Share of resamples in which each pair is together", 5.2)
-    # Not square: names may be long, and all three must fit.
-    axes, beside, scale = figure.subplots(1, 3, width_ratios=(10, 1.6, 0.4))
     if count > MOST_SINGLE:
         numbers, members = np.unique(clusters, return_inverse=True)
         table = _means(together, members)
         labels = [f"{n} ({(members == i).sum()})" for i, n in enumerate(numbers.tolist())]
         sure = [float(np.mean(np.array(certainty)[members == i])) for i in range(len(numbers))]
-        what = "cluster (its clients)"
+        rows = "rows: clusters (their clients)"
     else:
+        order = sorted(range(count), key=lambda c: (clusters[c], -certainty[c], c))
         table = together[np.ix_(order, order)]
-        labels = [short_name(names[client], _LONGEST_NAME) for client in order]
+        labels = [names[client] for client in order]
         sure = [certainty[client] for client in order]
-        what = "client, by cluster"
-    image = axes.imshow(table, cmap="YlGnBu", vmin=0, vmax=1, aspect="auto")
-    index_ticks(axes.xaxis, labels, inches=4.0)
-    index_ticks(axes.yaxis, labels, inches=4.0)
-    label_axes(axes, what, "")
-    if count > MOST_SINGLE:
-        if len(table) <= _MOST_WRITTEN:
-            _write(axes, table)
-    else:
-        _frame(axes, [clusters[client] for client in order])
-    _draw_certainty(beside, sure, axes.get_ylim())
-    bar = figure.colorbar(image, cax=scale)
-    bar.ax.tick_params(labelsize=SMALL_SIZE)
-    return figure
+        rows = "rows: clients, by cluster"
+    side, left = len(table), room_of(labels)
+    layers = [*cells(table, labels, "share of resamples together", (0, 1))]
+    if count <= MOST_SINGLE:
+        layers += frames([clusters[client] for client in order])
+    elif side <= _MOST_WRITTEN:
+        layers.append(_written(table))
+    layers += [_bars([1.0] * side, side, GRID), _bars(sure, side, MUTED)]
+    layers.append(names_beside(labels, left))
+    note = f"{rows}; bars: certainty, the share of resamples in which each is with its own cluster"
+    drawn = placed(layers, (-left * side, (1.04 + _BARS) * side), (0, side))
+    return picture("Share of resamples in which each pair is together", note, **drawn)
 
 
 def _means(together: NDArray[np.float64], members: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -91,34 +76,29 @@ def _means(together: NDArray[np.float64], members: NDArray[np.int64]) -> NDArray
     return found
 
 
-def _write(axes: Axes, table: NDArray[np.float64]) -> None:
-    for row, values in enumerate(table):
-        for column, value in enumerate(values):
-            colour = "white" if value > 0.55 else INK
-            axes.text(
-                *(column, row, f"{100 * value:.0f}"),
-                ha="center",
-                va="center",
-                fontsize=SMALL_SIZE,
-                color=colour,
-            )
+def _written(table: NDArray[np.float64]) -> Spec:
+    rows = [
+        {"x": column + 0.5, "y": row + 0.5, "said": f"{100 * value:.0f}"}
+        | {"colour": "white" if value > 0.55 else INK}
+        for (row, column), value in np.ndenumerate(table)
+    ]
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "text", "baseline": "middle", "aria": False},
+        "encoding": {
+            "text": {"field": "said", "type": "nominal"},
+            "stroke": {"value": None},
+            "fill": {"field": "colour", "type": "nominal", "scale": None},
+        },
+    }
 
 
-def _frame(axes: Axes, values: Sequence[int]) -> None:
-    for _, start, stop in runs_of_equals(values):
-        corner, side = (start - 0.5, start - 0.5), stop - start
-        for colour, width in (("white", 3.2), (INK, 1.6)):  # on dark and on light cells alike
-            axes.add_patch(
-                Rectangle(corner, side, side, fill=False, ec=colour, lw=width, clip_on=False)
-            )
-
-
-def _draw_certainty(beside: Axes, sure: Sequence[float], limits: tuple[float, float]) -> None:
-    """Draw how sure each row is, as bars beside the squares."""
-    beside.barh(range(len(sure)), sure, height=0.8, color=MUTED)
-    beside.set_xlim(0, 1)
-    beside.set_ylim(limits)
-    beside.set_xticks([0, 1], ["0", "1"], fontsize=SMALL_SIZE)
-    beside.set_xlabel("certainty", fontsize=SMALL_SIZE)
-    beside.tick_params(axis="y", left=False, labelleft=False)
-    keep_spines(beside, "bottom")
+def _bars(shares: Sequence[float], side: int, colour: str) -> Spec:
+    """Return a bar beside each row; 1 is the whole of their room."""
+    rows = [
+        {"x": 1.03 * side, "x2": (1.03 + _BARS * share) * side, "y": row + 0.1, "y2": row + 0.9}
+        | {"share": share}
+        for row, share in enumerate(shares)
+    ]
+    tooltip = {"field": "share", "type": "quantitative", "title": "certainty", "format": ".0%"}
+    return rects(rows, {"color": colour, "tooltip": {"content": "encoding"}}, tooltip=tooltip)

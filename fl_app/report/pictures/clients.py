@@ -3,202 +3,258 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fl_app.report.dot_layout import piled
 from fl_app.report.pictures.figure import (
+    Spec,
     check_accuracies,
-    check_shape,
-    keep_spines,
-    label_axes,
-    new_figure,
-    percent_axis,
-    short_name,
-    wrapped,
+    picture,
+    rounded,
+    shares_axis,
+    shortened,
 )
-from fl_app.report.pictures.style import (
-    FAINT,
-    INK,
-    LABEL_SIZE,
-    MUTED,
-    SMALL_SIZE,
-    WIDTH,
-    strategy_styles,
-)
+from fl_app.report.pictures.style import FAINT, INK, LINE, MUTED, WIDTH, strategy_styles
 
 NAMED = 3  # of each strategy, those with the lowest accuracy
-_ACROSS = 72 * (WIDTH - 0.3)  # points of the axes
+MOST_DOTS = 6_000
+"""Of more clients in all, bars show how many there are."""
+
 # Points: of a dot, the largest that fits is taken; of all rows, so that they fit on a page; of a
-# row's dots, and of what is above and below them; and between rows.
-_DOTS = (4.6, 3.6, 2.8, 2.0, 1.4)
-_ROWS, _LEAST, _MOST = 565, 12, 86
-_HEAD, _QUARTILES, _FOOT, _BETWEEN = 12.5, 6, 10.5, 5
+# row's dots; of the quartiles below them; and between rows.
+_DOTS = (5.5, 4.5, 3.6, 2.8, 2.0, 1.4)
+_ROWS, _LEAST, _MOST = 470, 12, 90
+_QUARTILES, _BETWEEN = 7, 4
 _FEW = 10  # dots need no summary
-_BARS = 100
-_LONGEST_NAME = 22
+_BARS, _LOWEST = 60, 20  # bars of a row, and the dots that it has beside them
+_NAMES = 22  # letters of a name
+_ACROSS = 0.95 * WIDTH
+_NOT_SHOWN = ("x", "y", "client", "low", "colour")  # of a dot that somebody points at
 
 
-def clients_figure(
-    accuracies: Mapping[str, NDArray[np.float64]],
-    names: Mapping[str, Sequence[Sequence[str]]] | None = None,
-) -> Figure:
+class Tested(NamedTuple):
+    """A client's accuracy, in [0, 1] or NaN where it was not tested, and what to call it.
+
+    `about` is shown of a dot that somebody points at.
+    """
+
+    accuracy: float
+    name: str
+    about: Mapping[str, str] = {}
+
+
+def clients_figure(rows: Mapping[str, Sequence[Tested]], *, several_seeds: bool = False) -> Spec:
     """Draw the accuracy of every client, one row per strategy.
 
     Dots of about the same accuracy are piled up, so that none hides another. Where even the
     smallest dots would be too many, bars show how many clients there are. The clients with the
-    lowest accuracy are named below.
+    lowest accuracy are hollow, and named below.
 
     Parameters
     ----------
-    accuracies : mapping of str to NDArray[np.float64], shape (S, K)
-        For each strategy the accuracy of each client in each seed, in [0, 1]. NaN stands for a
-        client that was not tested: it gets no dot, and the row says how many there are.
-    names : mapping of str to S sequences of K str, optional
-        What to call each client in each seed; by default by their index.
+    rows : mapping of str to sequence of Tested
+        The clients of each strategy: one that was not tested gets no dot, and is counted.
+    several_seeds : bool
+        Whether a client may have a dot for each of several seeds.
+
+    Raises
+    ------
+    ValueError
+        If there is no strategy, or accuracies are not in [0, 1].
     """
-    styles = strategy_styles(accuracies)
-    for name, values in accuracies.items():
-        check_accuracies(name, values, (len(values), values.shape[-1]))
-        if names is not None:
-            check_shape(f"names of {name}", names[name], values.shape)
-    figure = new_figure("Accuracy of each client", 1.0)
-    axes = figure.add_subplot()
-    percent_axis(axes.xaxis, accuracies.values())
-    most = _ROWS / len(accuracies) - _HEAD - _QUARTILES - _FOOT - _BETWEEN
-    most = min(max(most, _LEAST), _MOST)
-    rows = {name: _Row.of(values, axes.get_xlim()) for name, values in accuracies.items()}
-    # The same for all, or a row of smaller dots would look like one of fewer clients.
-    fits = (one for one in _DOTS if all(row.height(one, most) <= most for row in rows.values()))
-    size = next(fits, None)
+    styles = strategy_styles(rows)
+    tested = {name: _sorted(name, clients) for name, clients in rows.items()}
+    known = [np.array([one.accuracy for one in clients]) for clients in tested.values()]
+    across = shares_axis("x", "test accuracy", known)
+    low, high = across["scale"]["domain"]
+    most = min(max(_ROWS / len(rows) - 2 * LINE - _QUARTILES - _BETWEEN, _LEAST), _MOST)
+    size, levels = _levels([(one - low) / (high - low) for one in known], most)
+    marks: list[Spec] = []
+    heads: list[Spec] = []
     top = 0.0
-    for name, row in rows.items():
-        top = _write_head(axes, top, name, row)
-        if not row.known.size:
+    for (name, clients), values, own in zip(tested.items(), known, levels, strict=True):
+        lines = textwrap.wrap(name, 40)
+        head: Spec = {"name": "\n".join(lines), "mean": _mean(values, len(rows[name])), "head": top}
+        heads.append(head)
+        top += LINE * len(lines)
+        if not clients:
+            top += _BETWEEN
             continue
-        colour = styles[name].colour
-        top = (
-            _draw_bars(axes, top, row, colour, most)
-            if size is None
-            else _draw_dots(axes, top, row, colour, size)
-        )
-        top = _draw_quartiles(axes, top, row.known)
-        _write_lowest(axes, top, row, None if names is None else names[name])
-        top += _FOOT + _BETWEEN
-    axes.set_ylim(top, 0)
-    figure.set_figheight(figure.get_figheight() + top / 72)
-    seeds = max(len(values) for values in accuracies.values())
-    one = "one client" if seeds == 1 else "one client in one seed"
-    note = f"dot: {one}" if size else "bars: how many clients"
+        if size is None:
+            drawn, height = _bars(clients, values, (low, high), most), most
+        else:
+            drawn, height = _dots(clients, own, size)
+        for one in drawn:
+            places: Spec = {key: round(top + one[key], 1) for key in ("y", "y2") if key in one}
+            look: Spec = {"strategy": name, "colour": styles[name].colour}
+            marks.append({**one, **places, **look})
+        top += height
+        if len(values) >= _FEW:
+            lower, middle, upper = (rounded(v) for v in np.percentile(values, (25, 50, 75)))
+            head |= {"lower": lower, "middle": middle, "upper": upper, "line": top + 4}
+            top += _QUARTILES
+        lowest = [
+            f"{shortened(one.name, _NAMES)} ({100 * one.accuracy:.1f} %)" for one in clients[:NAMED]
+        ]
+        head |= {"lowest": f"lowest: {'; '.join(lowest)}", "foot": top}
+        top += LINE + _BETWEEN
+    whose = "one client in one seed" if several_seeds else "one client"
+    note = f"dot: {whose}" if size else "bars: how many clients"
     note += "; hollow: the lowest; line: from quartile to quartile, with the median"
-    axes.set_title(note, loc="left", fontsize=SMALL_SIZE, color=MUTED)
-    label_axes(axes, "test accuracy", "")
-    axes.set_yticks([])
-    keep_spines(axes, "bottom")
-    return figure
-
-
-@dataclass(frozen=True, eq=False)
-class _Row:
-    """A strategy's clients: accuracies, ascending, and where each is in points from the left."""
-
-    values: NDArray[np.float64]
-    order: NDArray[np.int64]
-    known: NDArray[np.float64]
-    limits: tuple[float, float]
-
-    @classmethod
-    def of(cls, values: NDArray[np.float64], limits: tuple[float, float]) -> _Row:
-        order = np.argsort(values, axis=None, kind="stable")  # NaN come last
-        return cls(values, order, np.ravel(values)[order[: np.isfinite(values).sum()]], limits)
-
-    def levels(self, size: float, most: float = math.inf) -> NDArray[np.int64]:
-        """Return the level of each dot; neighbours may cover half of each other."""
-        low, high = self.limits
-        places = (self.known - low) / (high - low) * _ACROSS
-        return piled(places, 0.55 * size, most // size)
-
-    def height(self, size: float, most: float) -> float:
-        """Return how high all dots are; infinity if that is more than `most`."""
-        if not self.known.size:
-            return 0.0
-        levels = self.levels(size, most)
-        return math.inf if levels.min() < 0 else size * float(levels.max() + 1)
-
-
-def _write_head(axes: Axes, top: float, name: str, row: _Row) -> float:
-    """Write above a row what it is, and return where it begins."""
-    untested = row.values.size - row.known.size
-    mean = f"mean {100 * row.known.mean():.1f} %" if row.known.size else "–"
-    mean += f", {untested:,} not tested" if untested else ""
-    head = wrapped(name, 48)
-    _write(axes, 0, top, head, fontsize=LABEL_SIZE, fontweight="bold")
-    _write(axes, 1, top, mean, ha="right")
-    return top + _HEAD * (1 + head.count("\n")) + (0 if row.known.size else _BETWEEN)
-
-
-def _draw_dots(axes: Axes, top: float, row: _Row, colour: str, size: float) -> float:
-    """Draw a dot for each client, those with the lowest accuracy hollow; return where they end."""
-    levels = row.levels(size)
-    bottom = top + size * float(levels.max() + 1)
-    named = np.arange(row.known.size) < NAMED
-    axes.scatter(
-        row.known,
-        bottom - size * (levels + 0.5),
-        s=np.where(named, (size - 1) ** 2, size**2),
-        c=np.where(named, "white", colour),
-        edgecolors=np.where(named, colour, "white").tolist(),
-        linewidths=np.where(named, 1.3, 0.3).tolist(),
+    return picture(
+        "Accuracy of each client",
+        note,
+        height=round(top),
+        layer=[*_marks(marks, across, size or _DOTS[0]), *_texts(heads, across)],
+        encoding={"y": {"field": "y", "type": "quantitative", "axis": None, "scale": None}},
+        usermeta={"renderer": "canvas" if len(marks) > 1500 else "svg"},
     )
-    return bottom
 
 
-def _draw_bars(axes: Axes, top: float, row: _Row, colour: str, height: float) -> float:
-    """Draw how many clients reached what, and those that reached least; return where they end."""
-    counts, edges = np.histogram(row.known, _BARS, row.limits)
-    tall = -counts / counts.max() * height
-    bottom = top + height
-    axes.bar(edges[:-1], tall, np.diff(edges), bottom=bottom, align="edge", color=colour, lw=0)
-    up = np.full(min(NAMED, row.known.size), bottom - _DOTS[2] / 2)
-    axes.scatter(row.known[:NAMED], up, s=_DOTS[2] ** 2, c="white", edgecolors=colour, zorder=3)
-    return bottom
+def _sorted(name: str, clients: Sequence[Tested]) -> list[Tested]:
+    """Return those that were tested, the lowest accuracy first."""
+    known = sorted((c for c in clients if math.isfinite(c.accuracy)), key=lambda c: c.accuracy)
+    check_accuracies(name, np.array([one.accuracy for one in known]), (len(known),))
+    return known
 
 
-def _draw_quartiles(axes: Axes, top: float, known: NDArray[np.float64]) -> float:
-    """Draw quartiles and median under the dots, where they hide none; return where they end."""
-    if known.size < _FEW:
-        return top
-    lower, middle, upper = np.percentile(known, (25, 50, 75))
-    place = top + _QUARTILES - 2
-    axes.hlines(place, lower, upper, color=FAINT, lw=2)
-    axes.vlines(middle, place - 2.2, place + 2.2, color=INK, lw=1.6, zorder=3)
-    return top + _QUARTILES
+def _levels(
+    known: Sequence[NDArray[np.float64]], most: float
+) -> tuple[float | None, list[NDArray[np.int64]]]:
+    """Return the largest size of dots that fits, if any, and on which level each dot lies.
+
+    Neighbours of a level may cover half of each other.
+    """
+    for size in _DOTS if sum(map(len, known)) <= MOST_DOTS else ():
+        levels = [piled(places, 0.55 * size / _ACROSS, most // size) for places in known]
+        if all((own >= 0).all() for own in levels):
+            return size, levels
+    return None, [np.empty(0, np.int64) for _ in known]
 
 
-def _write_lowest(axes: Axes, top: float, row: _Row, names: Sequence[Sequence[str]] | None) -> None:
-    said = []
-    for place in row.order[: min(NAMED, row.known.size)].tolist():
-        seed, client = divmod(place, row.values.shape[1])
-        name = f"client {client}" if names is None else names[seed][client]
-        said.append(f"{_shortened(name)}: {100 * row.values[seed, client]:.1f} %")
-    _write(axes, 0, top + 1, f"lowest: {'; '.join(said)}", color=MUTED)
+def _dots(
+    clients: Sequence[Tested], levels: NDArray[np.int64], size: float
+) -> tuple[list[Spec], float]:
+    """Return a dot for each client, from the bottom of a row up, and how high the row is."""
+    height = size * (int(levels.max()) + 1)
+    dots = [
+        {"x": rounded(one.accuracy), "y": height - size * (level + 0.5)}
+        | {"client": one.name, "low": rank < NAMED, **one.about}
+        for rank, (one, level) in enumerate(zip(clients, levels.tolist(), strict=True))
+    ]
+    return dots, height
 
 
-def _shortened(name: str) -> str:
-    """Return a name without its middle if it is long: what tells names apart is often the end."""
-    half = _LONGEST_NAME // 2
-    text = name if len(name) <= _LONGEST_NAME else f"{name[: half - 1]}…{name[-half:]}"
-    return short_name(text, 6 * _LONGEST_NAME)  # printable, if that takes more
+def _bars(
+    clients: Sequence[Tested],
+    values: NDArray[np.float64],
+    limits: tuple[float, float],
+    height: float,
+) -> list[Spec]:
+    """Return how many clients reached what, and dots for those that reached least."""
+    counts, edges = np.histogram(values, _BARS, limits)
+    first = np.searchsorted(values, edges)
+    bars = [
+        {"x": rounded(edges[place]), "x2": rounded(edges[place + 1]), "count": int(counts[place])}
+        | {"y": height * (1 - counts[place] / counts.max()), "y2": height}
+        | {"between": f"{100 * edges[place]:.1f} to {100 * edges[place + 1]:.1f} %"}
+        | {"such": ", ".join(one.name for one in clients[first[place] : first[place + 1]][:NAMED])}
+        for place in np.flatnonzero(counts).tolist()
+    ]
+    places = (values[:_LOWEST] - limits[0]) / (limits[1] - limits[0])
+    dots, tall = _dots(clients[:_LOWEST], piled(places, 0.55 * _DOTS[0] / _ACROSS), _DOTS[0])
+    return bars + [{**one, "y": one["y"] + height - tall} for one in dots]
 
 
-def _write(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
-    """Write text with its upper edge at `y`, from the left edge of the axes or to the right one."""
-    defaults: dict[str, Any] = {"fontsize": SMALL_SIZE, "color": INK, "va": "top"}
-    written = axes.text(x, y, text, transform=axes.get_yaxis_transform(), **(defaults | options))
-    written.set_in_layout(False)  # or a long one would make the axes narrow
+def _mean(values: NDArray[np.float64], count: int) -> str:
+    untested = count - len(values)
+    mean = f"mean {100 * values.mean():.1f} %" if len(values) else "–"
+    return mean + (f", {untested:,} not tested" if untested else "")
+
+
+def _marks(marks: Sequence[Spec], across: Spec, size: float) -> list[Spec]:
+    """Return the layers of bars, if any, and of dots."""
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    bars = [one for one in marks if "count" in one]
+    dots = [one for one in marks if "count" not in one]
+    about = dict.fromkeys(key for one in dots for key in one if key not in _NOT_SHOWN)
+    layers: list[Spec] = [
+        {
+            "data": {"values": dots},
+            "mark": {"type": "circle", "opacity": 1, "aria": False},
+            "encoding": {
+                "x": across,
+                "size": {"condition": {"test": "datum.low", "value": max(size - 1, 1) ** 2}}
+                | {"value": size**2},
+                "fill": {"condition": {"test": "datum.low", "value": "white"}, **colour},
+                "stroke": {"condition": {"test": "!datum.low", "value": "white"}, **colour},
+                "strokeWidth": {"condition": {"test": "datum.low", "value": 1.3}, "value": 0.3},
+                "tooltip": [
+                    {"field": "client", "type": "nominal"},
+                    {"field": "x", "type": "quantitative", "title": "accuracy", "format": ".1%"},
+                    *({"field": key, "type": "nominal"} for key in about),
+                ],
+            },
+        }
+    ]
+    if bars:
+        shown = (
+            *(("count", "clients"), ("between", "accuracy"), ("such", "such as")),
+            ("strategy", "strategy"),
+        )
+        tooltip = [{"field": key, "type": "nominal", "title": title} for key, title in shown]
+        places = {"x": across, "x2": {"field": "x2"}, "y2": {"field": "y2"}}
+        layers.insert(
+            0,
+            {
+                "data": {"values": bars},
+                "mark": {"type": "rect", "aria": False},
+                "encoding": {**places, "fill": colour, "tooltip": tooltip},
+            },
+        )
+    return layers
+
+
+def _texts(heads: Sequence[Spec], across: Spec) -> list[Spec]:
+    """Return the layers of what is written and drawn above and below each row's dots."""
+    quartiles = {
+        "transform": [{"filter": "isValid(datum.line)"}],
+        "mark": {"type": "rule", "strokeWidth": 2, "color": FAINT, "aria": False, "tooltip": None},
+    }
+    y = {"type": "quantitative", "axis": None, "scale": None}
+    line = {**y, "field": "line"}
+    median = {"type": "tick", "thickness": 1.6, "size": 5, "color": INK, "orient": "vertical"}
+    layers: list[Spec] = [
+        {
+            **quartiles,
+            "encoding": {"x": {**across, "field": "lower"}, "x2": {"field": "upper"}, "y": line},
+        },
+        {
+            **quartiles,
+            "mark": {**median, "aria": False, "tooltip": None},
+            "encoding": {"x": {**across, "field": "middle"}, "y": line},
+        },
+    ]
+    for field, at, x, look in (
+        ("name", "head", 0, {"fontWeight": "bold", "limit": {"expr": "width - 90"}}),
+        ("mean", "head", "width", {"align": "right"}),
+        ("lowest", "foot", 0, {"color": MUTED, "limit": {"expr": "width"}}),
+    ):
+        mark = {"type": "text", "align": "left", "baseline": "top", "lineBreak": "\n", **look}
+        layers.append(
+            {
+                "transform": [{"filter": f"isValid(datum.{field})"}],
+                "mark": {**mark, "aria": False, "tooltip": None},
+                "encoding": {
+                    "x": {"value": x},
+                    "y": {**y, "field": at},
+                    "text": {"field": field, "type": "nominal"},
+                },
+            }
+        )
+    return [{**layer, "data": {"values": list(heads)}} for layer in layers]

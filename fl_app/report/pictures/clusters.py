@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from clients.features.dimensions import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
 from fl_app.report.pictures import style
-from fl_app.report.pictures.figure import new_figure, short_name, wrapped
+from fl_app.report.pictures.figure import Spec, data_url, picture, short_name
 from fl_app.report.typical import TypicalImages
 from fl_core.extras import load_extra
 
 MOST_CLUSTERS = 6  # fit on a page
-_LARGEST = 0.74  # inches that the longer side of an image takes at most
-_MARGIN, _STRIP, _GAP = 0.12, 0.07, 0.14  # inches: around all, the tasks' strip, between others
-_LEFT, _BETWEEN = 0.29, 0.04  # inches: where images begin, and between an image and its HoG
-_TITLE, _HEADER, _CAPTION = 0.38, 0.2, 0.17  # inches: what lines of text take
-_LETTERS = 15  # of small text that fit into an inch
+_ACROSS = style.WIDTH - 16  # points without the margins
+_LARGEST = 53.0  # that the longer side of an image takes at most
+_STRIP, _LEFT, _BETWEEN, _GAP = 5, 16, 3, 10  # the strip, where images begin, beside and between
+_HEADER, _CAPTION = 15, 12  # what lines of text take
+_TEXT = 62  # where a cluster's tasks are written
+_LETTER = 4.3  # of small text
 _WEAKEST = 0.03  # of the strongest: shorter strokes would be dots
 
 
@@ -33,10 +29,10 @@ def clusters_figure(
     num_clusters: int,
     found_by: str,
     task_names: Sequence[str],
-) -> Figure:
+) -> Spec:
     """Draw typical images of each cluster, each beside its histogram of oriented gradients.
 
-    In one pair of axes, in inches, y downwards.
+    Places are in points, y downwards.
 
     Parameters
     ----------
@@ -52,43 +48,54 @@ def clusters_figure(
     if not clusters:
         raise ValueError("there is no cluster to draw")
     height, width = clusters[0].images.shape[2:]
-    note = _note(height, width, len(clusters), num_clusters)
-    pitch = (style.WIDTH - _LEFT - _MARGIN) / max(len(one.images) for one in clusters)
+    pitch = (_ACROSS - _LEFT) / max(len(one.images) for one in clusters)
     pixel = min(_LARGEST, (pitch - 1.5 * _GAP) / 2) / max(height, width)
     row = _HEADER + pixel * height + _CAPTION
-    title = wrapped(f"What HoG sees in the clusters of {found_by}", 58)
-    below = _TITLE + title.count("\n") * 1.2 * style.TITLE_SIZE / 72
-    top = below + style.LINE_HEIGHT * (note.count("\n") + 1) + _GAP
-    total = top + (row + _GAP) * len(clusters)
-
-    figure = new_figure("", total)
-    # Dozens of small axes would take seconds.
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, style.WIDTH), ylim=(total, 0))
-    axes.set_axis_off()
-    figure.set_layout_engine("none")  # or the title would push the axes down
-    _write(axes, 0.06, _MARGIN, title, fontsize=style.TITLE_SIZE, fontweight="bold")
-    _write(axes, 0.06, below, note, color=style.MUTED, linespacing=1.2)
+    strips: list[Spec] = []
+    words: list[Spec] = []
+    images: list[Spec] = []
+    lines: list[Spec] = []
     for place, one in enumerate(clusters):
-        y = top + (row + _GAP) * place
-        _draw_strip(axes, y, row, one)
-        _write(
-            axes, _LEFT, y, f"Cluster {one.cluster}", fontsize=style.LABEL_SIZE, fontweight="bold"
-        )
-        _write(axes, _LEFT + 0.85, y + 0.015, _describe(one, task_names))
+        y = (row + _GAP) * place
+        strips.append({"y": y, "y2": y + row, "colour": style.cluster_colour(one.cluster)})
+        words.append({"x": _LEFT, "y": y, "said": f"Cluster {one.cluster}", "bold": True})
+        words.append({"x": _LEFT + _TEXT, "y": y + 1, "said": _describe(one, task_names)})
         for column, (image, caption) in enumerate(zip(one.images, one.captions, strict=True)):
-            x = _LEFT + pitch * column
+            x, top = _LEFT + pitch * column, y + _HEADER
             beside = x + pixel * width + _BETWEEN
-            _show_image(axes, (x, y + _HEADER), pixel, image)
-            _show_hog(axes, (beside, y + _HEADER), pixel, image)
-            name = short_name(caption, int(_LETTERS * (pitch - _GAP)))
-            under = y + _HEADER + pixel * height + 0.03
-            _write(axes, beside - _BETWEEN / 2, under, name, ha="center")
-    return figure
+            url = data_url(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
+            images.append({"x": x, "y": top, "url": url})
+            lines += _hog_lines((beside, top), pixel, image)
+            name = short_name(caption, int((pitch - _GAP) / _LETTER))
+            words.append({"x": x, "y": top + pixel * height + 3, "said": name})
+    size = {"width": pixel * width, "height": pixel * height, "aspect": False}
+    image_mark = {"type": "image", "align": "left", "baseline": "top", **size}
+    strip: Spec = {"x": {"value": 0}, "x2": {"value": _STRIP}, "y2": {"field": "y2"}}
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    ends = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+    width_of = {"field": "width", "type": "quantitative", "scale": None}
+    layers = [
+        _layer(strips, "rect", **strip, fill=colour),
+        _layer(images, image_mark, url={"field": "url", "type": "nominal"}),
+        _layer(lines, "rule", **ends, stroke=colour, strokeWidth=width_of),
+    ]
+    for bold in (True, False):
+        look: Spec = {"fontWeight": "bold", "fontSize": style.LABEL_SIZE} if bold else {}
+        mark = {"type": "text", "align": "left", "baseline": "top", **look}
+        said = [one for one in words if ("bold" in one) == bold]
+        layers.append(_layer(said, mark, text={"field": "said", "type": "nominal"}))
+    return picture(
+        f"What HoG sees in the clusters of {found_by}",
+        _note(height, width, len(clusters), num_clusters),
+        layer=layers,
+        height=round((row + _GAP) * len(clusters)),
+    )
 
 
-def _write(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
-    defaults: dict[str, Any] = {"fontsize": style.SMALL_SIZE, "color": style.INK, "va": "top"}
-    axes.text(x, y, text, **defaults | options)
+def _layer(rows: Sequence[Spec], mark: Any, **encoding: Spec) -> Spec:
+    place = {"type": "quantitative", "axis": None, "scale": None}
+    places = {"x": {**place, "field": "x"}, "y": {**place, "field": "y"}}
+    return {"data": {"values": rows}, "mark": mark, "encoding": {**places, **encoding}}
 
 
 def _note(height: int, width: int, shown: int, num_clusters: int) -> str:
@@ -104,7 +111,7 @@ def _note(height: int, width: int, shown: int, num_clusters: int) -> str:
             f"These are the {shown} largest of {num_clusters} clusters; "
             f"{hidden} {'is' if hidden == 1 else 'are'} not shown."
         )
-    return "\n".join(line for part in parts for line in textwrap.wrap(part, 100))
+    return "\n".join(parts)
 
 
 def _describe(one: TypicalImages, task_names: Sequence[str]) -> str:
@@ -116,40 +123,12 @@ def _describe(one: TypicalImages, task_names: Sequence[str]) -> str:
     text = f"{clients}, true task{'s' * (len(tasks) > 1)}: "
     left_out = one.num_classes - len(one.images)
     ending = f" · {left_out} more class{'es' * (left_out > 1)}" if left_out else ""
-    room = int(_LETTERS * (style.WIDTH - _LEFT - 0.85 - _MARGIN))
+    room = int((_ACROSS - _LEFT - _TEXT) / _LETTER)
     return short_name(text + "; ".join(tasks), room - len(ending)) + ending
 
 
-def _draw_strip(axes: Axes, y: float, row: float, one: TypicalImages) -> None:
-    """Draw a strip in the colours of the true tasks, as long as they have clients."""
-    for task, count in one.tasks.items():
-        share = row * count / one.num_clients
-        axes.add_patch(Rectangle((_MARGIN, y), _STRIP, share, color=style.task_colour(task), lw=0))
-        y += share
-
-
-def _show_image(
-    axes: Axes, corner: tuple[float, float], pixel: float, image: NDArray[np.uint8]
-) -> None:
-    """Show an image, shape (C, H, W), grey or in colour, from its top left corner on."""
-    height, width = image.shape[1:]
-    left, top = corner
-    limits = axes.axis()  # imshow moves them
-    axes.imshow(
-        image[0] if len(image) == 1 else image.transpose(1, 2, 0),
-        cmap="gray",
-        vmin=0,
-        vmax=255,
-        extent=(left, left + pixel * width, top + pixel * height, top),
-        aspect="auto",
-    )
-    axes.axis(limits)
-
-
-def _show_hog(
-    axes: Axes, corner: tuple[float, float], pixel: float, image: NDArray[np.uint8]
-) -> None:
-    """Draw a stroke along the edges of each direction in each cell: the stronger, the longer.
+def _hog_lines(corner: tuple[float, float], pixel: float, image: NDArray[np.uint8]) -> list[Spec]:
+    """Return a stroke along the edges of each direction in each cell: the stronger, the longer.
 
     `skimage.feature.hog(visualize=True)` draws such strokes into the image's own pixels, which are
     too few: in a cell of 7 × 7, all nine lie over each other, 4 or 5 pixels long.
@@ -157,9 +136,9 @@ def _show_hog(
     Parameters
     ----------
     corner : tuple of float
-        Top left, in inches.
+        Top left, in points.
     pixel : float
-        Inches that a pixel takes.
+        Points that a pixel takes.
     image : NDArray[np.uint8], shape (C, H, W)
     """
     cell = cell_size(*image.shape[1:])
@@ -170,16 +149,11 @@ def _show_hog(
     grid += [[(x, 0), (x, bottom)] for x in range(0, right + 1, cell[1])]
     shares = strengths / max(strengths.max(), 1e-12)
     lines = strokes(shares, cell)[shares > _WEAKEST]
+    found = []
     for segments, colour, width in ((np.array(grid), style.GRID, 0.6), (lines, style.INK, 0.9)):
-        axes.add_collection(
-            LineCollection(
-                list(np.array(corner) + pixel * segments),
-                colors=colour,
-                linewidths=width,
-                capstyle="butt",
-            ),
-            autolim=False,
-        )
+        for (x, y), (x2, y2) in (np.array(corner) + pixel * segments).round(2).tolist():
+            found.append({"x": x, "y": y, "x2": x2, "y2": y2, "colour": colour, "width": width})
+    return found
 
 
 def edge_strengths(image: NDArray[np.uint8]) -> NDArray[np.float64]:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import (
-    check_shape,
-    keep_spines,
-    label_axes,
-    legend_below,
-    new_figure,
-    short_name,
-)
-from fl_app.report.pictures.style import GRID, LABEL_SIZE, SMALL_SIZE, strategy_styles
+from fl_app.report.pictures.figure import Spec, check_shape, colours, in_panels, picture
+from fl_app.report.pictures.style import WIDTH, Style, strategy_styles
 
-_HEIGHT = 2.5  # inches of a row of panels
 _LETTERS = 60  # that fit below all panels of a row together
 
 
@@ -30,7 +19,7 @@ def dots_figure(
     across: str,
     words: Sequence[str],
     limits: Mapping[str, tuple[float, float]] | None = None,
-) -> Figure:
+) -> Spec:
     """Draw a small dot for each seed, and a large one for their mean.
 
     Parameters
@@ -50,45 +39,56 @@ def dots_figure(
     ValueError
         If there is nothing to draw, or values have another number of columns.
     """
-    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
-    styles = strategy_styles(names)
+    styles = strategy_styles(list(dict.fromkeys(m for found in panels.values() for m in found)))
     columns = 1 if max(map(len, words)) * len(words) > _LETTERS // 2 else min(2, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    figure = new_figure(title, 0.6 + _HEIGHT * rows)
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid[len(panels) :]:
-        axes.set_visible(False)
-    step = 0.7 / len(names)
-    seeds = 1
-    longest = max(3, _LETTERS // columns // len(words))
-    for axes, ((name, up), found) in zip(grid, panels.items(), strict=False):
-        for rank, method in enumerate(names):
-            if method not in found:
-                continue
-            values = found[method]
-            check_shape(f"{up} of {method}", values, (len(values), len(words)))
-            seeds = max(seeds, len(values))
-            places = np.arange(len(words)) + (rank - (len(names) - 1) / 2) * step
-            look = styles[method]
-            for row in values if len(values) > 1 else ():
-                axes.plot(places, row, ls="", marker=".", ms=4, color=look.colour, alpha=0.5)
-            means = np.ma.masked_invalid(values).mean(axis=0).filled(np.nan)
-            axes.plot(places, means, ls="", marker=look.marker, ms=6, color=look.colour)
-        axes.set_title(name, loc="left", fontsize=LABEL_SIZE)
-        label_axes(axes, across, up)
-        axes.set_xticks(
-            range(len(words)), [short_name(w, longest) for w in words], fontsize=SMALL_SIZE
-        )
-        axes.set_xlim(-0.5, len(words) - 0.5)
-        if limits and up in limits:
-            axes.set_ylim(limits[up])
-        axes.grid(axis="y", color=GRID, lw=0.8)
-        axes.set_axisbelow(True)
-        keep_spines(axes, "left", "bottom")
-    handles = [
-        Line2D([], [], ls="", marker=s.marker, color=s.colour, label=n) for n, s in styles.items()
+    looks: list[tuple[str, Spec, Spec]] = [
+        ("seed", {"size": 14, "opacity": 0.5}, {"shape": {"value": "circle"}}),
+        ("mean", {"size": 50, "opacity": 1}, {}),
     ]
-    if seeds > 1:
-        handles.append(Line2D([], [], ls="", label=f"small dots: up to {seeds} seeds"))
-    legend_below(figure, handles)
-    return figure
+    parts = []
+    for (name, up), found in panels.items():
+        rows: list[Spec] = []
+        for method, values in found.items():
+            check_shape(f"{up} of {method}", values, (len(values), len(words)))
+            for word, column in zip(words, values.T, strict=True):
+                row = {"series": method, "slot": method, "word": word}
+                known = column[np.isfinite(column)]
+                rows += [{**row, "seed": v} for v in known.tolist() if len(values) > 1]
+                rows += [{**row, "mean": float(known.mean())}] if known.size else []
+        encoding = over_words(styles, list(styles), words, across, WIDTH / columns)
+        up_axis: Spec = {"type": "quantitative", "title": up, "axis": {"tickCount": 5}}
+        domain = {"domain": limits[up]} if limits and up in limits else {}
+        up_axis["scale"] = {"zero": False, **domain}
+        layers = []
+        for field, look, more in looks:
+            mark: Spec = {"type": "point", "filled": True, "aria": False, **look}
+            own: Spec = {**encoding, **more, "y": {**up_axis, "field": field}}
+            shown = [{"filter": f"isValid(datum.{field})"}]
+            layers.append({"transform": shown, "mark": mark, "encoding": own})
+        parts.append((name, {"data": {"values": rows}, "layer": layers}))
+    seeds = max(len(values) for found in panels.values() for values in found.values())
+    note = f"small dots: up to {seeds} seeds" if seeds > 1 else ""
+    return picture(title, note, styles, **in_panels(parts, columns, 125))
+
+
+def over_words(
+    styles: Mapping[str, Style],
+    slots: Sequence[str],
+    words: Sequence[str],
+    across: str,
+    width: float,
+) -> Spec:
+    """Return the encoding of marks over words, those of one word beside each other in slots."""
+    colour = colours(styles)
+    axis = {"labelAngle": 0, "labelOverlap": False, "labelLimit": width / len(words) - 6}
+    marks = {"domain": list(styles), "range": [look.mark for look in styles.values()]}
+    return {
+        "x": {
+            **{"field": "word", "type": "nominal", "title": across, "sort": None},
+            "axis": {**axis, "ticks": False},
+            "scale": {"domain": list(words), "paddingInner": 0.15},
+        },
+        "xOffset": {"field": "slot", "type": "nominal", "sort": None, "scale": {"domain": slots}},
+        "color": colour,
+        "shape": {**{key: colour[key] for key in ("field", "type", "legend")}, "scale": marks},
+    }

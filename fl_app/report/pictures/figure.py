@@ -1,64 +1,200 @@
-"""What the pictures share: the figure, its axes and legend, the checks and the file."""
+"""What the pictures share: their description in Vega-Lite, the checks, and the file.
+
+A picture is one dictionary, a Vega-Lite specification. `save` draws it for a paper; the page of a
+report has the same one, as wide as its reader's screen. Names are values in its data, never parts
+of an expression.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import itertools
 import math
+import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis, XAxis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import isotonic_regression
+from PIL import Image
 
 from fl_app.report.pictures import style
+from fl_core.extras import load_extra
 from fl_core.files import replacing
 from fl_core.text import printable
 
-_TITLE_LETTERS = 60  # that are as wide as a figure
-# What would differ from day to day, or with the version of matplotlib.
-_UNSAID = {
-    "png": ("Software",),
-    "pdf": ("Creator", "Producer", "CreationDate"),
-    "svg": ("Creator", "Date"),
-}
+Spec = dict[str, Any]
+
+_TITLE_LETTERS, _NOTE_LETTERS = 60, 108  # that are as wide as a picture
+_AXIS, _TITLE, _BETWEEN = 28, 14, 12  # points beside a panel: its axis, its title, the gap
+_PPI = 150.05  # pixels per inch: a picture is 900 wide, not 899
+_SQUARE = 375  # points that a picture of about the same height is wide
+_LETTER, _SYMBOL = 4.8, 36  # of a legend, in points: a letter, and what is around a name
+# On a page, whose letters are larger, its script sets how many columns and letters a legend has.
+_PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first is vl-convert's own
+_PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+_IN_LINES = (
+    "split(trim(replace(datum.label, regexp('(.{1,' + letters + '})( |$)', 'g'), '$1\\n')), '\\n')"
+)
+_IDS = re.compile(r"(?:gradient|clip)_?\d+")
+LEGEND: Spec = {"labelExpr": _IN_LINES}
+"""The legend of names, in lines of so many letters that none is cut."""
 
 
-def new_figure(title: str, height: float) -> Figure:
-    """Return a figure as wide as all others, and as high as told, in inches.
+def picture(title: str, note: str = "", names: Iterable[str] = (), **parts: Any) -> Spec:
+    """Return the description of a picture.
 
-    A title that is wider is broken into lines, for which the figure is higher.
+    Parameters
+    ----------
+    title, note : str
+        What stands above it, and in small letters below that.
+    names : iterable of str
+        What its legend says.
+    parts
+        Of a Vega-Lite specification.
     """
     lines = textwrap.wrap(title, _TITLE_LETTERS) or [""]
-    height += (len(lines) - 1) * 1.2 * style.TITLE_SIZE / 72
-    figure = Figure(figsize=(style.WIDTH, height), dpi=150, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    figure.suptitle(
-        "\n".join(lines),
-        x=0.01,
-        ha="left",
-        fontsize=style.TITLE_SIZE,
-        fontweight="bold",
-        color=style.INK,
+    below = [part for line in note.splitlines() for part in textwrap.wrap(line, _NOTE_LETTERS)]
+    meta = {"longest": max(map(len, names), default=1), **parts.pop("usermeta", {})}
+    found: Spec = _harmless(
+        {
+            "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+            "description": " ".join(lines),
+            "title": {"text": lines, **({"subtitle": below} if below else {})},
+            "params": [{"name": "letters", "value": 60}],
+            "usermeta": meta,
+            **parts,
+        }
     )
-    return figure
+    return found
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Write what the path's ending says, PNG, PDF or SVG, the same bytes each time; return it."""
-    kind = path.suffix.removeprefix(".")
-    with replacing(path) as partial, rc_context({"svg.hashsalt": "fedkin"}):
-        figure.savefig(partial, format=kind, metadata=dict.fromkeys(_UNSAID[kind]))
+def _harmless(part: Any) -> Any:
+    """Return a part of a description with printable texts: others end vl-convert's process."""
+    if isinstance(part, str):
+        return "\n".join(map(printable, part.split("\n")))
+    if isinstance(part, dict):
+        return {key: _harmless(value) for key, value in part.items()}
+    return [_harmless(one) for one in part] if isinstance(part, list | tuple) else part
+
+
+def on_page(spec: Spec) -> tuple[str, str, Spec]:
+    """Return a picture's title, a sentence that explains it, and the rest as a page has it."""
+    title = spec["title"]
+    rest = {key: value for key, value in spec.items() if key != "title"}
+    rest |= {"autosize": {"type": "fit-x", "contains": "padding"}, "padding": 4}
+    rest["config"] = _config(_PAGE_FONT, 12, 12, style.MUTED, "transparent")
+    note = " ".join(title.get("subtitle", []))
+    return " ".join(title["text"]), f"{note[:1].upper()}{note[1:]}." if note else "", rest
+
+
+def on_paper(spec: Spec) -> Spec:
+    """Return a picture as it stands in a paper: six inches wide, on white."""
+    longest, ratio = (spec["usermeta"].get(key) for key in ("longest", "ratio"))
+    config = _config(_PAPER_FONT, style.SMALL_SIZE, style.LABEL_SIZE, style.INK, "white")
+    columns = max(1, min(6, int(style.WIDTH / (_LETTER * min(longest, 30) + _SYMBOL))))
+    letters = int((style.WIDTH / columns - _SYMBOL) / _LETTER)
+    config["legend"]["columns"] = columns
+    paper = {**spec, "config": config, "params": [{"name": "letters", "value": letters}]}
+    width = style.WIDTH if ratio is None else _SQUARE
+    if "layer" in spec:
+        paper |= {"width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
+    return paper if ratio is None else {**paper, "height": round(ratio * width)}
+
+
+def _config(font: str, small: float, label: float, ink: str, background: str) -> Spec:
+    """Return the look of all pictures: fonts, their sizes, and the colours of axes and ground."""
+    return {
+        "background": background,
+        "font": font,
+        "view": {"stroke": None},
+        "axis": {
+            "domainColor": style.MUTED,
+            "tickColor": style.MUTED,
+            "gridColor": style.GRID,
+            "gridWidth": 0.8,
+            "labelColor": ink,
+            "titleColor": ink,
+            "titleFontWeight": "normal",
+            "labelFontSize": small,
+            "titleFontSize": label,
+            "tickSize": 3,
+        },
+        "legend": {
+            "orient": "bottom",
+            "offset": 10,
+            "title": None,
+            "labelColor": style.INK,
+            "labelFontSize": small,
+            "labelLimit": 0,
+            "titleFontSize": small,
+            "titleFontWeight": "normal",
+            "titleColor": style.INK,
+            "titleLimit": 0,
+            "symbolOpacity": 1,
+            "symbolSize": 5 * small,
+            "columnPadding": 12,
+            "rowPadding": 2,
+            "layout": {"bottom": {"direction": "vertical", "margin": 5, "anchor": "start"}},
+        },
+        "text": {"fontSize": small, "color": style.INK},
+        "title": {
+            "anchor": "start",
+            "frame": "bounds",
+            "fontSize": style.TITLE_SIZE,
+            "subtitleFontSize": style.SMALL_SIZE,
+            "subtitleColor": style.MUTED,
+            "color": style.INK,
+            "limit": 0,
+        },
+        "concat": {"spacing": _BETWEEN},
+    }
+
+
+def save(spec: Spec, path: Path) -> Path:
+    """Write what the path's ending says, PNG, PDF or SVG, and return it.
+
+    The same picture gives the same bytes each time. A PDF's parts are in any order: one that shows
+    the same is left as it is.
+    """
+    converter = load_extra("vl_convert", "a picture")
+    svg = _widened(converter.vegalite_to_svg(on_paper(spec)))
+    # Vega counts what it refers to over all pictures of a process.
+    found = {name: f"{name[:4]}-{place}" for place, name in enumerate(_IDS.findall(svg))}
+    svg = _IDS.sub(lambda one: found[one[0]], svg)
+    mark = f"%{hashlib.sha256(svg.encode()).hexdigest()}\n".encode()  # a comment, to a PDF
+    if path.suffix == ".pdf" and path.is_file() and path.read_bytes().endswith(mark):
+        return path
+    with replacing(path) as partial:
+        if path.suffix == ".png":
+            drawn = Image.open(io.BytesIO(converter.svg_to_png(svg, ppi=_PPI)))
+            drawn.convert("RGB").save(partial, "PNG", dpi=(150, 150))  # a quarter of the bytes
+        elif path.suffix == ".pdf":
+            partial.write_bytes(converter.svg_to_pdf(svg) + b"\n" + mark)
+        else:
+            partial.write_text(svg, encoding="utf-8")
     return path
+
+
+def _widened(svg: str) -> str:
+    """Return a drawing on a ground as wide as all others: panels rarely fill it to the point."""
+    found = re.match(r'(<svg [^>]*)width="([^"]+)" height="([^"]+)" viewBox="[^"]+">', svg)
+    if found is None or float(found[2]) >= style.WIDTH:
+        return svg
+    size = f'width="{style.WIDTH}" height="{found[3]}"'
+    ground = f'<rect {size} fill="white"/>'
+    return f'{found[1]}{size} viewBox="0 0 {style.WIDTH} {found[3]}">{ground}{svg[found.end() :]}'
+
+
+def data_url(image: NDArray[np.uint8]) -> str:
+    """Return an image, (H, W) or (H, W, 3), as part of a description; its pixels stay sharp."""
+    file = io.BytesIO()
+    Image.fromarray(image.repeat(8, axis=0).repeat(8, axis=1)).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -71,137 +207,117 @@ def runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:
     return runs
 
 
-def spread(wanted: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
-    """Move positions in [0, 1] as little as possible until neighbours are a gap apart."""
-    order = np.argsort(wanted, kind="stable")
-    steps = gap * np.arange(len(wanted))
-    # With the wanted gaps taken off, "far enough apart" is "not decreasing".
-    placed = np.clip(isotonic_regression(wanted[order] - steps).x, 0, max(0, 1 - steps[-1])) + steps
-    heights = np.empty_like(wanted)
-    heights[order] = placed
-    return heights
+def ticks(places: Collection[float], most: int = 8) -> list[float]:
+    """Return where an axis has ticks: of places that were measured, the rounder ones if many.
+
+    Examples
+    --------
+    >>> ticks([1, 2, 3])
+    [1, 2, 3]
+    >>> ticks(range(1, 41))
+    [5, 10, 15, 20, 25, 30, 35, 40]
+    >>> ticks([0.1, 0.2, 0.5, 0.7], most=2)
+    [0.1, 0.5]
+    """
+    known = sorted(set(places))
+    for step in (0, *(scale * unit for scale in (1, 10, 100, 1000) for unit in (1, 2, 5))):
+        found = [one for one in known if step == 0 or one % step == 0]
+        if len(found) <= most:
+            break
+    return found if len(found) > 1 else known[:: math.ceil(len(known) / most) or 1]
 
 
-def index_ticks(axis: Axis, labels: Sequence[object], inches: float) -> None:
-    """Label as many of the cells along an axis as are legible, from the first one on."""
-    texts = [str(label) for label in labels]
-    room = inches / len(texts)
-    # Digits and letters are about 0.62 of the font size wide.
-    width = (0.62 * max(map(len, texts)) + 0.3) * style.SMALL_SIZE / 72
-    flat = isinstance(axis, XAxis) and width <= room
-    step = 1 if flat else math.ceil(0.9 * style.LINE_HEIGHT / room)
-    rotation = 90 if isinstance(axis, XAxis) and not flat else 0
-    axis.set_ticks(
-        range(0, len(texts), step), texts[::step], fontsize=style.SMALL_SIZE, rotation=rotation
-    )
-
-
-def percent_axis(axis: Axis, groups: Iterable[NDArray[Any]]) -> None:
-    """Show fractions as percent, over the range of the data and at least ten points."""
-    known = np.concatenate([np.ravel(group) for group in groups])
+def shares_axis(field: str, title: str, values: Iterable[ArrayLike]) -> Spec:
+    """Return the encoding of fractions as percent, over their range and at least ten points."""
+    known = np.concatenate([np.empty(0), *map(np.ravel, values)])
     known = known[np.isfinite(known)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    widen = max(0.0, 0.1 - (high - low)) / 2
-    pad = 0.03 * max(high - low, 0.1)
+    pad = max(0.03 * (high - low), (0.1 - (high - low)) / 2 + 0.003)
     # A little beyond 0 and 100 %, so that dots there are not cut.
-    low, high = max(low - widen - pad, -0.02), min(high + widen + pad, 1.02)
-    if isinstance(axis, XAxis):
-        axis.axes.set_xlim(low, high)
-    else:
-        axis.axes.set_ylim(low, high)
-    # At least ten points in at most eight steps of 2, 5 or 10: the ticks are whole percents.
-    axis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-    axis.grid(color=style.GRID, lw=0.8)
-    axis.axes.set_axisbelow(True)
+    domain = [rounded(max(low - pad, -0.02)), rounded(min(high + pad, 1.02))]
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "axis": {
+            "labelExpr": "format(100 * datum.value, '.0f') + '\\u202f%'",
+            "tickCount": 6,
+            "tickMinStep": 0.01,
+        },
+        "scale": {"domain": domain, "nice": False, "zero": False},
+    }
 
 
-def wrapped(text: str, letters: int) -> str:
-    """Return a title in lines of at most so many letters, as matplotlib shows it."""
-    lines = textwrap.wrap(printable(text), letters)
-    return "\n".join(lines).replace("$", r"\$")
+def colours(styles: Mapping[str, style.Style]) -> Spec:
+    """Return the encoding of series by their colours, with the legend."""
+    return {
+        "field": "series",
+        "type": "nominal",
+        "scale": {"domain": list(styles), "range": [look.colour for look in styles.values()]},
+        "legend": LEGEND,
+    }
 
 
-def label_axes(axes: Axes, across: str, up: str) -> None:
-    """Name both axes."""
-    axes.set_xlabel(across, fontsize=style.LABEL_SIZE)
-    axes.set_ylabel(up, fontsize=style.LABEL_SIZE)
-    axes.tick_params(labelsize=style.SMALL_SIZE)
+def in_panels(
+    panels: Sequence[tuple[str, Spec]], most: int, height: int, *, titled: bool = True
+) -> Spec:
+    """Return panels with titles, beside and below each other; one without a title fills all.
+
+    Parameters
+    ----------
+    panels : sequence of (str, Spec)
+    most : int
+        How many stand beside each other.
+    height : int
+        Of each panel, without its axis.
+    titled : bool
+        Whether their axes have titles.
+    """
+    if len(panels) == 1 and not panels[0][0]:
+        return {**panels[0][1], "height": 2 * height}
+    columns = min(most, len(panels))
+    beside = _AXIS + _BETWEEN + (_TITLE if titled else 0)
+    width = (style.WIDTH - 12 + _BETWEEN) / columns - beside
+    return {
+        "columns": columns,
+        "concat": [
+            {
+                **part,
+                "width": width,
+                "height": height,
+                "title": {
+                    "text": textwrap.wrap(name, int(width / 4.5)) or [""],
+                    "fontSize": style.LABEL_SIZE,
+                    "fontWeight": "normal",
+                    "frame": "group",
+                },
+            }
+            for name, part in panels
+        ],
+    }
+
+
+def rounded(value: float) -> float:
+    """Return a number with as many digits as a picture shows."""
+    return float(f"{value:.5g}")
 
 
 def short_name(name: str, longest: int) -> str:
-    """Return a name of at most so many characters, as matplotlib shows it."""
+    """Return a printable name of at most so many characters."""
     name = printable(name)
-    shown = name if len(name) <= longest else name[: longest - 1] + "…"
-    return shown.replace("$", r"\$")  # or matplotlib would read a formula
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
-def keep_spines(axes: Axes, *sides: str) -> None:
-    """Show only these sides of the frame, and mute them."""
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in sides)
-        spine.set_color(style.MUTED)
+def shortened(name: str, longest: int) -> str:
+    """Return a printable name without its middle: what tells names apart is often their end.
 
-
-def label_ends(
-    axes: Axes,
-    ends: Mapping[str, tuple[float, float]],
-    styles: Mapping[str, style.Style],
-    inches: float,
-    most_lines: float = 2,
-) -> bool:
-    """Write each name to the right of the axes, which are so high, with a leader to its point.
-
-    False, and nothing is written, if names are too long, points unknown, or names would have to
-    stand more than `most_lines` lines of text from their points.
+    Examples
+    --------
+    >>> shortened("hospital of the north 12", 16)
+    'hospita…north 12'
     """
-    low, high = axes.get_ylim()
-    gap = style.LINE_HEIGHT * 1.1 / inches
-    wanted = (np.array([end[1] for end in ends.values()]) - low) / (high - low)
-    if max(map(len, ends)) > 20 or not np.isfinite(wanted).all() or len(ends) * gap > 1:
-        return False
-    heights = spread(wanted, gap)
-    if np.abs(heights - wanted).max() > most_lines * gap:
-        return False
-    for (name, end), height in zip(ends.items(), heights, strict=True):
-        axes.annotate(
-            name,
-            xy=end,
-            xytext=(1.04, height),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=style.SMALL_SIZE + 0.5,
-            color=style.darker(styles[name].colour),
-            arrowprops={
-                "arrowstyle": "-",
-                "color": style.FAINT,
-                "lw": 0.8,
-                "shrinkA": 1,
-                "shrinkB": 5,
-            },
-            annotation_clip=False,
-        )
-    return True
-
-
-def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Put a legend under everything else, in as few rows as fit, and make the figure higher."""
-    labels = ["\n".join(textwrap.wrap(str(handle.get_label()), 60)) for handle in handles]
-    for rows in range(1, len(labels) + 1):
-        legend = figure.legend(
-            handles=list(handles),
-            labels=labels,
-            loc="outside lower center",
-            ncols=math.ceil(len(labels) / rows),
-            fontsize=style.SMALL_SIZE,
-            frameon=False,
-            handlelength=2.4,
-        )
-        size = legend.get_window_extent()
-        if size.width <= figure.bbox.width or rows == len(labels):
-            figure.set_figheight(figure.get_figheight() + size.height / figure.dpi)
-            return
-        legend.remove()
+    name, half = printable(name), longest // 2
+    return name if len(name) <= longest else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def check_shape(name: str, values: ArrayLike, shape: tuple[int, ...]) -> None:

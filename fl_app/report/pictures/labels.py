@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
-from fl_app.report.pictures import style
-from fl_app.report.pictures.figure import (
-    check_shape,
-    index_ticks,
-    legend_below,
-    new_figure,
-    runs_of_equals,
-    short_name,
-    spread,
-)
+from fl_app.report.pictures.figure import LEGEND, Spec, check_shape, in_panels, picture, short_name
+from fl_app.report.pictures.style import FAINT, task_colour
 
+_MOST_CELLS = 10_000  # of all panels
 _NOISE = "#D55E00"
-_COUNT_COLOURS = LinearSegmentedColormap.from_list("counts", ("#ffffff", "#9ecae1", "#08306b"))
+_COLOURS = ["#ffffff", "#9ecae1", "#08306b"]
 
 
 def labels_figure(
@@ -35,8 +20,10 @@ def labels_figure(
     tasks: Sequence[int] | None,
     class_names: Sequence[str],
     true_counts: NDArray[np.int64] | None = None,
-) -> Figure:
+) -> Spec:
     """Draw how many samples of each label each client holds, with the clients grouped by task.
+
+    Of many clients, neighbours share a row, which shows their mean.
 
     Parameters
     ----------
@@ -62,94 +49,96 @@ def labels_figure(
     if tasks is not None:
         check_shape("tasks", tasks, (clients,))
         order.sort(key=lambda client: tasks[client])
-
+    names = [short_name(name, 100) for name in class_names]
+    side = max(20, _MOST_CELLS // (classes * len(panels)))
+    blocks = np.array_split(np.array(order), min(clients, side))
     # Many labels would be too narrow side by side.
-    rows = len(panels) if classes > 16 else 1
-    columns = len(panels) // rows
-    tall = min(max(0.17 * clients, 0.7), 4.6 if rows == 1 else 3.0)
-    figure = new_figure("Samples of each label at each client", 1.7 + (tall + 0.3) * rows)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    norm = PowerNorm(0.5, 0, max(1, *(panel.max() for _, panel in panels)))
-    for axes, (title, panel) in zip(grid.flat, panels, strict=True):
-        image = axes.imshow(
-            panel[order], cmap=_COUNT_COLOURS, norm=norm, aspect="auto", interpolation="nearest"
-        )
-        axes.set_title(title, loc="left", fontsize=style.LABEL_SIZE, color=style.INK)
+    beside = len(panels) if classes <= 16 else 1
+    tall = round(min(max(12 * len(blocks), 50), 330 if beside == len(panels) else 200))
+    most = max(1, *(int(panel.max()) for _, panel in panels))
+    layers = _layers(names, most, narrow=beside > 1)
     if tasks is not None:
-        values = [tasks[client] for client in order]
-        for axes in grid.flat:
-            for _, start, _ in runs_of_equals(values)[1:]:
-                axes.axhline(start - 0.5, color=style.MUTED, lw=0.8)
-        for axes in grid[:, -1]:
-            _name_tasks(axes, values, (5.0 / columns, tall))
-    if true_counts is not None and (counts > true_counts).any():
-        _outline_gains(figure, grid.flat[-1], (counts > true_counts)[order])
-    _label_grid(grid, order, class_names, (5.0 / columns, tall))
-    _count_bar(figure, grid, image)
-    return figure
-
-
-def _name_tasks(axes: Axes, values: Sequence[int], panel_inches: tuple[float, float]) -> None:
-    """Put a bar and the name of each task to the right of its clients."""
-    runs = runs_of_equals(values)
-    middles = np.array([(start + stop) / 2 / len(values) for _, start, stop in runs])
-    wide, tall = panel_inches
-    heights = spread(middles, style.LINE_HEIGHT / tall)
-    for (task, start, stop), height in zip(runs, heights, strict=True):
-        axes.add_patch(
-            Rectangle(
-                (1 + 0.05 / wide, start - 0.5),
-                0.07 / wide,
-                stop - start,
-                transform=axes.get_yaxis_transform(),
-                color=style.task_colour(task),
-                lw=0,
-                clip_on=False,
+        layers.append(_strip(sorted(set(tasks))))
+    gained = counts > true_counts if true_counts is not None else np.zeros_like(counts, bool)
+    parts = []
+    for place, (title, panel) in enumerate(panels):
+        outlined = [_outline(gained.size)] if gained.any() and place else []
+        rows = [
+            {"client": str(block[0]), "label": name, "samples": count}
+            | ({"gained": True} if outlined and gained[block, label].any() else {})
+            | ({} if tasks is None else {"task": f"task {tasks[block[0]]}"})
+            for block in blocks
+            for label, (name, count) in enumerate(
+                zip(names, panel[block].mean(axis=0).round(1).tolist(), strict=True)
             )
-        )
-        # Rows count downwards, the axes fraction upwards.
-        axes.text(
-            1 + 0.17 / wide,
-            1 - height,
-            f"task {task}",
-            transform=axes.transAxes,
-            va="center",
-            fontsize=style.SMALL_SIZE,
-            color=style.INK,
-        )
+        ]
+        parts.append((title, {"data": {"values": rows}, "layer": [*layers, *outlined]}))
+    notes = ["outlined: gained by noise"] if gained.any() else []
+    if len(blocks) < clients:
+        notes.append(f"a row: the mean of {clients / len(blocks):.0f} clients")
+    called = [] if tasks is None else [f"task {task}" for task in sorted(set(tasks))]
+    drawn = in_panels(parts, beside, tall)
+    if len(parts) == 1:
+        drawn["height"] = tall
+    return picture("Samples of each label at each client", "; ".join(notes), called, **drawn)
 
 
-def _outline_gains(figure: Figure, axes: Axes, gained: NDArray[np.bool_]) -> None:
-    cells = [Rectangle((label - 0.5, row - 0.5), 1, 1) for row, label in np.argwhere(gained)]
-    width = 0.7 if gained.size > 1000 else 1.2
-    axes.add_collection(
-        PatchCollection(cells, facecolor="none", edgecolor=_NOISE, linewidth=width, zorder=3)
-    )
-    handle = Patch(facecolor="none", edgecolor=_NOISE, linewidth=1.2, label="gained by noise")
-    legend_below(figure, [handle])
+_CLIENT = {
+    "field": "client",
+    "type": "ordinal",
+    "sort": None,
+    "title": "client",
+    "axis": {"labelOverlap": "greedy", "ticks": False, "domain": False},
+}
 
 
-def _label_grid(
-    grid: NDArray[Any],
-    order: Sequence[int],
-    class_names: Sequence[str],
-    panel_inches: tuple[float, float],
-) -> None:
-    wide, tall = panel_inches
-    for axes in grid.flat:
-        axes.tick_params(length=0)
-        for side in axes.spines.values():
-            side.set(color=style.FAINT, linewidth=0.8)
-    for axes in grid[:, 0]:
-        index_ticks(axes.yaxis, order, tall)
-        axes.set_ylabel("client", fontsize=style.LABEL_SIZE)
-    for axes in grid[-1]:
-        index_ticks(axes.xaxis, [short_name(name, 100) for name in class_names], wide)
-        axes.set_xlabel("label", fontsize=style.LABEL_SIZE)
+def _layers(names: Sequence[str], most: int, *, narrow: bool) -> list[Spec]:
+    """Return the cells of a panel, coloured by how many samples they have."""
+    flat = max(map(len, names)) * len(names) < (36 if narrow else 80)
+    axis = {"labelOverlap": "greedy", "ticks": False, "domain": False, "labelLimit": 90}
+    colour = {
+        "field": "samples",
+        "type": "quantitative",
+        "scale": {"type": "sqrt", "domain": [0, most], "range": _COLOURS, "interpolate": "rgb"},
+        "legend": {"title": "samples (square-root colour scale; white: none)"}
+        | {"gradientLength": 240, "gradientThickness": 8},
+    }
+    across = {"field": "label", "type": "ordinal", "sort": None, "title": "label"}
+    return [
+        {
+            "mark": {"type": "rect", "stroke": FAINT, "strokeWidth": 0.2},
+            "encoding": {
+                "x": {**across, "axis": {**axis, "labelAngle": 0 if flat else 270}},
+                "y": _CLIENT,
+                "color": colour,
+            },
+        }
+    ]
 
 
-def _count_bar(figure: Figure, grid: NDArray[Any], image: AxesImage) -> None:
-    bar = figure.colorbar(image, ax=grid, location="bottom", aspect=40, pad=0.02)
-    bar.ax.xaxis.set_minor_locator(NullLocator())
-    bar.ax.tick_params(labelsize=style.SMALL_SIZE)
-    bar.ax.set_xlabel("samples (square-root colour scale; white: none)", fontsize=style.SMALL_SIZE)
+def _strip(tasks: Sequence[int]) -> Spec:
+    """Return a strip beside the rows, in the colours of their clients' tasks."""
+    colours = {
+        "domain": [f"task {task}" for task in tasks],
+        "range": [task_colour(task) for task in tasks],
+    }
+    return {
+        "transform": [{"aggregate": [], "groupby": ["client", "task"]}],
+        "mark": {"type": "rect", "x": "width", "xOffset": 3, "width": 6},
+        "encoding": {
+            "y": _CLIENT,
+            "fill": {"field": "task", "type": "nominal", "scale": colours, "legend": LEGEND},
+        },
+    }
+
+
+def _outline(cells: int) -> Spec:
+    width = 0.7 if cells > 1000 else 1.2
+    return {
+        "transform": [{"filter": "isValid(datum.gained)"}],
+        "mark": {"type": "rect", "filled": False, "stroke": _NOISE, "strokeWidth": width},
+        "encoding": {
+            "x": {"field": "label", "type": "ordinal", "sort": None},
+            "y": _CLIENT,
+        },
+    }

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fl_app.report.pictures.figure import (
+    Spec,
     check_shape,
-    keep_spines,
-    label_axes,
-    legend_below,
-    new_figure,
-    wrapped,
+    colours,
+    in_panels,
+    picture,
+    rounded,
+    ticks,
 )
-from fl_app.report.pictures.style import GRID, LABEL_SIZE, strategy_styles
+from fl_app.report.pictures.style import Style, strategy_styles
 
-Line = tuple[NDArray[np.float64], NDArray[np.float64]]
+_MOST_PLACES = 250  # of a line: more are told apart by nobody
+
+Line = tuple[NDArray[Any], NDArray[np.float64]]
 """Places, (R,), and values there, (S, R) for S seeds; NaN where there is none."""
-
-_HEIGHT = 2.5  # inches of a row of panels
 
 
 def lines_figure(
@@ -34,7 +33,7 @@ def lines_figure(
     limits: Mapping[str, tuple[float, float]] | None = None,
     *,
     logarithmic: bool = False,
-) -> Figure:
+) -> Spec:
     """Draw each method's mean over the seeds, and a band from the lowest to the highest.
 
     Parameters
@@ -43,7 +42,7 @@ def lines_figure(
     panels : mapping of (str, str) to mapping of Line
         By a panel's title and what it shows upwards, then by method.
     across : str
-        What the places are; whole numbers only if all of them are.
+        What the places are.
     limits : mapping of (float, float), optional
         The range of some of what is shown upwards.
     logarithmic : bool
@@ -54,57 +53,129 @@ def lines_figure(
     ValueError
         If there is nothing to draw, or values have another shape than their places.
     """
-    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
-    styles = strategy_styles(names)
-    columns = min(2, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    figure = new_figure(title, 0.6 + _HEIGHT * rows)
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid[len(panels) :]:
-        axes.set_visible(False)
-    seeds = 1
-    for axes, ((name, up), lines) in zip(grid, panels.items(), strict=False):
-        for place, (method, (places, values)) in enumerate(lines.items()):
+    styles = strategy_styles(list(dict.fromkeys(m for lines in panels.values() for m in lines)))
+    parts = []
+    for (name, up), lines in panels.items():
+        for method, (places, values) in lines.items():
             check_shape(f"{up} of {method}", values, (len(values), len(places)))
-            seeds = max(seeds, len(values))
-            known = np.ma.masked_invalid(values)
-            look = styles[method]
-            axes.plot(
-                places,
-                known.mean(axis=0).filled(np.nan),
-                color=look.colour,
-                linestyle=look.dashes,
-                linewidth=look.width,
-                marker=look.marker,
-                markersize=4,
-                markevery=_marks(place, len(lines), len(places)),
-                zorder=4 - look.width / 4,
-            )
-            low, high = (part.filled(np.nan) for part in (known.min(axis=0), known.max(axis=0)))
-            axes.fill_between(places, low, high, color=look.colour, alpha=0.15, linewidth=0)
-        axes.set_title(wrapped(name, 60 // columns), loc="left", fontsize=LABEL_SIZE)
-        label_axes(axes, across, up)
-        if logarithmic:
-            axes.set_xscale("log")
-        elif all(np.all(places == np.round(places)) for places, _ in lines.values()):
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-        if limits and up in limits:
-            axes.set_ylim(limits[up])
-        axes.grid(color=GRID, lw=0.8)
-        axes.set_axisbelow(True)
-        keep_spines(axes, "left", "bottom")
-    handles = [
-        Line2D([], [], color=s.colour, ls=s.dashes, lw=s.width, marker=s.marker, label=n)
-        for n, s in styles.items()
+        domain = {"domain": limits[up]} if limits and up in limits else {}
+        upwards: Spec = {"type": "quantitative", "title": up, "axis": {"tickCount": 5}}
+        upwards["scale"] = {"zero": False, **domain}
+        parts.append((name, curves(lines, styles, across, upwards, logarithmic=logarithmic)))
+    seeds = max(len(values) for lines in panels.values() for _, values in lines.values())
+    note = f"lines: mean of up to {seeds} seeds; bands: lowest to highest" if seeds > 1 else ""
+    return picture(title, note, styles, **in_panels(parts, 2, 125))
+
+
+def curves(
+    lines: Mapping[str, Line],
+    styles: Mapping[str, Style],
+    across: str,
+    upwards: Spec,
+    *,
+    logarithmic: bool = False,
+) -> Spec:
+    """Return a panel of lines, with a band for each of several seeds; the wide ones lie below."""
+    rows = [
+        row
+        for name in sorted(lines, key=lambda name: -styles[name].width)
+        for row in _points(name, *lines[name], styles[name].width)
     ]
-    if seeds > 1:
-        note = f"lines: mean of up to {seeds} seeds; bands: lowest to highest"
-        handles.append(Line2D([], [], ls="", label=note))
-    legend_below(figure, handles)
-    return figure
+    places = [row["place"] for row in rows]
+    x: Spec = {
+        "field": "place",
+        "type": "quantitative",
+        "title": across,
+        "axis": {"grid": False, "values": ticks(places, 6), "labelExpr": "toString(datum.value)"},
+        "scale": {"type": "log"} if logarithmic else {"nice": False, "zero": False, "padding": 8},
+    }
+    if not places:  # or nothing would have a place, not even the axis
+        x["scale"] = {"domain": [0, 1]}
+    y = {**upwards, "field": "mean"}
+    colour = colours(styles)
+    colour["legend"] = {**colour["legend"], "symbolType": "stroke", "symbolSize": 300}
+    own = {key: colour[key] for key in ("field", "type", "legend")}
+    form = ".1%" if "labelExpr" in upwards["axis"] else "~r"  # shares are shown as percent
+    # Over a single place, a band has no width.
+    band = {"type": "area"} if len(set(places)) > 1 else {"type": "rule", "strokeWidth": 6}
+    bands = {
+        "transform": [{"filter": "isValid(datum.low)"}],
+        "mark": {**band, "opacity": 0.18, "aria": False, "tooltip": None},
+        "encoding": {
+            **{"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour}
+        },
+    }
+    means = {
+        "mark": {"type": "line", "aria": False, "strokeJoin": "round"},
+        "encoding": {
+            **{"x": x, "y": y, "color": colour},
+            "strokeDash": own | {"scale": _scale(styles, "dashes")},
+            "strokeWidth": own | {"type": "ordinal", "scale": _scale(styles, "width")},
+        },
+    }
+    points = {
+        "mark": {"type": "point", "filled": True, "opacity": 1, "aria": False},
+        "encoding": {
+            **{"x": x, "y": y, "color": colour},
+            "size": {"field": "size", "type": "quantitative", "scale": None},
+            "tooltip": [
+                {"field": "series", "title": "strategy"},
+                {"field": "place", "title": across},
+                *(
+                    {"field": field, "title": title, "format": form}
+                    for field, title in (("mean", "mean"), ("low", "lowest"), ("high", "highest"))
+                ),
+                {"field": "seeds", "title": "seeds"},
+            ],
+        },
+    }
+    layers = [bands] if any(row["seeds"] > 1 for row in rows if "seeds" in row) else []
+    return {"data": {"values": rows}, "layer": [*layers, means, points]}
 
 
-def _marks(place: int, lines: int, points: int) -> tuple[int, int]:
-    """Return which points to mark: all of a few, and of many those that other lines leave."""
-    step = 1 if points <= 10 else points // 6
-    return (place * step // max(1, lines)) % points, step
+def chosen_in_legend(panel: Spec) -> Spec:
+    """Return a panel of lines of which a click in the legend fades all others."""
+    faded: Spec = {"condition": {"param": "chosen", "value": 1, "empty": True}, "value": 0.12}
+    chosen = {"name": "chosen", "select": {"type": "point", "fields": ["series"]}, "bind": "legend"}
+    bands = {"condition": {**faded["condition"], "value": 0.18}, "value": 0.03}
+    layers = [
+        {
+            **layer,
+            "encoding": {
+                **layer["encoding"],
+                "opacity": bands
+                if "opacity" in layer["mark"] and "y2" in layer["encoding"]
+                else faded,
+            },
+        }
+        for layer in panel["layer"]
+    ]
+    layers[-2]["params"] = [chosen]
+    return {**panel, "layer": layers}
+
+
+def _scale(styles: Mapping[str, Style], what: str) -> Spec:
+    return {
+        "type": "ordinal",
+        "domain": list(styles),
+        "range": [getattr(one, what) for one in styles.values()],
+    }
+
+
+def _points(
+    name: str, places: NDArray[Any], values: NDArray[np.float64], width: float
+) -> list[Spec]:
+    """Return a row for each place; where nothing is known, the line is broken."""
+    # Of few places; dots of many hide each other, and their line.
+    size = 8 + 12 * width if len(places) <= 15 else width**2
+    rows = []
+    step = max(1, math.ceil(len(places) / _MOST_PLACES))
+    kept = slice((len(places) - 1) % step, None, step)  # the last one is among them
+    for place, column in zip(places[kept].tolist(), values.T[kept], strict=True):
+        known = column[np.isfinite(column)]
+        row: Spec = {"series": name, "place": place, "mean": None, "size": size}
+        if known.size:
+            row |= {"mean": rounded(known.mean()), "seeds": known.size}
+            row |= {"low": rounded(known.min()), "high": rounded(known.max())}
+        rows.append(row)
+    return rows

@@ -1,137 +1,98 @@
-"""Accuracy over the rounds, a line per strategy."""
+"""Accuracy over the rounds: a line per strategy, or a panel per strategy and a line per cluster."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fl_app.report.pictures.figure import (
+    Spec,
     check_accuracies,
-    keep_spines,
-    label_axes,
-    label_ends,
-    legend_below,
-    new_figure,
-    percent_axis,
+    in_panels,
+    picture,
+    shares_axis,
 )
-from fl_app.report.pictures.style import DASHED, MUTED, SMALL_SIZE, Style, strategy_styles
+from fl_app.report.pictures.lines import chosen_in_legend, curves
+from fl_app.report.pictures.style import SOLID, Style, cluster_colour, strategy_styles
 
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
+ClusterCurves = tuple[NDArray[np.int64], Mapping[int, NDArray[np.float64]]]
 
-_HEIGHT = 3.9
-
-
-@dataclass(frozen=True)
-class _Summary:
-    """One strategy's curve over its seeds."""
-
-    rounds: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    seeds: int
-
-    @property
-    def end(self) -> tuple[float, float]:
-        """The last point that has a value; NaN when there is none."""
-        known = np.flatnonzero(np.isfinite(self.mean))
-        if known.size == 0:
-            return math.nan, math.nan
-        return float(self.rounds[known[-1]]), float(self.mean[known[-1]])
+_MOST_PANELS, _MOST_LINES, _ACROSS = 15, 6, 3
 
 
-def rounds_figure(curves: Mapping[str, Curve]) -> Figure:
+def rounds_figure(lines: Mapping[str, Curve]) -> Spec:
     """Draw the accuracy over the rounds: a line for the mean of the seeds, a band from min to max.
 
     Parameters
     ----------
-    curves : mapping of str to Curve
+    lines : mapping of str to Curve
         For each strategy the rounds, (R,), and the accuracy there, (S, R) for S seeds, in [0, 1].
         NaN is left out.
     """
-    summaries = {name: _summary(name, *curve) for name, curve in curves.items()}
-    styles = strategy_styles(summaries)
-    figure = new_figure("Accuracy per round", _HEIGHT)
-    axes = figure.add_subplot()
-    handles = []
-    for index, (name, summary) in enumerate(summaries.items()):
-        if summary.seeds > 1:
-            _draw_band(axes, summary, styles[name].colour)
-        every = _stagger(index, len(summaries), len(summary.rounds))
-        handles += axes.plot(
-            summary.rounds, summary.mean, label=name, markevery=every, **_line_options(styles[name])
-        )
-    axes.set_title(_rounds_note(summaries), loc="left", fontsize=SMALL_SIZE, color=MUTED)
-    label_axes(axes, "round", "mean test accuracy")
-    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-    percent_axis(axes.yaxis, [value for s in summaries.values() for value in (s.low, s.high)])
-    keep_spines(axes, "left", "bottom")
-    rounds = np.concatenate([summary.rounds for summary in summaries.values()])
-    if rounds.min() == rounds.max():
-        axes.set_xlim(rounds[0] - 1, rounds[0] + 1)
-        axes.set_xticks(rounds[:1])
-    else:
-        axes.margins(x=0.02)
-    ends = {name: summary.end for name, summary in summaries.items()}
-    if not label_ends(axes, ends, styles, _HEIGHT - 0.9):
-        legend_below(figure, handles)
-    return figure
-
-
-def _draw_band(axes: Axes, summary: _Summary, colour: str) -> None:
-    if len(summary.rounds) > 1:
-        axes.fill_between(
-            summary.rounds, summary.low, summary.high, color=colour, alpha=0.2, linewidth=0
-        )
-    else:
-        # A band over a single round has no width.
-        axes.vlines(summary.rounds, summary.low, summary.high, color=colour, alpha=0.3, lw=6)
-
-
-def _summary(name: str, rounds: NDArray[np.int64], accuracy: NDArray[np.float64]) -> _Summary:
-    check_accuracies(name, accuracy, (len(accuracy), len(rounds)))
-    known = np.ma.masked_invalid(accuracy)
-    mean, low, high = (
-        part.filled(np.nan) for part in (known.mean(axis=0), known.min(axis=0), known.max(axis=0))
+    styles = strategy_styles(lines)
+    for name, (rounds, accuracy) in lines.items():
+        check_accuracies(name, accuracy, (len(accuracy), len(rounds)))
+    seeds = sorted({len(accuracy) for _, accuracy in lines.values()})
+    count = " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1])))
+    note = f"lines: mean of {count} seeds; bands: lowest to highest seed"
+    up = shares_axis("mean", "mean test accuracy", [accuracy for _, accuracy in lines.values()])
+    return picture(
+        "Accuracy per round",
+        note if seeds[-1] > 1 else "one seed",
+        styles,
+        height=230,
+        **chosen_in_legend(curves(lines, styles, "round", up)),
     )
-    return _Summary(rounds, mean, low, high, len(accuracy))
 
 
-def _rounds_note(summaries: Mapping[str, _Summary]) -> str:
-    seeds = [summary.seeds for summary in summaries.values()]
-    fewest, most = min(seeds), max(seeds)
-    if most == 1:
-        return "one seed"
-    count = str(most) if fewest == most else f"{fewest} to {most}"
-    return f"lines: mean of {count} seeds; bands: lowest to highest seed"
+def cluster_rounds_figure(lines: Mapping[str, ClusterCurves], seed: int) -> Spec:
+    """Draw the accuracy of each cluster over the rounds, a panel per strategy.
 
+    The first fifteen strategies are shown, and the first six clusters of each.
 
-def _stagger(index: int, lines: int, rounds: int) -> tuple[int, int]:
-    """Return the points of a line to mark: not those of the other lines, in case they are equal."""
-    step = max(lines, rounds // 6)
-    return (index * step // lines) % rounds, step
+    Parameters
+    ----------
+    lines : mapping of str to ClusterCurves
+        For each strategy the rounds, (R,), and by cluster, the largest first, the mean accuracy of
+        its clients there, (R,), in [0, 1]; NaN where it has none.
+    seed : int
+        Whose run that is.
 
-
-def _line_options(style: Style) -> dict[str, Any]:
-    dashed = style.dashes == DASHED
-    return {
-        "color": style.colour,
-        "linestyle": style.dashes,
-        "linewidth": style.width,
-        "marker": style.marker,
-        # The line on top has the larger, open marker: a tie then looks like a ring around a dot.
-        "markersize": 8.0 if dashed else 5.5,
-        "markerfacecolor": "none" if dashed else style.colour,
-        "markeredgecolor": style.colour if dashed else "white",
-        "markeredgewidth": 1.2 if dashed else 0.7,
-        # Narrow over wide, so that equal lines both show.
-        "zorder": 4 - style.width / 4,
+    Raises
+    ------
+    ValueError
+        If there is no strategy, or accuracies have another shape or are not in [0, 1].
+    """
+    if not lines:
+        raise ValueError("there is no strategy to draw")
+    shown = {
+        name: (rounds, dict(list(of_cluster.items())[:_MOST_LINES]))
+        for name, (rounds, of_cluster) in list(lines.items())[:_MOST_PANELS]
     }
+    for name, (rounds, of_cluster) in shown.items():
+        for cluster, line in of_cluster.items():
+            check_accuracies(f"cluster {cluster} of {name}", line, rounds.shape)
+    # A legend of nothing has no size: neither has a picture around it.
+    found = sorted({cluster for _, of_cluster in shown.values() for cluster in of_cluster}) or [0]
+    styles = {str(one): Style(cluster_colour(one), "circle", SOLID, 1.6) for one in found}
+    up = shares_axis("mean", "", [v for _, one in shown.values() for v in one.values()])
+    panels = [
+        (
+            name,
+            curves({str(c): (rounds, v[None]) for c, v in one.items()}, styles, "", up),
+        )
+        for name, (rounds, one) in shown.items()
+    ]
+    notes = ["mean test accuracy by round, a line for each cluster"]
+    if any(len(of_cluster) > _MOST_LINES for _, of_cluster in lines.values()):
+        notes.append(f"of each strategy, the {_MOST_LINES} largest")
+    if len(lines) > _MOST_PANELS:
+        notes.append(f"{_MOST_PANELS} of {len(lines)} strategies")
+    title = f"Accuracy per cluster, seed {seed}"
+    height = min(140, 350 // -(-len(panels) // _ACROSS))
+    return picture(
+        title, "; ".join(notes), styles, **in_panels(panels, _ACROSS, height, titled=False)
+    )

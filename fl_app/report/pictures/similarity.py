@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import dendrogram
 
-from fl_app.report.pictures.figure import (
-    check_shape,
-    index_ticks,
-    keep_spines,
-    label_axes,
-    legend_below,
-    new_figure,
-    runs_of_equals,
-    short_name,
-)
-from fl_app.report.pictures.style import (
-    FAINT,
-    GRID,
-    INK,
-    LABEL_SIZE,
-    MUTED,
-    SMALL_SIZE,
-    task_colour,
-)
+from fl_app.report.pictures.figure import LEGEND, Spec, check_shape, picture, runs_of_equals
+from fl_app.report.pictures.matrix import cells, frames, names_beside, placed, rects, room_of
+from fl_app.report.pictures.style import FAINT, INK, MUTED, cluster_colour, task_colour
 
-_LONGEST_NAME = 16  # characters of a client's name
+MOST_CELLS = 120
+"""Of more clients, neighbours in the tree share a cell."""
+
+_Strip = tuple[str, Sequence[int], Callable[[int], str], Mapping[int, str]]
+_MOST_NUMBERS = 12  # clusters of a legend
+_TREE, _STRIP, _GAP = 0.2, 0.03, 0.012  # of the side of the matrix
 
 
 def similarity_figure(
@@ -51,7 +28,7 @@ def similarity_figure(
     task_names: Sequence[str] | None = None,
     measure: str = "relevance",
     client_names: Sequence[str] | None = None,
-) -> Figure:
+) -> Spec:
     """Draw the relevance between all clients, with the tree and the clusters made from it.
 
     Rows and columns follow the leaves of the tree, so that clusters are blocks on the diagonal.
@@ -74,65 +51,60 @@ def similarity_figure(
     client_names : sequence of K str, optional
         What to call the clients; by default, by their index.
     """
-    clients = len(similarity)
-    check_shape("similarity", similarity, (clients, clients))
-    check_shape("merges", merges, (min(clients, len(merges) + 1) - 1, 4))
-    check_shape("clusters", clusters, (clients,))
-    order, tree = _leaf_order(merges, clusters)
+    count = len(similarity)
+    check_shape("similarity", similarity, (count, count))
+    check_shape("merges", merges, (min(count, len(merges) + 1) - 1, 4))
+    check_shape("clusters", clusters, (count,))
+    names = [str(c) for c in range(count)] if client_names is None else client_names
+    order, links = _tree(merges, clusters)
+    side = math.ceil(count / math.ceil(count / MOST_CELLS))
+    blocks = [block.tolist() for block in np.array_split(np.array(order), side)]
+    values = _means(similarity, blocks)
+    labels = [_called([names[client] for client in block]) for block in blocks]
+    left = room_of(labels) if side == count else 0.05
+    scale = side / count  # the tree and the strips count clients, the matrix cells
+    limits = colour_range(values if side < count else similarity)
+    layers = cells(values, labels, measure, limits)
+    layers += frames([clusters[block[0]] for block in blocks])
 
-    height = 5.2 + (1.0 if tree else 0.0) + (0.0 if tasks is None else 0.2)
-    title = f"{measure[0].upper()}{measure[1:]} between clients, ordered by the merge tree"
-    figure = new_figure(title, height)
-    axes = figure.add_subplot()
-    low, high = colour_range(similarity)
-    colours = colormaps["YlGnBu"].with_extremes(bad=GRID)
-    image = axes.imshow(similarity[np.ix_(order, order)], cmap=colours, vmin=low, vmax=high)
-    shown = (
-        order
-        if client_names is None
-        else [short_name(client_names[c], _LONGEST_NAME) for c in order]
-    )
-    index_ticks(axes.xaxis, shown, inches=4.4)
-    index_ticks(axes.yaxis, shown, inches=4.4)
-    label_axes(axes, "client", "client")
-
-    # Insets keep the tree and the strip aligned with the columns, whatever the layout does.
-    handles: list[Artist] = []
+    top = 0.0
+    found = {c: "left out" if c < 0 else str(c) for c in sorted(set(clusters))}
+    strips: list[_Strip] = [("cluster", clusters, cluster_colour, found)]
     if tasks is not None:
-        check_shape("tasks", tasks, (clients,))
-        strip = axes.inset_axes((0, 1.015, 1, 0.035), sharex=axes)
-        handles += _fill_task_strip(strip, [tasks[client] for client in order], task_names)
-    handles.append(_frame_blocks(axes, [clusters[client] for client in order]))
-    if len(merges) + 1 < clients:
-        handles.append(_part_late(axes, len(merges) + 1, clients))
-    if tree is not None:
-        bottom = 1.03 if tasks is None else 1.065
-        _draw_tree(axes.inset_axes((0, bottom, 1, 0.2), sharex=axes), tree)
-        if FAINT in tree["color_list"]:
-            handles.append(Line2D([], [], color=FAINT, lw=1.6, label="links between clusters"))
-    _draw_bar(figure, axes, image, similarity, measure)
-    legend_below(figure, handles)
-    return figure
-
-
-def _leaf_order(
-    merges: NDArray[np.float64], clusters: Sequence[int]
-) -> tuple[list[int], dict[str, Any] | None]:
-    """Return the clients in the order of the tree's leaves, and the tree as scipy lays it out."""
-    count = len(merges) + 1
-    late = sorted(range(count, len(clusters)), key=lambda client: clusters[client])
-    if count == 1:
-        return [0, *late], None
-    members = [{cluster} for cluster in clusters[:count]]
-    for left, right in merges[:, :2].astype(int):
-        members.append(members[left] | members[right])
-    # A branch that joins clusters is one that the cut has removed: it fades.
-    tree = dendrogram(
-        merges,
-        no_plot=True,
-        link_color_func=lambda node: INK if len(members[node]) == 1 else FAINT,
-    )
-    return [*tree["leaves"], *late], tree
+        check_shape("tasks", tasks, (count,))
+        called = {t: f"task {t}" if task_names is None else task_names[t] for t in sorted({*tasks})}
+        strips.append(("true task", tasks, task_colour, called))
+    for title, own, colour, words in strips:
+        top += _GAP
+        runs = runs_of_equals([own[client] for client in order])
+        rows = [
+            {"x": scale * start, "x2": scale * stop, "name": words[one]}
+            | {"y": -side * (top + _STRIP), "y2": -side * top}
+            for one, start, stop in runs
+        ]
+        many = len(words) > _MOST_NUMBERS and title == "cluster"
+        fill = {
+            **{"field": "name", "type": "nominal", "sort": None},
+            "scale": {"domain": list(words.values()), "range": [colour(one) for one in words]},
+            "legend": None if many else {**LEGEND, "title": title},
+        }
+        tooltip = {"field": "name", "type": "nominal", "title": title}
+        layers.append(rects(rows, {"tooltip": {"content": "encoding"}}, fill=fill, tooltip=tooltip))
+        top += _STRIP
+    notes = [f"frames: {len(found)} cluster{'s' * (len(found) > 1)} found"]
+    if links:
+        layers += _branches(links, side, top + _GAP, scale)
+        top += _GAP + _TREE
+        notes.append("grey branches join clusters")
+    if len(merges) + 1 < count:
+        layers.append(_late(scale * (len(merges) + 1), side))
+        notes.append("beyond the dashes: joined later, not in the tree")
+    if side == count:
+        layers.append(names_beside(labels, left))
+    title = f"{measure[0].upper()}{measure[1:]} between clients, ordered by the merge tree"
+    drawn = placed(layers, (-left * side, side), (-top * side, side))
+    drawn["usermeta"]["renderer"] = "canvas" if side > 30 else "svg"
+    return picture(title, "; ".join(notes), [*strips[-1][3].values()], **drawn)
 
 
 def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
@@ -150,69 +122,100 @@ def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
     return low / 20, high / 20
 
 
-def _draw_bar(
-    figure: Figure, axes: Axes, image: AxesImage, similarity: NDArray[np.float64], measure: str
-) -> None:
-    low, high = image.get_clim()
-    # Pointed ends tell that some cells, such as the diagonal, lie beyond the range.
-    below, above = bool((similarity < low).any()), bool((similarity > high).any())
-    extend = ("neither", "min", "max", "both")[below + 2 * above]
-    bar = figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.04, 1)), extend=extend)
-    bar.ax.tick_params(labelsize=SMALL_SIZE)
-    bar.ax.set_ylabel(f"{measure} of clients i and j", fontsize=LABEL_SIZE)
-
-
-def _draw_tree(axes: Axes, tree: Mapping[str, Any]) -> None:
-    # scipy puts leaf n at 10 n + 5; here it belongs over column n.
-    links = [
-        np.column_stack(((np.asarray(across) - 5) / 10, up))
-        for across, up in zip(tree["icoord"], tree["dcoord"], strict=True)
+def _late(first: float, side: int) -> Spec:
+    """Return a dashed line before the rows and the columns of clients that came later."""
+    rows = [
+        {"x": first, "x2": first, "y": 0, "y2": side},
+        {"x": 0, "x2": side, "y": first, "y2": first},
     ]
-    axes.add_collection(LineCollection(links, colors=tree["color_list"], linewidths=1.1))
-    highest = max(link[:, 1].max() for link in links)
-    axes.set_ylim(0, 1.05 * highest if highest > 0 else 1)
-    axes.yaxis.set_major_locator(MaxNLocator(3))
-    axes.tick_params(axis="x", bottom=False, labelbottom=False)
-    axes.tick_params(axis="y", labelsize=SMALL_SIZE, colors=MUTED)
-    axes.set_ylabel("merge\ndistance", fontsize=SMALL_SIZE, color=MUTED)
-    keep_spines(axes, "left")
+    return rects(rows, {"type": "rule", "strokeDash": [3, 2], "strokeWidth": 1.2, "color": INK})
 
 
-def _frame_blocks(axes: Axes, values: Sequence[int]) -> Artist:
-    """Frame each run of equal clusters on the diagonal, and return what the legend says of it."""
-    for _, start, stop in runs_of_equals(values):
-        corner, side = (start - 0.5, start - 0.5), stop - start
-        # White under black shows on dark and on light cells alike.
-        for colour, width in (("white", 3.2), (INK, 1.6)):
-            axes.add_patch(
-                Rectangle(corner, side, side, fill=False, ec=colour, lw=width, clip_on=False)
-            )
-    found = len(set(values))
-    label = "cluster found" if found == 1 else f"{found} clusters found"
-    return Patch(facecolor="white", edgecolor=INK, linewidth=1.6, label=label)
+def _branches(
+    links: Sequence[tuple[list[float], list[float], bool]], side: int, above: float, scale: float
+) -> list[Spec]:
+    """Return the tree, and what distance its lowest and its highest point are."""
+    highest = max((height for _, heights, _ in links for height in heights), default=0.0)
+    rows = [
+        {
+            "link": number,
+            "corner": corner,
+            "x": round(x * scale, 4),
+            "y": round(-side * (above + 0.92 * _TREE * height / (highest or 1.0)), 4),
+            "colour": FAINT if joins else INK,
+        }
+        for number, (across, heights, joins) in enumerate(links)
+        for corner, (x, height) in enumerate(zip(across, heights, strict=True))
+    ]
+    branches = {
+        "data": {"values": rows},
+        "mark": {"type": "line", "strokeWidth": 1.2, "tooltip": None, "aria": False},
+        "encoding": {
+            "detail": {"field": "link", "type": "nominal"},
+            "order": {"field": "corner", "type": "quantitative"},
+            "stroke": {"field": "colour", "type": "nominal", "scale": None},
+        },
+    }
+    numbers = [
+        {"x": -0.01 * side, "y": -side * (above + 0.92 * _TREE * share), "said": f"{value:.2f}"}
+        for share, value in ((0, 0.0), (1, highest))
+    ]
+    text = {"type": "text", "align": "right", "baseline": "middle", "color": MUTED, "aria": False}
+    return [
+        branches,
+        {
+            "data": {"values": numbers},
+            "mark": text,
+            "encoding": {"text": {"field": "said", "type": "nominal"}},
+        },
+    ]
 
 
-def _part_late(axes: Axes, count: int, clients: int) -> Artist:
-    """Draw a line before clients that came later, and return what the legend says of it."""
-    line: dict[str, Any] = {"color": INK, "lw": 1.2, "linestyle": (0, (3, 2))}
-    axes.hlines(count - 0.5, -0.5, clients - 0.5, **line)
-    axes.vlines(count - 0.5, -0.5, clients - 0.5, **line)
-    return Line2D([], [], label="beyond: joined later, not in the tree", **line)
+def _tree(
+    merges: NDArray[np.float64], clusters: Sequence[int]
+) -> tuple[list[int], list[tuple[list[float], list[float], bool]]]:
+    """Return the clients in the order of the tree's leaves, and its links, leaf n at n + 1/2.
+
+    Of each link its corners' places and heights, and whether it joins clusters.
+    """
+    from scipy.cluster.hierarchy import leaves_list  # noqa: PLC0415 - slow to load
+
+    late = sorted(range(len(merges) + 1, len(clusters)), key=lambda client: clusters[client])
+    if not len(merges):
+        return [0, *late], []
+    members = [{cluster} for cluster in clusters[: len(merges) + 1]]
+    leaves: list[int] = leaves_list(merges).tolist()
+    # Not by SciPy's dendrogram, which calls itself and fails where a tree is deep.
+    places = [0.0] * len(leaves)
+    for place, leaf in enumerate(leaves):
+        places[leaf] = place + 0.5
+    heights = [0.0] * len(leaves)
+    links = []
+    for left, right, height in merges[:, :3].tolist():
+        a, b = int(left), int(right)
+        members.append(members[a] | members[b])
+        corners = [places[a], places[a], places[b], places[b]]
+        links.append((corners, [heights[a], height, height, heights[b]], len(members[-1]) > 1))
+        places.append((places[a] + places[b]) / 2)
+        heights.append(height)
+    return [*leaves, *late], links
 
 
-def _fill_task_strip(axes: Axes, values: Sequence[int], names: Sequence[str] | None) -> list[Patch]:
-    """Colour the columns by task, and return what the legend says of it."""
-    present = sorted(set(values))
-    colours = [task_colour(task) for task in present]
-    axes.imshow(
-        [[present.index(task) for task in values]],
-        cmap=ListedColormap(colours),
-        vmin=-0.5,
-        vmax=len(present) - 0.5,
-        aspect="auto",
-    )
-    axes.tick_params(length=0, labelbottom=False)
-    axes.set_yticks([0], ["true task"], fontsize=SMALL_SIZE, color=MUTED)
-    keep_spines(axes)
-    labels = [f"task {t}" if names is None else short_name(names[t], 300) for t in present]
-    return [Patch(color=c, label=label) for c, label in zip(colours, labels, strict=True)]
+def _means(values: NDArray[np.float64], blocks: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """Return the mean of each pair of blocks, an n × n matrix; NaN where nothing is known."""
+    if all(len(block) == 1 for block in blocks):
+        order = [client for block in blocks for client in block]
+        return values[np.ix_(order, order)]
+    shares = np.zeros((len(blocks), len(values)))
+    for place, block in enumerate(blocks):
+        shares[place, block] = 1
+    known = np.isfinite(values)
+    counts = shares @ known @ shares.T
+    sums = shares @ np.where(known, values, 0) @ shares.T
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+
+
+def _called(names: Sequence[str]) -> str:
+    if len(names) <= 3:
+        return ", ".join(names)
+    return f"{names[0]}, {names[1]} and {len(names) - 2} more"

@@ -6,51 +6,64 @@ import zlib
 from collections.abc import Collection
 from typing import NamedTuple
 
-from matplotlib.colors import to_hex, to_rgb
-
 # A paper shrinks 6 inches to 12 cm, that is to 79 %: the smallest text here ends up at 6.3 points.
-WIDTH = 6.0
+# Lengths are in points, of which a pixel of a page is one.
+WIDTH = 432
 TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 11.5, 9.5, 8.0
-LINE_HEIGHT = 1.2 * SMALL_SIZE / 72  # inches that one line of small text takes
+LINE = 13  # of text, on a page too, whose letters are larger
 
 INK, MUTED, FAINT, GRID = "#222222", "#5f5f5f", "#b0b0b0", "#e8e8e8"
 
 # Okabe and Ito's colours, without the yellow that vanishes on white paper, then Tol's "muted" ones.
-_TASK_COLOURS = (
+_CLUSTER_COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"),
     *("#332288", "#999933", "#882255", "#DDCC77"),
+)
+# Tol's "light" ones, so that nobody takes a task for the cluster of the same number.
+_TASK_COLOURS = (
+    *("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00"),
+    "#DDDDDD",
 )
 
 
 class Style(NamedTuple):
-    """How a strategy looks in every picture."""
+    """How a strategy looks in every picture: a colour, Vega's name of a mark, dashes, a width."""
 
     colour: str
-    marker: str
-    dashes: str | tuple[int, tuple[float, ...]]
+    mark: str
+    dashes: tuple[float, ...]
     width: float
 
 
-SOLID, DASHED, DOTTED = "solid", (0, (4.0, 2.0)), (0, (1.0, 1.5))
-# Baselines are neutral, so that the methods stand out. Pairs that often give the very same curve
-# (optimum and rcc-pfl, ifca and ifca-pfl) are a wide solid line and a narrow dashed one over it.
+SOLID, DASHED, DOTTED = (1.0, 0.0), (5.0, 2.5), (1.5, 2.0)
+# Baselines are neutral, so that the methods stand out. Lines are drawn from the widest to the
+# narrowest: of equal curves, such as those of optimum and rcc-pfl, all can be seen.
 _STYLES = {
-    "rcc-pfl": Style("#D55E00", "o", SOLID, 3.4),
-    "optimum": Style("#000000", "o", DASHED, 1.2),
-    "single": Style("#666666", "s", SOLID, 1.5),
-    "random": Style("#858585", "X", DOTTED, 1.5),
-    "local": Style("#9c9c9c", "v", SOLID, 1.5),
-    "mt-hfl": Style("#0072B2", "D", SOLID, 2.0),
-    "ifca": Style("#56B4E9", "^", SOLID, 3.0),
-    "ifca-pfl": Style("#009E73", "P", DASHED, 1.5),
-    "fedhc": Style("#CC79A7", "<", SOLID, 2.0),
-    "flt": Style("#E69F00", ">", SOLID, 2.0),
+    "rcc-pfl": Style("#D55E00", "circle", SOLID, 3.4),
+    "optimum": Style("#000000", "circle", DASHED, 1.2),
+    "single": Style("#666666", "square", SOLID, 1.5),
+    "random": Style("#858585", "cross", DOTTED, 1.4),
+    "local": Style("#9c9c9c", "triangle-down", DASHED, 1.3),
+    "mt-hfl": Style("#0072B2", "diamond", SOLID, 2.6),
+    "ifca": Style("#56B4E9", "triangle-up", SOLID, 3.0),
+    "ifca-pfl": Style("#009E73", "cross", DASHED, 1.6),
+    "fedhc": Style("#CC79A7", "triangle-left", SOLID, 2.2),
+    "flt": Style("#E69F00", "triangle-right", SOLID, 1.8),
 }
-_SPARE_COLOURS = (
-    *("#332288", "#882255", "#117733", "#999933"),
-    *("#44AA99", "#AA4499", "#661100", "#6699CC"),
+_SPARE = tuple(
+    zip(
+        (
+            *("#332288", "#882255", "#117733", "#999933"),
+            *("#44AA99", "#AA4499", "#661100", "#6699CC"),
+        ),
+        (
+            *("diamond", "square", "triangle-down", "triangle-up"),
+            *("triangle-left", "triangle-right", "cross", "circle"),
+        ),
+        (2.9, 2.7, 2.5, 2.3, 2.1, 1.9, 1.7, 1.5),
+        strict=True,
+    )
 )
-_SPARE_MARKERS = "Dsv^<>Ph"
 
 
 def strategy_styles(names: Collection[str]) -> dict[str, Style]:
@@ -68,27 +81,24 @@ def strategy_styles(names: Collection[str]) -> dict[str, Style]:
         raise ValueError("there is no strategy to draw")
     styles = {name: _STYLES[name] for name in names if name in _STYLES}
     taken: set[int] = set()
-    spare = len(_SPARE_COLOURS)
+    spare = len(_SPARE)
     for name in sorted(set(names) - set(_STYLES)):
-        place = zlib.crc32(name.encode()) % spare
+        place = zlib.crc32(name.encode(errors="replace")) % spare
         # After a full lap the colours come again with other dashes.
         lap = len(taken) // spare
         while place in taken:
             place = lap * spare + (place + 1) % spare
         taken.add(place)
-        colour, marker = _SPARE_COLOURS[place % spare], _SPARE_MARKERS[place % spare]
-        styles[name] = Style(colour, marker, (SOLID, DASHED, DOTTED)[lap % 3], 1.8)
-    return styles
+        colour, mark, width = _SPARE[place % spare]
+        styles[name] = Style(colour, mark, (SOLID, DASHED, DOTTED)[lap % 3], width)
+    return {name: styles[name] for name in names}
+
+
+def cluster_colour(cluster: int) -> str:
+    """Return the colour of a cluster, the same in every picture; after ten they come again."""
+    return _CLUSTER_COLOURS[cluster % len(_CLUSTER_COLOURS)]
 
 
 def task_colour(task: int) -> str:
-    """Return the colour of a task; after ten they come again."""
+    """Return the colour of a task; after nine they come again."""
     return _TASK_COLOURS[task % len(_TASK_COLOURS)]
-
-
-def darker(colour: str) -> str:
-    """Return the colour dark enough for small text on white."""
-    red, green, blue = to_rgb(colour)
-    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    share = min(1.0, 0.42 / max(luminance, 1e-6))
-    return to_hex((red * share, green * share, blue * share))

@@ -68,7 +68,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     if options.list or (options.name is None and not options.page):
         _list()
         return 0
-    for package in ("matplotlib",) if options.page else ("ray", *DRAWING):
+    for package in ("vl_convert",) if options.page else ("ray", *DRAWING):
         need_extra(package, "fedkin reproduce")
     if options.name is None:
         folder = options.output or RESULTS

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fl_app.report import pictures
 from fl_app.studies.reproduce.cells import current_cells
 from fl_app.studies.reproduce.experiment import Experiment
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, limits_of, tested_rounds
 from fl_app.studies.reproduce.page import Place, measured_of
 
-if TYPE_CHECKING:  # the rest of the package does without matplotlib
-    from matplotlib.figure import Figure
-
-    from fl_app.report.pictures import Group
-
 
 def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
     """Draw what the experiment's `picture` says, as PNG for the page and as PDF for a paper."""
-    from fl_app.report import pictures  # noqa: PLC0415 - see above
-
     if experiment.picture == "none":
         return
     if experiment.picture == "table":
@@ -36,13 +29,11 @@ def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
     pictures.save(figure, path.with_suffix(".pdf"))
 
 
-def _published(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
+def _published(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
     """Draw the published beside the measured numbers of the first measure."""
-    from fl_app.report import pictures  # noqa: PLC0415 - see above
-
     measured, name = measured_of(experiment, cells), experiment.measures[0]
     methods = experiment.methods()
-    panels: dict[str, list[Group]] = {}
+    panels: dict[str, list[pictures.Group]] = {}
     for row in experiment.rows:
         for column in experiment.columns:
             stated = {m: experiment.stated(name, row, column, m) for m in methods}
@@ -57,10 +48,8 @@ def _published(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
     return pictures.published_figure(experiment.title, panels, in_words(name))
 
 
-def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
+def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
     """Draw each measure against the columns, a panel for each measure in each row."""
-    from fl_app.report import pictures  # noqa: PLC0415 - see above
-
     measured = measured_of(experiment, cells)
     columns = tuple(experiment.columns)
     across = np.array([float(column) for column in columns])
@@ -86,10 +75,8 @@ def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> Figure:
     return pictures.lines_figure(experiment.title, panels, ", ".join(sorted(keys)), limits)
 
 
-def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) -> Figure:
+def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) -> pictures.Spec:
     """Draw the accuracy by round, a panel for each row and column, and for each task if told so."""
-    from fl_app.report import pictures  # noqa: PLC0415 - see above
-
     found: dict[tuple[str, str], dict[str, list[dict[int, float]]]] = {}
     for cell in current_cells(experiment, cells):
         title = ", ".join(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_app.report import pictures
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, limits_of
 from fl_app.studies.sweeps.plan import SEED, Sweep, shown
 from fl_app.studies.sweeps.tables import by_values
 from fl_core.options import Scalar
-
-if TYPE_CHECKING:  # a help does without matplotlib
-    from matplotlib.figure import Figure
 
 _MEASURES = ("accuracy", "ari")
 _MOST_PANELS = 40
@@ -30,8 +28,6 @@ def draw(sweep: Sweep, cells: Sequence[Cell], path: Path) -> None:
 
     There is none of a sweep over nothing but seeds, or where nothing was tested.
     """
-    from fl_app.report import pictures  # noqa: PLC0415 - see above
-
     figure = _figure(sweep, cells)
     if figure is not None:
         pictures.save(figure, path)
@@ -56,9 +52,7 @@ def is_numeric(values: Sequence[Scalar]) -> bool:
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
-def _figure(sweep: Sweep, cells: Sequence[Cell]) -> Figure | None:
-    from fl_app.report import pictures  # noqa: PLC0415 - see above
-
+def _figure(sweep: Sweep, cells: Sequence[Cell]) -> pictures.Spec | None:
     keys = [key for key in sweep.swept if key != SEED]
     if not keys:
         return None

@@ -281,7 +281,7 @@ GARBAGE = {
 def test_a_device_that_answers_garbage_is_named_and_the_others_go_on(tmp_path, garbage, caplog):
     folders = write_sites(tmp_path / "sites", images=20)
     spoil = {("query.spectrum", "lyon"): garbage}
-    summary, grid = run(tmp_path / "out", folders, spoil=spoil, composed=True)
+    summary, grid = run(tmp_path / "out", folders, spoil=spoil)
     one = summary["runs"][0]
     assert one["clusters"][1] == -1
     assert list(one["failures"]) == ["1"]
@@ -301,7 +301,6 @@ def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(
         away=away,
         model_paths={"rome": path},
         num_clients=3,
-        composed=True,
     )
     one = summary["runs"][0]
     assert one["names"] == ["berlin", "lyon", "oslo", "rome"]
@@ -319,7 +318,7 @@ def test_a_newcomer_with_a_class_that_nobody_agreed_on_is_told_so(tmp_path, capl
     sites = {**SITES, "tunis": (3, 5)}
     folders = write_sites(tmp_path / "sites", sites)
     away = {"tunis": range(3)}
-    summary, _ = run(tmp_path / "out", folders, away=away, num_clients=4, composed=True)
+    summary, _ = run(tmp_path / "out", folders, away=away, num_clients=4)
     one = summary["runs"][0]
     assert one["clusters"][4] == -1
     assert "digit 3, digit 5" in one["failures"]["4"]

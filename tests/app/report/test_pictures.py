@@ -5,9 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from PIL import Image
+import vl_convert
+from PIL import Image, ImageColor
 
 from fl_app.report.pictures import (
     clients_figure,
@@ -20,15 +19,17 @@ from fl_app.report.pictures import (
     similarity_figure,
     traffic_figure,
 )
-from fl_app.report.pictures.figure import spread
-from fl_app.report.pictures.style import strategy_styles
+from fl_app.report.pictures.figure import on_paper, ticks
+from fl_app.report.pictures.style import cluster_colour, strategy_styles, task_colour
 from tests.picture_data import (
     TWELVE,
     accuracies,
+    as_tested,
     cluster_curves,
     costs,
     curves,
     labels,
+    rows_of,
     similar,
 )
 
@@ -68,13 +69,14 @@ CALLS = {
     "rounds": lambda: rounds_figure(curves(TWELVE[:5], 3, 40)),
     "rounds of one": lambda: rounds_figure(curves(("rcc-pfl",), 1, 1)),
     "rounds of many": lambda: rounds_figure(curves(TWELVE, 2, 100)),
-    "clients": lambda: clients_figure(accuracies(TWELVE[:5], 3, 25)),
-    "clients of one": lambda: clients_figure(accuracies(("flt",), 1, 1)),
-    "clients of many": lambda: clients_figure(accuracies(TWELVE, 1, 100)),
-    "clients by the thousand": lambda: clients_figure(accuracies(TWELVE[:2], 1, 10_000)),
+    "clients": lambda: clients_figure(as_tested(accuracies(TWELVE[:5], 3, 25))),
+    "clients of one": lambda: clients_figure(as_tested(accuracies(("flt",), 1, 1))),
+    "clients of many": lambda: clients_figure(as_tested(accuracies(TWELVE, 1, 100))),
+    "clients by the thousand": lambda: clients_figure(as_tested(accuracies(TWELVE[:2], 1, 10_000))),
     "clusters": lambda: cluster_rounds_figure(cluster_curves(TWELVE[:5], 3, 40), 0),
     "clusters of one": lambda: cluster_rounds_figure(cluster_curves(("flt",), 1, 1), 0),
     "clusters of many": lambda: cluster_rounds_figure(cluster_curves(MANY, 100, 9), 0),
+    "clusters of none": lambda: cluster_rounds_figure({"flt": (np.arange(2), {})}, 0),
     "traffic": lambda: traffic_figure(costs(TWELVE[:5], 3)),
     "traffic of one": lambda: traffic_figure(costs(("flt",), 1)),
     "traffic of many": lambda: traffic_figure(costs(MANY, 5)),
@@ -113,52 +115,61 @@ def test_png_is_whole_and_alone_and_fits_a_page(call, tmp_path):
     assert pixels[0].min() == pixels[-1].min() == pixels[:, 0].min() == pixels[:, -1].min() == 255
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [  # an SVG names its parts, by chance unless told otherwise
-        *((name, "svg") for name in ("similarity", "rounds", "clients", "clusters", "labels")),
-        *(("similarity", kind) for kind in ("png", "pdf")),
-    ],
-)
-def test_same_input_gives_same_bytes(name, kind, tmp_path):
-    first, second = (save(CALLS[name](), tmp_path / f"{letter}.{kind}") for letter in "ab")
-    assert first.read_bytes() == second.read_bytes()
-    start = {"png": b"\x89PNG", "pdf": b"%PDF-", "svg": b"<?xml"}[kind]
-    assert first.read_bytes().startswith(start)
+@pytest.mark.parametrize("name", ["similarity", "rounds", "clients", "clusters", "labels"])
+def test_same_input_gives_same_bytes(name, tmp_path):
+    for kind, start in (("svg", b"<svg"), ("png", b"\x89PNG"), ("pdf", b"%PDF-")):
+        first, second = (save(CALLS[name](), tmp_path / f"{letter}.{kind}") for letter in "ab")
+        assert first.read_bytes().startswith(start)
+        before = first.read_bytes()
+        assert save(CALLS[name](), first).read_bytes() == before
+        assert second.read_bytes() == before or kind == "pdf"
+    other = save(CALLS["traffic"](), tmp_path / "a.pdf")
+    assert other.read_bytes() != before
 
 
 def test_failed_write_leaves_the_old_picture_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "picture.png"
     path.write_bytes(b"old")
 
-    def half(self, target, **_):
+    def half(self, target, *_, **__):
         target.write_bytes(b"half a pict")
         raise OSError("disk full")
 
-    monkeypatch.setattr(Figure, "savefig", half)
+    monkeypatch.setattr(Image.Image, "save", half)
     with pytest.raises(OSError, match="disk full"):
         save(CALLS["rounds"](), path)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_vega_lite_understands_every_picture(call, capfd):
+    vl_convert.vegalite_to_vega(on_paper(call()), show_warnings=True)
+    assert "WARN" not in "".join(capfd.readouterr())
+
+
 @pytest.mark.slow
-def test_no_global_state_is_touched(tmp_path):
+def test_pictures_are_drawn_from_threads_and_without_any_network(tmp_path):
     program = """
-import sys
-import pathlib
-import matplotlib, numpy
-before = str(matplotlib.rcParams.copy())
+import pathlib, socket, sys, threading
+def refuse(*_): raise AssertionError("a picture needs no network")
+socket.socket.connect = refuse
+import numpy
 from fl_app.report import pictures
-path = pathlib.Path(sys.argv[1])
-pictures.save(pictures.similarity_figure(numpy.eye(1), numpy.zeros((0, 4)), [0], [0]), path)
-assert "matplotlib.pyplot" not in sys.modules
-assert str(matplotlib.rcParams.copy()) == before
+def draw(number):
+    path = pathlib.Path(sys.argv[1]) / f"{number}.png"
+    pictures.save(pictures.similarity_figure(numpy.eye(1), numpy.zeros((0, 4)), [0], [0]), path)
+threads = [threading.Thread(target=draw, args=(number,)) for number in range(3)]
+[one.start() for one in threads]
+[one.join() for one in threads]
+assert "matplotlib" not in sys.modules
 """
     # As in pyproject.toml: not ours to mend.
     warnings = ("-W", "error", "-W", "ignore::DeprecationWarning:typer")
-    command = [sys.executable, *warnings, "-c", program, str(tmp_path / "picture.png")]
+    command = [sys.executable, *warnings, "-c", program, str(tmp_path)]
     subprocess.run(command, check=True)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_input_is_left_as_it_was(tmp_path):
@@ -174,7 +185,7 @@ def test_input_is_left_as_it_was(tmp_path):
     path = tmp_path / "picture.png"
     save(similarity_figure(relevance, merges, clusters, tasks), path)
     save(rounds_figure(rounds), path)
-    save(clients_figure(clients), path)
+    save(clients_figure(as_tested(clients)), path)
     save(labels_figure(after, owners, list("abcd"), before), path)
     for array, copy in zip(arrays, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
@@ -189,18 +200,63 @@ def test_styles_belong_to_names():
     }
     for name, style in together.items():
         neutral = name in {"optimum", "single", "local", "random"}
-        assert (len(set(to_rgb(style.colour))) == 1) == neutral
+        assert (len(set(ImageColor.getrgb(style.colour))) == 1) == neutral
     unknown = strategy_styles([f"strategy {n}" for n in range(24)])
     assert len({(style.colour, style.dashes) for style in unknown.values()}) == 24
 
 
-def test_spread_keeps_order_and_gaps():
-    wanted = np.array([0.9, 0.2, 0.91, 0.905, 0.99])
-    placed = spread(wanted, 0.05)
-    assert list(np.argsort(placed)) == list(np.argsort(wanted))
-    assert np.diff(np.sort(placed)).min() >= 0.05 - 1e-12
-    assert placed.max() <= 1
-    assert placed[1] == pytest.approx(0.2)
+def test_a_cluster_has_one_colour_in_all_pictures_and_a_task_another():
+    relevance, merges, clusters, tasks = similar(9, 3)
+    assert sorted(set(clusters)) == [1, 2, 3]
+    wanted = {str(cluster): cluster_colour(cluster) for cluster in (1, 2, 3)}
+    lines = {cluster: np.full(2, 0.5) for cluster in (3, 1, 2)}
+    spec = cluster_rounds_figure({"flt": (np.arange(2), lines)}, 0)
+    scales = [spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]]
+    layers = similarity_figure(relevance, merges, clusters, tasks)["layer"]
+    fills = {
+        one["encoding"]["fill"]["legend"]["title"]: one
+        for one in layers
+        if "fill" in one["encoding"]
+    }
+    scales.append(fills["cluster"]["encoding"]["fill"]["scale"])
+    for scale in scales:
+        assert dict(zip(scale["domain"], scale["range"], strict=True)) == wanted
+    colours = {cluster_colour(number) for number in range(10)}
+    assert len(colours) == 10
+    assert not colours & {task_colour(number) for number in range(9)}
+    assert {row["name"] for row in rows_of(fills["true task"])} == {"task 0", "task 1", "task 2"}
+
+
+@pytest.mark.parametrize(
+    "rounds", [range(1, 4), range(1, 101), range(3, 40, 3), [1, 7, 13, 20, 22]]
+)
+def test_ticks_stand_at_rounds_that_were_measured(rounds):
+    found = ticks(rounds, 6)
+    assert set(found) <= set(rounds)
+    assert 2 <= len(found) <= 6
+    spec = rounds_figure({"flt": (np.array(rounds), np.full((1, len(rounds)), 0.5))})
+    assert spec["layer"][0]["encoding"]["x"]["axis"]["values"] == found
+
+
+@pytest.mark.parametrize("longest", [8, 40, 200])
+def test_no_legend_is_cut(longest):
+    names = [f"{number} {'and more ' * 30}"[:longest] for number in range(12)]
+    svg = vl_convert.vegalite_to_svg(on_paper(traffic_figure(costs(names, 1))))
+    words = " ".join(part.partition("<")[0] for part in svg.split(">"))
+    for name in names:
+        assert all(word in words for word in name.split())
+    assert "…" not in words
+
+
+def test_other_scripts_than_latin_are_drawn_without_warnings(tmp_path, capfd):
+    names = ["مستشفى", "Ελλάδα", "больница", "医院", "$\\alpha"]
+    spec = traffic_figure({name: (np.ones(1), np.ones(1)) for name in names})
+    inked = []
+    for shown in (spec, traffic_figure({"": (np.ones(1), np.ones(1))})):
+        with Image.open(save(shown, tmp_path / "picture.png")) as image:
+            inked.append((np.asarray(image.convert("L")) < 128).sum())
+    assert inked[0] > inked[1]
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +270,7 @@ def test_spread_keeps_order_and_gaps():
             "cluster 7 of flt has shape",
         ),
         (
-            lambda: clients_figure({"flt": np.full((1, 2), 93.0)}),
+            lambda: clients_figure(as_tested({"flt": np.full((1, 2), 93.0)})),
             r"flt is not in \[0, 1\]",
         ),
         (

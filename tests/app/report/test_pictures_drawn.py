@@ -2,206 +2,122 @@
 
 import numpy as np
 import pytest
-from matplotlib.collections import PatchCollection, PathCollection
-from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle
 
-from fl_app.report.pictures.clients import clients_figure
-from fl_app.report.pictures.cluster_rounds import cluster_rounds_figure
-from fl_app.report.pictures.labels import labels_figure
-from fl_app.report.pictures.published import published_figure
-from fl_app.report.pictures.rounds import rounds_figure
-from fl_app.report.pictures.similarity import colour_range, similarity_figure
-from fl_app.report.pictures.style import FAINT
-from fl_app.report.pictures.traffic import traffic_figure
-from tests.picture_data import TWELVE, accuracies, costs, curves, labels, similar
+from fl_app.report.pictures import (
+    certainty_figure,
+    clients_figure,
+    cluster_rounds_figure,
+    dots_figure,
+    labels_figure,
+    published_figure,
+    rounds_figure,
+    similarity_figure,
+    traffic_figure,
+)
+from fl_app.report.pictures.similarity import MOST_CELLS, colour_range
+from fl_app.report.pictures.style import FAINT, strategy_styles
+from tests.picture_data import (
+    TWELVE,
+    accuracies,
+    as_tested,
+    costs,
+    curves,
+    labels,
+    marked,
+    rows_of,
+    similar,
+)
 
 
-def test_similarity_rows_are_the_clients_on_the_ticks():
+def cells_of(spec):
+    """Return the matrix of a picture, and the names beside its rows."""
+    numbers = next(
+        rows
+        for one in marked(spec, "rect")
+        if np.isscalar((rows := rows_of(one))[0]) or "data" in rows[0]
+    )
+    side = round(len(numbers) ** 0.5)
+    plain = [one["data"] if isinstance(one, dict) else one for one in numbers]
+    names = [row["name"] for row in rows_of(marked(spec, "text")[-1])]
+    return np.array(plain, float).reshape(side, side), names  # None becomes NaN
+
+
+def strips_of(spec):
+    """Return the strips above a matrix, by what they show."""
+    return {
+        one["encoding"]["fill"]["legend"]["title"]: one
+        for one in marked(spec, "rect")
+        if "fill" in one["encoding"]
+    }
+
+
+def note_of(spec):
+    return " ".join(spec["title"].get("subtitle", []))
+
+
+def test_similarity_rows_are_the_clients_beside_them():
     relevance, merges, clusters, tasks = similar(25, 3)
-    figure = similarity_figure(relevance, merges, clusters, tasks)
-    axes = figure.axes[0]
-    order = [int(label.get_text()) for label in axes.get_yticklabels()]
-    assert order == [int(label.get_text()) for label in axes.get_xticklabels()]
+    spec = similarity_figure(relevance, merges, clusters, tasks)
+    cells, names = cells_of(spec)
+    order = [int(name) for name in names]
     assert sorted(order) == list(range(25))
     assert order != list(range(25))
-    np.testing.assert_array_equal(axes.images[0].get_array(), relevance[np.ix_(order, order)])
+    np.testing.assert_allclose(cells, relevance[np.ix_(order, order)], atol=5e-4)
 
     # One frame per cluster, around the clusters' clients.
-    frames = {(p.get_y(), p.get_height()) for p in axes.patches if isinstance(p, Rectangle)}
-    blocks = [{order[n] for n in range(round(y + 0.5), round(y + 0.5 + h))} for y, h in frames]
-    wanted = [{i for i in range(25) if clusters[i] == c} for c in set(clusters)]
-    assert sorted(map(sorted, blocks)) == sorted(map(sorted, wanted))
+    (frames,) = (
+        rows_of(one) for one in marked(spec, "rect") if one["mark"].get("stroke") == "#222222"
+    )
+    blocks = [order[row["x"] : row["x2"]] for row in frames]
+    assert all((row["x"], row["x2"]) == (row["y"], row["y2"]) for row in frames)
+    wanted = [[i for i in range(25) if clusters[i] == c] for c in set(clusters)]
+    assert sorted(map(sorted, blocks)) == sorted(wanted)
+    assert "3 clusters found" in note_of(spec)
 
 
-def test_similarity_strip_and_tree_stand_over_their_clients():
+def test_similarity_strips_and_tree_stand_over_their_clients():
     relevance, merges, clusters, tasks = similar(25, 3)
-    figure = similarity_figure(relevance, merges, clusters, tasks, ["a", "b", "c"])
-    matrix = figure.axes[0]
-    order = [int(label.get_text()) for label in matrix.get_xticklabels()]
-    strip, tree = (matrix.child_axes[n] for n in (0, 1))
-    np.testing.assert_array_equal(strip.images[0].get_array(), [[tasks[i] for i in order]])
-    texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts == ["a", "b", "c", "3 clusters found", "links between clusters"]
+    spec = similarity_figure(relevance, merges, clusters, tasks, ["a", "b", "c"])
+    order = [int(name) for name in cells_of(spec)[1]]
+    for what, own, words in (("true task", tasks, "abc"), ("cluster", clusters, " 123")):
+        strip = strips_of(spec)[what]
+        shown = [row["name"] for row in rows_of(strip) for _ in range(int(row["x2"] - row["x"]))]
+        assert shown == [words[own[i]] for i in order]
+        assert strip["encoding"]["fill"]["scale"]["domain"] == sorted(set(shown))
+        assert all(row["y"] < row["y2"] < 0 for row in rows_of(strip))
 
-    links = tree.collections[0]
-    tops = sorted(segment[:, 1].max() for segment in links.get_segments())
-    np.testing.assert_allclose(tops, np.sort(merges[:, 2]))
-    feet = {x for s in links.get_segments() for x, y in s if y == 0}
-    assert feet == set(range(25))
-    colours = [to_hex(colour) for colour in links.get_colors()]
-    assert colours.count(FAINT) == 2
+    (tree,) = marked(spec, "line")
+    links = {}
+    for row in rows_of(tree):
+        links.setdefault(row["link"], []).append(row)
+    ground = max(row["y"] for row in rows_of(tree))
+    tops = sorted(ground - min(row["y"] for row in link) for link in links.values())
+    np.testing.assert_allclose(
+        np.array(tops) / tops[-1], np.sort(merges[:, 2]) / merges[:, 2].max(), atol=1e-3
+    )
+    feet = {row["x"] for row in rows_of(tree) if row["y"] == ground}
+    assert feet == {place + 0.5 for place in range(25)}
+    assert [link[0]["colour"] for link in links.values()].count(FAINT) == 2
+    heights = [row["said"] for one in marked(spec, "text")[:-1] for row in rows_of(one)]
+    assert heights == ["0.00", f"{merges[:, 2].max():.2f}"]
 
 
 def test_similarity_colours_cover_the_pairs_not_the_diagonal():
     relevance, merges, clusters, tasks = similar(25, 3)
-    image = similarity_figure(relevance, merges, clusters, tasks).axes[0].images[0]
-    low, high = image.get_clim()
-    assert low == pytest.approx(0.4)
-    assert high == pytest.approx(1.0)
+    cells = marked(similarity_figure(relevance, merges, clusters, tasks), "rect")[1]
+    assert cells["encoding"]["color"]["scale"]["domain"] == [pytest.approx(0.4), pytest.approx(1.0)]
     assert colour_range(np.array([[1.0, 0.45], [0.45, 1.0]])) == (0.45, 0.5)
     assert colour_range(np.ones((1, 1))) == (0.0, 1.0)
 
 
-def test_rounds_lines_are_means_and_bands_are_extremes():
-    given = curves(TWELVE[:5], 3, 20)
-    figure = rounds_figure(given)
-    axes = figure.axes[0]
-    lines = {line.get_label(): line for line in axes.lines}
-    assert list(lines) == list(given)
-    for band, (name, (steps, values)) in zip(axes.collections, given.items(), strict=True):
-        np.testing.assert_array_equal(lines[name].get_xdata(), steps)
-        np.testing.assert_allclose(np.asarray(lines[name].get_ydata()), values.mean(axis=0))
-        edges = np.asarray(band.get_paths()[0].vertices)
-        np.testing.assert_allclose(edges[:, 1].min(), values.min())
-        np.testing.assert_allclose(edges[:, 1].max(), values.max())
-    assert "3 seeds" in axes.get_title(loc="left")
-
-
-def test_rounds_leave_out_what_is_unknown():
-    values = np.array([[0.2, 0.4, np.nan], [0.4, np.nan, np.nan]])
-    line = rounds_figure({"local": (np.arange(3), values)}).axes[0].lines[0]
-    np.testing.assert_allclose(np.asarray(line.get_ydata()), [0.3, 0.4, np.nan])
-    nothing = {"local": (np.arange(3), np.full((2, 3), np.nan))}
-    assert len(rounds_figure(nothing).axes[0].lines) == 1
-
-
-def test_rounds_show_equal_curves_both():
-    one = curves(("rcc-pfl",), 3, 30)["rcc-pfl"]
-    axes = rounds_figure({"rcc-pfl": one, "optimum": one}).axes[0]
-    below, above = sorted(axes.lines, key=lambda line: line.get_zorder())
-    assert below.get_linewidth() > 2 * above.get_linewidth()
-    assert (below.get_linestyle(), above.get_linestyle()) == ("-", "--")
-    assert below.get_markevery() != above.get_markevery()
-    assert {text.get_text() for text in axes.texts} == {"rcc-pfl", "optimum"}
-    assert len({text.xyann for text in axes.texts}) == 2
-
-
-def test_rounds_fall_back_to_a_legend():
-    figure = rounds_figure(curves(TWELVE, 2, 10))
-    assert not figure.axes[0].texts
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(TWELVE)
-    assert not rounds_figure(curves(TWELVE[:3], 2, 10)).legends
-
-
-def test_traffic_points_are_means_and_names_stand_beside_them():
-    given = costs(TWELVE[:5], 3)
-    given["single"] = (np.array([3.0, 5.0, 100.0]), np.array([0.5, 0.9, np.nan]))
-    axes = traffic_figure(given).axes[0]
-    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-    assert list(points) == list(given)
-    assert points["single"] == [[4.0, pytest.approx(0.7)]]
-    assert {text.get_text(): list(text.xy) for text in axes.texts} == {
-        name: point for name, (point,) in points.items()
-    }
-    lines = [c.get_segments()[0][:, 1].tolist() for c in axes.collections]
-    assert lines[list(given).index("single")] == [0.5, 0.9]
-    assert axes.get_xlim()[0] == 0
-
-
-def test_traffic_leaves_out_a_strategy_that_failed():
-    given = {"flt": (np.ones(2), np.ones(2)), "local": (np.ones(2), np.full(2, np.nan))}
-    assert [text.get_text() for text in traffic_figure(given).axes[0].texts] == ["flt"]
-    assert not traffic_figure({"local": given["local"]}).axes[0].lines
-
-
-def test_published_and_measured_stand_beside_each_other():
-    stated = {"flt": (0.9, None), "single": (0.8, 0.02)}
-    measured = {"flt": np.array([0.91]), "cfl": np.array([0.8, 0.9])}
-    figure = published_figure("Table 1", {"digits": [("two", stated, measured)]}, "accuracy")
-    axes = figure.axes[0]
-    drawn = sorted(
-        (round(line.get_xdata()[0], 3), line.get_ydata()[0], line.get_markerfacecolor() == "none")
-        for line in axes.lines
-    )
-    # Three strategies share 0.8 of the column; the paper's mark is to the left of ours.
-    third = 0.8 / 3
-    assert drawn == [
-        (round(-third - 0.2 * third, 3), 0.9, True),
-        (round(-third + 0.2 * third, 3), 0.91, False),
-        (round(-0.2 * third, 3), 0.8, True),
-        (round(third + 0.2 * third, 3), pytest.approx(0.85), False),
-    ]
-    bars = [s[:, 1] for c in axes.collections for s in c.get_segments() if np.ptp(s[:, 1])]
-    deviation = 0.1 / np.sqrt(2)  # of 0.8 and 0.9
-    np.testing.assert_allclose(bars, [[0.78, 0.82], [0.85 - deviation, 0.85 + deviation]])
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["two"]
-
-
-def dots_of(axes):
-    return [np.asarray(c.get_offsets()) for c in axes.collections if isinstance(c, PathCollection)]
-
-
-def test_clients_have_a_dot_each_unless_they_failed():
-    given = accuracies(TWELVE[:3], 3, 25)
-    given["random"][1, :4] = np.nan
-    given["optimum"][:] = np.nan
-    axes = clients_figure(given).axes[0]
-    dots = dots_of(axes)
-    assert [len(offsets) for offsets in dots] == [75, 71]
-    for name, offsets in zip(("rcc-pfl", "random"), dots, strict=True):
-        known = given[name][np.isfinite(given[name])]
-        np.testing.assert_array_equal(offsets[:, 0], np.sort(known))
-        assert len(np.unique(offsets, axis=0)) == known.size
-    below, above = dots[1][:, 1].min(), dots[0][:, 1].max()
-    assert above < below  # rows do not reach into each other
-    texts = [text.get_text() for text in axes.texts]
-    assert "–, 75 not tested" in texts
-    assert f"mean {100 * np.nanmean(given['random']):.1f} %, 4 not tested" in texts
-    assert [text for text in texts if text in given] == list(given)
-
-
-def test_clients_with_the_lowest_accuracy_are_named_and_hollow():
-    given = {"flt": np.array([[0.9, 0.5, 0.7, 0.95], [0.6, 0.99, 0.98, 0.97]])}
-    names = {"flt": [["a", "b" * 40, "c$", "d"], ["e", "f", "g", "h"]]}
-    axes = clients_figure(given, names).axes[0]
-    cut = "b" * 10 + "…" + "b" * 11
-    assert f"lowest: {cut}: 50.0 %; e: 60.0 %; c\\$: 70.0 %" in [t.get_text() for t in axes.texts]
-    (dots,) = (c for c in axes.collections if isinstance(c, PathCollection))
-    white = (dots.get_facecolors()[:, :3] == 1).all(axis=1)
-    np.testing.assert_array_equal(np.asarray(dots.get_offsets())[white, 0], [0.5, 0.6, 0.7])
-
-
-def test_few_clients_have_no_quartiles():
-    few, many = (clients_figure(accuracies(("flt",), 1, n)).axes[0] for n in (9, 10))
-    assert [len(axes.collections) for axes in (few, many)] == [1, 3]
-
-
-def test_of_too_many_clients_bars_count_all_and_the_lowest_are_dots():
-    given = {name: 0.9 + a / 20 for name, a in accuracies(("flt", "single"), 1, 10_000).items()}
-    axes = clients_figure(given).axes[0]
-    known = np.sort(given["flt"].ravel())
-    np.testing.assert_array_equal(dots_of(axes)[0][:, 0], known[:3])
-    bars = [patch for patch in axes.patches if patch.get_height()]
-    tall = np.array([-bar.get_height() for bar in bars[: len(bars) // 2]])
-    counts = np.histogram(known, 100, axes.get_xlim())[0]
-    np.testing.assert_allclose(tall / tall.max(), counts[counts > 0] / counts.max())
-
-
-def test_a_long_name_of_a_strategy_is_wrapped_not_cut():
-    name = "a pair with a name that is far longer than a line of the picture is wide"
-    texts = [t.get_text() for t in clients_figure({name: np.ones((1, 2))}).axes[0].texts]
-    assert name in [text.replace("\n", " ") for text in texts]
+def test_of_many_clients_neighbours_share_a_cell():
+    relevance, merges, clusters, tasks = similar(300, 2)
+    spec = similarity_figure(relevance, merges, clusters, tasks)
+    rects = marked(spec, "rect")
+    side = round(len(rows_of(rects[1])) ** 0.5)
+    assert side == 100 < MOST_CELLS
+    assert sum(rows_of(rects[1])) / side**2 == pytest.approx(relevance.mean(), abs=1e-3)
+    assert [(row["x"], row["x2"]) for row in rows_of(rects[2])] == [(0, side / 2), (side / 2, side)]
 
 
 def test_late_clients_stand_behind_the_tree():
@@ -209,69 +125,275 @@ def test_late_clients_stand_behind_the_tree():
     whole = np.full((11, 11), np.nan)
     whole[:9, :9] = relevance
     whole[9, :9] = whole[:9, 9] = relevance[4]
-    figure = similarity_figure(whole, merges, [*clusters, 2, 1], [*tasks, 0, 1])
-    axes = figure.axes[0]
-    order = [int(label.get_text()) for label in axes.get_yticklabels()]
+    spec = similarity_figure(whole, merges, [*clusters, 2, 1], [*tasks, 0, 1])
+    cells, names = cells_of(spec)
+    order = [int(name) for name in names]
     assert order[9:] == [10, 9]  # by cluster
-    drawn = axes.images[0].get_array()
-    np.testing.assert_array_equal(drawn[10, :9], relevance[4][order[:9]])
-    assert np.ma.is_masked(drawn[9, 0])  # of whom nothing is known
-    texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "beyond: joined later, not in the tree" in texts
-    feet = {x for s in axes.child_axes[1].collections[0].get_segments() for x, y in s if y == 0}
-    assert feet == set(range(9))
+    np.testing.assert_allclose(cells[10, :9], relevance[4][order[:9]], atol=5e-4)
+    assert np.isnan(cells[9, 0])  # of whom nothing is known
+    assert "beyond the dashes: joined later, not in the tree" in note_of(spec)
+    (dashes,) = marked(spec, "rule")
+    assert [(row["x"], row["y"]) for row in rows_of(dashes)] == [(9, 0), (0, 9)]
+    assert max(row["x"] for row in rows_of(marked(spec, "line")[0])) == 8.5
+
+
+def test_certainty_has_the_surest_of_each_cluster_first_and_bars_for_all():
+    together = np.array([[1, 0.2, 0.9], [0.2, 1, 0.1], [0.9, 0.1, 1]])
+    spec = certainty_figure(together, [1, 0, 1], [0.8, 0.7, 0.9], ["a", "b", "c"])
+    cells, names = cells_of(spec)
+    assert names == ["b", "c", "a"]
+    np.testing.assert_array_equal(cells, together[np.ix_([1, 2, 0], [1, 2, 0])])
+    room, bars = marked(spec, "rect")[-2:]
+    wide = [[row["x2"] - row["x"] for row in rows_of(one)] for one in (room, bars)]
+    np.testing.assert_allclose(np.divide(wide[1], wide[0]), [0.7, 0.9, 0.8])
+
+
+def test_the_certainty_of_many_clients_is_that_of_clusters():
+    clusters = [client % 3 for client in range(61)]
+    together = np.where(np.equal.outer(clusters, clusters), 0.8, 0.1)
+    np.fill_diagonal(together, 1)
+    spec = certainty_figure(together, clusters, [0.5] * 61, [""] * 61)
+    cells, names = cells_of(spec)
+    assert names == ["0 (21)", "1 (20)", "2 (20)"]
+    np.testing.assert_allclose(cells, np.where(np.eye(3), 0.8, 0.1))
+    written = rows_of(marked(spec, "text")[0])
+    assert [row["said"] for row in written] == [
+        "80",
+        "10",
+        "10",
+        "10",
+        "80",
+        "10",
+        "10",
+        "10",
+        "80",
+    ]
+
+
+def lines_of(panel):
+    """Return the places, means, lowest and highest of each line."""
+    found = {}
+    for row in rows_of(panel):
+        numbers = [row["place"], row["mean"], row.get("low"), row.get("high")]
+        found.setdefault(row["series"], []).append(numbers)
+    return {name: np.array(numbers, float).T for name, numbers in found.items()}
+
+
+def test_rounds_lines_are_means_and_bands_are_extremes():
+    given = curves(TWELVE[:5], 3, 20)
+    spec = rounds_figure(given)
+    lines = lines_of(spec)
+    assert set(lines) == set(given)
+    for name, (steps, values) in given.items():
+        wanted = [steps, values.mean(axis=0), values.min(axis=0), values.max(axis=0)]
+        np.testing.assert_allclose(lines[name], wanted, atol=6e-5)
+    (band,) = marked(spec, "area")
+    assert (band["encoding"]["y"]["field"], band["encoding"]["y2"]["field"]) == ("low", "high")
+    assert "3 seeds" in note_of(spec)
+    assert spec["layer"][1]["encoding"]["color"]["scale"]["domain"] == list(given)
+
+
+def test_rounds_leave_out_what_is_unknown():
+    values = np.array([[0.2, 0.4, np.nan], [0.4, np.nan, np.nan]])
+    means = lines_of(rounds_figure({"local": (np.arange(3), values)}))["local"][1]
+    np.testing.assert_allclose(means, [0.3, 0.4, np.nan])
+    untested = (np.empty(0, int), np.empty((1, 0)))
+    assert set(lines_of(rounds_figure({"flt": untested, "local": (np.arange(3), values)}))) == {
+        "local"
+    }
+    assert not rows_of(rounds_figure({"flt": untested}))
+    nothing = {"local": (np.arange(3), np.full((2, 3), np.nan))}
+    assert not marked(rounds_figure(nothing), "area")
+
+
+def test_of_a_thousand_rounds_the_last_is_among_those_shown():
+    rounds = np.arange(1, 1001)
+    places = lines_of(rounds_figure({"flt": (rounds, rounds[None] / 1000)}))["flt"][0]
+    assert (len(places), places[-1]) == (250, 1000)
+
+
+def test_a_band_over_one_round_is_a_line():
+    spec = rounds_figure(curves(("flt",), 3, 1))
+    assert (len(marked(spec, "rule")), len(marked(spec, "area"))) == (1, 0)
+
+
+def test_equal_curves_are_all_seen():
+    """Narrow over wide: what is below has an edge on both sides."""
+    one = curves(("rcc-pfl",), 1, 30)["rcc-pfl"]
+    names = ["optimum", "fedhc", "rcc-pfl"]
+    spec = rounds_figure(dict.fromkeys(names, one))
+    drawn = list(dict.fromkeys(row["series"] for row in rows_of(spec)))
+    (line,) = marked(spec, "line")
+    widths = line["encoding"]["strokeWidth"]["scale"]
+    found = dict(zip(widths["domain"], widths["range"], strict=True))
+    assert drawn == ["rcc-pfl", "fedhc", "optimum"]
+    assert np.diff([found[name] for name in drawn]).max() < -0.5
+    every = [style.width for style in strategy_styles(TWELVE[:10]).values()]
+    assert len(set(every)) == len(every)
+
+
+def test_traffic_points_are_means_and_lines_extremes():
+    given = costs(TWELVE[:5], 3)
+    given["single"] = (np.array([3.0, 5.0, 100.0]), np.array([0.5, 0.9, np.nan]))
+    rows = {row.pop("series"): row for row in rows_of(traffic_figure(given))}
+    assert list(rows) == list(given)
+    assert rows["single"] == {"megabytes": 4.0, "mean": 0.7, "low": 0.5, "high": 0.9}
+
+
+def test_traffic_leaves_out_a_strategy_that_failed():
+    given = {"flt": (np.ones(2), np.ones(2)), "local": (np.ones(2), np.full(2, np.nan))}
+    assert [row["series"] for row in rows_of(traffic_figure(given))] == ["flt"]
+    assert not rows_of(traffic_figure({"local": given["local"]}))
+
+
+def test_published_and_measured_stand_beside_each_other():
+    stated = {"flt": (0.9, None), "single": (0.8, 0.02)}
+    measured = {"flt": np.array([0.91]), "cfl": np.array([0.8, 0.9])}
+    spec = published_figure("Table 1", {"digits": [("two", stated, measured)]}, "accuracy")
+    (panel,) = spec["concat"]
+    drawn = [
+        (row["whose"], row["series"], row["mean"], row["high"] - row["low"])
+        for row in rows_of(panel)
+    ]
+    deviation = 0.1 / np.sqrt(2)  # of 0.8 and 0.9
+    assert drawn == [
+        ("paper", "flt", 0.9, 0),
+        ("paper", "single", 0.8, pytest.approx(0.04)),
+        ("ours", "flt", 0.91, 0),
+        ("ours", "cfl", pytest.approx(0.85), pytest.approx(2 * deviation)),
+    ]
+    slots = panel["layer"][0]["encoding"]["xOffset"]["scale"]["domain"]
+    assert slots[:2] == ["paper of flt", "ours of flt"]
+    assert [one["mark"]["filled"] for one in marked(panel, "point")] == [False, True]
+    assert "hollow: the paper" in note_of(spec)
+
+
+def test_dots_are_seeds_and_means():
+    values = np.array([[80.0, 90.0], [82.0, np.nan]])
+    spec = dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn", "mlp"])
+    (panel,) = spec["concat"]
+    assert panel["title"]["text"] == ["a"]
+    means = {row["word"]: row["mean"] for row in rows_of(panel) if "mean" in row}
+    assert means == {"cnn": 81, "mlp": 90}
+    assert [row["seed"] for row in rows_of(panel) if "seed" in row] == [80, 82, 90]
+    with pytest.raises(ValueError, match="up of single has shape"):
+        dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn"])
+
+
+def test_clients_have_a_dot_each_unless_they_failed():
+    given = accuracies(TWELVE[:3], 3, 25)
+    given["random"][1, :4] = np.nan
+    given["optimum"][:] = np.nan
+    spec = clients_figure(as_tested(given))
+    dots = {name: [] for name in given}
+    for row in rows_of(marked(spec, "circle")[0]):
+        dots[row["strategy"]].append((row["x"], row["y"]))
+    assert [len(found) for found in dots.values()] == [75, 0, 71]
+    for name in ("rcc-pfl", "random"):
+        known = given[name][np.isfinite(given[name])]
+        np.testing.assert_allclose([x for x, _ in dots[name]], np.sort(known), atol=6e-5)
+        assert len(set(dots[name])) == known.size
+    # Rows do not reach into each other.
+    assert max(y for _, y in dots["rcc-pfl"]) < min(y for _, y in dots["random"])
+    assert all(0 < y < spec["height"] for found in dots.values() for _, y in found)
+    heads = rows_of(marked(spec, "text")[0])
+    assert [head["name"] for head in heads] == list(given)
+    assert [head["mean"] for head in heads][1:] == [
+        "–, 75 not tested",
+        f"mean {100 * np.nanmean(given['random']):.1f} %, 4 not tested",
+    ]
+
+
+def test_clients_with_the_lowest_accuracy_are_named_and_hollow():
+    given = {"flt": np.array([[0.9, 0.5, 0.7, 0.95], [0.6, 0.99, 0.98, 0.97]])}
+    names = {"flt": [["a", "b" * 40, "c$", "d"], ["e", "f", "g", "h"]]}
+    spec = clients_figure(as_tested(given, names))
+    cut = "b" * 10 + "…" + "b" * 11
+    (head,) = rows_of(marked(spec, "text")[0])
+    assert head["lowest"] == f"lowest: {cut} (50.0 %); e (60.0 %); c$ (70.0 %)"
+    dots = rows_of(marked(spec, "circle")[0])
+    assert [dot["x"] for dot in dots if dot["low"]] == [0.5, 0.6, 0.7]
+
+
+def test_equal_accuracies_lie_over_each_other():
+    dots = rows_of(marked(clients_figure(as_tested({"flt": np.full((1, 50), 0.9)})), "circle")[0])
+    assert len({dot["y"] for dot in dots}) == 50
+
+
+def test_few_clients_have_no_quartiles():
+    few, many = (clients_figure(as_tested(accuracies(("flt",), 1, n))) for n in (9, 10))
+    assert ["middle" in rows_of(marked(one, "text")[0])[0] for one in (few, many)] == [False, True]
+
+
+def test_of_too_many_clients_bars_count_all_and_the_lowest_are_dots():
+    given = {name: 0.9 + a / 20 for name, a in accuracies(("flt", "single"), 1, 10_000).items()}
+    spec = clients_figure(as_tested(given))
+    (dots,) = marked(spec, "circle")
+    lowest = [dot["x"] for dot in rows_of(dots) if dot["strategy"] == "flt"]
+    np.testing.assert_allclose(lowest, np.sort(given["flt"].ravel())[:20], atol=6e-5)
+    bars = [bar for bar in rows_of(marked(spec, "rect")[0]) if bar["strategy"] == "flt"]
+    assert sum(bar["count"] for bar in bars) == 10_000
+    tall = np.array([bar["y2"] - bar["y"] for bar in bars])
+    counts = np.array([bar["count"] for bar in bars])
+    np.testing.assert_allclose(tall / tall.max(), counts / counts.max(), atol=2e-3)
+    assert "bars: how many clients" in note_of(spec)
+
+
+def test_a_long_name_of_a_strategy_is_wrapped_not_cut():
+    name = "a pair with a name that is far longer than a line of the picture is wide"
+    (head,) = rows_of(marked(clients_figure(as_tested({name: np.ones((1, 2))})), "text")[0])
+    assert head["name"].replace("\n", " ") == name
+    assert max(map(len, head["name"].splitlines())) <= 40
 
 
 def test_labels_are_grouped_by_task_and_gains_outlined():
     after, before, tasks = labels(12, 4)
-    figure = labels_figure(after, tasks, list("abcd"), before)
-    true, seen = figure.axes[:2]
-    order = [int(label.get_text()) for label in true.get_yticklabels()]
-    assert order == sorted(range(12), key=lambda client: (tasks[client], client))
-    np.testing.assert_array_equal(true.images[0].get_array(), before[order])
-    np.testing.assert_array_equal(seen.images[0].get_array(), after[order])
-    assert [label.get_text() for label in seen.get_xticklabels()] == list("abcd")
-    assert [text.get_text() for text in seen.texts] == ["task 0", "task 1", "task 2"]
-
-    (outlines,) = (c for c in seen.collections if isinstance(c, PatchCollection))
-    centres = {tuple(path.get_extents().get_points().mean(axis=0)) for path in outlines.get_paths()}
-    gained = {(3.0, float(row)) for row, i in enumerate(order) if after[i, 3] > before[i, 3]}
-    assert centres == gained
+    true, seen = labels_figure(after, tasks, list("abcd"), before)["concat"]
+    order = sorted(range(12), key=lambda client: (tasks[client], client))
+    for panel, counts in ((true, before), (seen, after)):
+        rows = rows_of(panel)
+        assert [row["client"] for row in rows[::4]] == [str(client) for client in order]
+        assert [row["label"] for row in rows[:4]] == list("abcd")
+        shown = np.array([row["samples"] for row in rows]).reshape(12, 4)
+        np.testing.assert_array_equal(shown, counts[order])
+        assert {(int(row["client"]), row["task"]) for row in rows} == {
+            (client, f"task {task}") for client, task in enumerate(tasks)
+        }
+    gained = {(int(row["client"]), row["label"]) for row in rows_of(seen) if "gained" in row}
+    assert gained == {(client, "d") for client in range(12) if after[client, 3] > before[client, 3]}
+    assert [len(panel["layer"]) for panel in (true, seen)] == [2, 3]
     share = 100 * (after - before).clip(0).sum() / before.sum()
-    assert f"{share:.0f} % changed" in seen.get_title(loc="left")
+    assert f"{share:.0f} % changed" in seen["title"]["text"][0]
 
 
 def test_labels_without_tasks_keep_the_clients_order():
     counts = labels(6, 3)[0]
-    axes = labels_figure(counts, None, list("abc")).axes[0]
-    np.testing.assert_array_equal(axes.images[0].get_array(), counts)
-    assert not axes.texts
+    spec = labels_figure(counts, None, list("abc"))
+    np.testing.assert_array_equal([row["samples"] for row in rows_of(spec)], counts.ravel())
+    assert len(spec["layer"]) == 1
     clean = labels_figure(counts, None, list("abc"), counts)
-    assert not clean.legends
-    assert "0 % changed" in clean.axes[1].get_title(loc="left")
+    assert note_of(clean) == ""
+    assert "0 % changed" in clean["concat"][1]["title"]["text"][0]
 
 
 def test_cluster_panels_show_each_clusters_accuracy_and_number():
     rounds = np.array([2, 4])
     lines = {9: np.array([0.5, 0.7]), 1: np.array([np.nan, 0.9])}  # cluster 9 is the larger one
-    figure = cluster_rounds_figure({"flt": (rounds, lines), "single": (rounds, {0: rounds / 8})}, 3)
-    flt, single = figure.axes
-    assert [axes.get_title("left") for axes in (flt, single)] == ["flt", "single"]
-    drawn = {
-        text.get_text(): line.get_ydata() for text, line in zip(flt.texts, flt.lines, strict=True)
-    }
-    assert list(drawn) == ["1", "9"]
+    spec = cluster_rounds_figure({"flt": (rounds, lines), "single": (rounds, {0: rounds / 8})}, 3)
+    flt, single = spec["concat"]
+    assert [panel["title"]["text"] for panel in (flt, single)] == [["flt"], ["single"]]
+    drawn = {name: values[1] for name, values in lines_of(flt).items()}
+    assert set(drawn) == {"1", "9"}
     np.testing.assert_array_equal(drawn["9"], [0.5, 0.7])
     np.testing.assert_array_equal(drawn["1"], [np.nan, 0.9])
-    assert "largest" not in figure.get_supxlabel()
+    assert flt["layer"][0]["encoding"]["color"]["scale"]["domain"] == ["0", "1", "9"]
+    assert "largest" not in note_of(spec)
 
 
 def test_the_cluster_picture_says_what_it_leaves_out():
     rounds = np.arange(1, 3)
     many = {cluster: np.full(2, 0.5) for cluster in (4, 8, 15, 16, 23, 42, 7)}
-    strategies = {f"strategy {n}": (rounds, many) for n in range(16)}
-    figure = cluster_rounds_figure(strategies, 0)
-    assert len(figure.axes) == 15
-    assert [text.get_text() for text in figure.axes[0].texts] == ["4", "8", "15", "16", "23", "42"]
-    note = figure.get_supxlabel()
-    assert "of each strategy, the 6 largest clusters; 15 of 16 strategies" in note
+    spec = cluster_rounds_figure({f"strategy {n}": (rounds, many) for n in range(16)}, 0)
+    assert len(spec["concat"]) == 15
+    assert set(lines_of(spec["concat"][0])) == {"4", "8", "15", "16", "23", "42"}
+    assert "of each strategy, the 6 largest; 15 of 16 strategies" in note_of(spec)

@@ -14,18 +14,18 @@ from scipy.cluster.hierarchy import dendrogram, linkage
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
-from fl_app.report.html import build, sections
-from fl_app.report.html import matrix as matrix_module
+from fl_app.report.html import build
 from fl_app.report.html.build import MOST_BYTES, REPORT, build_report, write_report
-from fl_app.report.html.charts import costs_chart, curves_chart
-from fl_app.report.html.clients import MOST_DOTS, clients_chart
-from fl_app.report.html.matrix import MOST_CELLS, matrix_chart
-from fl_app.report.html.reading import Matrix, read_result
+from fl_app.report.html.matrices import matrices_of
+from fl_app.report.html.reading import read_result
 from fl_app.report.html.sections import section_of
 from fl_app.report.html.words import answer, changed_options, command, question
+from fl_app.report.pictures import similarity
+from fl_app.report.pictures.clients import MOST_DOTS
 from fl_app.report.tables import as_csv, as_latex, as_markdown, strategy_table
 from fl_app.results.folder import ResultsFolder
 from tests.app_runs import DEFAULTS, run
+from tests.picture_data import marked, rows_of
 from tests.report_data import EVIL, write_grouping, write_matrix, write_results
 
 
@@ -63,7 +63,11 @@ class Page(HTMLParser):
 
     @property
     def text(self):
-        return " ".join(word for word in self.words if word).replace("\u2011", "-")
+        return (
+            " ".join(word for word in self.words if word)
+            .replace("\u2011", "-")
+            .replace("\u00a0", " ")
+        )
 
     def count(self, tag):
         return sum(one == tag for one, _ in self.elements)
@@ -89,7 +93,7 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
     assert f"reached {100 * least:.1f} %." in page.text
     assert "Does grouping 6 clients of 2 tasks on mnist-5k by rcc-pfl serve them" in page.text
     for heading in (
-        *("Strategies", "Accuracy by round", "Accuracy of each client", "Accuracy against bytes"),
+        *("Strategies", "Accuracy per round", "Accuracy of each client", "Accuracy against bytes"),
         *("Who is in which cluster", "Who is like whom", "Failures, odd clients and attacks"),
         *("Bytes and seconds", "Configuration", "Once more"),
     ):
@@ -159,7 +163,7 @@ def test_the_same_folders_give_the_same_bytes(tmp_path):
 def test_every_specification_is_one_that_vega_lite_understands(tmp_path, clients, capfd):
     result = read_result(write_results(tmp_path, clients=clients, late=1 if clients > 3 else 0))
     specs = [spec for _, _, spec in build._charts([result])]
-    specs += [spec for _, spec in section_of(result).matrices]
+    specs += [spec for _, _, spec in section_of(result).matrices]
     assert len(specs) == 5
     for spec in specs:
         drawn = vl_convert.vegalite_to_svg({**spec, "width": 400})
@@ -167,38 +171,59 @@ def test_every_specification_is_one_that_vega_lite_understands(tmp_path, clients
         assert "WARN" not in capfd.readouterr().err
 
 
-def test_each_client_has_a_dot_of_its_own_and_the_lowest_are_hollow(tmp_path):
-    result = read_result(write_results(tmp_path, clients=25, seeds=1))
-    runs = {"rcc-pfl": result.of("rcc-pfl")}
-    spec = clients_chart(runs)
-    dots = spec["layer"][-1]["data"]["values"]
-    accuracies = result.runs[0].accuracies
-    assert sorted(dot["accuracy"] for dot in dots) == sorted(accuracies.tolist())
-    assert {dot["client"] for dot in dots} == {str(client) for client in range(25)}
-    assert len({(dot["accuracy"], dot["up"]) for dot in dots}) == 25
-    hollow = {dot["client"] for dot in dots if dot["low"]}
-    assert hollow == {str(client) for client in np.argsort(accuracies)[:3]}
-    assert all(0 < dot["up"] < spec["height"] for dot in dots)
+def chart_of(title, *folders):
+    """Return a picture of the page of some folders, and what is said below it."""
+    charts = build._charts([read_result(folder) for folder in folders])
+    ((note, spec),) = [(note, spec) for name, note, spec in charts if name == title]
+    return note, spec
 
 
-def test_equal_accuracies_lie_over_each_other(tmp_path):
-    def change(summary):
-        summary["runs"][0]["accuracy-per-client"] = [0.9] * 300
+def test_the_page_has_the_pictures_of_the_folder(tmp_path, monkeypatch):
+    """Each is described once: only what is around it differs."""
+    drawn = {}
+    monkeypatch.setattr(
+        "fl_app.report.pictures.save", lambda spec, path: drawn.setdefault(path.stem, spec)
+    )
+    run(tmp_path, strategy="rcc-pfl,single", drawn=True)
+    charts = build._charts([read_result(tmp_path)])
+    charts += section_of(read_result(tmp_path)).matrices[-1:]
+    names = ("accuracy-per-round", "accuracy-per-client", "accuracy-against-bytes")
+    for name, (_, _, page) in zip((*names, "similarity-rcc-pfl-seed-0"), charts, strict=True):
+        paper = drawn[name]
+        assert [one["mark"] for one in page["layer"]] == [one["mark"] for one in paper["layer"]]
+        assert [sorted(one["encoding"]) for one in page["layer"]] == [
+            sorted(one["encoding"]) for one in paper["layer"]
+        ]
+        if name != "accuracy-per-client":  # clients have other names, and more is told of them
+            assert page.get("data") == paper.get("data")
 
-    result = read_result(write_results(tmp_path, clients=300, seeds=1, change=change))
-    dots = clients_chart({"a": result.runs[:1]})["layer"][-1]["data"]["values"]
-    assert len({dot["up"] for dot in dots}) == 300
+
+def test_each_client_has_a_dot_of_its_own_that_tells_who_it_is(tmp_path):
+    folder = write_results(tmp_path, clients=25, seeds=1)
+    note, spec = chart_of("Accuracy of each client", folder)
+    dots = rows_of(marked(spec, "circle")[0])
+    accuracies = read_result(folder).runs[0].accuracies
+    own = [dot for dot in dots if dot["strategy"] == "rcc-pfl"]
+    assert sorted(dot["x"] for dot in own) == sorted(accuracies.tolist())
+    assert {dot["client"]: (dot["cluster"], dot["task"]) for dot in own} == {
+        str(client): (str(client % 2), str(client % 2)) for client in range(25)
+    }
+    assert {dot["client"] for dot in own if dot["low"]} == {
+        str(c) for c in np.argsort(accuracies)[:3]
+    }
+    shown = {one["field"] for one in marked(spec, "circle")[0]["encoding"]["tooltip"]}
+    assert shown == {"client", "x", "strategy", "cluster", "task"}
+    assert note.startswith("Dot: one client; hollow: the lowest;")
 
 
 def test_of_ten_thousand_clients_bars_count_all_and_the_page_stays_small(tmp_path, whole_library):
     folder = write_results(tmp_path, clients=10_000, seeds=3)
-    result = read_result(folder)
-    spec = clients_chart({name: result.of(name) for name in result.strategies})
-    bars = spec["layer"][0]["data"]["values"]
+    _, spec = chart_of("Accuracy of each client", folder)
+    bars = rows_of(marked(spec, "rect")[0])
     assert sum(bar["count"] for bar in bars) == 60_000 > MOST_DOTS
-    dots = spec["layer"][-1]["data"]["values"]
-    lowest = min(float(run.accuracies.min()) for run in result.runs)
-    assert min(dot["accuracy"] for dot in dots) == round(lowest, 4)
+    dots = rows_of(marked(spec, "circle")[0])
+    lowest = min(float(run.accuracies.min()) for run in read_result(folder).runs)
+    assert min(dot["x"] for dot in dots) == round(lowest, 4)
     path = write_report([folder], tmp_path / "report.html")
     assert path.stat().st_size < 2_000_000 < MOST_BYTES
     page = Page(path.read_text(encoding="utf-8"))
@@ -206,52 +231,33 @@ def test_of_ten_thousand_clients_bars_count_all_and_the_page_stays_small(tmp_pat
     assert "and 4,940 more" in page.text
 
 
-def test_curves_are_means_with_bands_from_lowest_to_highest():
-    curve = (np.array([1, 2]), np.array([[0.2, 0.5], [0.4, np.nan]]))
-    spec = curves_chart({"single": curve})
-    rows = spec["data"]["values"]
-    assert [(r["round"], r["mean"], r["low"], r["high"]) for r in rows] == [
-        (1, 0.3, 0.2, 0.4),
-        (2, 0.5, 0.5, 0.5),
+def test_a_click_in_the_legend_chooses_a_curve(tmp_path):
+    note, spec = chart_of("Accuracy per round", write_results(tmp_path))
+    (param,) = [param for one in spec["layer"] for param in one.get("params", ())]
+    assert (param["name"], param["bind"]) == ("chosen", "legend")
+    for layer in spec["layer"]:
+        assert layer["encoding"]["opacity"]["condition"]["param"] == "chosen"
+    assert note == (
+        "Lines: mean of 2 seeds; bands: lowest to highest seed. Choose strategies in the legend."
+    )
+
+
+def test_costs_need_two_strategies_to_compare(tmp_path):
+    alone, both = (
+        build._charts([read_result(write_results(tmp_path / name, strategies=names))])
+        for name, names in (("a", ("single",)), ("b", ("rcc-pfl", "single")))
+    )
+    assert [title for title, _, _ in both] == [
+        *("Accuracy per round", "Accuracy of each client", "Accuracy against bytes"),
     ]
-    assert rows[1]["seeds"] == "one seed"
-    assert curves_chart({"single": (np.array([1]), np.full((1, 1), np.nan))}) is None
+    assert len(alone) == 2
 
 
-def test_costs_need_two_strategies_to_compare():
-    assert costs_chart({"a": (1.0, 0.5, 0.4, 0.6)}) is None
-    spec = costs_chart({"a": (1.0, 0.5, 0.4, 0.6), "b": (2.0, 0.7, 0.7, 0.7), "c": (np.nan,) * 4})
-    assert [row["series"] for row in spec["data"]["values"]] == ["a", "b"]
-
-
-def test_the_matrix_has_every_pair_where_the_tree_puts_it(tmp_path):
-    result = read_result(write_results(tmp_path, clients=7, seeds=1, late=2))
-    (matrix,) = result.matrices
-    layers = matrix_chart(matrix)["layer"]
-    cells = layers[1]["data"]["values"]
-    names = [row["name"] for row in layers[-1]["data"]["values"]]
-    assert len(cells) == 49
-    assert sorted(names) == [str(client) for client in range(7)]
-    assert set(names[5:]) == {"5", "6"}  # joined later: behind those of the tree
-    order = [int(name) for name in names]
-    wanted = matrix.values[np.ix_(order, order)]
-    plain = [cell["data"] if isinstance(cell, dict) else cell for cell in cells]
-    given = np.array(plain, float).reshape(7, 7)  # None becomes NaN
-    np.testing.assert_allclose(given, wanted, atol=5e-4)
-    assert np.isnan(given[5:, 5:]).all()
-    links = [layer for layer in layers if layer["mark"].get("type") == "line"]
-    assert max(row["x"] for row in links[0]["data"]["values"]) == 4.5
-
-
-def test_of_many_clients_neighbours_share_a_cell(tmp_path):
-    result = read_result(write_results(tmp_path, clients=300, seeds=1))
-    layers = matrix_chart(result.matrices[0])["layer"]
-    cells = layers[1]["data"]["values"]
-    side = round(len(cells) ** 0.5)
-    assert side <= MOST_CELLS
-    assert {round(cell, 1) for cell in cells} == {0.9, 0.4}  # blocks are of one task
-    frames = layers[2]["data"]["values"]
-    assert [(row["x"], row["end"]) for row in frames] == [(0, side / 2), (side / 2, side)]
+def test_no_line_ends_between_a_number_and_its_percent(tmp_path):
+    text = build_report([read_result(write_results(tmp_path))])
+    shown = text.partition("<main>")[2].partition("<script")[0]
+    assert not re.search(r"\d %", shown)
+    assert re.search("\\d\u00a0%", text.partition("<main>")[0])
 
 
 @pytest.mark.parametrize("strategies", [("single",), ("rcc-pfl",)])
@@ -331,8 +337,10 @@ def test_a_grouping_alone_is_a_report(tmp_path):
     assert "pre-round, sent" in page.words
     assert "fedkin group num-clients=6" in page.words
     assert "Strategies" not in page.words
-    matrices = specs_of(text)
-    assert [len(spec["layer"][1]["data"]["values"]) for spec in matrices] == [36, 36]
+    relevance, together = specs_of(text)
+    assert [len(rows_of(spec["layer"][1])) for spec in (relevance, together)] == [36, 36]
+    assert "tree" in relevance["description"]
+    assert {row["share"] for row in rows_of(marked(together, "rect")[-1])} == {0.99, 0.61}
 
 
 def test_a_run_without_rounds_is_a_report_of_its_clusters(tmp_path):
@@ -346,7 +354,7 @@ def test_a_run_without_rounds_is_a_report_of_its_clusters(tmp_path):
     text = build_report([read_result(folder)])
     page = Page(text)
     assert "Who is in which cluster" in page.words
-    assert "Accuracy by round" not in page.words
+    assert "Accuracy per round" not in page.words
     assert "nan" not in page.text
     assert "not tested" not in page.text
     assert len(specs_of(text)) == 2  # the matrices
@@ -362,9 +370,9 @@ def test_several_runs_stand_side_by_side(tmp_path):
     assert "same (2)" in page.words
     assert "noise-rate" in page.words
     assert "fedkin sweep x" in page.words
-    assert [row["series"] for row in specs_of(text)[0]["data"]["values"]][::2] == [
+    assert {row["series"] for row in rows_of(specs_of(text)[0])} == {
         *("rcc-pfl · same", "single · same", "rcc-pfl · same (2)"),
-    ]
+    }
 
 
 def test_the_report_command_writes_page_and_tables(tmp_path, capsys):
@@ -537,22 +545,20 @@ def test_a_report_that_cannot_be_written_fails_no_run(tmp_path, monkeypatch, cap
 def test_the_matrix_has_the_tree_of_scipy_however_deep_it_is():
     points = np.random.default_rng(0).uniform(size=(30, 2))
     for merges in (linkage(points, "single"), linkage(points, "ward")):
-        matrix = Matrix("", "", ["x"] * 30, list(range(30)), None, np.eye(30), merges)
-        order, links = matrix_module._tree(matrix)
+        order, links = similarity._tree(merges, range(30))
         tree = dendrogram(merges, no_plot=True)
         assert order == tree["leaves"]
         wanted = [
             ([x / 10 for x in across], up)
             for across, up in zip(tree["icoord"], tree["dcoord"], strict=True)
         ]
-        assert sorted((one["across"], one["up"]) for one in links) == sorted(wanted)
-        assert all(one["joins"] for one in links)
+        assert sorted((across, up) for across, up, _ in links) == sorted(wanted)
+        assert all(joins for _, _, joins in links)
     chain = linkage(np.cumsum(np.arange(1.0, 2001))[:, None], "single")
-    matrix = Matrix("", "", ["x"] * 2000, [0] * 2000, None, np.eye(2000), chain)
-    order, links = matrix_module._tree(matrix)
+    order, links = similarity._tree(chain, [0] * 2000)
     assert sorted(order) == list(range(2000))
     assert len(links) == 1999
-    assert not any(one["joins"] for one in links)
+    assert not any(joins for _, _, joins in links)
 
 
 def test_the_mean_number_of_clusters_counts_each_seed(tmp_path):
@@ -623,10 +629,13 @@ def test_a_grouping_alone_has_the_tree_that_made_its_clusters(tmp_path):
     write_matrix(folder, "rcc-pfl", 0, [0, 1, 0, 1, 0, 1], late=1)
     with np.load(folder / "similarity-rcc-pfl-seed-0.npz") as saved:
         merges = saved["merges"]
-    second, first = sections._matrices(read_result(folder))
+    (first,) = read_result(folder).matrices
     assert np.array_equal(first.merges, merges)
     assert (first.names, first.measure) == (names, "relevance")
-    assert second.measure == "share of 100 resamples together"
+    shown, left_out = matrices_of(read_result(folder), 1)
+    assert [title for title, _, _ in shown] == ["Share of resamples in which each pair is together"]
+    assert left_out == 1
+    assert "There were 100 resamples." in shown[0][1]
     # Which of several belongs to grouping.json is not known.
     write_matrix(folder, "rcc-pfl", 1, [0, 1, 0, 1, 0, 1])
     assert read_result(folder).matrices == []
@@ -639,10 +648,11 @@ def test_a_client_without_numbers_takes_no_matrix_from_the_others(tmp_path):
                 found[name][0][place] = found[name][place][0] = None
 
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
-    found = sections._matrices(read_result(write_grouping(tmp_path, names, change)))
-    assert [one.names for one in found] == [names[1:], names[1:]]
-    assert [one.values.shape for one in found] == [(5, 5), (5, 5)]
-    assert found[0].clusters == [1, 0, 1, 0, 1]
+    shown, _ = matrices_of(read_result(write_grouping(tmp_path, names, change)), 8)
+    assert len(shown) == 2
+    for _, _, spec in shown:
+        assert len(rows_of(spec["layer"][1])) == 25
+        assert {row["name"] for row in rows_of(marked(spec, "text")[-1])} == set(names[1:])
 
 
 def test_folders_of_one_name_are_told_apart_in_the_table_too(tmp_path):

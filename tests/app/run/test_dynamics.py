@@ -26,7 +26,7 @@ def event(summary, name, who):
 def test_newcomers_are_placed_with_those_of_their_task(tmp_path, encoder):
     names = ("flt", "flt-graph", "rcc-pfl", "optimum", "random", "local", "ifca-pfl", "cfl")
     options = OPTIONS | LATE | encoder | {"num_server_rounds": 4}
-    summary = run(tmp_path / "out", strategy=",".join(names), composed=True, **options)
+    summary = run(tmp_path / "out", strategy=",".join(names), **options)
     for name in names:
         one = of_strategy(summary, name)
         assert len(one["newcomers"]) == 3
@@ -81,7 +81,7 @@ def test_flt_asks_again_only_when_its_rules_say_so(tmp_path, encoder, rule, reco
 @pytest.mark.slow
 def test_newcomers_and_drift_in_the_same_round(tmp_path, encoder):
     options = OPTIONS | DRIFT | LATE | encoder | {"num_server_rounds": 4, "strategy": "flt"}
-    summary = run(tmp_path / "out", composed=True, **options)
+    summary = run(tmp_path / "out", **options)
     one = summary["runs"][0]
     assert not set(one["newcomers"]) & set(one["drifters"])
     assert one["ari"] == 1

@@ -15,7 +15,7 @@ def attacked(folder, attack, **options):
 def flipped(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sign-flip")
     names = "fedhc,single,optimum"
-    return folder, attacked(folder, "sign-flip", strategy=names, composed=True)
+    return folder, attacked(folder, "sign-flip", strategy=names)
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def every_strategy(tmp_path_factory):
         shuffle(replies)
         return replies
 
-    summary = run(folder / "in-order", composed=True, **options)
+    summary = run(folder / "in-order", **options)
     shuffled = run(folder / "shuffled", order=in_any_order, **options)
     return folder / "in-order", summary, shuffled
 

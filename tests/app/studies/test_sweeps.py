@@ -12,13 +12,13 @@ from threading import Event, Thread
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 import fl_app.launch.superlink
 from fl_app.api.results import load_sweep
 from fl_app.api.simulate import simulate, sweep
 from fl_app.cli import main
-from fl_app.report.pictures import dots_figure, lines_figure
+from fl_app.report import pictures
+from fl_app.report.pictures import lines_figure
 from fl_app.studies.reproduce import code_state
 from fl_app.studies.reproduce.kept import kept_of
 from fl_app.studies.sweeps import running
@@ -369,8 +369,9 @@ def test_seeds_that_are_swept_are_seeds(tmp_path, played, undrawn, capsys):
     assert "│ 3         │ 77.0 ± 0.7* │ 67.0 ± 0.7 │" in capsys.readouterr().out
 
 
-def panels_of(figure: Figure) -> list[str]:
-    return [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
+def encodings_of(spec):
+    """Return the encoding of the marks of each panel."""
+    return [panel["layer"][-1]["encoding"] for panel in spec["concat"]]
 
 
 def test_numbers_are_drawn_across_and_words_side_by_side():
@@ -379,35 +380,29 @@ def test_numbers_are_drawn_across_and_words_side_by_side():
     assert across_key({"model": ["cnn", "mlp"], "noise": ["a", "b", "c"]}) == "noise"
     assert across_key({"weighted-mean": [True, False]}) == "weighted-mean"
 
-    values = np.array([[80.0, 90.0], [82.0, np.nan]])
-    figure = dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn", "mlp"])
-    axes = figure.axes[0]
-    assert panels_of(figure) == ["a"]
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["cnn", "mlp"]
-    np.testing.assert_array_equal(axes.lines[-1].get_ydata(), [81, 90])
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), values[0])
-    with pytest.raises(ValueError, match="up of single has shape"):
-        dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn"])
-
-    line = {("", "up"): {"single": (np.array([0.001, 0.1]), values)}}
-    assert lines_figure("t", line, "x").axes[0].get_xscale() == "linear"
-    assert lines_figure("t", line, "x", logarithmic=True).axes[0].get_xscale() == "log"
+    line = {("", "up"): {"single": (np.array([0.001, 0.1]), np.array([[80.0, 90.0]]))}}
+    for logarithmic, wanted in ((False, None), (True, "log")):
+        spec = lines_figure("t", line, "x", logarithmic=logarithmic)
+        assert spec["layer"][0]["encoding"]["x"]["scale"].get("type") == wanted
 
 
 def test_a_panel_for_each_value_of_the_other_keys(tmp_path, played, monkeypatch):
     drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: drawn.append(self))
+    monkeypatch.setattr(pictures, "save", lambda spec, path: drawn.append(spec))
     rates = {"noise-rate": [0.01, 0.2, 0.9], "features": ["hog", "raw"], "repeats": 1}
     run_sweep(plan_sweep({**NOISY, **rates}), tmp_path / "rates", 2)
-    assert panels_of(drawn[0]) == ["features=hog"] * 2 + ["features=raw"] * 2
-    assert [axes.get_ylabel() for axes in drawn[0].axes] == ["accuracy %", "ARI"] * 2
-    assert drawn[0].axes[0].get_xscale() == "log"
-    assert drawn[0].axes[0].get_ylim() == drawn[0].axes[2].get_ylim()
-    np.testing.assert_allclose(drawn[0].axes[0].lines[0].get_ydata(), [89.5, 80, 45])
+    titles = [panel["title"]["text"] for panel in drawn[0]["concat"]]
+    assert titles == [["features=hog"]] * 2 + [["features=raw"]] * 2
+    found = encodings_of(drawn[0])
+    assert [one["y"]["title"] for one in found] == ["accuracy %", "ARI"] * 2
+    assert found[0]["x"]["scale"]["type"] == "log"
+    assert found[0]["y"]["scale"] == found[2]["y"]["scale"]
+    rows = drawn[0]["concat"][0]["data"]["values"]
+    means = [row["mean"] for row in rows if row["series"] == "optimum"]
+    np.testing.assert_allclose(means, [89.5, 80, 45])
     words = {**SMALL, "features": ["raw", "hog"]}
     run_sweep(plan_sweep(words), tmp_path / "words", 2)
-    ticks = [tick.get_text() for tick in drawn[-1].axes[0].get_xticklabels()]
-    assert ticks == ["raw", "hog"]
+    assert encodings_of(drawn[-1])[0]["x"]["scale"]["domain"] == ["raw", "hog"]
 
 
 def test_where_nothing_was_tested_there_is_no_picture(tmp_path):

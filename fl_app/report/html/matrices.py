@@ -1,0 +1,87 @@
+"""Who is like whom: the matrices of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_app.report.html.reading import Grouping, Matrix, Result
+from fl_app.report.pictures import Spec, certainty_figure, on_page, similarity_figure
+
+Shown = tuple[str, str, Spec]
+"""A title, a sentence that explains the picture, and the picture."""
+
+
+def matrices_of(result: Result, most: int) -> tuple[list[Shown], int]:
+    """Return the first matrices, and how many are left out.
+
+    Those of the grouping come first, then those of each strategy's first seed.
+    """
+    seen: set[str] = set()
+    first: list[Matrix] = []
+    others: list[Matrix] = []
+    for one in result.matrices:
+        strategy = one.title.partition(",")[0]
+        (others if strategy in seen else first).append(one)
+        seen.add(strategy)
+    found = of_grouping(result.grouping, has_others=bool(first))
+    found += [partial(_similarity, one) for one in [*first, *others]]
+    return [draw() for draw in found[:most]], max(0, len(found) - most)
+
+
+def of_grouping(grouping: Grouping | None, *, has_others: bool) -> list[Callable[[], Shown]]:
+    """Return what draws the relevance, unless a strategy's is there, and the certainty."""
+    if grouping is None:
+        return []
+    found: list[Callable[[], Shown]] = []
+    if grouping.relevance is not None and not has_others:
+        known, near = _known(grouping.relevance)
+        if len(known) > 1:
+            found.append(partial(_similarity, _with_tree(grouping, known, near)))
+    if grouping.together is not None:
+        known, near = _known(grouping.together)
+        if len(known) > 1:
+            found.append(partial(_certainty, grouping, known, near))
+    return found
+
+
+def _known(values: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]:
+    """Return the clients with values, none if one of theirs is missing, and these values."""
+    known = np.flatnonzero(np.isfinite(np.diag(values))).tolist()  # others were left out
+    near = ((values + values.T) / 2)[np.ix_(known, known)]
+    return (known, near) if np.isfinite(near).all() else ([], near)
+
+
+def _with_tree(grouping: Grouping, known: list[int], near: NDArray[np.float64]) -> Matrix:
+    from scipy.cluster.hierarchy import linkage  # noqa: PLC0415 - slow to load
+    from scipy.spatial.distance import squareform  # noqa: PLC0415
+
+    distances = np.clip(1 - near, 0, None)
+    np.fill_diagonal(distances, 0)
+    merges = linkage(squareform(distances, checks=False), "average")
+    names = [grouping.names[client] for client in known]
+    clusters = [grouping.clusters[client] for client in known]
+    return Matrix("", "relevance", names, clusters, None, near, merges)
+
+
+def _similarity(one: Matrix) -> Shown:
+    measure = one.measure or "relevance"
+    title, note, spec = on_page(
+        similarity_figure(one.values, one.merges, one.clusters, one.tasks, None, measure, one.names)
+    )
+    return f"{title.partition(',')[0]}{f' · {one.title}' if one.title else ''}", note, spec
+
+
+def _certainty(grouping: Grouping, known: list[int], near: NDArray[np.float64]) -> Shown:
+    title, note, spec = on_page(
+        certainty_figure(
+            near,
+            [grouping.clusters[client] for client in known],
+            [grouping.certainty[client] for client in known],
+            [grouping.names[client] for client in known],
+        )
+    )
+    return title, f"{note} There were {grouping.resamples:,} resamples.", spec

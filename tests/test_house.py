@@ -196,11 +196,9 @@ LONGEST_FILE, LONGEST_CLASS = 400, 250
 # What was longer when the limits came. Nothing may be added here, and numbers only fall.
 LONG_FILES = {
     "clients/handlers.py": 427,
-    "fl_app/results/folder.py": 463,
     "strategies/base.py": 440,
 }
 LONG_CLASSES = {
-    "fl_app/results/folder.py": 313,
     "strategies/base.py": 368,
     "strategies/secure/secure_aggregation.py": 315,
 }

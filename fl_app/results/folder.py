@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import math
 import os
-import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +14,7 @@ from fl_app.report import pictures
 from fl_app.report.html.build import NO_REPORT, REPORT, write_report
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
+from fl_app.results.compared import accuracy_curves, cluster_curves, costs, final_accuracies
 from fl_app.results.grouping import (
     GROUPING,
     Grouped,
@@ -30,27 +24,19 @@ from fl_app.results.grouping import (
     print_grouping,
     write_grouping,
 )
-from fl_app.results.run import RunResult, ari_and_nmi, table_rows
+from fl_app.results.run import RunResult, ari_and_nmi
 from fl_app.results.spectra import keep_spectra
+from fl_app.results.summary import write_tables
 from fl_core.data.dataset import Dataset
 from fl_core.federation.federation import Federation
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model, save_shared_part
 from fl_core.own.own_images import Agreement
-from fl_core.text import csv_cell
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares
 from strategies.engine.rounds import Comparison
 
-VERSION = 1
-_SCORES = (protocol.ACCURACY, protocol.LOSS, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
-_CLIENT_COLUMNS = (
-    *("strategy", "seed", "round", "client", "name", "cluster", "task", "samples"),
-    *_SCORES,
-    "left-out-of-sums",
-)
-_SOFTWARE = ("fedkin", "flwr", "torch", "torchvision", "numpy", "scipy", "scikit-learn")
 _MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megabytes
 _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
 
@@ -118,7 +104,7 @@ class ResultsFolder:
             file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
             save = save_shared_part if strategy.training.private else save_model
             save(self.folder / file, protocol.to_arrays(model), card)
-        self._write_tables()
+        write_tables(self.folder, self.config, self.runs)
         if federation is not None and strategy.clustering.shows_groups:
             self._draw_clusters(run, federation)
         found = Grouped(
@@ -249,22 +235,26 @@ class ResultsFolder:
     def finish(self) -> None:
         """Print the tables, then draw what compares strategies."""
         print_results([run.as_json() for run in self.runs])
-        curves, first = self._curves(), self.config.seed
+        strategies, first = self.config.strategy, self.config.seed
+        several = self.config.repeats > 1
+        curves = accuracy_curves(self.runs, strategies)
         if any(rounds.size for rounds, _ in curves.values()):
             for name, figure in (
                 ("accuracy-per-round", pictures.rounds_figure(curves)),
                 (
                     "accuracy-per-client",
-                    pictures.clients_figure(self._final(), several_seeds=self.config.repeats > 1),
+                    pictures.clients_figure(
+                        final_accuracies(self.runs, strategies, several), several_seeds=several
+                    ),
                 ),
                 (
                     "accuracy-per-cluster",
                     pictures.cluster_rounds_figure(
-                        {r.strategy: _cluster_curves(r) for r in self.runs if r.seed == first},
+                        {r.strategy: cluster_curves(r) for r in self.runs if r.seed == first},
                         first,
                     ),
                 ),
-                ("accuracy-against-bytes", pictures.traffic_figure(self._costs())),
+                ("accuracy-against-bytes", pictures.traffic_figure(costs(self.runs, strategies))),
             ):
                 self.pictures.append(pictures.save(figure, self._picture(name)))
         self._write_report("summary.json")
@@ -288,84 +278,6 @@ class ResultsFolder:
     def _picture(self, name: str) -> Path:
         return self.folder / f"{name}.{self.config.figure_format}"
 
-    def _curves(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        curves = {}
-        for name in self.config.strategy:
-            runs = [run for run in self.runs if run.strategy == name]
-            rounds = sorted({r.round for run in runs for r in run.reports if r.accuracies})
-            values = [[r.accuracy for r in run.reports if r.round in rounds] for run in runs]
-            curves[name] = (np.array(rounds, np.int64), np.array(values, np.float64))
-        return curves
-
-    def _costs(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Return the megabytes of a client, (S,), and the final accuracy, (S,), by strategy."""
-        return {
-            name: (
-                np.array([run.bytes_per_client / 1e6 for run in runs]),
-                np.array([run.accuracy for run in runs]),
-            )
-            for name in self.config.strategy
-            if (runs := [run for run in self.runs if run.strategy == name])
-        }
-
-    def _final(self) -> dict[str, list[pictures.Tested]]:
-        """Return each strategy's final accuracies, of all seeds, and what to call the clients."""
-        return {
-            name: [
-                pictures.Tested(accuracy, self._called(run, client))
-                for run in self.runs
-                if run.strategy == name
-                for client, accuracy in enumerate(run.accuracies)
-            ]
-            for name in self.config.strategy
-            if any(run.strategy == name for run in self.runs)
-        }
-
-    def _called(self, run: RunResult, client: int) -> str:
-        if run.names is not None and client < len(run.names):
-            return run.names[client]
-        return f"client {client}" + (f", seed {run.seed}" if self.config.repeats > 1 else "")
-
-    def _write_tables(self) -> None:
-        summary = {
-            "version": VERSION,
-            "config": self.config.as_run_config(),
-            "versions": versions(),
-            **({"privacy": spent} if (spent := self.config.spent()) else {}),
-            "runs": [run.as_json() for run in self.runs],
-            "table": table_rows(self.runs),
-        }
-        with replacing(self.folder / "summary.json") as path:
-            text = json.dumps(_without_nan(summary), indent=1, allow_nan=False)
-            path.write_text(text + "\n", encoding="utf-8")
-        known = ["ari"] if any(run.tasks is not None for run in self.runs) else []
-        columns = ["strategy", "seed", "round", "accuracy", "accuracy-variance", *known]
-        self._write_csv("metrics.csv", [*columns, "loss", "train-loss", "bytes"], _metric_rows)
-        self._write_csv("clients.csv", _CLIENT_COLUMNS, _client_rows)
-
-    def _write_csv(
-        self,
-        name: str,
-        columns: Sequence[str],
-        rows_of: Callable[[RunResult], Iterable[Sequence[Any]]],
-    ) -> None:
-        with (
-            replacing(self.folder / name) as path,
-            path.open("w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(row for run in self.runs for row in rows_of(run))
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the software that decides what a run finds."""
-    found = {"python": platform.python_version()}
-    for name in _SOFTWARE:
-        with suppress(PackageNotFoundError):  # Flower may have brought the app itself
-            found[name] = version(name)
-    return found
-
 
 def with_late(found: Comparison) -> NDArray[np.float64]:
     """Return the similarity of the clients compared, then of those that came later.
@@ -386,66 +298,3 @@ def task_names(federation: Federation) -> list[str]:
     tasks = [[names[label] for label in task] for task in federation.partition.tasks]
     shared = federation.dataset.groups is not None  # rotations: too many and too long to list
     return [f"{t[0]} … {t[-1]}" if shared and len(t) > 1 else ", ".join(t) for t in tasks]
-
-
-def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
-    for place, report in enumerate(run.reports):
-        variance = (
-            float(np.var(list(report.accuracies.values()))) if report.accuracies else math.nan
-        )
-        numbers = [report.accuracy, variance, report.loss, report.train_loss]
-        if run.tasks_per_round:
-            tasks = run.tasks_per_round[place]
-            numbers.insert(2, ari_and_nmi(tasks, report.clusters, run.malicious)[0])
-        yield [
-            run.strategy,
-            run.seed,
-            report.round,
-            *("" if math.isnan(number) else number for number in numbers),
-            report.bytes,
-        ]
-
-
-def _cluster_curves(
-    run: RunResult,
-) -> tuple[NDArray[np.int64], dict[int, NDArray[np.float64]]]:
-    """Return the evaluated rounds, (R,), and each cluster's mean accuracy there, (R,).
-
-    The cluster with the most clients, over all these rounds, comes first.
-    """
-    reports = [report for report in run.reports if report.accuracies]
-    tested: dict[int, list[list[float]]] = {}
-    for place, report in enumerate(reports):
-        for client, accuracy in report.accuracies.items():
-            rounds = tested.setdefault(report.clusters[client], [[] for _ in reports])
-            rounds[place].append(accuracy)
-    largest = sorted(tested, key=lambda c: (-sum(map(len, tested[c])), c))
-    means = {c: np.array([np.mean(a) if a else math.nan for a in tested[c]]) for c in largest}
-    return np.array([report.round for report in reports], np.int64), means
-
-
-def _client_rows(run: RunResult) -> Iterable[list[Any]]:
-    """Return one row for each client in each evaluated round; what is not known is empty."""
-    for place, report in enumerate(run.reports):
-        if not report.accuracies:
-            continue
-        for client, cluster in report.clusters.items():
-            samples = report.samples.get(client)
-            yield [
-                *(run.strategy, run.seed, report.round, client),
-                "" if run.names is None else csv_cell(run.names[client]),
-                cluster,
-                run.tasks_per_round[place][client] if run.tasks_per_round else "",
-                "" if samples is None else f"{samples:.15g}",
-                *(report.scores[score].get(client, "") for score in _SCORES),
-                csv_cell(report.left_out_of_sums.get(client, "")),
-            ]
-
-
-def _without_nan(value: Any) -> Any:
-    """Return `value` with None for NaN: JSON has no NaN."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

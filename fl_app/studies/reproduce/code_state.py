@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 # Of `fl_app`, what happens in a run, and what turns it into the numbers that are kept.
 _IN_A_RUN = (
     *("client_app.py", "server_app.py", "config/*.py", "grid/*.py", "nodes/*.py", "run/*.py"),
-    *("results/run.py", "results/folder.py"),
+    *("results/run.py", "results/summary.py", "results/folder.py"),
     *("studies/reproduce/kept.py", "studies/reproduce/formula.py"),
 )
 _NOT_IN_ONE = {"options.py", "__init__.py"}

@@ -1,0 +1,116 @@
+"""The numbers of a run: summary.json, metrics.csv and clients.csv."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fl_app.config.run_config import Config
+from fl_app.results.run import RunResult, ari_and_nmi, table_rows
+from fl_core.files import replacing
+from fl_core.text import csv_cell
+from fl_core.wire import protocol
+
+VERSION = 1
+_SCORES = (protocol.ACCURACY, protocol.LOSS, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
+_CLIENT_COLUMNS = (
+    *("strategy", "seed", "round", "client", "name", "cluster", "task", "samples"),
+    *_SCORES,
+    "left-out-of-sums",
+)
+_SOFTWARE = ("fedkin", "flwr", "torch", "torchvision", "numpy", "scipy", "scikit-learn")
+
+
+def write_tables(folder: Path, config: Config, runs: Sequence[RunResult]) -> None:
+    """Write summary.json, metrics.csv and clients.csv of the runs so far."""
+    summary = {
+        "version": VERSION,
+        "config": config.as_run_config(),
+        "versions": versions(),
+        **({"privacy": spent} if (spent := config.spent()) else {}),
+        "runs": [run.as_json() for run in runs],
+        "table": table_rows(runs),
+    }
+    with replacing(folder / "summary.json") as path:
+        text = json.dumps(_without_nan(summary), indent=1, allow_nan=False)
+        path.write_text(text + "\n", encoding="utf-8")
+    known = ["ari"] if any(run.tasks is not None for run in runs) else []
+    columns = ["strategy", "seed", "round", "accuracy", "accuracy-variance", *known]
+    _write_csv(
+        folder / "metrics.csv", [*columns, "loss", "train-loss", "bytes"], map(_metric_rows, runs)
+    )
+    _write_csv(folder / "clients.csv", _CLIENT_COLUMNS, map(_client_rows, runs))
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Sequence[Any]]]) -> None:
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(chain.from_iterable(rows))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the software that decides what a run finds."""
+    found = {"python": platform.python_version()}
+    for name in _SOFTWARE:
+        with suppress(PackageNotFoundError):  # Flower may have brought the app itself
+            found[name] = version(name)
+    return found
+
+
+def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
+    for place, report in enumerate(run.reports):
+        variance = (
+            float(np.var(list(report.accuracies.values()))) if report.accuracies else math.nan
+        )
+        numbers = [report.accuracy, variance, report.loss, report.train_loss]
+        if run.tasks_per_round:
+            tasks = run.tasks_per_round[place]
+            numbers.insert(2, ari_and_nmi(tasks, report.clusters, run.malicious)[0])
+        yield [
+            run.strategy,
+            run.seed,
+            report.round,
+            *("" if math.isnan(number) else number for number in numbers),
+            report.bytes,
+        ]
+
+
+def _client_rows(run: RunResult) -> Iterable[list[Any]]:
+    """Return one row for each client in each evaluated round; what is not known is empty."""
+    for place, report in enumerate(run.reports):
+        if not report.accuracies:
+            continue
+        for client, cluster in report.clusters.items():
+            samples = report.samples.get(client)
+            yield [
+                *(run.strategy, run.seed, report.round, client),
+                "" if run.names is None else csv_cell(run.names[client]),
+                cluster,
+                run.tasks_per_round[place][client] if run.tasks_per_round else "",
+                "" if samples is None else f"{samples:.15g}",
+                *(report.scores[score].get(client, "") for score in _SCORES),
+                csv_cell(report.left_out_of_sums.get(client, "")),
+            ]
+
+
+def _without_nan(value: Any) -> Any:
+    """Return `value` with None for NaN: JSON has no NaN."""
+    if isinstance(value, Mapping):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/adding.md").read_text(encoding="utf-8")
 COPIED = ("fl_core", "clients", "strategies", "fl_app", "benchmarks", "docs", "tests")
+FILES = ("Makefile", "pyproject.toml", "pyproject-flwr.toml")
 # A block belongs to the file that is named last before its colon.
 BLOCKS = re.findall(r"`([\w/]+\.py)`[^`\n]*:\n\n```(python|diff)\n(.*?)```", PAGE, re.DOTALL)
 # Run in the copy, beside the page's own tests.
@@ -55,7 +56,7 @@ def apply(diff, path):
 def copy(tmp_path_factory):
     """A copy of the tree with all in it that the page shows, and its options written."""
     root = tmp_path_factory.mktemp("copy")
-    for name in (*COPIED, "pyproject.toml"):
+    for name in (*COPIED, *FILES):
         source, target = ROOT / name, root / name
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
@@ -112,13 +113,12 @@ def test_types_are_right(copy):
 def test_the_page_s_own_tests_and_those_that_it_names_pass(copy):
     tests = [name for name, *_ in BLOCKS if name.startswith("tests/")]
     assert len(tests) == 4
+    triples = "test_the_triples_hold_every_pair_of_parts_that_they_should"
+    committed = "test_the_committed_example_was_made_by_make_run"
     others = (
+        *(f"app/run/test_systems.py::{triples}", f"app/run/test_experiment.py::{committed}"),
         *("strategies/test_catalogue.py", "clients/test_local_training.py", "test_house.py"),
-        *(
-            "app/config/test_options.py",
-            "docs/test_secure_sums.py",
-            "test_all_of_it.py",
-        ),
+        *("app/config/test_options.py", "docs/test_secure_sums.py", "test_all_of_it.py"),
     )
     tests += [f"tests/{name}" for name in others]
     said = run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests)

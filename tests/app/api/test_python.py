@@ -62,7 +62,10 @@ def bare_machine(monkeypatch):
 
 def test_options_are_keys_with_underscores(played, capsys):
     results = simulate(
-        strategy=["rcc-pfl", "single"], noise_rate=np.float64(0.3), output_dir=Path("here")
+        strategy=["rcc-pfl", "single"],
+        noise="class-dependent",
+        noise_rate=np.float64(0.3),
+        output_dir=Path("here"),
     )
     overrides, how = played[0]
     assert overrides["strategy"] == "rcc-pfl,single"

@@ -62,7 +62,7 @@ faults: $(INSTALLED)
 	$(PYTEST) -m faults tests/app tests/examples
 
 options: $(INSTALLED)
-	$(BIN)/python -m fl_app.config.options
+	$(BIN)/python -m fl_app.config.options_page
 
 docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict

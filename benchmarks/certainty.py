@@ -30,12 +30,12 @@ from fl_core.files import replacing
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.certainty import DOUBTFUL, certainty
 from strategies.clusterings.grouping import NumClusters
-from strategies.clusterings.relevance import Spectra
 from strategies.clusterings.relevance_groups import (
     group_by_eigenpairs,
     group_by_relevance,
     heard_anew,
 )
+from strategies.clusterings.server_relevance import Spectra
 from strategies.clusterings.spectral import RANK
 
 Float32 = NDArray[np.float32]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.pictures import save, traffic_figure
-from fl_app.results.run import COUNTED_BYTES
+from fl_app.results.run_result import COUNTED_BYTES
 
 ROOT = Path(__file__).parents[1]
 RUNS = {

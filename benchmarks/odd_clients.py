@@ -34,12 +34,12 @@ from fl_core.files import replacing
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.grouping import NumClusters, agglomerate, average_relevance
 from strategies.clusterings.odd_clients import strangers_by_vectors
-from strategies.clusterings.relevance import Spectra, relevances
 from strategies.clusterings.relevance_groups import (
     RelevanceGroups,
     group_by_eigenpairs,
     group_by_relevance,
 )
+from strategies.clusterings.server_relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]
 Grouped = Callable[[NumClusters], RelevanceGroups]

@@ -27,7 +27,7 @@ from fl_core.files import replacing
 from fl_core.relevance import PRINCIPAL_ANGLE
 from strategies.clusterings.grouping import agglomerate_distances
 from strategies.clusterings.principal_angle import corresponding_angles
-from strategies.clusterings.relevance import Spectra, relevances
+from strategies.clusterings.server_relevance import Spectra, relevances
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -35,7 +35,7 @@ from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY as MISSED
 from fl_core.relevance import PAPER, PRINCIPAL_ANGLE
 from strategies.clusterings.grouping import agglomerate, average_relevance
-from strategies.clusterings.relevance import Spectra, relevances
+from strategies.clusterings.server_relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]
 # From all clients' spectra to r, shape (K, K), row i what client i answers.

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fl_app.studies.sweeps.command import run_sweep
 from fl_app.studies.sweeps.plan import plan_sweep
+from fl_app.studies.sweeps.sweep_command import run_sweep
 from fl_core.files import replacing
 
 SWEEP: dict[str, Any] = {

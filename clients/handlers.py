@@ -36,13 +36,13 @@ from clients.pre_round.spectrum import (
 from clients.privacy.mechanisms import bounded_features, private_gram
 from clients.privacy.private_training import train_privately
 from clients.settings import CHOSEN_EIGENVECTORS
+from clients.training.gradient_terms import OBJECTIVES, Fit, GradientTerm
 from clients.training.local_training import (
     Instructions,
     model_to_test,
     train_by_objective,
     whole_model,
 )
-from clients.training.objectives import OBJECTIVES, Fit, GradientTerm
 from clients.training.train import as_pixels, evaluate, train
 from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.wire import protocol

@@ -100,14 +100,14 @@ def _parser() -> argparse.ArgumentParser:
     from importlib.metadata import version  # noqa: PLC0415
 
     from fl_app.devices import certificates  # noqa: PLC0415
-    from fl_app.devices.command import add_command as add_devices  # noqa: PLC0415
-    from fl_app.devices.gate.command import add_command as add_gate  # noqa: PLC0415
-    from fl_app.group.command import add_command as add_group  # noqa: PLC0415
+    from fl_app.devices.devices_command import add_command as add_devices  # noqa: PLC0415
+    from fl_app.devices.gate.gate_command import add_command as add_gate  # noqa: PLC0415
+    from fl_app.group.group_command import add_command as add_group  # noqa: PLC0415
     from fl_app.group.place import add_command as add_place  # noqa: PLC0415
     from fl_app.live.watch import add_command as add_watch  # noqa: PLC0415
-    from fl_app.report.html.command import add_command as add_report  # noqa: PLC0415
-    from fl_app.studies.reproduce.command import add_command as add_reproduce  # noqa: PLC0415
-    from fl_app.studies.sweeps.command import add_command as add_sweep  # noqa: PLC0415
+    from fl_app.report.html.report_command import add_command as add_report  # noqa: PLC0415
+    from fl_app.studies.reproduce.reproduce_command import add_command as add_reproduce  # noqa: PLC0415
+    from fl_app.studies.sweeps.sweep_command import add_command as add_sweep  # noqa: PLC0415
     from fl_core.data.image_files import ENDINGS  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(

@@ -7,10 +7,10 @@ from flwr.clientapp import ClientApp
 
 from clients.handlers import answer_queries, answer_training
 from clients.secure_aggregation import mask_mod
+from fl_app.devices.device_node import DeviceNode
 from fl_app.devices.mod import device_mod
-from fl_app.devices.node import DeviceNode
 from fl_app.nodes.attack_mod import attack_mod
-from fl_app.nodes.node import Node, SimulatedNode, config_of
+from fl_app.nodes.simulated_node import Node, SimulatedNode, config_of
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.wire import protocol
 

@@ -6,8 +6,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fl_app.config.run_config import parse_config
+from fl_app.devices.devices_run import Devices
 from fl_app.devices.grid import DeviceGrid
-from fl_app.devices.run import Devices
 from fl_app.grid.simulated import SimulatedGrid
 from fl_app.run.experiment import run_experiment
 from fl_app.run.simulation import Simulation

@@ -1,7 +1,7 @@
 """Options: dataclass fields that say what a run configuration may set them to, and what for.
 
 An option is declared once, on what uses it. `fl_app.config.run_config` gathers and reads them all,
-and `fl_app.config.options` writes them into pyproject.toml and docs/options.md.
+and `fl_app.config.options_page` writes them into pyproject.toml and docs/options.md.
 
 Examples
 --------

@@ -1,7 +1,8 @@
 """Code of one's own, which a run configuration names by import path: `package.module:name`.
 
 It is found as `python -m` finds a module: installed, on PYTHONPATH, or in the working directory.
-Whoever starts a run names it; a device runs only what its owner allows (`fl_app.config.own_code`).
+Whoever starts a run names it; a device runs only what its owner allows
+(`fl_app.config.allowed_code`).
 """
 
 from __future__ import annotations

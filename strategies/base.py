@@ -32,7 +32,7 @@ from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters, Update
 from strategies.engine.training import RoundReport, Training
 from strategies.objectives import LocalObjective, Plain
-from strategies.secure.secure_aggregation import SecureRound, check_fraction, why_not
+from strategies.secure.secure_round import SecureRound, check_fraction, why_not
 from strategies.secure.spoilers import Spoilers
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class ClusteredStrategy(Strategy):
         Clients that have told their indices already: they are not asked again.
     secure_aggregation : bool
         Let clients mask what they train, so that the server learns each cluster's mean and no
-        client's model (strategies/secure/secure_aggregation.py). The ClientApp needs the mod
+        client's model (strategies/secure/secure_round.py). The ClientApp needs the mod
         `clients.secure_aggregation.mask_mod`.
 
     Attributes

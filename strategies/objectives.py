@@ -1,7 +1,7 @@
 """Local objectives: what a client optimises, and what of its model it keeps for itself.
 
 Here is what a server must know of each: its options, which clients are told, and which arrays it
-never sees again. What clients do is in `clients/training/objectives.py`, by the same name.
+never sees again. What clients do is in `clients/training/gradient_terms.py`, by the same name.
 
 T. Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020 (FedProx);
 T. Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021;

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.gate.command import superlink_tls
+from fl_app.devices.gate.gate_command import superlink_tls
 from fl_app.launch.flower_app import toml_lines
 from fl_app.launch.processes import stop_family
 from fl_app.launch.superlink import free_ports, program_path

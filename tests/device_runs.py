@@ -7,7 +7,7 @@ from flwr.app import Context, RecordDict
 
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
-from fl_app.devices.run import Devices as DeviceWorld
+from fl_app.devices.devices_run import Devices as DeviceWorld
 from fl_app.run.experiment import run_experiment
 from fl_core.own_code import is_own
 from fl_core.wire.message_salt import without_salt

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from torch import nn
 
 from clients.settings import TrainingSettings
-from clients.training.objectives import no_term
+from clients.training.gradient_terms import no_term
 from clients.training.personal import Personal
 from clients.training.train import train
 from fl_core.wire import protocol

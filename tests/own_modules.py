@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fl_app.client_app import app
-from fl_app.config.own_code import OWN_CODE
+from fl_app.config.allowed_code import OWN_CODE
 from fl_app.config.run_config import parse_config
 from fl_app.run.experiment import run_experiment
 from fl_core.data import datasets

@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import TrainingSettings
-from clients.training.objectives import GradientTerm, no_term
+from clients.training.gradient_terms import GradientTerm, no_term
 from clients.training.train import as_pixels, build_optimizer
 from fl_core.extras import load_extra
 

@@ -1,8 +1,9 @@
 """Training by local objective: what a client optimises, what it sends and what it keeps.
 
 The server says the objective with each message (`strategies/objectives.py`), and a function of
-`clients/training/objectives.py` does it. Any ClientApp obeys that trains by `train_by_objective`
-and tests by `model_to_test`: how a model is trained, by `Fit`, is its own matter.
+`clients/training/gradient_terms.py` does it. Any ClientApp obeys that trains by
+`train_by_objective` and tests by `model_to_test`: how a model is trained, by `Fit`, is its own
+matter.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from torch import nn
 
-from clients.training.objectives import OBJECTIVES, Fit
+from clients.training.gradient_terms import OBJECTIVES, Fit
 from clients.training.personal import Personal
 from fl_core.models.layers import split
 from fl_core.wire import protocol

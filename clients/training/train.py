@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
-from clients.training.objectives import GradientTerm, no_term
+from clients.training.gradient_terms import GradientTerm, no_term
 
 
 class Scores(NamedTuple):

@@ -14,8 +14,8 @@ from fl_app.launch.flower_app import installed_app, read_defaults
 from fl_app.launch.preflight import check_training
 from fl_app.launch.superlink import print_line
 from fl_app.launch.superlink import simulate as run_simulation
-from fl_app.studies.sweeps.command import run_sweep
 from fl_app.studies.sweeps.plan import plan_sweep
+from fl_app.studies.sweeps.sweep_command import run_sweep
 from fl_core.extras import DRAWING, need_extra
 from fl_core.options import Scalar
 from fl_core.own_code import forget_own

@@ -16,8 +16,8 @@ from unicodedata import normalize
 import httpx
 from flwr.app import Array, ArrayRecord, Message
 
+from fl_app.devices.message_sizes import most_bytes_of_answer
 from fl_app.devices.names import Key, fingerprint
-from fl_app.devices.sizes import most_bytes_of_answer
 from fl_app.grid.quorum import Patience, QuorumGrid, failure
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.flower.messages import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from fl_app.nodes.node import config_of
+from fl_app.nodes.simulated_node import config_of
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.wire.message_salt import Salt

@@ -15,10 +15,10 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from fl_app.config.own_code import OWN_CODE
+from fl_app.config.allowed_code import OWN_CODE
+from fl_app.devices.device_node import NodeConfig, check_model_path
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.neighbours import shared_paths
-from fl_app.devices.node import NodeConfig, check_model_path
 from fl_core.data.datasets import HELD_OUT
 from fl_core.data.image_files import hold_out, listed_images
 from fl_core.data.image_folder import for_each_image

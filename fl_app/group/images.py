@@ -27,12 +27,12 @@ from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.wire.protocol import CLASS_ENERGY
 from strategies import SpectralClustering
 from strategies.clusterings.odd_clients import strangers_by_vectors
-from strategies.clusterings.relevance import Spectra
 from strategies.clusterings.relevance_groups import (
     RelevanceGroups,
     group_by_eigenpairs,
     group_by_relevance,
 )
+from strategies.clusterings.server_relevance import Spectra
 from strategies.clusterings.spectral import AT_SERVER, RANK
 
 Float32 = NDArray[np.float32]

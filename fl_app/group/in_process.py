@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clients.handlers import answer_queries
 from fl_app.client_app import open_node
 from fl_app.nodes.attack_mod import attack_mod
-from fl_app.nodes.node import Node
+from fl_app.nodes.simulated_node import Node
 from fl_core.flower.node import TaskIdentity
 from fl_core.wire import protocol
 

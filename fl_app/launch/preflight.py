@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fl_app.config.own_code import named_at_clients
+from fl_app.config.allowed_code import named_at_clients
 from fl_app.config.run_config import CHECKPOINTS, PAPER_CLIENTS, WHOLE, Config
 from fl_app.launch.resources import gpus_per_client
 from fl_app.live.trackers import check_tracker

@@ -10,7 +10,7 @@ from typing import Any
 
 from fl_app.config.run_config import Config
 from fl_app.live.trackers import OPENED_BY, About, Rows, Tracker
-from fl_app.results.run import RunResult, ari_and_nmi
+from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_core.federation.federation import Federation
 from fl_core.text import csv_cell, one_line
 from strategies import RoundReport

@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from clients.attacks import random_basis, random_centroids, random_scores, spoil_update
-from fl_app.nodes.node import SimulatedNode, config_of
+from fl_app.nodes.simulated_node import SimulatedNode, config_of
 from fl_core.wire import protocol
 
 _STREAM = 0xBAD

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.report.pictures import Tested
-from fl_app.results.run import RunResult
+from fl_app.results.run_result import RunResult
 
 
 def accuracy_curves(

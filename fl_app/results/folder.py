@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
-from fl_app.report.html.build import NO_REPORT, REPORT, write_report
+from fl_app.report.html.report_page import NO_REPORT, REPORT, write_report
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
 from fl_app.results.compared import accuracy_curves, cluster_curves, costs, final_accuracies
-from fl_app.results.grouping import (
+from fl_app.results.grouping_report import (
     GROUPING,
     Grouped,
     command_of,
@@ -24,7 +24,7 @@ from fl_app.results.grouping import (
     print_grouping,
     write_grouping,
 )
-from fl_app.results.run import RunResult, ari_and_nmi
+from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_app.results.spectra import keep_spectra
 from fl_app.results.summary import write_tables
 from fl_core.data.dataset import Dataset

@@ -25,10 +25,10 @@ from fl_core.files import replacing
 from fl_core.own.own_images import Agreement
 from fl_core.own_code import is_own
 from strategies import ClusteredStrategy
-from strategies.clusterings.relevance import FORMULAS
+from strategies.clusterings.server_relevance import FORMULAS
 
 if TYPE_CHECKING:
-    from fl_app.results.grouping import Grouped
+    from fl_app.results.grouping_report import Grouped
 
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.config.run_config import Config
-from fl_app.results.run import RunResult, ari_and_nmi, table_rows
+from fl_app.results.run_result import RunResult, ari_and_nmi, table_rows
 from fl_core.files import replacing
 from fl_core.text import csv_cell
 from fl_core.wire import protocol

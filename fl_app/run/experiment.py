@@ -29,7 +29,7 @@ from fl_app.live.status import Status
 from fl_app.live.trackers import check_tracker
 from fl_app.live.tracking import Tracking
 from fl_app.results.folder import ResultsFolder
-from fl_app.results.run import RunResult
+from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
@@ -58,7 +58,7 @@ def run_experiment(
     Parameters
     ----------
     meet : callable
-        Waits for the clients: a `Simulation`, or `fl_app.devices.run.Devices`.
+        Waits for the clients: a `Simulation`, or `fl_app.devices.devices_run.Devices`.
     redraw : callable, optional
         Says how sure clusters are, where clients are only grouped and their images are at hand;
         otherwise the server does, by what it was told.

@@ -14,9 +14,9 @@ from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
 from fl_app.grid.around import GridAround
 from fl_app.live.progress import Progress
-from fl_app.nodes.personal import ConfigValues, keep_states, restore_states
+from fl_app.nodes.personal_store import ConfigValues, keep_states, restore_states
 from fl_app.results.folder import ResultsFolder
-from fl_app.results.run import RunResult
+from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.settings import OWN_IMAGES, SYNTHETIC

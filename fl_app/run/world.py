@@ -11,9 +11,9 @@ from flwr.serverapp import Grid
 from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
 from fl_app.live.progress import Progress
-from fl_app.nodes.personal import ConfigValues
+from fl_app.nodes.personal_store import ConfigValues
 from fl_app.results.folder import ResultsFolder
-from fl_app.results.run import RunResult
+from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from strategies import ClusteredStrategy, Roster, RoundReport
 

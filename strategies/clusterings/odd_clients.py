@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from fl_core.relevance import PRINCIPAL_ANGLE
 from strategies.clusterings.grouping import canonical_labels
-from strategies.clusterings.relevance import Spectra, captured_energies, relevances
+from strategies.clusterings.server_relevance import Spectra, captured_energies, relevances
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

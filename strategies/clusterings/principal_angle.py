@@ -26,7 +26,7 @@ from strategies.clusterings.grouping import (
     mean_scores,
     number_within,
 )
-from strategies.clusterings.relevance import Spectra, relevances
+from strategies.clusterings.server_relevance import Spectra, relevances
 from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, wrong_eigenvectors
 from strategies.engine.conversation import Conversation
 from strategies.engine.rounds import Clusters, Comparison

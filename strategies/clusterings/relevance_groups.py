@@ -23,7 +23,7 @@ from strategies.clusterings.grouping import (
     number_by_rule,
 )
 from strategies.clusterings.odd_clients import believed_clients, strangers
-from strategies.clusterings.relevance import Spectra, relevances
+from strategies.clusterings.server_relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -289,7 +289,7 @@ def group_by_eigenpairs(
     everybody : Spectra
         Of K clients.
     formula : str
-        One of `strategies.clusterings.relevance.FORMULAS`.
+        One of `strategies.clusterings.server_relevance.FORMULAS`.
     num_eigenvectors : int
         How many of each client are compared.
     num_clusters : int, "elbow" or "silhouette"

@@ -22,12 +22,12 @@ from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering, learnt
 from strategies.clusterings.grouping import LINKAGES, NumClusters, closest_clusters
 from strategies.clusterings.odd_clients import strangers_by_vectors
-from strategies.clusterings.relevance import Spectra, relevances
 from strategies.clusterings.relevance_groups import (
     RelevanceGroups,
     group_by_eigenpairs,
     group_by_relevance,
 )
+from strategies.clusterings.server_relevance import Spectra, relevances
 from strategies.engine.conversation import Conversation
 from strategies.engine.rounds import Clusters, Comparison, Resamples
 
@@ -69,7 +69,7 @@ class SpectralClustering(Clustering):
         For "class-energy": see `clients.pre_round.labelled_spectrum`.
     relevance_at : str
         "clients": each compares itself with everybody, as in the paper; "server": each also sends
-        its eigenvalues, and nothing is sent to it (`strategies.clusterings.relevance`).
+        its eigenvalues, and nothing is sent to it (`strategies.clusterings.server_relevance`).
     landmarks : int or "auto"
         At the server: if there are more clients, so many of them are grouped by their relevance to
         each other, and the others join those that are most relevant to them. "auto": `LANDMARKS`,

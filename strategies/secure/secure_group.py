@@ -1,6 +1,6 @@
 """The clients of one secure sum: what the server keeps of a round's keys and shares, and the sum.
 
-Values and maths only; `strategies.secure.secure_aggregation` asks for what is here.
+Values and maths only; `strategies.secure.secure_round` asks for what is here.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from clients.pre_round.autoencoder import build_autoencoder, encode, fit
 from clients.settings import AUTO, CPU, CUDA, TrainingSettings
 from clients.training import train as training
 from clients.training.train import evaluate, train
-from fl_app.nodes import node
+from fl_app.nodes import simulated_node as node
 from fl_core.data.datasets import load_dataset
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation

@@ -14,13 +14,13 @@ import torch
 from flwr.app import ArrayRecord
 from torch import nn
 
+from clients.training.gradient_terms import OBJECTIVES, no_term, proximal_term, trained_alone
 from clients.training.local_training import (
     Instructions,
     model_to_test,
     train_by_objective,
     whole_model,
 )
-from clients.training.objectives import OBJECTIVES, no_term, proximal_term, trained_alone
 from fl_core.wire import protocol
 from strategies import catalogue
 from tests.local_messages import context, message, personal, sgd, two_numbers

@@ -25,8 +25,8 @@ from clients.privacy.mechanisms import (
 )
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
-from fl_app.devices.node import DeviceNode
-from fl_app.nodes.node import SimulatedNode
+from fl_app.devices.device_node import DeviceNode
+from fl_app.nodes.simulated_node import SimulatedNode
 from fl_core.federation.federation import simulate_federation
 from fl_core.own.own_images import Agreement
 from fl_core.wire import protocol

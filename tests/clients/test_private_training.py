@@ -11,8 +11,8 @@ from torch import nn
 from clients.privacy.mechanisms import Promise
 from clients.privacy.private_training import num_steps, sample_rate, train_privately, training_noise
 from clients.settings import TrainingSettings
-from clients.training.objectives import proximal_term
-from fl_app.devices.node import DeviceNode
+from clients.training.gradient_terms import proximal_term
+from fl_app.devices.device_node import DeviceNode
 from fl_core.data.settings import MODELS
 from fl_core.models.build import build_model
 from tests.app_runs import run, without_seconds

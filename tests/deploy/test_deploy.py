@@ -22,7 +22,7 @@ from sqlalchemy import make_url
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from fl_app.devices.gate import command as gate
+from fl_app.devices.gate import gate_command as gate
 from fl_app.devices.gate.callers import MOST_BYTES_HELD
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

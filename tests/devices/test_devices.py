@@ -21,7 +21,7 @@ import pytest
 import torch
 from flwr.supercore.task_identity import TaskIdentity
 
-from fl_app.config.own_code import OWN_CODE
+from fl_app.config.allowed_code import OWN_CODE
 from fl_app.config.run_config import parse_config
 from fl_app.launch.superlink import free_ports, program_path
 from fl_core.models.checkpoint import load_checkpoint

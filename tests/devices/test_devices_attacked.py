@@ -16,7 +16,7 @@ from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.gate.command import superlink_tls
+from fl_app.devices.gate.gate_command import superlink_tls
 from tests.device_processes import Federation, federation
 from tests.gate_requests import STRANGER, signature
 from tests.probe_app import probing

@@ -17,7 +17,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from fl_app.devices.front_door import NGINX_FILE, nginx_configuration
-from fl_app.devices.gate.command import superlink_tls
+from fl_app.devices.gate.gate_command import superlink_tls
 from fl_app.launch.superlink import free_ports
 from tests.device_processes import Federation, Program, federation, gate_words, running
 from tests.gate_requests import STRANGER, signature

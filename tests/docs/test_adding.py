@@ -70,7 +70,7 @@ def copy(tmp_path_factory):
             (root / name).write_text(content, encoding="utf-8")
     (root / "tests/test_all_of_it.py").write_text(RUN, encoding="utf-8")
     assert "```sh\nmake options\n```" in PAGE
-    run(root, "-m", "fl_app.config.options")  # what `make options` calls
+    run(root, "-m", "fl_app.config.options_page")  # what `make options` calls
     return root
 
 

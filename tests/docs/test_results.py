@@ -9,7 +9,7 @@ import pytest
 from benchmarks import pages, principal_angles
 from benchmarks.comparison import markdown, read_runs
 from fl_app.cli import main
-from fl_app.studies.reproduce import command
+from fl_app.studies.reproduce import reproduce_command as command
 from tests.app_runs import undrawn_pictures
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.secure_sums import table
 from fl_core.wire.masking import STEP, heaviest, threshold
 from strategies.catalogue import SYSTEMS
-from strategies.secure.secure_aggregation import why_not
+from strategies.secure.secure_round import why_not
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "privacy.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from scipy.linalg import subspace_angles
 from strategies import Pacfl
 from strategies.clusterings.grouping import number_within
 from strategies.clusterings.principal_angle import corresponding_angles
-from strategies.clusterings.relevance import Spectra
+from strategies.clusterings.server_relevance import Spectra
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, groups, run, toy_app, weights, with_arrays
 

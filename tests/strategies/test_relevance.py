@@ -18,8 +18,8 @@ from clients.pre_round.spectrum import (
     relevance,
 )
 from strategies import SpectralClustering
-from strategies.clusterings import relevance as at_server
-from strategies.clusterings.relevance import FORMULAS, Spectra, relevances
+from strategies.clusterings import server_relevance as at_server
+from strategies.clusterings.server_relevance import FORMULAS, Spectra, relevances
 from tests.local_grid import LocalGrid
 from tests.same_images import conversation
 

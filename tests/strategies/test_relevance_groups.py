@@ -13,7 +13,6 @@ from clients.settings import USUAL_EIGENVECTORS
 from strategies import SpectralClustering
 from strategies.clusterings.grouping import agglomerate, average_relevance
 from strategies.clusterings.odd_clients import believed_clients, strangers, strangers_by_vectors
-from strategies.clusterings.relevance import Spectra
 from strategies.clusterings.relevance_groups import (
     DISBELIEVED,
     SHARES_NOTHING,
@@ -22,6 +21,7 @@ from strategies.clusterings.relevance_groups import (
     group_by_eigenpairs,
     group_by_relevance,
 )
+from strategies.clusterings.server_relevance import Spectra
 from tests.same_images import SameImages, conversation
 
 TASKS = np.repeat([0, 1, 2], 8)

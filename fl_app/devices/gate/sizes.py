@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 
 from fl_app.devices.gate.pushes import UnsendableError
-from fl_app.devices.sizes import most_bytes_of_answer
+from fl_app.devices.message_sizes import most_bytes_of_answer
 from fl_core.flower.messages import (
     Message,
     PullMessagesResponse,

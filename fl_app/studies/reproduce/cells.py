@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from fl_app.studies.reproduce import keeping
-from fl_app.studies.reproduce.experiment import Experiment
+from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.formula import expected_bytes
 from fl_app.studies.reproduce.keeping import Cell, Keeper, Place, missing_of, read_numbers, run_into
 from fl_app.studies.reproduce.kept import kept_of

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from fl_app.config.own_code import named_at_clients
+from fl_app.config.allowed_code import named_at_clients
 from fl_app.config.run_config import Config
 from fl_core.options import options_of
 from fl_core.own_code import own_files
@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[3]
 # Of `fl_app`, what happens in a run, and what turns it into the numbers that are kept.
 _IN_A_RUN = (
     *("client_app.py", "server_app.py", "config/*.py", "grid/*.py", "nodes/*.py", "run/*.py"),
-    *("results/run.py", "results/summary.py", "results/folder.py"),
+    *("results/run_result.py", "results/summary.py", "results/folder.py"),
     *("studies/reproduce/kept.py", "studies/reproduce/formula.py"),
 )
-_NOT_IN_ONE = {"options.py", "__init__.py"}
+_NOT_IN_ONE = {"options_page.py", "effect.py", "__init__.py"}  # they only speak of options
 # Where a run's files are, and how it draws, does not change what it finds.
 _PLACES = ("output-dir", "data-dir", "figure-format")
 

@@ -208,7 +208,7 @@ def run_into(one: Missing[Any], folder: Path, workers: int, **how: Any) -> tuple
     """
     # Ray and torch are imported by neither --list nor --page.
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
-    from fl_app.report.html.build import NO_REPORT  # noqa: PLC0415
+    from fl_app.report.html.report_page import NO_REPORT  # noqa: PLC0415
 
     clients = one.config.num_clients or PAPER_CLIENTS
     started = time.perf_counter()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fl_app.studies.reproduce.cells import current_cells, wanted_cells
 from fl_app.studies.reproduce.claims import Claim
-from fl_app.studies.reproduce.experiment import Experiment
+from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, measure, shown
 

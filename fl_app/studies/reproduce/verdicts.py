@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fl_app.studies.reproduce.cells import current_cells, wanted_cells
-from fl_app.studies.reproduce.experiment import Experiment
+from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.page import Measured, hours, judge, measured_of
 

@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from fl_app.config.options import written
+from fl_app.config.options_page import written
 from fl_app.config.run_config import OF_STRATEGIES, Config, parse_config
 from fl_core.options import options_of
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS

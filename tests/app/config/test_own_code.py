@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fl_app.cli import main
-from fl_app.config.own_code import OWN_CODE, allowed_by, refuse_unallowed
+from fl_app.config.allowed_code import OWN_CODE, allowed_by, refuse_unallowed
 from fl_app.config.run_config import parse_config
 from fl_app.devices.site_check import code_found
 from fl_app.launch.preflight import check_run

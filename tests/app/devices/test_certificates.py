@@ -24,7 +24,7 @@ from flwr.supernode.cli.flower_supernode import (
 )
 
 from fl_app.devices.certificates import add_command, make_certificates, new_authority
-from fl_app.devices.gate.command import server_tls, superlink_tls
+from fl_app.devices.gate.gate_command import server_tls, superlink_tls
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 

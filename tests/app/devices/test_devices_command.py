@@ -18,8 +18,8 @@ from PIL import Image
 from fl_app.cli import main
 from fl_app.devices import site_check
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.command import device_table
-from fl_app.devices.gate.command import server_tls
+from fl_app.devices.devices_command import device_table
+from fl_app.devices.gate.gate_command import server_tls
 from fl_app.devices.names import fingerprint, read_names
 from fl_app.devices.registry import known_devices, last_clusters, one_device, revoke
 from fl_app.report.tables import render

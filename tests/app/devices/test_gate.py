@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application as gate_application
-from fl_app.devices.gate import bodies, callers, sizes
-from fl_app.devices.gate import command as gate_command
+from fl_app.devices.gate import bodies, callers, gate_command, sizes
 from fl_app.devices.gate.application import (
     FLEET_PATHS,
     MOST_BYTES,
@@ -27,7 +26,7 @@ from fl_app.devices.gate.application import (
     MOST_BYTES_OF_OTHERS,
     Gate,
 )
-from fl_app.devices.gate.command import add_command, parse_address, server_tls, superlink_tls
+from fl_app.devices.gate.gate_command import add_command, parse_address, server_tls, superlink_tls
 from fl_app.launch.superlink import free_ports
 from tests.device_processes import gate_words, running
 from tests.gate_requests import (

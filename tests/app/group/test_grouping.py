@@ -16,11 +16,11 @@ from clients.features.hog import hog
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
-from fl_app.group.command import named_folders
+from fl_app.group.group_command import named_folders
 from fl_app.group.images import Own, part, regrouped
 from fl_app.group.placing import fit, overlaps, place
 from fl_app.live.status import Status
-from fl_app.results.grouping import Cost, grouping_report, supports_groups
+from fl_app.results.grouping_report import Cost, grouping_report, supports_groups
 from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
 from fl_app.run.experiment import run_experiment
 from fl_core.models.model_file import load_model
@@ -169,7 +169,7 @@ def test_features_are_computed_once_whoever_asks(tmp_path, monkeypatch):
         computed.append(len(images))
         return hog(images)
 
-    monkeypatch.setattr("fl_app.nodes.node._feature_map", lambda *_: counted)
+    monkeypatch.setattr("fl_app.nodes.simulated_node._feature_map", lambda *_: counted)
     words = (*SIMULATED, "strategy=rcc-pfl,mt-hfl", "--resamples", "2")
     assert group(tmp_path / "out", *words)["resamples"] == 2
     assert len(computed) == 6  # clients, of which two strategies ask, and resamples are drawn

@@ -14,10 +14,10 @@ from scipy.cluster.hierarchy import dendrogram, linkage
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
-from fl_app.report.html import build
-from fl_app.report.html.build import MOST_BYTES, REPORT, build_report, write_report
+from fl_app.report.html import report_page as build
 from fl_app.report.html.matrices import matrices_of
 from fl_app.report.html.reading import read_result
+from fl_app.report.html.report_page import MOST_BYTES, REPORT, build_report, write_report
 from fl_app.report.html.sections import section_of
 from fl_app.report.html.words import answer, changed_options, command, question
 from fl_app.report.pictures import similarity

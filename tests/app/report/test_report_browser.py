@@ -2,7 +2,7 @@
 
 import pytest
 
-from fl_app.report.html.build import write_report
+from fl_app.report.html.report_page import write_report
 from tests.browser import need_chromium, opened
 from tests.report_data import EVIL, write_grouping, write_results
 

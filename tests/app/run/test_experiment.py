@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file
 
-import fl_app.nodes.node
+import fl_app.nodes.simulated_node
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import parse_override
@@ -284,7 +284,7 @@ def test_shuffled_labels_change_no_bit_of_the_clustering(tmp_path, monkeypatch):
         labels = tuple(rng.permutation(own) for own in federation.train_labels)
         return type(federation)(federation.dataset, federation.partition, labels)
 
-    monkeypatch.setattr(fl_app.nodes.node, "simulate_federation", shuffle)
+    monkeypatch.setattr(fl_app.nodes.simulated_node, "simulate_federation", shuffle)
     run(tmp_path / "shuffled", strategy="rcc-pfl", num_server_rounds=1)
     with (
         np.load(tmp_path / "true/similarity-rcc-pfl-seed-0.npz") as true,

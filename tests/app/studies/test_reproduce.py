@@ -13,17 +13,18 @@ import torch
 from safetensors.torch import save_file
 
 from fl_app.cli import main
-from fl_app.report.html.build import NO_REPORT
+from fl_app.report.html.report_page import NO_REPORT
 from fl_app.studies.reproduce import cells as cells_module
-from fl_app.studies.reproduce import code_state, command, keeping
+from fl_app.studies.reproduce import code_state, keeping
+from fl_app.studies.reproduce import reproduce_command as command
 from fl_app.studies.reproduce.cells import find_missing, read_cells, run_missing, wanted_cells
 from fl_app.studies.reproduce.claims import Claim
-from fl_app.studies.reproduce.drawing import draw
-from fl_app.studies.reproduce.experiment import Experiment, list_experiments, read_experiment
+from fl_app.studies.reproduce.experiment_file import Experiment, list_experiments, read_experiment
 from fl_app.studies.reproduce.formula import expected_bytes
 from fl_app.studies.reproduce.kept import task_means
 from fl_app.studies.reproduce.measures import check_measure, measure
 from fl_app.studies.reproduce.page import Place, judge, measured_of, page
+from fl_app.studies.reproduce.table_pictures import draw
 from fl_app.studies.reproduce.verdicts import verdicts
 from strategies import catalogue
 from strategies.catalogue import system_of
@@ -164,7 +165,7 @@ def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
         "handlers.py",
         "run_config.py",
     } <= names
-    assert {"run.py", "folder.py", "kept.py", "formula.py"} <= names
+    assert {"run_result.py", "summary.py", "folder.py", "kept.py", "formula.py"} <= names
     assert not names & {"ifca.py", "cfl.py", "flt.py", "catalogue.py", "cli.py", "superlink.py"}
     assert "watch.py" not in names
     # PCA + k-means + HC asks for its centroids as FLT does.

@@ -22,11 +22,11 @@ from fl_app.report.pictures import lines_figure
 from fl_app.studies.reproduce import code_state
 from fl_app.studies.reproduce.kept import kept_of
 from fl_app.studies.sweeps import running
-from fl_app.studies.sweeps.command import _write_report, run_sweep
-from fl_app.studies.sweeps.drawing import across_key, draw
 from fl_app.studies.sweeps.plan import _name, plan_sweep, read_words
 from fl_app.studies.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
-from fl_app.studies.sweeps.tables import summary_page, tidy_columns
+from fl_app.studies.sweeps.sweep_command import _write_report, run_sweep
+from fl_app.studies.sweeps.sweep_pictures import across_key, draw
+from fl_app.studies.sweeps.sweep_tables import summary_page, tidy_columns
 from tests.app_runs import undrawn_pictures
 from tests.processes import fedkin, processes_with, wait_for_line
 
@@ -60,7 +60,7 @@ def test_a_report_of_fewer_values_does_not_outlive_a_sweep_too_large_for_one(tmp
     def refuse(*args):
         raise ValueError("the report of 999 folders would have 6.1 MB")
 
-    monkeypatch.setattr("fl_app.report.html.build.write_report", refuse)
+    monkeypatch.setattr("fl_app.report.html.report_page.write_report", refuse)
     (tmp_path / "report.html").write_text("of two cells", encoding="utf-8")
     said = []
     assert not _write_report(plan_sweep({**SMALL, "num-tasks": [2, 3]}), [], tmp_path, said.append)

@@ -13,7 +13,7 @@ from fl_app.report import pictures
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, limits_of
 from fl_app.studies.sweeps.plan import SEED, Sweep, shown
-from fl_app.studies.sweeps.tables import by_values
+from fl_app.studies.sweeps.sweep_tables import by_values
 from fl_core.options import Scalar
 
 _MEASURES = ("accuracy", "ari")

@@ -12,7 +12,7 @@ from fl_core.files import replacing
 from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
-    from fl_app.studies.reproduce.experiment import Experiment
+    from fl_app.studies.reproduce.experiment_file import Experiment
 
 RESULTS = Path("docs/results")
 EXPERIMENTS = Path("experiments")
@@ -61,7 +61,7 @@ def add_command(commands: Any) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from fl_app.studies.reproduce.experiment import find_experiment  # noqa: PLC0415
+    from fl_app.studies.reproduce.experiment_file import find_experiment  # noqa: PLC0415
 
     if options.seeds and (options.quick or options.page):
         raise ValueError("--seeds goes neither with --quick, which has one, nor with --page.")
@@ -84,7 +84,7 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
     """Run what is missing of an experiment and write its page; return the folder."""
-    from fl_app.studies.reproduce.experiment import read_experiment  # noqa: PLC0415
+    from fl_app.studies.reproduce.experiment_file import read_experiment  # noqa: PLC0415
 
     experiment = read_experiment(path)
     folder = RESULTS if path.parent == EXPERIMENTS else path.parent / "results"
@@ -101,7 +101,7 @@ def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
 
 
 def _known() -> list[Experiment]:
-    from fl_app.studies.reproduce.experiment import list_experiments  # noqa: PLC0415
+    from fl_app.studies.reproduce.experiment_file import list_experiments  # noqa: PLC0415
 
     return list_experiments(EXPERIMENTS)
 
@@ -138,8 +138,8 @@ def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespa
 def _write_page(experiment: Experiment, folder: Path) -> None:
     """Write an experiment's page and picture from its raw numbers."""
     from fl_app.studies.reproduce.cells import current_cells, read_cells  # noqa: PLC0415
-    from fl_app.studies.reproduce.drawing import draw  # noqa: PLC0415
     from fl_app.studies.reproduce.page import page  # noqa: PLC0415
+    from fl_app.studies.reproduce.table_pictures import draw  # noqa: PLC0415
 
     numbers = folder / f"{experiment.name}.json"
     cells = read_cells(numbers)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fl_app.report import pictures
 from fl_app.studies.reproduce.cells import current_cells
-from fl_app.studies.reproduce.experiment import Experiment
+from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, limits_of, tested_rounds
 from fl_app.studies.reproduce.page import Place, measured_of

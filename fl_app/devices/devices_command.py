@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fl_app.devices.gate.command import parse_address
+from fl_app.devices.gate.gate_command import parse_address
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fl_app.devices.node import NodeConfig
+    from fl_app.devices.device_node import NodeConfig
     from fl_app.devices.registry import ClustersOfRun, RegisteredDevice
 
 _EXAMPLE = '\'name="berlin" data-path="/srv/scans"\''
@@ -138,7 +138,7 @@ def _node_config(text: str) -> NodeConfig:
     ValueError
         If it is no such text, or lacks something.
     """
-    from fl_app.devices.node import NodeConfig  # noqa: PLC0415
+    from fl_app.devices.device_node import NodeConfig  # noqa: PLC0415
     from fl_core.flower.node import parse_config_args  # noqa: PLC0415
 
     try:

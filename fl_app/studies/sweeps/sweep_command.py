@@ -142,9 +142,9 @@ def _tell_plan(
 
 
 def _write(sweep: Sweep, folder: Path, say: Say) -> None:
-    from fl_app.studies.sweeps.drawing import draw  # noqa: PLC0415
     from fl_app.studies.sweeps.running import finished_cells  # noqa: PLC0415
-    from fl_app.studies.sweeps.tables import printed_table, summary_page, write_csv  # noqa: PLC0415
+    from fl_app.studies.sweeps.sweep_pictures import draw  # noqa: PLC0415
+    from fl_app.studies.sweeps.sweep_tables import printed_table, summary_page, write_csv  # noqa: PLC0415
 
     cells = finished_cells(sweep, folder)
     if not cells:
@@ -173,7 +173,7 @@ def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -
 
     The table, the CSV file and the picture show all of them in any case.
     """
-    from fl_app.report.html.build import REPORT, write_report  # noqa: PLC0415
+    from fl_app.report.html.report_page import REPORT, write_report  # noqa: PLC0415
 
     folders = [folder / "cells" / cell["cell"] for cell in cells]
     title = f"Which strategy for which {' and '.join(sweep.swept)}?"

@@ -15,9 +15,9 @@ from flwr.app import ConfigRecordValues, Context, Message, RecordDict
 from clients.client import Images
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
-from fl_app.config.own_code import allowed_by
+from fl_app.config.allowed_code import allowed_by
 from fl_app.devices.neighbours import shared_paths
-from fl_app.nodes.node import Node
+from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.settings import OWN_IMAGES

@@ -22,9 +22,9 @@ from clients.client import Client, Images
 from clients.features.compute import FeatureMap, feature_map
 from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import CPU, TrainingSettings
-from fl_app.config.own_code import refuse_unallowed
+from fl_app.config.allowed_code import refuse_unallowed
 from fl_app.config.run_config import Config, parse_config
-from fl_app.nodes.personal import answer_with_state, take_state
+from fl_app.nodes.personal_store import answer_with_state, take_state
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
 from fl_core.federation.federation import Federation, simulate_federation

@@ -54,10 +54,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _group(options: argparse.Namespace) -> int:
+    from fl_app.config.allowed_code import OWN_CODE, named_at_clients  # noqa: PLC0415
     from fl_app.config.effect import without_effect  # noqa: PLC0415
-    from fl_app.config.own_code import OWN_CODE, named_at_clients  # noqa: PLC0415
     from fl_app.config.run_config import PAPER_CLIENTS, parse_config  # noqa: PLC0415
-    from fl_app.devices.run import Devices  # noqa: PLC0415
+    from fl_app.devices.devices_run import Devices  # noqa: PLC0415
     from fl_app.group.in_process import InProcessGrid  # noqa: PLC0415
     from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
     from fl_app.launch.preflight import check_place, check_run  # noqa: PLC0415

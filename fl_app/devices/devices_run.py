@@ -16,9 +16,9 @@ from fl_app.config.systems import Setting
 from fl_app.devices.handing_out import hand_out_models
 from fl_app.devices.names import NAMES_FILE, KnowsKeys, NameOwners
 from fl_app.live.progress import Progress
-from fl_app.nodes.personal import ConfigValues, keep_states
+from fl_app.nodes.personal_store import ConfigValues, keep_states
 from fl_app.results.folder import ResultsFolder
-from fl_app.results.run import RunResult
+from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_core.own.own_images import Survey
 from fl_core.own.own_samples import SampleSurvey, agree_all, outvoted, survey_in

@@ -41,8 +41,8 @@ def add_command(commands: Any) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     # They import torch: a wrong word costs no waiting.
-    from fl_app.report.html.build import REPORT, distinct, write_report  # noqa: PLC0415
     from fl_app.report.html.reading import read_result  # noqa: PLC0415
+    from fl_app.report.html.report_page import REPORT, distinct, write_report  # noqa: PLC0415
     from fl_app.report.tables import check_ending, strategy_table, write_table  # noqa: PLC0415
 
     for package in DRAWING:

@@ -15,6 +15,7 @@ from clients.privacy.mechanisms import Promise, Randomness, SystemRandomness
 from clients.settings import TrainingSettings
 from clients.training.personal import Personal
 from clients.training.train import evaluate
+from fl_core.wire import protocol
 
 Images = tuple[torch.Tensor, torch.Tensor]
 """uint8, shape (n, C, H, W), and labels, int64, shape (n,)."""
@@ -116,3 +117,9 @@ class Client:
 
 OpenClient = Callable[[Message, Context], Client]
 """What makes a client of a message and its node's context: a subclass of `Client`, say."""
+
+
+def seed_of(client: Client, purpose: int) -> int:
+    """Return a seed that depends on run, round, client and purpose alone."""
+    entropy = [*protocol.entropy(client.message), client.index, purpose]
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])

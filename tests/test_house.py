@@ -105,8 +105,8 @@ ROOMS = {
         *("partitions", "data", "models", "own", "federation"),
     ),
     "clients": (
-        *("settings", "accelerator", "attacks", "training", "privacy", "features", "pre_round"),
-        *("client", "secure_aggregation", "handlers"),
+        *("settings", "accelerator", "attacks", "training", "privacy", "features", "client"),
+        *("pre_round", "secure_aggregation", "handlers"),
     ),
     "strategies": (
         *("objectives", "engine", "aggregations", "clusterings", "secure", "base", "catalogue"),
@@ -195,7 +195,6 @@ def test_under_the_roof_nobody_asks_which_clustering_it_is():
 LONGEST_FILE, LONGEST_CLASS = 400, 250
 # What was longer when the limits came. Nothing may be added here, and numbers only fall.
 LONG_FILES = {
-    "clients/handlers.py": 427,
     "strategies/base.py": 440,
 }
 LONG_CLASSES = {

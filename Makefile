@@ -42,10 +42,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Six processes for two cores, since tests with real devices mostly wait; each library on one thread,
+# Five processes for two cores, since tests with real devices mostly wait; each library on one thread,
 # since threads that share a core wait for each other. In the order of their names: otherwise those that
 # mostly wait come last, all together.
-PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 5 --dist loadfile --no-loadscope-reorder
 
 check: lint
 	$(PYTEST) -m "not slow"
@@ -54,12 +54,12 @@ test: lint
 	$(PYTEST) -m "not faults"
 
 # With a SuperLink, a gate and SuperNodes of their own, or killed simulations (docs/faults.md), and
-# what is long without being a fault: a Ray cluster, every example.
+# what is long without being a fault: a Ray cluster, all of CIFAR-10, every example.
 FAULTS = tests/devices/test_*.py tests/app/launch/test_stop_family.py
 
 faults: $(INSTALLED)
 	$(PYTEST) $(FAULTS)
-	$(PYTEST) -m faults tests/app tests/examples
+	$(PYTEST) -m faults tests/app tests/core tests/examples
 
 options: $(INSTALLED)
 	$(BIN)/python -m fl_app.config.options_page

@@ -1038,6 +1038,7 @@ def test_an_archive_of_other_classes_is_not_cifar10(tmp_path):
         load_dataset("cifar10", str(tmp_path))
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 @needs(CIFAR10_TAR)
 def test_the_real_cifar10(decodes):

@@ -39,6 +39,7 @@ def test_a_strategy_of_ones_own_groups_its_clients_and_learns(tmp_path):
     assert accuracies == sorted(set(accuracies))
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_code_of_ones_own_is_found_by_all_processes_and_finds_the_same_in_one(tmp_path):
     """Data, model and clustering: Ray's workers, and this process alone, to the last bit."""

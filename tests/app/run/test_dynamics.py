@@ -89,6 +89,7 @@ def test_newcomers_and_drift_in_the_same_round(tmp_path, encoder):
     assert sorted(np.bincount(one["tasks"])) == [4, 4, 4]  # data are exchanged
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_flt_as_it_comes_follows_drift_and_takes_newcomers_in(tmp_path):
     """With UMAP and an autoencoder pre-trained on the first run; flt-graph is asked alike."""

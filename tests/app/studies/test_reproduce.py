@@ -588,6 +588,7 @@ def small_table(tmp_path, text=TEXT):
     return start
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_a_small_table(tmp_path):
     """One simulation: that of a variant is another of the same kind."""

@@ -29,7 +29,7 @@ from tests.app_runs import run
 # Flower's own reading of patterns.
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 ROOMS = ("fl_core", "clients", "strategies", "fl_app")
 DATA = ("fl_app/report/html/page.toml",)  # beside modules
 TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -59,7 +59,7 @@ class Client:
         return int(self.context.node_config["partition-id"])
 
     def description(self) -> Mapping[str, ConfigRecordValues]:
-        """Return what it tells of itself in the roll call, beside its index.
+        """Describe the client for the roll call, beside its index.
 
         Where the server goes by names (`Roster.by_name`), a `name` in it stands instead of
         the index.

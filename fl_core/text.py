@@ -34,7 +34,7 @@ def one_line(text: str, longest: int = 300) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Return what an error says; of the system's own, which file it is about, and no number.
+    """Return an error's text; of the system's own, with the file it is about and no number.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def clock(seconds: float) -> str:
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """Return what reads a whole number of at least so much from a command line."""
+    """Return a reader of whole numbers of at least so much, for a command line."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < least:

@@ -214,7 +214,7 @@ _SPELLED = ("FedHC", "FedSem", "FedClust", "FlexCfl", "FedProx", "FedPer", "FedR
 
 
 def class_name(system: str) -> str:
-    """Return what the class of a system is called.
+    """Return the name of a system's class.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def _class(name: str, system: System) -> type[NamedStrategy]:
 
 
 def _signature(system: System) -> Signature:
-    """Return what a class takes: by position what its clustering does, as far as the seed."""
+    """Return a class's parameters: by position its clustering's, as far as the seed."""
     of_clustering, *others = (dict(signature(part).parameters) for part in system.parts)
     by_name = {name: one for part in others for name, one in part.items() if name != "weighted"}
     by_name |= {**_OF_ALL, "weighted_mean": signature(NamedStrategy).parameters["weighted_mean"]}

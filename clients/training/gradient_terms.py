@@ -37,7 +37,7 @@ def no_term() -> None:
 def proximal_term(
     model: nn.Module, weight: float, anchor: Sequence[torch.Tensor] | None = None
 ) -> GradientTerm:
-    """Return what adds the gradient of weight/2 ‖w − anchor‖² to a model's.
+    """Return a function that adds the gradient of weight/2 ‖w − anchor‖² to a model's.
 
     With weight 0 not a bit is changed.
 

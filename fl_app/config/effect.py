@@ -51,13 +51,13 @@ def without_effect(given: Mapping[str, Scalar], config: Config) -> list[str]:
 def without_effect_anywhere(
     simulations: Iterable[tuple[Mapping[str, Scalar], Config]],
 ) -> list[str]:
-    """Return what `without_effect` says of each of several simulations alike."""
+    """Return the sentences of `without_effect` that several simulations share."""
     first, *others = [without_effect(given, config) for given, config in simulations] or [[]]
     return [sentence for sentence in first if all(sentence in one for one in others)]
 
 
 def needed(key: str, config: Config) -> str:
-    """Return what an option needs beside it and has not, as `if KEY is VALUE`, or nothing."""
+    """Name what an option needs beside it and has not, as `if KEY is VALUE`, or nothing."""
     values = config.as_run_config()
     other, equals, words = OPTIONS[key].needs.partition("=")
     wanted = words.split("|")

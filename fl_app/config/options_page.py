@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def written(root: Path) -> dict[Path, str]:
-    """Return what the files of a checkout should hold, by path."""
+    """Return the texts that the files of a checkout should have, by path."""
     pyproject = root / "pyproject.toml"
     before, _, rest = pyproject.read_text(encoding="utf-8").partition(START)
     _, _, after = rest.partition(END)
@@ -60,7 +60,7 @@ def _groups() -> Iterator[tuple[str, Mapping[str, Option]]]:
 
 
 def _meaning(key: str, one: Option) -> str:
-    """Return what an option means, after the strategies, or parts of them, that it belongs to."""
+    """Return an option's meaning, after the strategies, or parts of them, that it belongs to."""
     if key not in OF_STRATEGIES:
         return one.meaning
     owners: dict[str, tuple[Part, ...]] = {name: one.parts for name, one in SYSTEMS.items()}

@@ -214,7 +214,7 @@ class Config(
     of_strategies: Mapping[str, Any] = field(default_factory=dict)
 
     def federation_settings(self, num_clients: int, seed: int) -> FederationSettings:
-        """Return what decides who holds which image, for one seed."""
+        """Return the settings that decide who holds which image, for one seed."""
         malicious = self.malicious if self.attack != "none" else 0.0
         return self._part(
             FederationSettings, num_clients=num_clients, seed=seed, malicious=malicious
@@ -225,7 +225,7 @@ class Config(
         return self._part(TrainingSettings)
 
     def promise(self) -> Promise:
-        """Return what clients promise of what they share."""
+        """Return clients' privacy promises."""
         trainings = self.num_server_rounds * len(self.strategy) * self.repeats
         return self._part(Promise, rounds=self.num_server_rounds, most_trainings=trainings)
 

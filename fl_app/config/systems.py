@@ -106,7 +106,7 @@ def _check_layers(
 
 
 def _values(part: Part, setting: Setting) -> dict[str, Any]:
-    """Return what a part is built from: each field that is found or an option has its value."""
+    """Return the values of a part's fields that are found or are options."""
     options, values = setting.config.by_key(), {}
     for name, field in parameters(part).items():
         if name == "num_clusters":

@@ -237,7 +237,7 @@ def _check_room(key: str, folder: Path) -> None:
 
 
 def planned(config: Config, given: Mapping[str, Any], folder: Path) -> str:
-    """Return what would run with the options `given` beside the defaults, in lines of text."""
+    """Describe in lines of text what would run with the options `given` beside the defaults."""
     last = config.seed + config.repeats - 1
     seeds = f"seeds {config.seed} to {last}" if config.repeats > 1 else f"seed {config.seed}"
     count = len(config.strategy) * config.repeats

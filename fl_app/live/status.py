@@ -167,7 +167,7 @@ class Status(Listener):
     # ------------------------------------------------------------------------------- what is said
 
     def content(self) -> dict[str, Any]:
-        """Return what the file says now."""
+        """Return the file's present content."""
         with self._lock:
             content: dict[str, Any] = {"version": VERSION, "written": self._clock(), **self._known}
             content["runs"] = [dict(run) for run in self._runs]

@@ -57,7 +57,7 @@ class About:
 
     @property
     def identity(self) -> str:
-        """Return what is the same after an interruption, and for no other run.
+        """Return a key that is the same after an interruption, and for no other run.
 
         Not even for one that is written into a folder of the same name later: what is the same lies
         in the folder.

@@ -105,7 +105,7 @@ class Tracking:
 def round_values(
     report: RoundReport, seconds: float, federation: Federation | None
 ) -> dict[str, float]:
-    """Return what is known after a round, by name; what is not known is not there.
+    """Return the numbers of a round, by name; what is not known is not there.
 
     `seconds` are those of the strategy so far. With the true tasks of a `federation`, there is the
     ARI, too.

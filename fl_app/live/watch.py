@@ -94,7 +94,7 @@ def _follow(folder: Path, console: Console) -> dict[str, Any]:
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """Return what the server has written into a results folder; None: nothing yet.
+    """Read what the server has written into a results folder; None: nothing yet.
 
     A run whose process has gone without an end has failed, whatever it wrote last.
 
@@ -161,7 +161,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
 
 
 def view(status: Mapping[str, Any], now: float) -> RenderableType:
-    """Return what a person wants to see of a status, at `now` seconds since 1970."""
+    """Compose a status for a person, at `now` seconds since 1970."""
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 

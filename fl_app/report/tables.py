@@ -173,7 +173,7 @@ def _in_lines(strategy: str) -> str:
 
 
 def event_tables(runs: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Return what malicious clients, newcomers and drift did to each strategy, if there are any."""
+    """Tabulate what attackers, newcomers and drift did to each strategy, if there are any."""
     tables = []
     if "malicious" in runs[0]:
         tables.append(

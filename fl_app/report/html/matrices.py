@@ -33,7 +33,7 @@ def matrices_of(result: Result, most: int) -> tuple[list[Shown], int]:
 
 
 def of_grouping(grouping: Grouping | None, *, has_others: bool) -> list[Callable[[], Shown]]:
-    """Return what draws the relevance, unless a strategy's is there, and the certainty."""
+    """Draw the relevance, unless a strategy's is there, and the certainty."""
     if grouping is None:
         return []
     found: list[Callable[[], Shown]] = []

@@ -98,7 +98,7 @@ class Run:
             raise ValueError("an accuracy is not in [0, 1]")
 
     def kilobytes(self, *parts: str) -> float:
-        """Return what a client that was not left out sent and received, on average."""
+        """Return the mean bytes that a client that was not left out sent and received."""
         taking_part = max(1, self.num_clients - len(self.failures))
         return sum(self.bytes.get(part, 0.0) for part in parts) / taking_part / 1000
 
@@ -259,7 +259,7 @@ def read_result(folder: Path) -> Result:
 
 
 def _read(path: Path, read: Callable[[], Read]) -> Read:
-    """Return what `read` returns; make one sentence of whatever it does not understand."""
+    """Call `read`, and make one sentence of whatever it does not understand."""
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError(f"it has more than {_LARGEST / 1e6:.0f} MB")

@@ -209,7 +209,7 @@ def _first(named: Mapping[str, Value], most: int) -> dict[str, Value]:
 
 
 def _clients(runs: Sequence[Run], several_seeds: bool) -> list[Tested]:
-    """Return what the picture of clients shows of the runs of a row."""
+    """Return the clients' accuracies in the runs of a row, for their picture."""
     return [
         Tested(
             accuracy,

@@ -53,7 +53,7 @@ class Section:
 
 
 def section_of(result: Result, most_matrices: int = MOST_MATRICES) -> Section:
-    """Return what the page shows of a result."""
+    """Return a result's section of the page."""
     first = first_runs(result)
     grouped = [run for run in first if run.strategy not in UNGROUPED]
     grouping = result.grouping
@@ -338,7 +338,7 @@ def _isolated(attack: str, share: float) -> str:
 
 
 def _seconds(result: Result) -> list[Grid]:
-    """Return what each strategy took: bytes of a client, and seconds, means over seeds."""
+    """Tabulate each strategy's costs: bytes of a client, and seconds, means over seeds."""
     if not result.runs:
         return []
     rows = []

@@ -24,7 +24,7 @@ _MOST_NAMES = 5
 
 
 def question(result: Result) -> str:
-    """Return what the run answers, in a sentence."""
+    """Say in a sentence which question the run answers."""
     if not result.runs:
         count = len(result.grouping.names) if result.grouping else 0
         return f"Which of these {count:,} clients should train together?"
@@ -49,7 +49,7 @@ def question(result: Result) -> str:
 
 
 def answer(result: Result) -> list[str]:
-    """Return what the run found, in a few sentences."""
+    """Say in a few sentences what the run found."""
     said = []
     tested = [run for run in result.runs if np.isfinite(run.accuracies).any()]
     means = {

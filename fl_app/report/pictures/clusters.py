@@ -157,7 +157,7 @@ def _hog_lines(corner: tuple[float, float], pixel: float, image: NDArray[np.uint
 
 
 def edge_strengths(image: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return what HoG features say of each cell: shape (cells down, cells across, orientations).
+    """Return the HoG features of each cell: shape (cells down, cells across, orientations).
 
     A cell's entries are scaled once for each block that it is in: their mean over the blocks.
 

@@ -125,5 +125,5 @@ def names_beside(names: Sequence[str], left: float) -> Spec:
 
 
 def room_of(names: Sequence[str]) -> float:
-    """Return what room names need beside the rows, as a share of the side."""
+    """Return the room that names need beside the rows, as a share of the side."""
     return min(0.2, 0.03 + 0.014 * min(16, max(map(len, names))))

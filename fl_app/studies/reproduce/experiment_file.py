@@ -133,14 +133,14 @@ class Experiment:
         return parse_config({**_defaults(), **given})
 
     def methods(self) -> tuple[str, ...]:
-        """Return what is compared, in order: strategies, then variants."""
+        """List what is compared, in order: strategies, then variants."""
         row, column = next(iter(self.rows)), next(iter(self.columns))
         if SHARED not in self.runs():
             return tuple(self.variants)
         return (*self.config(self.given(row, column, 0)).strategy, *self.variants)
 
     def stated(self, measure: str, row: str, column: str, method: str) -> Number | None:
-        """Return what was published, if anything."""
+        """Return the published mean and std, if there are any."""
         cell = self.published.get(measure, {}).get(row, {}).get(column, {})
         values = cell.get(method)
         if values is None:

@@ -69,7 +69,7 @@ def _clients(kept: Kept) -> int:
 
 
 def _gain(kept: Kept) -> float:
-    """Return what the last third of the rounds added to the accuracy, in percentage points."""
+    """Return the accuracy that the last third of the rounds added, in percentage points."""
     tested = tested_rounds(kept)
     before = [number for number in tested if 3 * number <= 2 * max(tested)]
     if not before:
@@ -139,14 +139,14 @@ def measure(text: str, kept: Kept) -> float:
 
 
 def in_words(text: str) -> str:
-    """Return what a measure is called in a table."""
+    """Return a measure's name in a table."""
     name, _, argument = text.partition(":")
     words = MEASURES[name].words
     return f"{words} {argument.replace('-', ' and ')}" if argument else words
 
 
 def limits_of(text: str) -> tuple[float, float] | None:
-    """Return what a measure lies between, if it does."""
+    """Return the bounds of a measure, if it has any."""
     return MEASURES[text.partition(":")[0]].limits
 
 

@@ -70,7 +70,7 @@ def page(experiment: Experiment, cells: Sequence[Cell]) -> str:
 
 
 def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell]) -> list[str]:
-    """Return what is missing, outdated, or failed."""
+    """List the cells that are missing, outdated, or failed."""
     wanted = len(wanted_cells(experiment, experiment.seeds))
     seeds = max((int(cell["seed"]) for cell in current), default=-1) + 1
     said = []
@@ -85,7 +85,7 @@ def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell
 
 
 def _legend(experiment: Experiment) -> str:
-    """Return what the numbers of the tables are."""
+    """Describe the numbers of the tables."""
     words = "Numbers are means over seeds ± their standard deviation (n − 1)."
     if not experiment.published:
         return words

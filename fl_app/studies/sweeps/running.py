@@ -46,7 +46,7 @@ def workers_of(processes: int) -> int:
 
 
 def finished_cells(sweep: Sweep, folder: Path) -> list[Cell]:
-    """Return what is kept of the sweep's simulations, in order; older options' are left out."""
+    """Return the sweep's kept simulations, in order; older options' are left out."""
     cells = _there(folder)
     return [
         cell
@@ -75,7 +75,7 @@ def find_missing(sweep: Sweep, folder: Path) -> list[Missing]:
 
 
 def _there(folder: Path) -> list[Cell]:
-    """Return what is kept of simulations whose results are still there."""
+    """Return the kept simulations whose results are still there."""
     cells = read_numbers(folder / NUMBERS, KEYS)
     return [cell for cell in cells if (folder / CELLS / cell["cell"] / "summary.json").is_file()]
 

@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
     done = simulate(
         app,
         overrides,
-        num_clients=config.num_clients or PAPER_CLIENTS,
+        num_clients=config.simulated_clients,
         workers=options.workers,
         gpus_per_client=share,
         ray_address=address,

@@ -81,7 +81,7 @@ def simulate(
     done = run_simulation(
         None,
         overrides,
-        num_clients=config.num_clients or PAPER_CLIENTS,
+        num_clients=config.simulated_clients,
         workers=workers,
         gpus_per_client=share,
         show=take,

@@ -229,6 +229,11 @@ class Config(
         trainings = self.num_server_rounds * len(self.strategy) * self.repeats
         return self._part(Promise, rounds=self.num_server_rounds, most_trainings=trainings)
 
+    @property
+    def simulated_clients(self) -> int:
+        """Return how many clients a simulation has; where nobody says, as many as the paper's."""
+        return self.num_clients or PAPER_CLIENTS
+
     def spent(self) -> dict[str, float]:
         """Return the ε and δ for one image of one client; empty without any noise.
 

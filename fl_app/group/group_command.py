@@ -107,7 +107,7 @@ def _group(options: argparse.Namespace) -> int:
         folder = check_place(config)
     else:
         folder, _ = check_run(config)
-        count = config.num_clients or PAPER_CLIENTS
+        count = config.simulated_clients
         nodes = [{"partition-id": i, "num-partitions": count} for i in range(count)]
     for sentence in (*twice, *without_effect(given, config)):
         print("warning:", sentence, file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fl_app.config.allowed_code import named_at_clients
-from fl_app.config.run_config import CHECKPOINTS, PAPER_CLIENTS, WHOLE, Config
+from fl_app.config.run_config import CHECKPOINTS, WHOLE, Config
 from fl_app.launch.resources import gpus_per_client
 from fl_app.live.trackers import check_tracker
 from fl_core.data.folders import resolve_data_dir
@@ -100,7 +100,7 @@ def check_values(config: Config) -> None:
             "choose a data set, such as `folder` for one with images of your own, or see "
             "docs/devices.md."
         )
-    clients, wrong = config.num_clients or PAPER_CLIENTS, Refusals()
+    clients, wrong = config.simulated_clients, Refusals()
     with wrong:
         check_federation(config.federation_settings(clients, config.seed))
     with wrong:
@@ -147,7 +147,7 @@ def check_data(config: Config) -> Federation | None:
         from fl_core.federation.federation import spread  # noqa: PLC0415
 
         dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
-        clients = config.num_clients or PAPER_CLIENTS
+        clients = config.simulated_clients
         return spread(config.federation_settings(clients, config.seed), dataset)
     if config.dataset == "folder":
         try:
@@ -246,8 +246,7 @@ def planned(config: Config, given: Mapping[str, Any], folder: Path) -> str:
     lines = [
         f"strategies: {', '.join(config.strategy)}",
         f"{seeds}: {work if rounds else 'clients are grouped, nothing is trained'}",
-        f"{config.num_clients or PAPER_CLIENTS} clients, data set {config.dataset}, model "
-        f"{config.model}",
+        f"{config.simulated_clients} clients, data set {config.dataset}, model {config.model}",
         f"results would go to {folder}",
     ]
     if given:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from filelock import FileLock, Timeout
 
-from fl_app.config.run_config import PAPER_CLIENTS, Config
+from fl_app.config.run_config import Config
 from fl_app.launch.preflight import check_training
 from fl_app.studies.reproduce.code_state import state_of
 from fl_core.files import replacing
@@ -210,7 +210,7 @@ def run_into(one: Missing[Any], folder: Path, workers: int, **how: Any) -> tuple
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
     from fl_app.report.html.report_page import NO_REPORT  # noqa: PLC0415
 
-    clients = one.config.num_clients or PAPER_CLIENTS
+    clients = one.config.simulated_clients
     started = time.perf_counter()
     overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
     how = {**how, "settings": {NO_REPORT: "1"}}  # one page shows them all

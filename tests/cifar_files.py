@@ -2,9 +2,9 @@
 
 import hashlib
 import pickle
+from importlib import import_module
 
 import numpy as np
-from torchvision import datasets as tv
 
 from fl_core.data.datasets import CIFAR20_OTHERS
 
@@ -32,8 +32,14 @@ def pickled(content, path):
     return [path.name, hashlib.md5(path.read_bytes()).hexdigest()]  # noqa: S324
 
 
+def published_class(kind):
+    """Return torchvision's class; its import takes two seconds, which only those wait that ask."""
+    return getattr(import_module("torchvision.datasets"), kind)
+
+
 def write_cifar(monkeypatch, kind, root, key, classes, files):
     """Write small files of `kind` and let torchvision expect their checksums."""
+    kind = published_class(kind)
     folder = root / kind.base_folder
     lists = {"train_list": [], "test_list": []}
     for seed, (name, which) in enumerate(files):
@@ -51,8 +57,8 @@ def write_cifar20(monkeypatch, root):
     In CIFAR-20, these are the classes 19, 10 and 14.
     """
     files = [("data_batch_1", "train_list"), ("test_batch", "test_list")]
-    write_cifar(monkeypatch, tv.CIFAR10, root, "labels", CIFAR10_CLASSES, files)
+    write_cifar(monkeypatch, "CIFAR10", root, "labels", CIFAR10_CLASSES, files)
     classes = [f"class {i}" for i in range(93)] + list(CIFAR20_OTHERS[1:4] + CIFAR20_OTHERS[5:9])
     classes[0], classes[4], classes[9] = (CIFAR20_OTHERS[i] for i in (9, 0, 4))
     files = [("train", "train_list"), ("test", "test_list")]
-    write_cifar(monkeypatch, tv.CIFAR100, root, "fine_labels", classes, files)
+    write_cifar(monkeypatch, "CIFAR100", root, "fine_labels", classes, files)

@@ -14,7 +14,8 @@ import httpx
 
 from fl_app.devices.gate.gate_command import superlink_tls
 from fl_app.devices.names import NAMES_FILE, changed_names, fingerprint, key_in, read_names, short
-from fl_core.flower.basics import FlowerError, NodeStatus
+from fl_core.flower.basics import NodeStatus
+from fl_core.flower.calls import FlowerError
 from fl_core.flower.messages import ListNodesRequest, NodeInfo, UnregisterNodeRequest
 from fl_core.flower.server import ControlHttpClient
 

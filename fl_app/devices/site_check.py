@@ -24,10 +24,14 @@ from fl_core.data.image_files import hold_out, listed_images
 from fl_core.data.image_folder import for_each_image
 from fl_core.data.own_data import read_own_part, read_twice
 from fl_core.data.settings import described
-from fl_core.flower.basics import ApiErrorCode, FlowerError
+from fl_core.flower.calls import (
+    ApiErrorCode,
+    FleetHttpClient,
+    FlowerError,
+    NodeAuthHttpInterceptor,
+)
 from fl_core.flower.keys import public_key_to_bytes
 from fl_core.flower.messages import ActivateNodeRequest
-from fl_core.flower.node import FleetHttpClient, NodeAuthHttpInterceptor
 from fl_core.own.own_images import survey_images
 from fl_core.own.own_samples import DATA, survey_of
 from fl_core.own_code import load_own

@@ -1,4 +1,4 @@
-"""Numbers, names and errors that Flower's programs agree on.
+"""Numbers and names that Flower's programs agree on.
 
 Nothing public serves: `flwr.app` has messages and records, not what their errors and headers mean.
 """
@@ -16,7 +16,6 @@ from flwr.supercore.constant import (
     NodeStatus,
 )
 from flwr.supercore.date import now
-from flwr.supercore.error import ApiErrorCode, FlowerError
 
 __all__ = [
     "FLEET_HTTP_PUBLIC_KEY_HEADER",
@@ -25,9 +24,7 @@ __all__ = [
     "SYSTEM_TIME_TOLERANCE",
     "TIMESTAMP_HEADER",
     "TIMESTAMP_TOLERANCE",
-    "ApiErrorCode",
     "ErrorCode",
-    "FlowerError",
     "NodeStatus",
     "now",
 ]

@@ -13,7 +13,6 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import poisson_binom
 
 from fl_core.wire.masking import FEWEST
 
@@ -233,6 +232,8 @@ def chances_of_honesty(
         for one in said:
             for client in one.clients:
                 seen.setdefault(client, []).append((one.fault in faults, chance))
+    from scipy.stats import poisson_binom  # noqa: PLC0415 - it takes half a second
+
     return {
         client: float(poisson_binom.sf(sum(bad for bad, _ in own) - 1, [p for _, p in own]))
         for client, own in sorted(seen.items())

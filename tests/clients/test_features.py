@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch.nn import functional
-from torchvision.models import resnet18
 
 from clients.features import encoders, feature_cache
 from clients.features.compute import feature_map
@@ -47,9 +46,10 @@ def lite0():
 @pytest.fixture(scope="module")
 def network():
     """A resnet18 with random weights."""
+    models = import_module("torchvision.models")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return resnet18(weights=None).eval()
+        return models.resnet18(weights=None).eval()
 
 
 @pytest.fixture

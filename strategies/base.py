@@ -30,7 +30,7 @@ from strategies.engine.participants import draw_participants, draw_testers
 from strategies.engine.replies import read_test, read_update
 from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters, Update
-from strategies.engine.training import RoundReport, Training
+from strategies.engine.training import RoundReport, Training, count_from
 from strategies.objectives import LocalObjective, Plain
 from strategies.secure.secure_round import SecureRound, check_fraction, why_not
 from strategies.secure.spoilers import Spoilers
@@ -191,23 +191,21 @@ class ClusteredStrategy(Strategy):
             training.seconds.pre_round = time.perf_counter() - started
         # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
         done = training.round
-        result = super().start(
-            grid,
-            protocol.pack_models(training.records),
-            num_rounds - done,
-            timeout,
-            train_config,
-            evaluate_config,
-            evaluate_fn and (lambda number, arrays: evaluate_fn(number + done, arrays)),
-        )
+        test = evaluate_fn and (lambda number, arrays: evaluate_fn(number + done, arrays))
+        left = num_rounds - done
+        result = self._run_rounds(grid, left, timeout, train_config, evaluate_config, test)
         if self._secure is not None and not self._summed:
             raise RuntimeError(
                 "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
                 "warnings say what was missing."
             )
-        _count_from(done, result)
+        count_from(done, result)
         result.arrays = protocol.pack_models(training.records)  # of the last clusters
         return result
+
+    def _run_rounds(self, grid: Grid, *told: Any) -> Result:
+        """Let Flower run the rounds that are left, with the clusters that were found."""
+        return super().start(grid, protocol.pack_models(self.training.records), *told)
 
     def group(
         self, grid: Grid, timeout: float = 3600, config: ConfigRecord | None = None
@@ -426,15 +424,3 @@ def combine(
     sent = aggregation.bytes_between_servers(state)
     training.server_traffic.up += sent
     training.server_traffic.down += sent
-
-
-def _count_from(done: int, result: Result) -> None:
-    """Let a result's rounds be those of the whole training, of which `done` came before."""
-    for metrics in (
-        result.train_metrics_clientapp,
-        result.evaluate_metrics_clientapp,
-        result.evaluate_metrics_serverapp,
-    ):
-        later = {number + done: record for number, record in metrics.items()}
-        metrics.clear()
-        metrics.update(later)

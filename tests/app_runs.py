@@ -115,7 +115,7 @@ def per_round(folder: Path, strategy: str, column: str) -> list[float]:
         return [float(row[column]) for row in csv.DictReader(file) if row["strategy"] == strategy]
 
 
-def models_of(folder: Path, strategy: str) -> dict[str, dict[str, np.ndarray]]:
-    """Return the saved models of a strategy on seed 0, by file name."""
-    files = sorted((folder / "models" / strategy / "seed-0").glob("*.safetensors"))
+def models_of(folder: Path, strategy: str, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+    """Return the saved models of a strategy on a seed, by file name."""
+    files = sorted((folder / "models" / strategy / f"seed-{seed}").glob("*.safetensors"))
     return {path.stem: load_file(path) for path in files}

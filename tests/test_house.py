@@ -109,7 +109,16 @@ ROOMS = {
         *("pre_round", "secure_aggregation", "handlers"),
     ),
     "strategies": (
-        *("objectives", "engine", "aggregations", "clusterings", "secure", "base", "catalogue"),
+        *(
+            "objectives",
+            "engine",
+            "aggregations",
+            "clusterings",
+            "secure",
+            "base",
+            "reuse",
+            "catalogue",
+        ),
     ),
     "fl_app": (
         *("config", "report", "grid", "nodes", "results", "live", "launch", "run", "devices"),
@@ -195,10 +204,10 @@ def test_under_the_roof_nobody_asks_which_clustering_it_is():
 LONGEST_FILE, LONGEST_CLASS = 400, 250
 # What was longer when the limits came. Nothing may be added here, and numbers only fall.
 LONG_FILES = {
-    "strategies/base.py": 440,
+    "strategies/base.py": 426,
 }
 LONG_CLASSES = {
-    "strategies/base.py": 368,
+    "strategies/base.py": 366,
     "strategies/secure/secure_round.py": 315,
 }
 

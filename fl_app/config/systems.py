@@ -32,6 +32,7 @@ from strategies.aggregations.lps_gps import common_layers
 from strategies.catalogue import SYSTEMS, Part, parameters, system_of
 from strategies.clusterings.ifca import drawn_models
 from strategies.objectives import Plain, norm_layers
+from strategies.reuse import ReusingStrategy
 
 
 class Setting(NamedTuple):
@@ -62,7 +63,7 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
         values |= _values(part, setting)
     parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
     _check_layers(name, setting, *parts)
-    return ClusteredStrategy(*parts, **options)
+    return ReusingStrategy(*parts, **options)
 
 
 def check_strategy(name: str, setting: Setting) -> None:

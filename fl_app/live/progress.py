@@ -86,6 +86,11 @@ class Progress:
         self.total_rounds -= done
         print(f"{strategy:<{self._width}}  seed {seed}  resumed after round {done}", flush=True)
 
+    def taken_over(self, strategy: str, seed: int, other: str) -> None:
+        """Say that another strategy has trained what this one would."""
+        said = f"same clusters as {other} from round 1 on: trained once"
+        print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
+
     def joined(self, name: str, server_round: int, cluster: int) -> None:
         """Say where a device belongs that was not there at the start."""
         print(f"{name} joined in round {server_round}, in cluster {cluster}", flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,7 +163,28 @@ def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
     for row in numbers.rows:
         cells = [row[place].replace("−", "-") for place in shown]
         table.add_row(_in_lines(cells[0]), *cells[1:])
+    if once := trained_once((run["strategy"], run["seed"], run.get("same-as", "")) for run in runs):
+        table.caption, table.caption_justify = "\n".join(once), "left"
     return table
+
+
+def trained_once(runs: Iterable[tuple[str, int, str]]) -> list[str]:
+    """Return a sentence for each two strategies of which one took the other's training over.
+
+    Examples
+    --------
+    >>> trained_once([("rcc-pfl", 0, ""), ("optimum", 0, "rcc-pfl"), ("optimum", 1, "rcc-pfl")])
+    ['optimum has the same clusters as rcc-pfl from round 1 on (seeds 0, 1): trained once']
+    """
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for strategy, seed, other in runs:
+        if other:
+            seeds.setdefault((strategy, other), []).append(seed)
+    return [
+        f"{strategy} has the same clusters as {other} from round 1 on "
+        f"(seed{'s' * (len(own) > 1)} {', '.join(map(str, own))}): trained once"
+        for (strategy, other), own in seeds.items()
+    ]
 
 
 def _in_lines(strategy: str) -> str:

@@ -55,6 +55,8 @@ class RunResult:
         Why nodes were left out that never said by which name they go, by node id.
     left_out_of_sums : dict of str
         Why clients took part in no secure sum any more in the end, by index.
+    same_as : str
+        The strategy that trained it, where another one did; its seconds are counted as if alone.
     malicious, newcomers, drifters : tuple of int
         Clients that attack, that came late, and whose task changed. Accuracies, ARI and
         NMI are those of the honest ones.
@@ -76,6 +78,7 @@ class RunResult:
     odd: dict[int, str] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
+    same_as: str = ""
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
     drifters: tuple[int, ...] = ()
@@ -141,6 +144,7 @@ class RunResult:
             odd=dict(strategy.clusters.odd),
             unknown=dict(training.roster.unknown),
             left_out_of_sums=strategy.reports[-1].left_out_of_sums,
+            same_as=training.same_as,
             **known,
         )
 
@@ -213,6 +217,7 @@ class RunResult:
             "bytes": self.bytes,
             "seconds": self.seconds,
             "failures": _by_text(self.failures),
+            **({"same-as": self.same_as} if self.same_as else {}),
             **({"odd-clients": _by_text(self.odd)} if self.odd else {}),
             **({"unknown-nodes": _by_text(self.unknown)} if self.unknown else {}),
             **(

@@ -36,6 +36,7 @@ from fl_app.run.world import Meet, World
 from fl_core.extras import DRAWING, need_extra
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
+from strategies.reuse import Finished
 
 Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
 """From a strategy that has grouped its clients, the configuration and the seed to its clusters, and
@@ -116,8 +117,11 @@ def _run_all(
             watchers = Watchers(progress, status, tracking)
             for seed in seeds:
                 setting = world.setting(seed)
+                finished: dict[str, Finished] | None = {} if config.reuse else None
                 for name in config.strategy:
-                    run, strategy = run_strategy(name, setting, world, watchers, checkpoints)
+                    run, strategy = run_strategy(
+                        name, setting, world, watchers, checkpoints, finished
+                    )
                     world.end_run(run, strategy)
                     results.add_run(run, strategy, setting.images, setting.federation)
                     tracking.end_run(run)
@@ -169,9 +173,17 @@ def resolved(setting: Setting, world: World, folder: Path) -> Config:
 
 
 def run_strategy(
-    name: str, setting: Setting, world: World, watchers: Watchers, checkpoints: Checkpoints
+    name: str,
+    setting: Setting,
+    world: World,
+    watchers: Watchers,
+    checkpoints: Checkpoints,
+    finished: dict[str, Finished] | None,
 ) -> tuple[RunResult, ClusteredStrategy]:
-    """Run one strategy on one seed, or what an interruption has left of it."""
+    """Run one strategy on one seed, or what an interruption has left of it.
+
+    What one of the `finished` trainings has come to is taken from there.
+    """
     config, seed = setting.config, setting.seed
     progress, status, tracking = watchers
     show = progress.reporter(name, seed)
@@ -186,14 +198,20 @@ def run_strategy(
     started = time.perf_counter()
 
     def seconds() -> float:
-        return before + time.perf_counter() - started
+        spent = strategy.training.seconds
+        others = spent.train + spent.evaluate if strategy.training.same_as and not done else 0.0
+        return before + time.perf_counter() - started + others
 
     def on_round(report: RoundReport) -> None:
+        other = strategy.training.same_as
+        if other and report.round == 1:
+            progress.taken_over(name, seed, other)
         world.after_round(report, strategy, show)
         left = progress.rounds_left, progress.seconds_left()
         status.after_round(report, strategy.training.roster, *left)
         tracking.after_round(report, seconds(), setting.federation)
-        if checkpoints.is_due(report):
+        # Of a training that was taken over, only the last round's models are there.
+        if checkpoints.is_due(report) and (not other or report.round == report.num_rounds):
             if strategy.local.keeps_state:
                 states = world.keep_states(strategy, told)
                 checkpoints.save_personal(name, seed, report.round, states)
@@ -211,6 +229,8 @@ def run_strategy(
             "pre_round_timeout": config.pre_round_deadline,
             "met": world.met,
             "secure_aggregation": config.secure_aggregation,
+            "finished": finished,
+            "label": name,
         },
     )
     if checkpoint is not None:

@@ -28,6 +28,12 @@ def learnt(factory: Callable[[], Learnt]) -> Learnt:
     return made
 
 
+def _is_as(one: type[Clustering], other: type[Clustering]) -> bool:
+    """Return whether two do the same around a round's training."""
+    names = ("before_training", "after_training", "after_last_round", "told_for_training")
+    return all(getattr(one, name) is getattr(other, name) for name in names)
+
+
 class Clustering(ABC):
     """A way to group clients.
 
@@ -76,6 +82,14 @@ class Clustering(ABC):
     shows_groups: ClassVar[bool] = False
     together: ClassVar[bool] = True
     knows_by_training: ClassVar[bool] = False
+
+    @property
+    def stays(self) -> bool:
+        """Return whether clusters stay as they were found, but for newcomers.
+
+        Trainings of clusterings that stay are the same where their clusters are.
+        """
+        return _is_as(Clustering, type(self))
 
     @abstractmethod
     def find(self, conversation: Conversation) -> Clusters:
@@ -161,6 +175,11 @@ class GivenClusters(Clustering):
     later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     _now: Mapping[int, int] = learnt(dict)
     _names: dict[int, int] = learnt(dict)
+
+    @property
+    def stays(self) -> bool:
+        """Return whether there are no labels for later rounds."""
+        return not self.later and _is_as(GivenClusters, type(self))
 
     def find(self, conversation: Conversation) -> Clusters:
         """Look every client up.

@@ -110,5 +110,6 @@ class Exchange:
 
 
 def warn(training: Training, client: int, reason: str, failed: str = LEFT_OUT) -> None:
-    """Log that a client failed in the present round; `failed` takes its name, the round and why."""
+    """Note that a client failed in the present round: `failed` takes its name, round and why."""
+    training.depends_on = ""
     logger.warning(failed, training.roster.name_of(client), training.round, one_line(reason))

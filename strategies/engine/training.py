@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import Result
 
 from fl_core.models.layers import split
 from fl_core.wire import protocol
@@ -138,6 +139,11 @@ class Training:
         Payload bytes between servers (MT-HFL's LPSs and GPS), all LPSs together.
     seconds : Seconds
         Wall-clock time of pre-round, training and evaluation.
+    same_as : str
+        The label of the strategy that trained it, where another did; empty: none.
+    depends_on : str
+        A hash of all that decides its rounds, see `strategies.reuse`; empty: more than that does,
+        or a client failed, or clusters changed.
     """
 
     roster: Roster = field(default_factory=Roster)
@@ -156,6 +162,8 @@ class Training:
     evaluate_traffic: Traffic = field(default_factory=Traffic)
     server_traffic: Traffic = field(default_factory=Traffic)
     seconds: Seconds = field(default_factory=Seconds)
+    same_as: str = ""
+    depends_on: str = ""
 
     @property
     def round(self) -> int:
@@ -191,6 +199,8 @@ class Training:
             "private": dict(self.private),
             "holders": set(self.holders),
             "seconds": dict(vars(self.seconds)),
+            "same-as": self.same_as,
+            "depends-on": self.depends_on,
             **{name: dict(vars(getattr(self, name))) for name in _TRAFFICS},
         }
 
@@ -212,6 +222,8 @@ class Training:
             holders=saved.get("holders", set()),
             reports=[RoundReport(**report) for report in saved["reports"]],
             seconds=Seconds(**saved["seconds"]),
+            same_as=saved.get("same-as", ""),
+            depends_on=saved.get("depends-on", ""),
             **{name: Traffic(**saved[name]) for name in _TRAFFICS},
         )
         training.hold([models[place] for place in saved["model-numbers"]])
@@ -257,6 +269,7 @@ class Training:
         clusters = clusters.with_everybody(list(self.roster.nodes))
         if clusters is self.clusters:
             return
+        self.depends_on = ""
         if clusters.models:
             self.begin(self.initial, clusters)
             return
@@ -286,6 +299,18 @@ class Training:
             per_client=self.per_client,
             initial=self.initial,
         )
+
+
+def count_from(done: int, result: Result) -> None:
+    """Let a result's rounds be those of the whole training, of which `done` came before."""
+    for metrics in (
+        result.train_metrics_clientapp,
+        result.evaluate_metrics_clientapp,
+        result.evaluate_metrics_serverapp,
+    ):
+        later = {number + done: record for number, record in metrics.items()}
+        metrics.clear()
+        metrics.update(later)
 
 
 def _plain(clusters: Clusters) -> dict[str, Any]:

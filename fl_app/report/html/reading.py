@@ -77,6 +77,7 @@ class Run:
         default_factory=dict
     )
     left_out_of_sums: dict[int, Line] = field(default_factory=dict)
+    same_as: Text = ""
     unknown: Annotated[Nodes, Field(alias="unknown-nodes")] = field(default_factory=dict)
     malicious: frozenset[int] = frozenset()
     newcomers: frozenset[int] = frozenset()

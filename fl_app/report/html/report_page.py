@@ -31,7 +31,7 @@ from fl_app.report.pictures import (
     rounds_figure,
     traffic_figure,
 )
-from fl_app.report.tables import PRE_ROUND, TRAINING, strategy_table
+from fl_app.report.tables import PRE_ROUND, TRAINING, strategy_table, trained_once
 from fl_core.data.folders import cache_dir
 from fl_core.extras import load_extra
 from fl_core.files import replacing
@@ -240,9 +240,17 @@ def _tested(results: Sequence[Result]) -> str:
     clients = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
     seeds = max(len(result.of(name)) for result in results for name in result.strategies)
     over = f" ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
-    return (
-        f"Test accuracy, mean over {clients} clients{over}; lowest: of any client; variance: of "
-        "the accuracy in percent over clients; kB: sent and received by a client"
+    once = [
+        line
+        for result in results
+        for line in trained_once((run.strategy, run.seed, run.same_as) for run in result.runs)
+    ]
+    return "; ".join(
+        [
+            f"Test accuracy, mean over {clients} clients{over}",
+            *("lowest: of any client", "variance: of the accuracy in percent over clients"),
+            *("kB: sent and received by a client", *dict.fromkeys(once)),
+        ]
     )
 
 

@@ -1,0 +1,170 @@
+"""What comes to the same is trained once; app/run/test_reuse.py compares whole runs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
+from strategies import Aggregation, ClusterMean, Clusters, GivenClusters, Local, SingleCluster
+from strategies.engine.training import Training
+from strategies.objectives import Prox
+from strategies.reuse import ReusingStrategy, depends_on
+from tests.local_grid import LocalGrid, Visits
+from tests.toy_app import TASKS, fail, in_rounds, run, toy_app, weights
+
+LABELS = dict(enumerate(TASKS))
+
+
+def train(finished, clustering=None, *, grid=None, spoil=None, rounds=3, **options):
+    """Train, and return the strategy, its models' first weights and in which rounds one trained."""
+    trained = []
+
+    def note(message, context, answer):
+        trained.append(message.metadata.group_id)
+        return answer
+
+    app = toy_app(TASKS, {("train", 0): note, **(spoil or {})})
+    strategy = ReusingStrategy(
+        clustering or GivenClusters(LABELS), **{"finished": finished, "label": "one", **options}
+    )
+    result = run(strategy, grid(app) if grid else LocalGrid(app, len(TASKS)), rounds)
+    return strategy, weights(result), [int(number) for number in trained]
+
+
+def test_the_second_takes_everything_over_but_its_pre_round():
+    finished, heard = {}, []
+    first, wanted, trained = train(finished)
+    assert trained == [1, 2, 3]
+    first.training.pre_round_traffic.up += 7  # as if finding the clusters had cost that
+    for report in first.reports:
+        report.bytes += 7
+    again, found, trained = train(
+        finished, label="other", on_round=lambda report: heard.append(report.round)
+    )
+    assert (found, trained, heard) == (wanted, [], [1, 2, 3])
+    assert (first.training.same_as, again.training.same_as) == ("", "one")
+    assert [one.accuracies for one in again.reports] == [one.accuracies for one in first.reports]
+    assert [one.bytes for one in again.reports] == [one.bytes - 7 for one in first.reports]
+    assert again.training.bytes == first.training.bytes - 7
+    assert again.training.train_traffic == first.training.train_traffic
+    assert again.training.seconds.train == first.training.seconds.train
+    assert len(finished) == 1
+
+
+@dataclass
+class Later(GivenClusters):
+    """Clusters that might change after all."""
+
+    def after_training(self, state):
+        return state.clusters
+
+
+class Unnamed(Aggregation):
+    """Nothing says what its factor is."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, state):
+        return state.models
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"clustering": SingleCluster()},
+        {"clustering": GivenClusters(LABELS, later={9: LABELS})},
+        {"clustering": Later(LABELS)},
+        {"aggregation": ClusterMean(weighted=True)},
+        {"aggregation": Unnamed(2)},
+        {"local": Prox(0.5)},
+        {"seed": 1},
+        {"fraction_train": 0.9},
+        {"fraction_evaluate": 0.5},
+        {"evaluate_every": 2},
+        {"rounds": 4},
+        {"finished": None},
+    ],
+    ids=str,
+)
+def test_what_differs_in_anything_that_counts_is_trained(other):
+    finished = {}
+    train(finished, fraction_train=1.0)
+    strategy, _, trained = train(**{"finished": finished, **other})
+    assert trained
+    assert strategy.training.same_as == ""
+
+
+def test_an_aggregation_of_which_nothing_is_known_is_like_no_other():
+    finished = {}
+    train(finished, aggregation=Unnamed(1))
+    assert train(finished, aggregation=Unnamed(2))[2] == [1, 2, 3]
+
+
+def test_a_training_in_which_a_client_failed_is_no_other_s():
+    finished = {}
+    train(finished, spoil={("train", 2): in_rounds(2, spoil=fail)})
+    train(finished, spoil={("evaluate", 2): in_rounds(3, spoil=fail)})
+    assert finished == {}
+
+
+def test_a_training_that_newcomers_joined_is_no_other_s():
+    finished = {}
+    late = 6
+    strategy, *_ = train(finished, grid=lambda app: Visits(app, len(TASKS), {late: {2, 3}}))
+    assert late in strategy.clusters.of_client
+    assert finished == {}
+
+
+def test_a_resumed_training_is_shared_and_so_is_what_it_took_over(tmp_path):
+    finished = {}
+    first, wanted, _ = train(finished)
+    other, *_ = train(finished, label="other")
+    for number, strategy in enumerate((first, other)):
+        save_checkpoint(tmp_path / str(number), strategy.checkpoint())
+    resumed = ReusingStrategy(GivenClusters(LABELS), finished={}, label="again")
+    resumed.resume(load_checkpoint(tmp_path / "0"))
+    run(resumed, LocalGrid(toy_app(TASKS), len(TASKS)), 3)
+    assert train(resumed.finished)[1:] == (wanted, [])
+    assert load_checkpoint(tmp_path / "1")["same-as"] == "one"
+
+
+def test_models_of_one_s_own_are_shared():
+    """`local` gives each client a cluster; so does this clustering, by other numbers' order."""
+    finished = {}
+    own = {client: client for client in range(len(TASKS))}
+    train(finished, GivenClusters(own))
+    alone = Local(fraction_train=1.0)
+    strategy, found, trained = train(finished, alone.clustering)
+    assert (strategy.training.same_as, trained) == ("one", [])
+    assert len(found) == len(TASKS)
+
+
+def begun(*models, private=None, of_client=None):
+    training = Training(private=private or {})
+    clusters = Clusters(of_client or {0: 0, 1: 1})
+    training.begin({}, Clusters(clusters.of_client, len(models), models=models))
+    return training
+
+
+def test_the_hash_sees_models_clusters_and_settings():
+    one, other = ({"w": np.array([value], np.float32)} for value in (1, 2))
+    hashes = {
+        depends_on(training, settings)
+        for training, settings in [
+            (begun(one, other), []),
+            (begun(other, one), []),
+            (begun(one, one), []),
+            (begun({"v": one["w"]}, other), []),
+            (begun({"w": one["w"].view(np.int32)}, other), []),
+            (begun({"w": one["w"][None]}, other), []),
+            (begun(one, other, private=one), []),
+            (begun(one, other, of_client={0: 0, 2: 1}), []),
+            (begun(one, other), [0.5]),
+            (begun(one, other), ["0.5"]),
+        ]
+    }
+    assert len(hashes) == 10
+    copies = begun({"w": one["w"].copy()}, other, of_client={1: 1, 0: 0})
+    assert depends_on(copies, []) == depends_on(begun(one, other), [])

@@ -1,6 +1,7 @@
 """Groups without training: fedkin group, no rounds, and a place for a client that comes later."""
 
 import json
+import re
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -34,6 +35,8 @@ from tests.device_runs import run as run_devices
 from tests.local_grid import LocalGrid
 
 SIMULATED = ("num-clients=6", "num-tasks=3")
+SEVEN = {**SITES, "vienna": (4, 8), "paris": (0, 2, 4), "milan": (6, 8, 1)}
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture(autouse=True)
@@ -101,8 +104,7 @@ def test_a_folder_without_images_is_named_below_the_table(tmp_path, capsys):
 
 def test_a_client_with_images_of_both_tasks_is_the_one_in_doubt(tmp_path):
     """Who has a digit of either kind lands now here, now there."""
-    sites = {**SITES, "vienna": (4, 8), "paris": (0, 2, 4), "milan": (6, 8, 1)}
-    write_sites(tmp_path / "sites", sites, images=12)
+    write_sites(tmp_path / "sites", SEVEN, images=12)
     report = group(tmp_path / "out", "num-clusters=2", "--folders", str(tmp_path / "sites"))
     sure = dict(zip(report["clients"], report["certainty"], strict=True))
     assert min(sure, key=sure.get) == "vienna"
@@ -110,6 +112,22 @@ def test_a_client_with_images_of_both_tasks_is_the_one_in_doubt(tmp_path):
     (doubt,) = report["in_doubt"]
     assert {doubt["cluster"], doubt["other_cluster"]} == {0, 1}
     assert doubt["share"] == pytest.approx(1 - sure["vienna"], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_is_printed_and_drawn_of_seven_sites(tmp_path, monkeypatch, capsys):
+    write_sites(tmp_path / "sites", SEVEN, images=12)
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "grouping.md").read_text(encoding="utf-8")
+    command, printed = re.search(r"\n`fedkin (.*?)`, of seven.*?```\n(.*?)```", page, re.S).groups()
+    assert main([*command.split(), "output-dir=out"]) == 0
+    assert printed in capsys.readouterr().out
+    drawn, kept = (
+        np.asarray(Image.open(path).convert("RGB"), float)
+        for path in (tmp_path / "out/grouping.png", DOCS / "pictures/grouping.png")
+    )
+    assert drawn.shape == kept.shape
+    assert np.abs(drawn - kept).mean() < 1, f"{tmp_path}/out/grouping.png is today's"
 
 
 def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, capsys):

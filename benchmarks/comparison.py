@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.pictures import save, traffic_figure
-from fl_app.results.run_result import COUNTED_BYTES
+from fl_app.report.tables import PRE_ROUND, TRAINING
 
 ROOT = Path(__file__).parents[1]
 RUNS = {
@@ -53,7 +53,8 @@ def draw(summary: Summary, path: Path) -> None:
     for strategy in dict.fromkeys(run["strategy"] for run in summary["runs"]):
         runs = [run for run in summary["runs"] if run["strategy"] == strategy]
         bytes_of = [
-            sum(run["bytes"][way] for way in COUNTED_BYTES) / run["num-clients"] for run in runs
+            sum(run["bytes"][way] for way in (*PRE_ROUND, *TRAINING)) / run["num-clients"]
+            for run in runs
         ]
         found[strategy] = (np.array(bytes_of) / 1e6, np.array([run["accuracy"] for run in runs]))
     save(traffic_figure(found), path)

@@ -1,4 +1,4 @@
-"""What the pictures of a run compare: curves, final accuracies and bytes, by strategy."""
+"""Accuracy over the rounds, of strategies and of their clusters, as pictures show it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.pictures import Tested
 from fl_app.results.run_result import RunResult
 
 
@@ -41,39 +40,3 @@ def cluster_curves(
     largest = sorted(tested, key=lambda c: (-sum(map(len, tested[c])), c))
     means = {c: np.array([np.mean(a) if a else math.nan for a in tested[c]]) for c in largest}
     return np.array([report.round for report in reports], np.int64), means
-
-
-def costs(
-    runs: Sequence[RunResult], strategies: Sequence[str]
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return the megabytes of a client, (S,), and the final accuracy, (S,), by strategy."""
-    return {
-        name: (
-            np.array([run.bytes_per_client / 1e6 for run in own]),
-            np.array([run.accuracy for run in own]),
-        )
-        for name in strategies
-        if (own := [run for run in runs if run.strategy == name])
-    }
-
-
-def final_accuracies(
-    runs: Sequence[RunResult], strategies: Sequence[str], several_seeds: bool
-) -> dict[str, list[Tested]]:
-    """Return each strategy's final accuracies, of all seeds, and what to call the clients."""
-    return {
-        name: [
-            Tested(accuracy, _called(run, client, several_seeds))
-            for run in runs
-            if run.strategy == name
-            for client, accuracy in enumerate(run.accuracies)
-        ]
-        for name in strategies
-        if any(run.strategy == name for run in runs)
-    }
-
-
-def _called(run: RunResult, client: int, several_seeds: bool) -> str:
-    if run.names is not None and client < len(run.names):
-        return run.names[client]
-    return f"client {client}" + (f", seed {run.seed}" if several_seeds else "")

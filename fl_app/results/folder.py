@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
+from fl_app.report.comparisons import COMPARISONS, compared
+from fl_app.report.html.reading import Result, Run
 from fl_app.report.html.report_page import NO_REPORT, REPORT, write_report
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
-from fl_app.results.compared import accuracy_curves, cluster_curves, costs, final_accuracies
+from fl_app.results.compared import accuracy_curves, cluster_curves
 from fl_app.results.grouping_report import (
     GROUPING,
     Grouped,
@@ -235,27 +238,16 @@ class ResultsFolder:
     def finish(self) -> None:
         """Print the tables, then draw what compares strategies."""
         print_results([run.as_json() for run in self.runs])
-        strategies, first = self.config.strategy, self.config.seed
-        several = self.config.repeats > 1
-        curves = accuracy_curves(self.runs, strategies)
-        if any(rounds.size for rounds, _ in curves.values()):
-            for name, figure in (
-                ("accuracy-per-round", pictures.rounds_figure(curves)),
-                (
-                    "accuracy-per-client",
-                    pictures.clients_figure(
-                        final_accuracies(self.runs, strategies, several), several_seeds=several
-                    ),
-                ),
-                (
-                    "accuracy-per-cluster",
-                    pictures.cluster_rounds_figure(
-                        {r.strategy: cluster_curves(r) for r in self.runs if r.seed == first},
-                        first,
-                    ),
-                ),
-                ("accuracy-against-bytes", pictures.traffic_figure(costs(self.runs, strategies))),
-            ):
+        runs = TypeAdapter(list[Run]).validate_python([run.as_json() for run in self.runs])
+        curves = accuracy_curves(self.runs, self.config.strategy)
+        rows = compared([Result("", runs=runs, curves=curves)])
+        figures = {name: one.draw(rows) for name, one in COMPARISONS.items() if rows}
+        if rows:
+            first = self.config.seed
+            lines = {run.strategy: cluster_curves(run) for run in self.runs if run.seed == first}
+            figures["accuracy-per-cluster"] = pictures.cluster_rounds_figure(lines, first)
+        for name, figure in figures.items():
+            if figure is not None:
                 self.pictures.append(pictures.save(figure, self._picture(name)))
         self._write_report("summary.json")
         print(f"models    {self.folder / 'models'}", flush=True)

@@ -16,9 +16,6 @@ from fl_core.federation.federation import Federation
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, RoundReport
 
-# What clustering and training cost; testing costs what one asks for.
-COUNTED_BYTES = ("pre-round-up", "pre-round-down", "train-up", "train-down")
-
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
@@ -147,14 +144,6 @@ class RunResult:
             same_as=training.same_as,
             **known,
         )
-
-    @property
-    def bytes_per_client(self) -> float:
-        """Return the mean bytes that a client sent and received for clustering and training.
-
-        Clients that were left out do not count, and neither does evaluation.
-        """
-        return sum(self.bytes[way] for way in COUNTED_BYTES) / max(1, len(self.of_client))
 
     @property
     def clusters(self) -> list[int]:

@@ -6,16 +6,16 @@ import base64
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fl_app.report.html.reading import Result, Run, read_result
+from fl_app.report.comparisons import COMPARISONS, compared
+from fl_app.report.html.reading import Result, read_result
 from fl_app.report.html.sections import (
     MOST_MATRICES,
     differing_options,
@@ -23,15 +23,8 @@ from fl_app.report.html.sections import (
     section_of,
 )
 from fl_app.report.html.words import answer, question
-from fl_app.report.pictures import (
-    Spec,
-    Tested,
-    clients_figure,
-    on_page,
-    rounds_figure,
-    traffic_figure,
-)
-from fl_app.report.tables import PRE_ROUND, TRAINING, strategy_table, trained_once
+from fl_app.report.pictures import Spec, on_page
+from fl_app.report.tables import strategy_table, trained_once
 from fl_core.data.folders import cache_dir
 from fl_core.extras import load_extra
 from fl_core.files import replacing
@@ -40,14 +33,10 @@ from fl_core.text import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-Value = TypeVar("Value")
-
 NO_REPORT = "FEDKIN_NO_REPORT"
 """A variable of the environment: a run that finds it set writes no report of its own."""
 REPORT = "report.html"
 MOST_BYTES = 5_000_000
-_MOST_CURVES = 24  # more lines are told apart by nobody
-_MOST_ROWS = 40  # strategies of a picture of clients
 # Flower's bundles carry no .html, .css and .js, but TOML.
 _PARTS = Path(__file__).with_name("page.toml")
 
@@ -163,72 +152,15 @@ def _renamed(result: Result, name: str) -> Result:
 
 def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
     """Return the title, the caption and the specification of each picture of all results."""
-    several = len(results) > 1
-
-    def called(result: Result, strategy: str) -> str:
-        return f"{strategy} · {result.name}" if several else strategy
-
-    rows = {
-        called(result, name): result.of(name) for result in results for name in result.strategies
-    }
-    curves = {
-        called(result, name): curve
-        for result in results
-        for name, curve in result.curves.items()
-        if np.isfinite(curve[1]).any()
-    }
-    tested = {
-        name: runs
-        for name, runs in rows.items()
-        if any(np.isfinite(run.accuracies).any() for run in runs)
-    }
-    several_seeds = len({run.seed for runs in tested.values() for run in runs}) > 1
-    costs = {name: _costs(runs) for name, runs in tested.items()}
-    found = []
-    if curves:
-        spec = rounds_figure(_first(curves, _MOST_CURVES))
-        found.append((spec, "Choose strategies in the legend.", len(curves), _MOST_CURVES))
-    if tested:
-        clients = {n: _clients(r, several_seeds) for n, r in _first(tested, _MOST_ROWS).items()}
-        spec = clients_figure(clients, several_seeds=several_seeds)
-        found.append((spec, "", len(tested), _MOST_ROWS))
-    if len(costs) > 1:
-        spec = traffic_figure(_first(costs, _MOST_CURVES))
-        found.append((spec, "", len(costs), _MOST_CURVES))
-    return [_captioned(*one) for one in found]
-
-
-def _captioned(spec: Spec, said: str, count: int, most: int) -> tuple[str, str, Spec]:
-    title, note, page = on_page(spec)
-    more = f"Shown are the first {most} of {count:,}." if count > most else ""
-    return title, " ".join(filter(None, (note, said, more))), page
-
-
-def _first(named: Mapping[str, Value], most: int) -> dict[str, Value]:
-    return dict(list(named.items())[:most])
-
-
-def _clients(runs: Sequence[Run], several_seeds: bool) -> list[Tested]:
-    """Return the clients' accuracies in the runs of a row, for their picture."""
-    return [
-        Tested(
-            accuracy,
-            # A bare number is an index; the same index is another client in another seed.
-            f"{run.names[client]} (seed {run.seed})" if several_seeds else run.names[client],
-            {
-                "cluster": "left out" if run.clusters[client] < 0 else str(run.clusters[client]),
-                "task": "–" if run.tasks is None else str(run.tasks[client]),
-            },
-        )
-        for run in runs
-        for client, accuracy in enumerate(run.accuracies.tolist())
-    ]
-
-
-def _costs(runs: Sequence[Run]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the megabytes of a client, and the accuracy, in each seed."""
-    megabytes = [run.kilobytes(*PRE_ROUND, *TRAINING) / 1000 for run in runs]
-    return np.array(megabytes), np.array([run.accuracy for run in runs])
+    rows, found = compared(results), []
+    for one in COMPARISONS.values():
+        spec = one.draw(dict(list(rows.items())[: one.most])) if len(rows) >= one.least else None
+        if spec is not None:
+            title, note, page = on_page(spec)
+            more = f"Shown are the first {one.most} of {len(rows):,}."
+            said = (note, one.said, more if len(rows) > one.most else "")
+            found.append((title, " ".join(filter(None, said)), page))
+    return found
 
 
 def _tested(results: Sequence[Result]) -> str:

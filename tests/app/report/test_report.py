@@ -194,8 +194,7 @@ def test_the_page_has_the_pictures_of_the_folder(tmp_path, monkeypatch):
         assert [sorted(one["encoding"]) for one in page["layer"]] == [
             sorted(one["encoding"]) for one in paper["layer"]
         ]
-        if name != "accuracy-per-client":  # clients have other names, and more is told of them
-            assert page.get("data") == paper.get("data")
+        assert page.get("data") == paper.get("data")
 
 
 def test_each_client_has_a_dot_of_its_own_that_tells_who_it_is(tmp_path):
@@ -206,10 +205,10 @@ def test_each_client_has_a_dot_of_its_own_that_tells_who_it_is(tmp_path):
     own = [dot for dot in dots if dot["strategy"] == "rcc-pfl"]
     assert sorted(dot["x"] for dot in own) == sorted(accuracies.tolist())
     assert {dot["client"]: (dot["cluster"], dot["task"]) for dot in own} == {
-        str(client): (str(client % 2), str(client % 2)) for client in range(25)
+        f"client {client}": (str(client % 2), str(client % 2)) for client in range(25)
     }
     assert {dot["client"] for dot in own if dot["low"]} == {
-        str(c) for c in np.argsort(accuracies)[:3]
+        f"client {c}" for c in np.argsort(accuracies)[:3]
     }
     shown = {one["field"] for one in marked(spec, "circle")[0]["encoding"]["tooltip"]}
     assert shown == {"client", "x", "strategy", "cluster", "task"}

@@ -117,7 +117,7 @@ def test_pointing_at_a_client_shows_its_name(reports, width):
             box = tip.bounding_box()
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= width
-        assert {f"{name} (seed 1)" for name in NAMES} <= seen
+        assert {f"{name}, seed 1" for name in NAMES} <= seen
         matrix = page.locator(".chart.square").first
         matrix.scroll_into_view_if_needed()
         box = matrix.bounding_box()

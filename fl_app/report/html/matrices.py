@@ -15,11 +15,8 @@ Shown = tuple[str, str, Spec]
 """A title, a sentence that explains the picture, and the picture."""
 
 
-def matrices_of(result: Result, most: int) -> tuple[list[Shown], int]:
-    """Return the first matrices, and how many are left out.
-
-    Those of the grouping come first, then those of each strategy's first seed.
-    """
+def matrices_of(result: Result) -> list[Callable[[], Shown]]:
+    """Return what draws them: of the grouping, of each strategy's first seed, of the others."""
     seen: set[str] = set()
     first: list[Matrix] = []
     others: list[Matrix] = []
@@ -28,8 +25,7 @@ def matrices_of(result: Result, most: int) -> tuple[list[Shown], int]:
         (others if strategy in seen else first).append(one)
         seen.add(strategy)
     found = of_grouping(result.grouping, has_others=bool(first))
-    found += [partial(_similarity, one) for one in [*first, *others]]
-    return [draw() for draw in found[:most]], max(0, len(found) - most)
+    return found + [partial(_similarity, one) for one in [*first, *others]]
 
 
 def of_grouping(grouping: Grouping | None, *, has_others: bool) -> list[Callable[[], Shown]]:

@@ -15,13 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fl_app.report.comparisons import COMPARISONS, compared
+from fl_app.report.html.contents import MOST_PICTURES, content_of, differing_options
 from fl_app.report.html.reading import Result, read_result
-from fl_app.report.html.sections import (
-    MOST_MATRICES,
-    differing_options,
-    first_runs,
-    section_of,
-)
+from fl_app.report.html.sections import first_runs
 from fl_app.report.html.words import answer, question
 from fl_app.report.pictures import Spec, on_page
 from fl_app.report.tables import strategy_table, trained_once
@@ -68,8 +64,8 @@ def write_report(folders: Sequence[Path], output: Path, title: str = "", command
     if not folders:
         raise ValueError("a report needs at least one results folder.")
     results = distinct([read_result(folder) for folder in folders])
-    for most_matrices in _numbers_of_matrices(len(results)):
-        text = build_report(results, title, command, most_matrices)
+    for most_pictures in _numbers_of_pictures(len(results)):
+        text = build_report(results, title, command, most_pictures)
         size = len(text.encode())
         if size <= MOST_BYTES:
             break
@@ -83,20 +79,20 @@ def write_report(folders: Sequence[Path], output: Path, title: str = "", command
     return output
 
 
-def _numbers_of_matrices(num_results: int) -> list[int]:
-    """Return how many matrices of a result to try, down to none: large ones fill the page."""
-    most = MOST_MATRICES if num_results == 1 else 1 if num_results <= 6 else 0
-    return [number for number in (MOST_MATRICES, 1, 0) if number <= most]
+def _numbers_of_pictures(num_results: int) -> list[int]:
+    """Return how many pictures of a section to try, down to none: matrices fill the page."""
+    most = MOST_PICTURES if num_results == 1 else 1 if num_results <= 6 else 0
+    return [number for number in (MOST_PICTURES, 1, 0) if number <= most]
 
 
 def build_report(
     results: Sequence[Result],
     title: str = "",
     command: str = "",
-    most_matrices: int = MOST_MATRICES,
+    most_pictures: int = MOST_PICTURES,
 ) -> str:
     """Return the page that shows some results; see `write_report`."""
-    sections = [section_of(result, most_matrices) for result in results]
+    contents = [content_of(result, most_pictures) for result in results]
     runs = sum(len(result.runs) for result in results)
     parts = tomllib.loads(_PARTS.read_text(encoding="utf-8"))
     specs = _Specs()
@@ -112,7 +108,7 @@ def build_report(
             tested=_tested(results),
             differing=differing_options(results) if len(results) > 1 else None,
             charts=_charts(results),
-            sections=sections,
+            contents=contents,
             command=printable(command),
             specs=specs,
             # Only these two scripts may run, whatever a name holds.

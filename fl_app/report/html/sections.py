@@ -1,102 +1,36 @@
-"""What a report shows of one run beside its pictures: clusters, clients, what went wrong."""
+"""The tables of a report's sections: clusters, clients, what went wrong, what it cost."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from fl_app.report.html.matrices import matrices_of
 from fl_app.report.html.reading import Candidate, Grouping, Result, Run
-from fl_app.report.html.words import changed_options, command, named
-from fl_app.report.pictures import Spec
+from fl_app.report.html.words import named
 from strategies.catalogue import UNGROUPED
 
 MOST_CANDIDATES = 8
 MOST_NAMES = 60  # of a cluster; summary.json has all
 MOST_CLIENTS = 300  # rows of the table of clients; clients.csv has all
 MOST_CLUSTERS = 40  # rows of a table of clusters
-MOST_MATRICES = 8  # of a page
 
 
 @dataclass
 class Grid:
-    """A table on the page: the first column is a name, numbers stand to the right."""
+    """A table on the page: the first column is a name, numbers stand to the right.
+
+    Its caption folds and unfolds it, unless it never `folds`.
+    """
 
     caption: str
     columns: list[str]
     rows: list[list[str]]
     numbers: frozenset[int] = field(default_factory=frozenset)
     open: bool = True
-
-
-@dataclass
-class Section:
-    """What a page shows of one result."""
-
-    name: str
-    clusters: list[Grid]
-    clients: Grid | None
-    matrices: list[tuple[str, str, Spec]]
-    doubts: list[Grid]
-    notes: list[str]
-    troubles: Grid | None
-    costs: list[Grid]
-    changed: Grid
-    options: Grid
-    command: str
-    versions: Grid
-    privacy: Grid
-
-
-def section_of(result: Result, most_matrices: int = MOST_MATRICES) -> Section:
-    """Return a result's section of the page."""
-    first = first_runs(result)
-    grouped = [run for run in first if run.strategy not in UNGROUPED]
-    grouping = result.grouping
-    changed = changed_options(result.config)
-    matrices, left_out = matrices_of(result, most_matrices)
-    notes = [f"{left_out} more matrices are in the folder."] if left_out else []
-    return Section(
-        name=result.name,
-        clusters=[
-            *([_grouped(grouping)] if grouping else []),
-            *(_clusters(run, run in grouped[:1]) for run in _shown_clusterings(result)),
-        ],
-        clients=_clients(first, grouping),
-        matrices=matrices,
-        doubts=_doubts(grouping) if grouping else [],
-        notes=notes,
-        troubles=_troubles(result),
-        costs=[*_seconds(result), *_bytes(grouping)],
-        changed=Grid(
-            "Options with another value than their default",
-            ["option", "value", "default"],
-            [[key, _value(value), _value(default)] for key, (value, default) in changed.items()],
-        ),
-        options=Grid(
-            f"All {len(result.config)} options",
-            ["option", "value"],
-            [[key, _value(value)] for key, value in result.config.items()],
-            open=False,
-        ),
-        command=command(result.config) if result.config else grouping.command if grouping else "",
-        versions=Grid(
-            "Software that made these results",
-            ["software", "version"],
-            [[name, version] for name, version in result.versions.items()],
-            open=False,
-        ),
-        privacy=Grid(
-            "Differential privacy spent, for one image of one client",
-            ["what", "value"],
-            [[name, f"{value:g}"] for name, value in result.privacy.items()],
-            frozenset({1}),
-        ),
-    )
+    folds: bool = True
 
 
 def first_runs(result: Result) -> list[Run]:
@@ -104,30 +38,17 @@ def first_runs(result: Result) -> list[Run]:
     return [result.of(name)[0] for name in result.strategies]
 
 
-def differing_options(results: Sequence[Result]) -> Grid | None:
-    """Return the options in which results differ, a column for each result."""
-    keys = dict.fromkeys(key for result in results for key in result.config)
-    rows = [
-        [key, *(_value(result.config.get(key, "")) for result in results)]
-        for key in keys
-        if key != "output-dir" and len({_value(one.config.get(key, "")) for one in results}) > 1
-    ]
-    if not rows:
-        return None
-    names = [result.name for result in results]
-    return Grid("Options in which the runs differ", ["option", *names], rows)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "(empty)" if value == "" else str(value)
-
-
-def _shown_clusterings(result: Result) -> list[Run]:
-    """Return the runs whose clusters were found: of all seeds, as long as they are few."""
+def clusters_of(result: Result) -> list[Grid]:
+    """Tabulate who is in which cluster, who is in doubt, and how each client is served."""
+    first, grouping = first_runs(result), result.grouping
     found = [run for run in result.runs if run.strategy not in UNGROUPED]
-    return found[:12]
+    clients = _clients(first, grouping)
+    return [
+        *([_grouped(grouping)] if grouping else []),
+        *(_clusters(run, run is found[0]) for run in found[:12]),  # of all seeds, if they are few
+        *(_doubts(grouping) if grouping else []),
+        *([clients] if clients else []),
+    ]
 
 
 def _clusters(run: Run, is_first: bool) -> Grid:
@@ -268,8 +189,8 @@ def _likeliest(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(best[:MOST_CANDIDATES], key=lambda one: one.num_clusters)
 
 
-def _troubles(result: Result) -> Grid | None:
-    """Return who failed, was odd, attacked, came late or changed: a row for each kind."""
+def troubles_of(result: Result) -> list[Grid | str]:
+    """Tabulate who failed, was odd, attacked, came late or changed: a row for each kind."""
     said: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
     def say(kind: str, why: str, run: Run, client: int) -> None:
@@ -305,13 +226,14 @@ def _troubles(result: Result) -> Grid | None:
     for name, kind, why in _troubles_of_grouping(result):
         said.setdefault((kind, why), []).append((name, "grouping"))
     if not said:
-        return None
+        return ["No client was left out, was found odd or attacked."]
     rows = []
     for (kind, why), pairs in said.items():
         names = list(dict.fromkeys(name for name, _ in pairs))
         where = list(dict.fromkeys(place for _, place in pairs))
         rows.append([kind, named(names, MOST_NAMES), why, named(where, 6)])
-    return Grid("What happened to clients", ["what", "who", "why", "where"], rows)
+    columns = ["what", "who", "why", "where"]
+    return [Grid("What happened to clients", columns, rows, folds=False)]
 
 
 def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
@@ -335,6 +257,11 @@ def _where(run: Run) -> str:
 def _isolated(attack: str, share: float) -> str:
     alone = "" if np.isnan(share) else f"; {100 * share:.0f} % in clusters of their own"
     return f"{attack}{alone}"
+
+
+def costs_of(result: Result) -> list[Grid]:
+    """Tabulate what strategies cost, and what a grouping alone does."""
+    return [*_seconds(result), *_bytes(result.grouping)]
 
 
 def _seconds(result: Result) -> list[Grid]:
@@ -368,7 +295,7 @@ def _seconds(result: Result) -> list[Grid]:
         *("pre-round s", "training s", "testing s", "total s"),
     ]
     caption = "kB that a client sent / received, and seconds of the run, means over seeds"
-    return [Grid(caption, columns, rows, frozenset(range(1, len(columns))))]
+    return [Grid(caption, columns, rows, frozenset(range(1, len(columns))), folds=False)]
 
 
 _BYTES = {
@@ -385,4 +312,4 @@ def _bytes(grouping: Grouping | None) -> list[Grid]:
     rows = [
         [_BYTES.get(name, name), f"{value / 1000:,.0f}"] for name, value in grouping.bytes.items()
     ]
-    return [Grid("Each client's kB", ["what", "kB"], rows, frozenset({1}))]
+    return [Grid("Each client's kB", ["what", "kB"], rows, frozenset({1}), folds=False)]

@@ -15,10 +15,9 @@ from scipy.cluster.hierarchy import dendrogram, linkage
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
 from fl_app.report.html import report_page as build
-from fl_app.report.html.matrices import matrices_of
+from fl_app.report.html.contents import content_of
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.report_page import MOST_BYTES, REPORT, build_report, write_report
-from fl_app.report.html.sections import section_of
 from fl_app.report.html.words import answer, changed_options, command, question
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_DOTS
@@ -75,6 +74,16 @@ class Page(HTMLParser):
 
 def page_of(*folders, **options):
     return Page(build_report([read_result(folder) for folder in folders], **options))
+
+
+def parts_of(result, heading, **options):
+    """Return the tables, sentences and pictures of a section of a result."""
+    return content_of(result, **options).sections[heading]
+
+
+def troubles_of(result):
+    (found,) = parts_of(result, "Failures, odd clients and attacks")
+    return found
 
 
 def specs_of(text):
@@ -163,7 +172,7 @@ def test_the_same_folders_give_the_same_bytes(tmp_path):
 def test_every_specification_is_one_that_vega_lite_understands(tmp_path, clients, capfd):
     result = read_result(write_results(tmp_path, clients=clients, late=1 if clients > 3 else 0))
     specs = [spec for _, _, spec in build._charts([result])]
-    specs += [spec for _, _, spec in section_of(result).matrices]
+    specs += [spec for _, _, spec in parts_of(result, "Who is like whom")]
     assert len(specs) == 5
     for spec in specs:
         drawn = vl_convert.vegalite_to_svg({**spec, "width": 400})
@@ -186,7 +195,7 @@ def test_the_page_has_the_pictures_of_the_folder(tmp_path, monkeypatch):
     )
     run(tmp_path, strategy="rcc-pfl,single", drawn=True)
     charts = build._charts([read_result(tmp_path)])
-    charts += section_of(read_result(tmp_path)).matrices[-1:]
+    charts += parts_of(read_result(tmp_path), "Who is like whom")[-1:]
     names = ("accuracy-per-round", "accuracy-per-client", "accuracy-against-bytes")
     for name, (_, _, page) in zip((*names, "similarity-rcc-pfl-seed-0"), charts, strict=True):
         paper = drawn[name]
@@ -283,7 +292,7 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
 
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
     folder = write_results(tmp_path, names=names, change=change)
-    rows = section_of(read_result(folder)).troubles.rows
+    rows = troubles_of(read_result(folder)).rows
     assert rows == [
         ["failed", "berlin", "did not answer the roll call", "rcc-pfl/0"],
         ["odd", "bonn", "like nobody", "rcc-pfl/0"],
@@ -520,11 +529,11 @@ def test_a_report_over_the_limit_is_refused(tmp_path, monkeypatch):
 def test_a_page_that_would_be_too_large_has_fewer_matrices(tmp_path, monkeypatch):
     folder = write_results(tmp_path, clients=20, seeds=3)
     result = read_result(folder)
-    sizes = {number: len(build_report([result], most_matrices=number)) for number in (8, 1, 0)}
+    sizes = {number: len(build_report([result], most_pictures=number)) for number in (8, 1, 0)}
     for number, left_out in ((1, 2), (0, 3)):
         monkeypatch.setattr(build, "MOST_BYTES", sizes[number] + 500)
         text = write_report([folder], tmp_path / REPORT).read_text(encoding="utf-8")
-        assert f"{left_out} more matrices are in the folder." in text
+        assert f"Left out for room: {left_out}. The folder has them." in text
         assert len(text) == sizes[number] < sizes[8] - 1000
     monkeypatch.setattr(build, "MOST_BYTES", 500)
     with pytest.raises(ValueError, match="name fewer of them"):
@@ -577,7 +586,7 @@ def test_clients_that_were_not_tested_are_below_those_that_were(tmp_path):
         summary["runs"][0]["accuracy-per-client"][0] = None
 
     result = read_result(write_results(tmp_path, seeds=1, change=change))
-    rows = section_of(result).clients.rows
+    rows = parts_of(result, "Who is in which cluster")[-1].rows
     assert [row[0] for row in rows][-1] == "0"
     assert float(rows[0][2]) == round(100 * np.nanmin(result.runs[0].accuracies), 1)
 
@@ -588,9 +597,9 @@ def test_clients_that_nobody_asked_are_no_trouble(tmp_path):
 
     some = {"fraction-evaluate": 0.5}
     folder = write_results(tmp_path / "some", options=some, change=change)
-    assert section_of(read_result(folder)).troubles is None
+    assert isinstance(troubles_of(read_result(folder)), str)
     folder = write_results(tmp_path / "all", change=change)
-    assert section_of(read_result(folder)).troubles.rows[0][0] == "not tested"
+    assert troubles_of(read_result(folder)).rows[0][0] == "not tested"
 
 
 def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
@@ -603,7 +612,7 @@ def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
     folder = write_grouping(tmp_path, names, change)
     assert "One node could not take part" in build_report([read_result(folder)])
-    assert section_of(read_result(folder)).troubles.rows == [
+    assert troubles_of(read_result(folder)).rows == [
         ["left out", "berlin", "is in no cluster", "grouping"],
         ["left out", "node 7", "lyon: no <images>", "grouping"],
         ["odd", "oslo", "it sent nothing usable", "grouping"],
@@ -617,7 +626,7 @@ def test_nodes_that_never_said_who_they_are_are_in_the_report_of_a_run(tmp_path)
 
     result = read_result(write_results(tmp_path / "run", change=change))
     (run, *_) = result.runs
-    assert section_of(result).troubles.rows == [
+    assert troubles_of(result).rows == [
         ["left out", "node 7", "its disk is full", f"{run.strategy}/{run.seed}"]
     ]
 
@@ -631,10 +640,10 @@ def test_a_grouping_alone_has_the_tree_that_made_its_clusters(tmp_path):
     (first,) = read_result(folder).matrices
     assert np.array_equal(first.merges, merges)
     assert (first.names, first.measure) == (names, "relevance")
-    shown, left_out = matrices_of(read_result(folder), 1)
-    assert [title for title, _, _ in shown] == ["Share of resamples in which each pair is together"]
-    assert left_out == 1
-    assert "There were 100 resamples." in shown[0][1]
+    (title, note, _), more = parts_of(read_result(folder), "Who is like whom", most_pictures=1)
+    assert title == "Share of resamples in which each pair is together"
+    assert more == "Left out for room: 1. The folder has them."
+    assert "There were 100 resamples." in note
     # Which of several belongs to grouping.json is not known.
     write_matrix(folder, "rcc-pfl", 1, [0, 1, 0, 1, 0, 1])
     assert read_result(folder).matrices == []
@@ -647,7 +656,7 @@ def test_a_client_without_numbers_takes_no_matrix_from_the_others(tmp_path):
                 found[name][0][place] = found[name][place][0] = None
 
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
-    shown, _ = matrices_of(read_result(write_grouping(tmp_path, names, change)), 8)
+    shown = parts_of(read_result(write_grouping(tmp_path, names, change)), "Who is like whom")
     assert len(shown) == 2
     for _, _, spec in shown:
         assert len(rows_of(spec["layer"][1])) == 25

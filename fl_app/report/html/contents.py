@@ -1,0 +1,103 @@
+"""What a report shows of one run: its sections, in order, and its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fl_app.report.html.matrices import Shown, matrices_of
+from fl_app.report.html.reading import Result
+from fl_app.report.html.sections import Grid, clusters_of, costs_of, troubles_of
+from fl_app.report.html.words import changed_options, command
+
+MOST_PICTURES = 8  # of a section
+
+Part = Grid | str | Callable[[], Shown]
+"""A table, a sentence, or a picture, which is drawn if the page has room for it."""
+
+SECTIONS: Mapping[str, Callable[[Result], Sequence[Part]]] = {
+    "Who is in which cluster": clusters_of,
+    "Who is like whom": matrices_of,
+    "Failures, odd clients and attacks": troubles_of,
+    "Bytes and seconds": costs_of,
+}
+"""By heading; one without parts is left out."""
+
+
+@dataclass
+class Content:
+    """What a page shows of one result."""
+
+    name: str
+    sections: dict[str, list[Grid | str | Shown]]
+    changed: Grid
+    options: Grid
+    command: str
+    versions: Grid
+    privacy: Grid
+
+
+def content_of(result: Result, most_pictures: int = MOST_PICTURES) -> Content:
+    """Return what a page shows of a result, with so many pictures in each section."""
+    changed, grouping = changed_options(result.config), result.grouping
+    sections = {heading: parts_of(result) for heading, parts_of in SECTIONS.items()}
+    return Content(
+        name=result.name,
+        sections={
+            heading: _drawn(parts, most_pictures) for heading, parts in sections.items() if parts
+        },
+        changed=Grid(
+            "Options with another value than their default",
+            ["option", "value", "default"],
+            [[key, _value(value), _value(default)] for key, (value, default) in changed.items()],
+        ),
+        options=Grid(
+            f"All {len(result.config)} options",
+            ["option", "value"],
+            [[key, _value(value)] for key, value in result.config.items()],
+            open=False,
+        ),
+        command=command(result.config) if result.config else grouping.command if grouping else "",
+        versions=Grid(
+            "Software that made these results",
+            ["software", "version"],
+            [[name, version] for name, version in result.versions.items()],
+            open=False,
+        ),
+        privacy=Grid(
+            "Differential privacy spent, for one image of one client",
+            ["what", "value"],
+            [[name, f"{value:g}"] for name, value in result.privacy.items()],
+            frozenset({1}),
+        ),
+    )
+
+
+def _drawn(parts: Sequence[Part], most: int) -> list[Grid | str | Shown]:
+    """Return the parts with so many pictures drawn, and say how many are left out."""
+    left_out = [part for part in parts if callable(part)][most:]
+    found = [part() if callable(part) else part for part in parts if part not in left_out]
+    return (
+        [*found, f"Left out for room: {len(left_out)}. The folder has them."] if left_out else found
+    )
+
+
+def differing_options(results: Sequence[Result]) -> Grid | None:
+    """Return the options in which results differ, a column for each result."""
+    keys = dict.fromkeys(key for result in results for key in result.config)
+    rows = [
+        [key, *(_value(result.config.get(key, "")) for result in results)]
+        for key in keys
+        if key != "output-dir" and len({_value(one.config.get(key, "")) for one in results}) > 1
+    ]
+    if not rows:
+        return None
+    names = [result.name for result in results]
+    return Grid("Options in which the runs differ", ["option", *names], rows)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "(empty)" if value == "" else str(value)

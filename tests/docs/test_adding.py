@@ -26,6 +26,10 @@ from tests.app_runs import DEFAULTS, run
 def test_all_of_it_runs(tmp_path):
     summary = run(tmp_path, strategy="bias,bias+lps-gps,spectral+damped+halfway", model="mlp-32")
     assert len(summary["runs"]) == 3
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for heading in ("Clients of each cluster", "Whom another strategy serves better"):
+        assert f"<h2>{heading}</h2>" in page
+    assert (tmp_path / "clients-per-cluster.png").is_file()
 
 
 def test_the_data_set_is_compared_and_trained_on(tmp_path):
@@ -105,20 +109,23 @@ def test_types_are_right(copy):
     """In seconds with what mypy knows of the tree already, as `make lint` leaves it."""
     if (ROOT / ".mypy_cache").is_dir():
         shutil.copytree(ROOT / ".mypy_cache", copy / ".mypy_cache")
-    packages = [word for room in ("fl_core", "clients", "strategies") for word in ("-p", room)]
+    rooms = ("fl_core", "clients", "strategies", "fl_app.report")
+    packages = [word for room in rooms for word in ("-p", room)]
     run(copy, "-m", "mypy", "--config-file", "pyproject.toml", *packages)
 
 
 @pytest.mark.slow
 def test_the_page_s_own_tests_and_those_that_it_names_pass(copy):
     tests = [name for name, *_ in BLOCKS if name.startswith("tests/")]
-    assert len(tests) == 4
+    assert len(tests) == 6
     triples = "test_the_triples_hold_every_pair_of_parts_that_they_should"
     committed = "test_the_committed_example_was_made_by_make_run"
+    drawn = "test_every_specification_is_one_that_vega_lite_understands"
     others = (
         *(f"app/run/test_systems.py::{triples}", f"app/run/test_experiment.py::{committed}"),
         *("strategies/test_catalogue.py", "clients/test_local_training.py", "test_house.py"),
         *("app/config/test_options.py", "docs/test_secure_sums.py", "test_all_of_it.py"),
+        f"app/report/test_report.py::{drawn}",
     )
     tests += [f"tests/{name}" for name in others]
     said = run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests)

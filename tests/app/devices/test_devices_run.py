@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from fl_app.config.run_config import parse_config
+from fl_app.report.comparisons import COMPARISONS
 from fl_core.models.model_file import load_model
 from fl_core.wire.message_salt import KEY as SALT
 from tests.app_runs import DEFAULTS, undrawn_pictures, untrained_encoder, whole_space
@@ -54,11 +55,9 @@ def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tm
         "summary.json",
         "metrics.csv",
         "clients.csv",
-        "accuracy-against-bytes.png",
+        *(f"{name}.png" for name in COMPARISONS),
         "accuracy-per-cluster.png",
         "models",
-        "accuracy-per-client.png",
-        "accuracy-per-round.png",
         "report.html",
         "grouping.json",
         "grouping.png",

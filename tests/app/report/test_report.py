@@ -14,6 +14,7 @@ from scipy.cluster.hierarchy import dendrogram, linkage
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
+from fl_app.report.comparisons import COMPARISONS
 from fl_app.report.html import report_page as build
 from fl_app.report.html.contents import content_of
 from fl_app.report.html.reading import read_result
@@ -111,7 +112,7 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
     assert "0, 2, 4" in page.words  # the members of a cluster
     assert "No client was left out, was found odd or attacked." in page.text
     assert "3.11.2" in page.words
-    assert len(specs_of(text)) == 5  # curves, clients, costs and two matrices
+    assert len(specs_of(text)) == len(COMPARISONS) + 2  # a matrix of each seed
 
 
 def test_nothing_that_a_client_is_called_becomes_code(tmp_path):
@@ -173,10 +174,10 @@ def test_every_specification_is_one_that_vega_lite_understands(tmp_path, clients
     result = read_result(write_results(tmp_path, clients=clients, late=1 if clients > 3 else 0))
     specs = [spec for _, _, spec in build._charts([result])]
     specs += [spec for _, _, spec in parts_of(result, "Who is like whom")]
-    assert len(specs) == 5
+    assert len(specs) == len(COMPARISONS) + 2
     for spec in specs:
         drawn = vl_convert.vegalite_to_svg({**spec, "width": 400})
-        assert "rcc-pfl" in drawn or spec in specs[3:]
+        assert "rcc-pfl" in drawn or spec in specs[-2:]
         assert "WARN" not in capfd.readouterr().err
 
 
@@ -196,8 +197,8 @@ def test_the_page_has_the_pictures_of_the_folder(tmp_path, monkeypatch):
     run(tmp_path, strategy="rcc-pfl,single", drawn=True)
     charts = build._charts([read_result(tmp_path)])
     charts += parts_of(read_result(tmp_path), "Who is like whom")[-1:]
-    names = ("accuracy-per-round", "accuracy-per-client", "accuracy-against-bytes")
-    for name, (_, _, page) in zip((*names, "similarity-rcc-pfl-seed-0"), charts, strict=True):
+    names = (*COMPARISONS, "similarity-rcc-pfl-seed-0")
+    for name, (_, _, page) in zip(names, charts, strict=True):
         paper = drawn[name]
         assert [one["mark"] for one in page["layer"]] == [one["mark"] for one in paper["layer"]]
         assert [sorted(one["encoding"]) for one in page["layer"]] == [
@@ -252,13 +253,17 @@ def test_a_click_in_the_legend_chooses_a_curve(tmp_path):
 
 def test_costs_need_two_strategies_to_compare(tmp_path):
     alone, both = (
-        build._charts([read_result(write_results(tmp_path / name, strategies=names))])
-        for name, names in (("a", ("single",)), ("b", ("rcc-pfl", "single")))
+        [title for title, *_ in build._charts([read_result(write_results(path, strategies=names))])]
+        for path, names in (
+            (tmp_path / "a", ("single",)),
+            (tmp_path / "b", ("rcc-pfl", "single")),
+        )
     )
-    assert [title for title, _, _ in both] == [
+    assert both[:3] == [
         *("Accuracy per round", "Accuracy of each client", "Accuracy against bytes"),
     ]
-    assert len(alone) == 2
+    assert len(both) == len(COMPARISONS)
+    assert set(both) - set(alone) == {"Accuracy against bytes"}
 
 
 def test_no_line_ends_between_a_number_and_its_percent(tmp_path):

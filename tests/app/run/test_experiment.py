@@ -17,6 +17,7 @@ from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import parse_override
 from fl_app.launch.preflight import output_folder
+from fl_app.report.comparisons import COMPARISONS
 from fl_app.run.experiment import run_experiment
 from fl_app.run.simulation import wait_for_nodes
 from fl_core.federation.federation import simulate_federation
@@ -230,9 +231,7 @@ def test_pictures_and_partitions_are_there(finished):
         "models",
         "labels-per-client.png",
         "clusters.png",
-        "accuracy-per-round.png",
-        "accuracy-per-client.png",
-        "accuracy-against-bytes.png",
+        *(f"{name}.png" for name in COMPARISONS),
         "accuracy-per-cluster.png",
         "report.html",
         "grouping.json",

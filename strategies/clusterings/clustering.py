@@ -28,7 +28,7 @@ def learnt(factory: Callable[[], Learnt]) -> Learnt:
     return made
 
 
-def _is_as(one: type[Clustering], other: type[Clustering]) -> bool:
+def _is_as(one: type, other: type) -> bool:
     """Return whether two do the same around a round's training."""
     names = ("before_training", "after_training", "after_last_round", "told_for_training")
     return all(getattr(one, name) is getattr(other, name) for name in names)

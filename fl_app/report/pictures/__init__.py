@@ -13,7 +13,7 @@ from fl_app.report.pictures.dots import dots_figure
 from fl_app.report.pictures.figure import Spec, on_page, save
 from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.lines import lines_figure
-from fl_app.report.pictures.published import Group, published_figure
+from fl_app.report.pictures.published import Group, agreement_figure, published_figure
 from fl_app.report.pictures.rounds import cluster_rounds_figure, rounds_figure
 from fl_app.report.pictures.similarity import similarity_figure
 from fl_app.report.pictures.traffic import traffic_figure
@@ -23,6 +23,7 @@ __all__ = [
     "Group",
     "Spec",
     "Tested",
+    "agreement_figure",
     "certainty_figure",
     "clients_figure",
     "cluster_rounds_figure",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import Spec, check_shape, colours, in_panels, picture
+from fl_app.report.pictures.figure import Spec, check_shape, colours, in_panels, picture, shapes
 from fl_app.report.pictures.style import WIDTH, Style, strategy_styles
 
 _LETTERS = 60  # that fit below all panels of a row together
@@ -79,9 +79,7 @@ def over_words(
     width: float,
 ) -> Spec:
     """Return the encoding of marks over words, those of one word beside each other in slots."""
-    colour = colours(styles)
     axis = {"labelAngle": 0, "labelOverlap": False, "labelLimit": width / len(words) - 6}
-    marks = {"domain": list(styles), "range": [look.mark for look in styles.values()]}
     return {
         "x": {
             **{"field": "word", "type": "nominal", "title": across, "sort": None},
@@ -89,6 +87,6 @@ def over_words(
             "scale": {"domain": list(words), "paddingInner": 0.15},
         },
         "xOffset": {"field": "slot", "type": "nominal", "sort": None, "scale": {"domain": slots}},
-        "color": colour,
-        "shape": {**{key: colour[key] for key in ("field", "type", "legend")}, "scale": marks},
+        "color": colours(styles),
+        "shape": shapes(styles),
     }

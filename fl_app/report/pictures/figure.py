@@ -258,6 +258,14 @@ def colours(styles: Mapping[str, style.Style]) -> Spec:
     }
 
 
+def shapes(styles: Mapping[str, style.Style]) -> Spec:
+    """Return the encoding of series by their marks, for a legend that has their colours, too."""
+    return {
+        **{"field": "series", "type": "nominal", "legend": LEGEND},
+        "scale": {"domain": list(styles), "range": [look.mark for look in styles.values()]},
+    }
+
+
 def in_panels(
     panels: Sequence[tuple[str, Spec]], most: int, height: int, *, titled: bool = True
 ) -> Spec:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.report.pictures.dots import over_words
-from fl_app.report.pictures.figure import Spec, in_panels, picture
-from fl_app.report.pictures.style import WIDTH, strategy_styles
+from fl_app.report.pictures.figure import Spec, colours, in_panels, picture, shapes
+from fl_app.report.pictures.style import MUTED, WIDTH, strategy_styles
 
 Stated = Mapping[str, tuple[float, float | None]]
 """By strategy, a mean and its standard deviation, if any."""
@@ -63,6 +63,49 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str)
     note = "hollow: the paper; full: measured here; " if published else ""
     note += "lines: one standard deviation to either side"
     return picture(title, note, styles, **in_panels(parts, 1, 120))
+
+
+def agreement_figure(
+    title: str, series: Mapping[str, Sequence[tuple[float, float]]], unit: str
+) -> Spec:
+    """Draw each published number against the one measured again, and the line where they agree.
+
+    Parameters
+    ----------
+    title : str
+    series : mapping of str to sequence of (float, float)
+        What was published and what was measured, by what they are numbers of.
+    unit : str
+        What they are.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to draw.
+    """
+    styles = strategy_styles(series)
+    rows: list[Spec] = [
+        {"series": name, "paper": paper, "ours": ours}
+        for name, pairs in series.items()
+        for paper, ours in pairs
+    ]
+    known = [row[whose] for row in rows for whose in ("paper", "ours")]
+    ends = [min(known), max(known)]
+    axis: Spec = {"type": "quantitative", "scale": {"domain": ends, "nice": True}}
+    x: Spec = {**axis, "field": "paper", "title": f"{unit}, published"}
+    y: Spec = {**axis, "field": "ours", "title": f"{unit}, measured here"}
+    line: Spec = {
+        "data": {"values": [{"paper": end, "ours": end} for end in ends]},
+        "mark": {"type": "line", "color": MUTED, "strokeDash": [4, 3], "aria": False},
+        "encoding": {"x": x, "y": y},
+    }
+    points: Spec = {
+        "data": {"values": rows},
+        "mark": {"type": "point", "filled": True, "size": 28, "opacity": 0.75, "aria": False},
+        "encoding": {"x": x, "y": y, "color": colours(styles), "shape": shapes(styles)},
+    }
+    note = "a mark for each method in each cell of a table; below the line, ours is lower"
+    return picture(title, note, styles, layer=[line, points], usermeta={"ratio": 0.8})
 
 
 def _rows_of(word: str, stated: Stated, measured: Mapping[str, NDArray[np.float64]]) -> list[Spec]:

@@ -39,10 +39,14 @@ class Claim:
         A method, several, or a number.
     points : float
         In the measure's unit.
+    ahead : float
+        By how much left is said to be ahead of right: what the relation is about is how far their
+        difference is from this.
     measure : str
         What is compared.
     statistic : str
-        Of its values over the seeds: "mean" or "std", which needs two seeds.
+        "mean" over the seeds; "std", of which only "above" and "below" can be judged; or "each
+        seed", where a claim is of every run and not of their mean, such as that tasks are found.
     rows, columns : sequence of str
         Where; empty: everywhere.
     against : mapping of str
@@ -57,17 +61,25 @@ class Claim:
     relation: Literal["above", "at least", "below", "at most", "within"]
     right: str | float
     points: float = 0.0
+    ahead: float = 0.0
     measure: str = "accuracy"
-    statistic: Literal["mean", "std"] = "mean"
+    statistic: Literal["mean", "std", "each seed"] = "mean"
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     against: Mapping[Literal["row", "column", "measure"], str] = field(default_factory=dict)
     paper: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse, by a ValueError, measures that are none."""
+        """Refuse, by a ValueError, measures that are none, and what no test of spreads can say."""
         for measure in self.measures:
             check_measure(measure)
+        if self.statistic == "std" and (
+            self.relation not in ("above", "below") or self.points or self.ahead or not self.rights
+        ):
+            raise ValueError(
+                f'the claim "{self.says}" is of std: a method\'s can be above or below another '
+                "method's, by no number of points."
+            )
 
     @property
     def lefts(self) -> list[str]:
@@ -101,11 +113,14 @@ class Claim:
         in_row = not self.rows or row in self.rows
         return in_row and (not self.columns or column in self.columns)
 
-    def holds(self, lefts: Sequence[float], rights: Sequence[float]) -> bool:
-        """Return whether it does, by the numbers of left's methods and of right's."""
+    def is_of_all(self, low: float, high: float) -> bool | None:
+        """Return whether it holds for all left minus right of an interval; None if for some."""
         is_met = RELATIONS[self.relation]
-        others = rights or [float(self.right)]
-        return all(is_met(left - right, self.points) for left in lefts for right in others)
+        low, high = low - self.ahead, high - self.ahead
+        if is_met(low, self.points) and is_met(high, self.points):
+            return True
+        nearest = min(max(low, 0.0), high)  # to "within"
+        return None if any(is_met(one, self.points) for one in (low, nearest, high)) else False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from fl_app.studies.reproduce.measures import check_measure
 
 SHARED = ""
 """The name of the simulation of all strategies that share their options."""
+OURS = "ours"
+"""What stands for the paper of an experiment that no paper has."""
 Number = tuple[float, float | None]
 """A published mean and its standard deviation, if any."""
 Cell = Mapping[str, Annotated[Sequence[float], Field(min_length=1, max_length=2)]]
@@ -61,6 +63,9 @@ class Experiment:
         From measure, row, column and method to a mean and its standard deviation, if any.
     digits : int
         How many an accuracy has after the point, as in the paper.
+    chance : float
+        The accuracy of guessing, in percent: of a method that is hardly above it no claim on
+        accuracies is judged. 0 where no method comes near it unless that is a result.
     claims : sequence of Claim
     explanations : sequence of Explanation
     small : bool
@@ -84,6 +89,7 @@ class Experiment:
     needs: str = ""
     published: Mapping[str, Published] = field(default_factory=dict)
     digits: int = 1
+    chance: float = 0.0
     claims: Sequence[Claim] = ()
     explanations: Sequence[Explanation] = ()
     small: bool = False

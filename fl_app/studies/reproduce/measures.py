@@ -151,10 +151,21 @@ def limits_of(text: str) -> tuple[float, float] | None:
 
 
 def shown(
-    text: str, value: float, std: float | None = None, *, digits: int = 1, sign: bool = False
+    text: str,
+    value: float,
+    std: float | None = None,
+    half: float | None = None,
+    *,
+    digits: int = 1,
+    sign: bool = False,
 ) -> str:
-    """Return a number of a measure as it stands in a table; `digits` are those of accuracies."""
+    """Return a number of a measure as it stands in a table; `digits` are those of accuracies.
+
+    `half` is half the width of its mean's interval, and is left out where it would be shown as 0.
+    """
     own = MEASURES[text.partition(":")[0]].digits
     places = digits if own is None else own
     number = f"{value:+.{places}f}" if sign else f"{value:.{places}f}"
-    return number if std is None else f"{number} ± {std:.{places}f}"
+    spread = "" if std is None else f" ± {std:.{places}f}"
+    interval = "" if half is None or round(half, places) == 0 else f" [± {half:.{places}f}]"
+    return number + spread + interval

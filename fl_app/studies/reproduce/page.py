@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.studies.reproduce.cells import current_cells, wanted_cells
-from fl_app.studies.reproduce.claims import Claim
 from fl_app.studies.reproduce.experiment_file import Experiment
+from fl_app.studies.reproduce.judging import (
+    FEWEST,
+    Measured,
+    Numbers,
+    Place,
+    as_array,
+    half_interval,
+    judge,
+    measured_of,
+)
 from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.measures import in_words, measure, shown
+from fl_app.studies.reproduce.measures import in_words, shown
 
-
-class Place(NamedTuple):
-    """Where a number stands."""
-
-    measure: str
-    row: str
-    column: str
-    method: str
-
-
-Measured = Mapping[Place, NDArray[np.float64]]
-"""The number of each seed that has one; only of what was run."""
-
-
-def measured_of(experiment: Experiment, cells: Sequence[Cell]) -> Measured:
-    """Return the numbers of all measures that are shown or claimed, seeds ascending."""
-    claimed = [name for claim in experiment.claims for name in claim.measures]
-    wanted = dict.fromkeys([*experiment.measures, *claimed])
-    found: dict[Place, list[float]] = {}
-    for cell in current_cells(experiment, cells):
-        for method, kept in cell["methods"].items():
-            for name in wanted:
-                value = measure(name, kept)
-                if not math.isnan(value):
-                    place = Place(name, cell["row"], cell["column"], method)
-                    found.setdefault(place, []).append(value)
-    return {place: np.array(values) for place, values in found.items()}
+HOW_JUDGED = (
+    "A claim holds in a cell if all of the 95 % interval of its difference, seed by seed, is on "
+    "the claim's side; if some is on either side, it is undecided. Of one or two runs, their mean "
+    "is judged, which may be chance."
+)
 
 
 def page(experiment: Experiment, cells: Sequence[Cell]) -> str:
@@ -86,7 +71,10 @@ def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell
 
 def _legend(experiment: Experiment) -> str:
     """Describe the numbers of the tables."""
-    words = "Numbers are means over seeds ± their standard deviation (n − 1)."
+    words = (
+        "Numbers are means over seeds ± their standard deviation (n − 1); in brackets, from three "
+        "seeds on, half the width of the mean's 95 % interval, unless it is shown as 0."
+    )
     if not experiment.published:
         return words
     return (
@@ -137,8 +125,9 @@ def _table(
 
 
 def _compared(
-    experiment: Experiment, place: Place, ours: NDArray[np.float64] | None, *, published: bool
+    experiment: Experiment, place: Place, numbers: Numbers | None, *, published: bool
 ) -> list[str]:
+    ours = None if numbers is None else as_array(numbers)
     number = "–" if ours is None else _with_spread(experiment, place, ours)
     if not published:
         return [number]
@@ -156,24 +145,35 @@ def _compared(
 
 def _with_spread(experiment: Experiment, place: Place, ours: NDArray[np.float64]) -> str:
     std = float(ours.std(ddof=1)) if len(ours) > 1 else None
-    return shown(place.measure, float(ours.mean()), std, digits=experiment.digits)
+    half = half_interval(ours) if len(ours) >= FEWEST else None
+    return shown(place.measure, float(ours.mean()), std, half, digits=experiment.digits)
 
 
-def _differs(stated: tuple[float, float | None], ours: NDArray[np.float64]) -> bool:
-    """Return whether ours are further away than the paper's spread or, without one, our own."""
+def _differs(stated: tuple[float, float | None], ours: NDArray[np.float64]) -> bool | None:
+    """Return whether ours are further away than the paper's spread or, without one, our own.
+
+    None if there is neither.
+    """
     spread = stated[1]
     if spread is None and len(ours) > 1:
         spread = float(ours.std(ddof=1))
-    return spread is not None and abs(float(ours.mean()) - stated[0]) > spread
+    return None if spread is None else abs(float(ours.mean()) - stated[0]) > spread
+
+
+def comparisons(experiment: Experiment, measured: Measured) -> dict[Place, bool]:
+    """Return whether ours differ from the published numbers, where there is a spread to say so."""
+    found = {}
+    for place, numbers in measured.items():
+        if (stated := experiment.stated(*place)) is not None:
+            differs = _differs(stated, as_array(numbers))
+            if differs is not None:
+                found[place] = differs
+    return found
 
 
 def _differences(experiment: Experiment, measured: Measured) -> Iterator[str]:
     """Yield a line for each explanation, with the cells that it covers, and one for the others."""
-    far = [
-        place
-        for place, ours in measured.items()
-        if (stated := experiment.stated(*place)) is not None and _differs(stated, ours)
-    ]
+    far = [place for place, differs in comparisons(experiment, measured).items() if differs]
     for one in experiment.explanations:
         covered = [place for place in far if one.covers(*place)]
         far = [place for place in far if place not in covered]
@@ -191,75 +191,17 @@ def _listed(places: Sequence[Place]) -> str:
     return "; ".join(f"{cell}: {', '.join(methods)}" for cell, methods in of_cell.items())
 
 
-class Verdict(NamedTuple):
-    """What became of a claim.
-
-    Attributes
-    ----------
-    judged : dict of bool
-        Whether it holds, by row and column, where all that it names was run.
-    asked : int
-        In how many cells it is to be judged.
-    """
-
-    judged: Mapping[tuple[str, str], bool]
-    asked: int
-
-    @property
-    def held(self) -> int:
-        """Return in how many cells it holds."""
-        return sum(self.judged.values())
-
-    @property
-    def failed(self) -> list[str]:
-        """Return the cells in which it does not."""
-        return [", ".join(cell) for cell, holds in self.judged.items() if not holds]
-
-    def __str__(self) -> str:
-        """Return it in a few words."""
-        if not self.judged:
-            return "not run yet"
-        word = "partly" if self.held and self.failed else "does not hold"
-        so_far = " so far" if len(self.judged) < self.asked else ""
-        return ("holds" if not self.failed else word) + so_far
-
-
-def judge(experiment: Experiment, claim: Claim, measured: Measured) -> Verdict:
-    """Judge a claim in each cell of which it is said."""
-    cells = [
-        (row, column)
-        for row in experiment.rows
-        for column in experiment.columns
-        if claim.is_of(row, column)
-    ]
-    judged = {}
-    for row, column in cells:
-        own, other = claim.measures
-        there = (claim.against.get("row", row), claim.against.get("column", column))
-        lefts = [measured.get(Place(own, row, column, name)) for name in claim.lefts]
-        rights = [measured.get(Place(other, *there, name)) for name in claim.rights]
-        numbers = [_over_seeds(claim, values) for values in (*lefts, *rights)]
-        if not any(map(math.isnan, numbers)):
-            judged[row, column] = claim.holds(numbers[: len(lefts)], numbers[len(lefts) :])
-    return Verdict(judged, len(cells))
-
-
-def _over_seeds(claim: Claim, ours: NDArray[np.float64] | None) -> float:
-    """Return the statistic that a claim compares; NaN if it is not known."""
-    if ours is None:
-        return math.nan
-    if claim.statistic == "std":
-        return float(ours.std(ddof=1)) if len(ours) > 1 else math.nan
-    return float(ours.mean())
-
-
 def _verdicts(experiment: Experiment, measured: Measured) -> list[str]:
-    lines = ["By means over seeds; small differences may be chance.", ""]
+    lines = [f"{HOW_JUDGED} [More](../reproduce.md#how-a-claim-is-judged).", ""]
     for claim in experiment.claims:
         verdict = judge(experiment, claim, measured)
-        counted = f", in {verdict.held} of {verdict.asked} cells" if verdict.judged else ""
-        exceptions = f"; not in {'; '.join(verdict.failed)}" if verdict.failed else ""
-        lines.append(f"- {claim.says}: **{verdict}**{counted}{exceptions}.")
+        said = [f"- {claim.says}: **{verdict}**"]
+        said[0] += f", in {verdict.held} cells" if verdict.held else ""
+        said += [f"{exception[:1].upper()}{exception[1:]}" for exception in verdict.exceptions]
+        if verdict.published:
+            held, of = verdict.published
+            said.append(f"The paper's own numbers: in {held} of {of} cells")
+        lines.append(f"{'. '.join(said)}.")
     return lines
 
 

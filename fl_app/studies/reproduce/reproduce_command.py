@@ -154,9 +154,11 @@ def _write_page(experiment: Experiment, folder: Path) -> None:
 
 def _write_verdicts(folder: Path) -> None:
     from fl_app.studies.reproduce.cells import read_cells  # noqa: PLC0415
-    from fl_app.studies.reproduce.verdicts import verdicts  # noqa: PLC0415
+    from fl_app.studies.reproduce.table_pictures import draw_agreement  # noqa: PLC0415
+    from fl_app.studies.reproduce.verdicts import PICTURE, verdicts  # noqa: PLC0415
 
     found = [(known, read_cells(folder / f"{known.name}.json")) for known in _known()]
+    draw_agreement(found, folder / PICTURE)
     with replacing(folder / "README.md") as partial:
         partial.write_text(verdicts(found), encoding="utf-8")
     print(f"verdicts  {folder / 'README.md'}", flush=True)

@@ -9,10 +9,10 @@ import numpy as np
 
 from fl_app.report import pictures
 from fl_app.studies.reproduce.cells import current_cells
-from fl_app.studies.reproduce.experiment_file import Experiment
+from fl_app.studies.reproduce.experiment_file import OURS, Experiment
+from fl_app.studies.reproduce.judging import Place, as_array, measured_of
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, limits_of, tested_rounds
-from fl_app.studies.reproduce.page import Place, measured_of
 
 
 def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
@@ -25,6 +25,23 @@ def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
         figure = _sweep(experiment, cells)
     else:
         figure = _rounds(experiment, cells, per_task=experiment.picture == "tasks")
+    _save(figure, path)
+
+
+def draw_agreement(found: Sequence[tuple[Experiment, Sequence[Cell]]], path: Path) -> None:
+    """Draw all published accuracies of the papers' tables against ours, if there are any."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for one, cells in found:
+        for place, numbers in measured_of(one, cells).items():
+            stated = one.stated(*place)
+            if one.paper != OURS and place.measure == "accuracy" and stated is not None:
+                pair = (stated[0], float(as_array(numbers).mean()))
+                series.setdefault(f"{one.paper}, {place.row}", []).append(pair)
+    if series:
+        _save(pictures.agreement_figure("Published and measured", series, "accuracy %"), path)
+
+
+def _save(figure: pictures.Spec, path: Path) -> None:
     pictures.save(figure, path)
     pictures.save(figure, path.with_suffix(".pdf"))
 
@@ -42,7 +59,7 @@ def _published(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
                 (
                     column,
                     {m: number for m, number in stated.items() if number is not None},
-                    {m: values for m, values in ours.items() if values is not None},
+                    {m: as_array(numbers) for m, numbers in ours.items() if numbers is not None},
                 )
             )
     return pictures.published_figure(experiment.title, panels, in_words(name))
@@ -59,15 +76,10 @@ def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
         for name in experiment.measures:
             lines = {}
             for method in experiment.methods():
-                if not any(Place(name, row, column, method) in measured for column in columns):
-                    continue
-                found = [
-                    measured.get(Place(name, row, column, method), np.full(1, np.nan))
-                    for column in columns
-                ]
-                seeds = max(map(len, found))
-                padded = [np.pad(f, (0, seeds - len(f)), constant_values=np.nan) for f in found]
-                lines[method] = (across, np.array(padded).T)
+                found = [measured.get(Place(name, row, c, method), {}) for c in columns]
+                if seeds := sorted(set[int]().union(*found)):
+                    values = [[one.get(seed, np.nan) for one in found] for seed in seeds]
+                    lines[method] = (across, np.array(values))
             if lines:
                 panels[row if len(experiment.rows) > 1 else "", in_words(name)] = lines
     ranges = {in_words(name): limits_of(name) for name in experiment.measures}

@@ -1,68 +1,121 @@
-"""One page for all papers: a line per claim, with a verdict and the way to the numbers."""
+"""One page for all papers: how near ours are, a line per claim, and the way to the numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
-from fl_app.studies.reproduce.cells import current_cells, wanted_cells
-from fl_app.studies.reproduce.experiment_file import Experiment
+from fl_app.studies.reproduce.cells import current_cells
+from fl_app.studies.reproduce.claims import Claim
+from fl_app.studies.reproduce.experiment_file import OURS, Experiment
+from fl_app.studies.reproduce.judging import FEWEST, Measured, Verdict, judge, measured_of
 from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.page import Measured, hours, judge, measured_of
+from fl_app.studies.reproduce.page import HOW_JUDGED, comparisons, hours
 
-_OURS = "ours"
-"""What stands for the paper of an experiment that no paper has."""
+PICTURE = "published.png"
+_FEW = "holds, in one or two runs"
+_NOT = "not judged or tried"
+_KINDS = ("holds", _FEW, "partly", "undecided", "does not hold", _NOT)
+
+
+class _Table(NamedTuple):
+    experiment: Experiment
+    cells: Sequence[Cell]
+    measured: Measured
+    judged: Sequence[tuple[Claim, Verdict]]
+
+    def link(self) -> str:
+        name = self.experiment.name
+        return f"[{name}]({name}.md)" if self.cells else name
 
 
 def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
     """Return the page as Markdown, from all experiments and what has been run of each."""
-    shown = []
+    tables = []
     for one, cells in found:
         current = current_cells(one, cells)
-        shown.append((one, current, measured_of(one, current)))
-    papers = {claim.paper or one.paper for one, _ in found for claim in one.claims}
+        measured = measured_of(one, current)
+        judged = [(claim, judge(one, claim, measured)) for claim in one.claims]
+        tables.append(_Table(one, current, measured, judged))
     lines = ["# What the papers claim, and what we found", ""]
     lines += [
-        "`fedkin reproduce --page` wrote this page from the raw numbers of all experiments. A "
-        "claim **holds** if it does in every cell of its table, **partly** if in some; *so far*: "
-        "some cells are still to be run. The mean over seeds is judged, and a small difference may "
-        "be chance: follow the link for the numbers, the paper's and ours.",
-    ]
-    for paper in sorted(papers, key=lambda name: (name == _OURS, name)):
-        title = "Beyond the papers" if paper == _OURS else paper
-        lines += ["", f"## {title}", "", "| claim | verdict | cells | numbers |"]
-        lines += ["| --- " * 4 + "|"]
-        for one, current, measured in shown:
-            lines += _claims(one, current, measured, paper)
-    lines += ["", "## What it takes", ""]
-    lines += ["| experiment | what | simulations | seeds | hours |", "| --- " * 5 + "|"]
-    for one, current, _ in shown:
-        of = f"{len(current)} of {len(wanted_cells(one, one.seeds))}"
-        done = f"{of} | {len({cell['seed'] for cell in current})} | {hours(current):.1f}"
-        needs = f" (needs {one.needs})" if one.needs else ""
-        lines.append(f"| {_link(one, current)} | {one.title}{needs} | {done} |")
-    total = sum(hours(current) for _, current, _ in shown)
-    lines += [
+        "`fedkin reproduce --page` wrote this page from the raw numbers of all experiments.",
         "",
-        f"{total:.1f} hours in all, one simulation after the other; each page says on how many "
-        "cores.",
+        *_overview(tables),
+        "",
+        f"![Published and measured accuracies]({PICTURE})",
+        "",
+        f"A claim **holds** if it does in every cell of its table, **partly** if in some cells, or "
+        f"in some seeds; *so far*: some cells are still to be run. {HOW_JUDGED} "
+        "[More](../reproduce.md#how-a-claim-is-judged). The paper's own numbers are judged, too, "
+        "without an interval: where they do not bear out what it says, that is bold.",
     ]
+    papers = {claim.paper or one.paper for one, _ in found for claim in one.claims}
+    for paper in _ordered(papers):
+        lines += ["", f"## {_title(paper)}", ""]
+        lines += ["| claim | verdict | cells | the paper's own | numbers |", "| --- " * 5 + "|"]
+        for table in tables:
+            lines += _claims(table, paper)
     return "\n".join(lines) + "\n"
 
 
-def _claims(
-    experiment: Experiment, cells: Sequence[Cell], measured: Measured, paper: str
-) -> list[str]:
-    lines = []
-    for claim in experiment.claims:
-        if (claim.paper or experiment.paper) != paper:
+def _overview(tables: Sequence[_Table]) -> list[str]:
+    """Return what each table took and came to, and the sums."""
+    heads = ("paper", "table", "within the paper's ±", "seeds", "hours", *_KINDS)
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for paper in _ordered({table.experiment.paper for table in tables}):
+        for table in tables:
+            one = table.experiment
+            if one.paper == paper:
+                needs = f" (needs {one.needs})" if one.needs else ""
+                seeds = len({cell["seed"] for cell in table.cells})
+                words = (_title(paper), f"{table.link()}: {one.title}{needs}")
+                lines.append(_line(*words, str(seeds or "–"), [table]))
+    return [*lines, _line("all", "", "", tables)]
+
+
+def _line(paper: str, title: str, seeds: str, tables: Sequence[_Table]) -> str:
+    differ = [
+        far
+        for one in tables
+        for place, far in comparisons(one.experiment, one.measured).items()
+        if one.experiment.paper != OURS and (one.experiment.stated(*place) or (0, None))[1]
+    ]
+    within = f"{differ.count(False)} of {len(differ)}" if differ else "–"
+    spent = sum(hours(one.cells) for one in tables)
+    kinds = Counter(_kind(verdict) for one in tables for _, verdict in one.judged)
+    counts = [str(kinds[kind] or "–") for kind in _KINDS]
+    taken = f"{spent:.1f}" if spent else "–"
+    return f"| {' | '.join([paper, title, within, seeds, taken, *counts])} |"
+
+
+def _kind(verdict: Verdict) -> str:
+    if verdict.word == "holds" and verdict.seeds < FEWEST:
+        return _FEW
+    return _NOT if verdict.word in (None, "not judged") else str(verdict.word)
+
+
+def _claims(table: _Table, paper: str) -> list[str]:
+    lines, one = [], table.experiment
+    for claim, verdict in table.judged:
+        if (claim.paper or one.paper) != paper:
             continue
-        verdict = judge(experiment, claim, measured)
-        untried = f"could not be tried here**: needs {experiment.needs}" if experiment.needs else ""
-        words = untried if untried and not verdict.judged else f"{verdict}**"
-        held = f"{verdict.held} of {verdict.asked}" if verdict.judged else "–"
-        lines.append(f"| {claim.says} | **{words} | {held} | {_link(experiment, cells)} |")
+        words = f"**{verdict}**"
+        if one.needs and not verdict.judged:
+            words = f"**could not be tried here**: needs {one.needs}"
+        stated = " of ".join(map(str, verdict.published or ())) or "–"
+        if verdict.published and verdict.published[0] < verdict.published[1]:
+            stated = f"**{stated}**"
+        lines.append(
+            f"| {claim.says} | {words} | {verdict.held or '–'} | {stated} | {table.link()} |"
+        )
     return lines
 
 
-def _link(experiment: Experiment, cells: Sequence[Cell]) -> str:
-    return f"[{experiment.name}]({experiment.name}.md)" if cells else experiment.name
+def _ordered(papers: Collection[str]) -> list[str]:
+    return sorted(papers, key=lambda name: (name == OURS, name))
+
+
+def _title(paper: str) -> str:
+    return "Beyond the papers" if paper == OURS else paper

@@ -9,6 +9,7 @@ import vl_convert
 from PIL import Image, ImageColor
 
 from fl_app.report.pictures import (
+    agreement_figure,
     clients_figure,
     cluster_rounds_figure,
     labels_figure,
@@ -86,6 +87,10 @@ CALLS = {
     "published, half": lambda: published_figure(
         "Table", {"a": [("two", {}, MEASURED)], "b": [("two", STATED, {})]}, "ARI"
     ),
+    "agreement": lambda: agreement_figure(
+        "Published", {"flt": [(90, 80), (60, 62)], "A paper of ours, MNIST": [(98, 98)]}, "ARI"
+    ),
+    "agreement of one": lambda: agreement_figure("Published", {"flt": [(90, 90)]}, "ARI"),
     "lines": lambda: lines_figure("Sweep", panels(4), "noise-rate"),
     "lines, one point": lambda: lines_figure(
         "Rounds", {("", "ARI"): {"flt": (np.ones(1), np.ones((1, 1)))}}, "round"
@@ -278,6 +283,7 @@ def test_other_scripts_than_latin_are_drawn_without_warnings(tmp_path, capfd):
             "flt has shape",
         ),
         (lambda: published_figure("Table", {}, "ARI"), "no strategy"),
+        (lambda: agreement_figure("Published", {}, "ARI"), "no strategy"),
         (lambda: lines_figure("Sweep", {}, "round"), "no strategy"),
         (
             lambda: lines_figure(

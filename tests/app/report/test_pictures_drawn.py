@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fl_app.report.pictures import (
+    agreement_figure,
     certainty_figure,
     clients_figure,
     cluster_rounds_figure,
@@ -266,6 +267,19 @@ def test_published_and_measured_stand_beside_each_other():
     assert slots[:2] == ["paper of flt", "ours of flt"]
     assert [one["mark"]["filled"] for one in marked(panel, "point")] == [False, True]
     assert "hollow: the paper" in note_of(spec)
+
+
+def test_published_numbers_lie_against_the_measured_and_the_line_where_they_agree():
+    spec = agreement_figure("All", {"flt": [(90, 80), (60, 62)], "ifca": [(70, 95)]}, "accuracy %")
+    line, points = spec["layer"]
+    assert [(row["series"], row["paper"], row["ours"]) for row in rows_of(points)] == [
+        ("flt", 90, 80),
+        ("flt", 60, 62),
+        ("ifca", 70, 95),
+    ]
+    assert rows_of(line) == [{"paper": 60, "ours": 60}, {"paper": 95, "ours": 95}]
+    for across in ("x", "y"):
+        assert points["encoding"][across]["scale"]["domain"] == [60, 95]
 
 
 def test_dots_are_seeds_and_means():

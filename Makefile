@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: help run check test faults lint options docs bench reproduce grid clean
+.PHONY: help run check test every-test faults lint options docs bench reproduce grid clean
 
 help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
@@ -50,7 +50,11 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nu
 check: lint
 	$(PYTEST) -m "not slow"
 
-test: lint
+# Types are checked meanwhile, which takes one core half a minute.
+test:
+	$(MAKE) --no-print-directory --jobs 2 lint every-test
+
+every-test: $(INSTALLED)
 	$(PYTEST) -m "not faults"
 
 # With a SuperLink, a gate and SuperNodes of their own, or killed simulations (docs/faults.md), and

@@ -400,7 +400,13 @@ def test_the_version_is_the_packages(capsys):
     assert capsys.readouterr().out.startswith("fedkin 0.")
 
 
-@pytest.mark.parametrize("name", ["mnist-5k", "mnist", "fashion-mnist", "cifar10", "rotated-mnist"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mnist-5k", "mnist", "fashion-mnist", "rotated-mnist"),
+        pytest.param("cifar10", marks=[pytest.mark.slow, pytest.mark.faults]),
+    ],
+)
 def test_what_is_known_before_the_images_are_read_is_true(name):
     if name != "mnist-5k" and "FL_DATA_DIR" not in os.environ:
         pytest.skip("FL_DATA_DIR is not set")

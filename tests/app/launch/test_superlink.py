@@ -16,17 +16,24 @@ from tests.processes import fedkin, processes_with, wait_for_line
 
 pytestmark = pytest.mark.slow
 
-# One of each kind of question to clients: eigenvectors, centroids, losses, nothing but training. In
-# the others only the server does something else, and that the order of replies changes nothing
-# there is in app/run/test_systems.py.
-ASKING = ("rcc-pfl", "flt-graph", "ifca", "fedhc")
 
-
-def test_two_workers_give_the_results_of_a_single_process_and_leave_none(tmp_path, monkeypatch):
-    """All that clients are asked, and one state that they keep, with SuperLink, Ray and UMAP."""
+# One of each kind of question to clients: eigenvectors, losses, nothing but training; and centroids,
+# for which an encoder is trained and UMAP compiled. In the others only the server does something
+# else; that the order of replies changes nothing there is in app/run/test_systems.py.
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["rcc-pfl", "ifca", "fedhc", "spectral+mean+ditto"],
+        pytest.param(["flt-graph"], marks=pytest.mark.faults),
+    ],
+    ids=["cheap", "flt"],
+)
+def test_two_workers_give_the_results_of_a_single_process_and_leave_none(
+    names, tmp_path, monkeypatch
+):
+    """All that clients are asked, and one state that they keep, with SuperLink and Ray."""
     monkeypatch.setenv("LEFT_BEHIND", marker := f"marker-{os.getpid()}")
     options = {"num_tasks": 3, "noise": "class-dependent", "num_server_rounds": 2}
-    names = [*ASKING, "spectral+mean+ditto"]
     options |= {"strategy": ",".join(names), "fraction_train": 0.7}
     options |= {"model": "mlp-32"}
     words = [f"{key.replace('_', '-')}={value}" for key, value in options.items()]
@@ -50,7 +57,7 @@ def test_two_workers_give_the_results_of_a_single_process_and_leave_none(tmp_pat
         assert models.keys() == others.keys()
         for file, model in models.items():
             assert all((model[key] == others[file][key]).all() for key in model)
-    assert runs["rcc-pfl"]["ari"] == 1
+    assert "rcc-pfl" not in runs or runs["rcc-pfl"]["ari"] == 1
 
 
 def test_stopping_a_run_leaves_no_process(tmp_path):
@@ -92,7 +99,7 @@ def test_flwr_run_alone_works(tmp_path, monkeypatch, capfd):
     home = tmp_path / "home"
     home.mkdir()
     with private_superlink(home) as env:
-        assert run_app(env, ROOT)
+        assert run_app(env, ROOT, "--run-config", "num-server-rounds=3")
     (folder,) = (tmp_path / "results").iterdir()
     summary = load_summary(folder)
     assert [(r["strategy"], r["num-clients"]) for r in summary["runs"]] == [

@@ -46,6 +46,8 @@ TRIPLES = [
     for column, aggregation in enumerate(PAPERS)
 ]
 SURVIVING = [f"spectral+{part.name}" for part in ROBUST]
+# A quarter of the steps, each on four times as many images.
+LARGE_STEPS = SGD | {"batch_size": 128, "learning_rate": 0.3}
 PRESETS = ("fedprox", "ditto", "fedper", "fedrep")
 MODEL = (784 * 10 + 10) * 4  # bytes of the logistic regression
 
@@ -61,7 +63,7 @@ def plane_without_umap():
 def every_strategy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("all")
     options = {"clients": 9, "strategy": "all", "num_server_rounds": 3, "fraction_train": 0.7}
-    options |= SGD | untrained_encoder(folder)
+    options |= LARGE_STEPS | untrained_encoder(folder)
     shuffle = random.Random(0).shuffle  # noqa: S311 - any order will do
 
     def in_any_order(replies):
@@ -123,7 +125,7 @@ def test_the_triples_hold_every_pair_of_parts_that_they_should():
 @pytest.fixture(scope="module")
 def every_pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
-    options = SGD | untrained_encoder(folder) | {"model": "mlp-32", "evaluate_every": 2}
+    options = LARGE_STEPS | untrained_encoder(folder) | {"model": "mlp-32", "evaluate_every": 2}
     options |= {"head_epochs": 1}
     summary = run(folder / "out", strategy=",".join([*TRIPLES, *SURVIVING, *PRESETS]), **options)
     return folder / "out", summary

@@ -17,7 +17,7 @@ from tests.processes import fedkin, processes_with, wait_for_line
 pytestmark = pytest.mark.slow
 
 
-# One of each kind of question to clients: eigenvectors, losses, nothing but training; and centroids,
+# One of each kind of question to clients: eigenvectors, losses, nothing but training; centroids,
 # for which an encoder is trained and UMAP compiled. In the others only the server does something
 # else; that the order of replies changes nothing there is in app/run/test_systems.py.
 @pytest.mark.parametrize(

@@ -24,6 +24,25 @@ class Finished:
     training: Training
 
 
+@dataclass(eq=False)
+class Trainings:
+    """Finished trainings, by a hash of what they depended on: those of one process."""
+
+    _by_hash: dict[str, Finished] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return how many this process knows."""
+        return len(self._by_hash)
+
+    def find(self, key: str) -> Finished | None:
+        """Return the training that depended on the same, if there is one."""
+        return self._by_hash.get(key)
+
+    def keep(self, key: str, finished: Finished) -> None:
+        """Let others find a training that has ended."""
+        self._by_hash[key] = finished
+
+
 @dataclass(eq=False, repr=False)
 class ReusingStrategy(ClusteredStrategy):
     """A strategy that trains nothing which another one has trained with the same clients.
@@ -35,14 +54,14 @@ class ReusingStrategy(ClusteredStrategy):
 
     Parameters
     ----------
-    finished : dict of Finished, optional
-        Of strategies with the same clients and data, by what their trainings depended on; what is
-        trained is added. By default, each strategy trains.
+    finished : Trainings, optional
+        Of strategies with the same clients and data; what is trained is added. By default, each
+        strategy trains.
     label : str
         What the others call this one.
     """
 
-    finished: dict[str, Finished] | None = field(default=None, kw_only=True)
+    finished: Trainings | None = field(default=None, kw_only=True)
     label: str = field(default="", kw_only=True)
 
     def _run_rounds(self, grid: Grid, *told: Any) -> Result:
@@ -53,13 +72,13 @@ class ReusingStrategy(ClusteredStrategy):
             drawn = [self.seed, self.fraction_train, self.evaluate_every, self.fraction_evaluate]
             settings = [self.aggregation, self.local, *drawn, *told]
             training.depends_on = depends_on(training, settings)
-            if training.depends_on in finished:
-                for report in taken_over(training, finished[training.depends_on]):
+            if (other := finished.find(training.depends_on)) is not None:
+                for report in taken_over(training, other):
                     self.on_round(report)
                 return Result()
         result = super()._run_rounds(grid, *told)
         if training.depends_on:
-            finished[training.depends_on] = Finished(self.label, training)
+            finished.keep(training.depends_on, Finished(self.label, training))
         return result
 
     def _is_decided(self) -> bool:

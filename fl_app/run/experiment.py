@@ -31,12 +31,13 @@ from fl_app.live.tracking import Tracking
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.kept_trainings import trainings_of
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
 from fl_core.extras import DRAWING, need_extra
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
-from strategies.reuse import Finished
+from strategies.reuse import Trainings
 
 Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
 """From a strategy that has grouped its clients, the configuration and the seed to its clusters, and
@@ -117,7 +118,7 @@ def _run_all(
             watchers = Watchers(progress, status, tracking)
             for seed in seeds:
                 setting = world.setting(seed)
-                finished: dict[str, Finished] | None = {} if config.reuse else None
+                finished = trainings_of(config)
                 for name in config.strategy:
                     run, strategy = run_strategy(
                         name, setting, world, watchers, checkpoints, finished
@@ -178,7 +179,7 @@ def run_strategy(
     world: World,
     watchers: Watchers,
     checkpoints: Checkpoints,
-    finished: dict[str, Finished] | None,
+    finished: Trainings | None,
 ) -> tuple[RunResult, ClusteredStrategy]:
     """Run one strategy on one seed, or what an interruption has left of it.
 

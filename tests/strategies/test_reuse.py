@@ -9,7 +9,7 @@ from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from strategies import Aggregation, ClusterMean, Clusters, GivenClusters, Local, SingleCluster
 from strategies.engine.training import Training
 from strategies.objectives import Prox
-from strategies.reuse import ReusingStrategy, depends_on
+from strategies.reuse import ReusingStrategy, Trainings, depends_on
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, in_rounds, run, toy_app, weights
 
@@ -33,7 +33,7 @@ def train(finished, clustering=None, *, grid=None, spoil=None, rounds=3, **optio
 
 
 def test_the_second_takes_everything_over_but_its_pre_round():
-    finished, heard = {}, []
+    finished, heard = Trainings(), []
     first, wanted, trained = train(finished)
     assert trained == [1, 2, 3]
     first.training.pre_round_traffic.up += 7  # as if finding the clusters had cost that
@@ -89,7 +89,7 @@ class Unnamed(Aggregation):
     ids=str,
 )
 def test_what_differs_in_anything_that_counts_is_trained(other):
-    finished = {}
+    finished = Trainings()
     train(finished, fraction_train=1.0)
     strategy, _, trained = train(**{"finished": finished, **other})
     assert trained
@@ -97,33 +97,33 @@ def test_what_differs_in_anything_that_counts_is_trained(other):
 
 
 def test_an_aggregation_of_which_nothing_is_known_is_like_no_other():
-    finished = {}
+    finished = Trainings()
     train(finished, aggregation=Unnamed(1))
     assert train(finished, aggregation=Unnamed(2))[2] == [1, 2, 3]
 
 
 def test_a_training_in_which_a_client_failed_is_no_other_s():
-    finished = {}
+    finished = Trainings()
     train(finished, spoil={("train", 2): in_rounds(2, spoil=fail)})
     train(finished, spoil={("evaluate", 2): in_rounds(3, spoil=fail)})
-    assert finished == {}
+    assert len(finished) == 0
 
 
 def test_a_training_that_newcomers_joined_is_no_other_s():
-    finished = {}
+    finished = Trainings()
     late = 6
     strategy, *_ = train(finished, grid=lambda app: Visits(app, len(TASKS), {late: {2, 3}}))
     assert late in strategy.clusters.of_client
-    assert finished == {}
+    assert len(finished) == 0
 
 
 def test_a_resumed_training_is_shared_and_so_is_what_it_took_over(tmp_path):
-    finished = {}
+    finished = Trainings()
     first, wanted, _ = train(finished)
     other, *_ = train(finished, label="other")
     for number, strategy in enumerate((first, other)):
         save_checkpoint(tmp_path / str(number), strategy.checkpoint())
-    resumed = ReusingStrategy(GivenClusters(LABELS), finished={}, label="again")
+    resumed = ReusingStrategy(GivenClusters(LABELS), finished=Trainings(), label="again")
     resumed.resume(load_checkpoint(tmp_path / "0"))
     run(resumed, LocalGrid(toy_app(TASKS), len(TASKS)), 3)
     assert train(resumed.finished)[1:] == (wanted, [])
@@ -132,7 +132,7 @@ def test_a_resumed_training_is_shared_and_so_is_what_it_took_over(tmp_path):
 
 def test_models_of_one_s_own_are_shared():
     """`local` gives each client a cluster; so does this clustering, by other numbers' order."""
-    finished = {}
+    finished = Trainings()
     own = {client: client for client in range(len(TASKS))}
     train(finished, GivenClusters(own))
     alone = Local(fraction_train=1.0)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +10,15 @@ from pathlib import Path
 from fl_app.studies.reproduce import keeping
 from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.formula import expected_bytes
-from fl_app.studies.reproduce.keeping import Cell, Keeper, Place, missing_of, read_numbers, run_into
+from fl_app.studies.reproduce.keeping import (
+    Cell,
+    Keeper,
+    Place,
+    empty_folder,
+    missing_of,
+    read_numbers,
+    run_into,
+)
 from fl_app.studies.reproduce.kept import kept_of
 
 _CELL_KEYS = ("row", "column", "variant", "seed", "methods")
@@ -74,13 +80,18 @@ def current_cells(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
     return found
 
 
-def find_missing(experiment: Experiment, path: Path, seeds: int) -> list[Missing]:
-    """Return the simulations that are not in the file, or were made by other options or code."""
+def find_missing(
+    experiment: Experiment, path: Path, seeds: int, *, any_code: bool = False
+) -> list[Missing]:
+    """Return the simulations that are not in the file, or were made by other options or code.
+
+    `any_code`: code does not matter.
+    """
     wanted = []
     for one in wanted_cells(experiment, seeds):
         given = experiment.given(one.row, one.column, one.seed, one.variant)
         wanted.append((one, given, experiment.config(given)))
-    return missing_of(wanted, read_cells(path))
+    return missing_of(wanted, read_cells(path), any_code=any_code)
 
 
 def run_missing(
@@ -96,32 +107,22 @@ def run_missing(
     """
     with_formula = "formula" in experiment.measures
 
-    def run(one: Missing) -> Cell:
-        with _folder(path.with_name(f".{path.stem}.running")) as folder:
-            ran = _run(one, folder, workers, with_formula=with_formula)
+    def run(trainings: Path, one: Missing) -> Cell:
+        with empty_folder(path.with_name(f".{path.stem}.running")) as folder:
+            ran = _run(one, folder, workers, trainings, with_formula=with_formula)
         if variant := one.wanted.variant:
             ran["methods"] = {variant: ran["methods"][one.config.strategy[0]]}
         return ran
 
-    with Keeper(path, f"experiment {path.stem}", _CELL_KEYS) as keeper:
+    place = path.with_name(f".{path.stem}.trainings")
+    with Keeper(path, f"experiment {path.stem}", _CELL_KEYS) as keeper, empty_folder(place) as kept:
         for one in missing:
             yield one
-            keeper.keep(one, workers, partial(run, one))
+            keeper.keep(one, workers, partial(run, kept, one))
 
 
-@contextmanager
-def _folder(path: Path) -> Iterator[Path]:
-    """Make a folder and remove it afterwards; what a killed command left there goes first."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True, mode=0o700)
-    try:
-        yield path.resolve()
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _run(one: Missing, folder: Path, workers: int, *, with_formula: bool) -> Cell:
-    summary, ran = run_into(one, folder, workers)
+def _run(one: Missing, folder: Path, workers: int, trainings: Path, *, with_formula: bool) -> Cell:
+    summary, ran = run_into(one, folder, workers, trainings)
     methods = {run["strategy"]: kept_of(run, folder) for run in summary["runs"]}
     if with_formula:
         for name, kept in methods.items():

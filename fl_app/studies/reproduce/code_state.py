@@ -60,7 +60,7 @@ def state_of(config: Config) -> tuple[str, str]:
 
 def code_of(parts: Iterable[type]) -> set[Path]:
     """Return the files whose code runs in a simulation of these parts of strategies."""
-    starts = {ROOT / "strategies" / "base.py"} | {Path(inspect.getfile(part)) for part in parts}
+    starts = {ROOT / "strategies" / "reuse.py"} | {Path(inspect.getfile(part)) for part in parts}
     app = (path for words in _IN_A_RUN for path in (ROOT / "fl_app").glob(words))
     around = {path for path in app if path.name not in _NOT_IN_ONE}
     rooms = {path for room in ("fl_core", "clients") for path in (ROOT / room).rglob("*.py")}

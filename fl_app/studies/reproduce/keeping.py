@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -93,13 +95,21 @@ def write_numbers(path: Path, cells: Iterable[Cell]) -> None:
 
 
 def missing_of(
-    wanted: Iterable[tuple[AnyPlace, Mapping[str, Any], Config]], cells: Sequence[Cell]
+    wanted: Iterable[tuple[AnyPlace, Mapping[str, Any], Config]],
+    cells: Sequence[Cell],
+    *,
+    any_code: bool = False,
 ) -> list[Missing[AnyPlace]]:
-    """Return those that are not among the cells, or were made by other options or code."""
+    """Return those that are not among the cells, or were made by other options or code.
+
+    `any_code`: code does not matter, but options do.
+    """
     missing = []
     for one, given, config in wanted:
-        there = [cell["state"] for cell in cells if one.is_of(cell)]
-        if state_of(config)[0] not in there:
+        there = [cell for cell in cells if one.is_of(cell)]
+        if any_code and any(cell["given"] == given for cell in there):
+            continue
+        if state_of(config)[0] not in [cell["state"] for cell in there]:
             missing.append(Missing(one, given, config, outdated=bool(there)))
     return missing
 
@@ -189,7 +199,20 @@ class Keeper:
         return [cell for cell in cells if not one.wanted.is_of(cell)]
 
 
-def run_into(one: Missing[Any], folder: Path, workers: int, **how: Any) -> tuple[Any, Cell]:
+@contextmanager
+def empty_folder(path: Path) -> Iterator[Path]:
+    """Make a folder and remove it afterwards; what a killed command left there goes first."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True, mode=0o700)
+    try:
+        yield path.resolve()
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def run_into(
+    one: Missing[Any], folder: Path, workers: int, trainings: Path, **how: Any
+) -> tuple[Any, Cell]:
     """Run a simulation; return its summary.json, and what is kept of any simulation.
 
     Parameters
@@ -198,6 +221,8 @@ def run_into(one: Missing[Any], folder: Path, workers: int, **how: Any) -> tuple
         For its results.
     workers : int
         Ray's.
+    trainings : Path
+        Where it finds what others have trained, and leaves what it trains.
     **how
         What else `fl_app.launch.superlink.simulate` takes.
 
@@ -209,11 +234,13 @@ def run_into(one: Missing[Any], folder: Path, workers: int, **how: Any) -> tuple
     # Ray and torch are imported by neither --list nor --page.
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
     from fl_app.report.html.report_page import NO_REPORT  # noqa: PLC0415
+    from fl_app.run.kept_trainings import FOLDER  # noqa: PLC0415
 
     clients = one.config.simulated_clients
     started = time.perf_counter()
     overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
-    how = {**how, "settings": {NO_REPORT: "1"}}  # one page shows them all
+    # One page shows them all.
+    how = {**how, "settings": {NO_REPORT: "1", FOLDER: str(trainings)}}
     if not simulate(None, overrides, num_clients=clients, workers=workers, **how):
         raise RuntimeError(f"the simulation of {one.wanted} failed; what is finished is kept.")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))

@@ -41,6 +41,11 @@ def add_command(commands: Any) -> None:
         help="a small version, one seed, in a folder of its own: does it work at all?",
     )
     parser.add_argument(
+        "--any-code",
+        action="store_true",
+        help="what other code made counts as finished: run only what is not there",
+    )
+    parser.add_argument(
         "--page",
         action="store_true",
         help="run nothing, only write the page; without NAME, all",
@@ -123,7 +128,7 @@ def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespa
 
     numbers = folder / f"{experiment.name}.json"
     seeds = options.seeds or experiment.seeds
-    missing = find_missing(experiment, numbers, seeds)
+    missing = find_missing(experiment, numbers, seeds, any_code=options.any_code)
     check_all(((one.wanted, one.config) for one in missing), folder.absolute())
     for sentence in without_effect_anywhere((one.given, one.config) for one in missing):
         print("warning:", sentence, flush=True)

@@ -16,13 +16,21 @@ from typing import TextIO
 from fl_app.launch.processes import end_commands
 from fl_app.launch.resources import gpus_per_client
 from fl_app.studies.reproduce import keeping
-from fl_app.studies.reproduce.keeping import Cell, Keeper, missing_of, read_numbers, run_into
+from fl_app.studies.reproduce.keeping import (
+    Cell,
+    Keeper,
+    empty_folder,
+    missing_of,
+    read_numbers,
+    run_into,
+)
 from fl_app.studies.reproduce.kept import kept_of
 from fl_app.studies.sweeps.plan import Point, Sweep
 from fl_core.text import clock
 
 NUMBERS = "sweep.json"
 CELLS = "cells"
+TRAININGS = ".trainings"  # while it runs
 LOG = "log.txt"
 KEYS = ("cell", "values", "runs")
 _FAILURES = (RuntimeError, ValueError, OSError)
@@ -101,7 +109,7 @@ def run_missing(
     RuntimeError
         If another process is at work in the same folder.
     """
-    with Keeper(folder / NUMBERS, "sweep", KEYS) as keeper:
+    with Keeper(folder / NUMBERS, "sweep", KEYS) as keeper, empty_folder(folder / TRAININGS):
         return _Crew(missing, folder, say, keeper, workers).work(processes)
 
 
@@ -186,7 +194,8 @@ class _Crew:
 
                 def run() -> Cell:
                     how = {"home": home, "gpus_per_client": gpus, "show": log.take}
-                    summary, ran = run_into(one, results.absolute(), self._workers, **how)
+                    kept = self._folder.absolute() / TRAININGS
+                    summary, ran = run_into(one, results.absolute(), self._workers, kept, **how)
                     names = ("strategy", "seed")
                     runs = [
                         {**{key: run[key] for key in names}, **kept_of(run, results)}

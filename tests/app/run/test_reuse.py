@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fl_app.run.kept_trainings import FOLDER
 from tests.app_runs import models_of, run
 
 pytestmark = pytest.mark.slow
@@ -62,3 +63,38 @@ def test_all_else_is_as_if_each_had_trained(both):
     for table in ("metrics.csv", "clients.csv"):
         texts = [(folder / kind / table).read_text(encoding="utf-8") for kind in ("shared", "each")]
         assert texts[0] == texts[1]
+
+
+def test_simulations_of_a_table_share_what_they_train(tmp_path, monkeypatch):
+    """A variant that finds the clusters of another cell trains nothing; on other data, it does."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    options = {key: OPTIONS[key] for key in ("clients", "model", "batch_size")}
+    one = run(tmp_path / "one", strategy="optimum,tasks+mean+ditto", **options)
+    kept = sorted(tmp_path.glob("*.safetensors"))
+    assert len(kept) == 2
+    variants = {
+        "strategy": "rcc-pfl,spectral+mean+ditto",
+        "relevance": "missed-energy",
+        "evaluate_every": 1,
+    }
+    other = run(tmp_path / "other", **variants, **options)
+    assert [run["same-as"] for run in other["runs"]] == ["optimum", "tasks+mean+ditto"]
+    assert sorted(tmp_path.glob("*.safetensors")) == kept
+    alone = run(tmp_path / "alone", reuse=False, **variants, **options)
+    for shared, each in zip(other["runs"], alone["runs"], strict=True):
+        assert without(shared, "same-as") == without(each)
+    for name in ("rcc-pfl", "spectral+mean+ditto"):
+        models = models_of(tmp_path / "other", name)
+        for file, model in models_of(tmp_path / "alone", name).items():
+            assert all(np.array_equal(models[file][layer], model[layer]) for layer in model)
+    noisy = run(tmp_path / "noisy", strategy="optimum", noise="class-independent", **options)
+    assert "same-as" not in noisy["runs"][0]
+    assert one["runs"][0]["accuracy"] != noisy["runs"][0]["accuracy"]
+
+
+def test_models_that_are_too_large_are_not_kept_in_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr("fl_app.run.kept_trainings.MOST_BYTES", 1000)
+    found = run(tmp_path / "out", strategy="optimum,rcc-pfl", num_server_rounds=1)
+    assert found["runs"][1]["same-as"] == "optimum"
+    assert not list(tmp_path.glob("*.safetensors"))

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from fl_app.cli import main
 from fl_app.report import pictures
 from fl_app.report.html.report_page import NO_REPORT
+from fl_app.run.kept_trainings import FOLDER
 from fl_app.studies.reproduce import cells as cells_module
 from fl_app.studies.reproduce import code_state, keeping
 from fl_app.studies.reproduce import reproduce_command as command
@@ -106,7 +107,8 @@ def counted(monkeypatch):
     """Let no cell be simulated, and count those that would be."""
     ran = []
 
-    def run(one, folder, workers, *, with_formula):
+    def run(one, folder, workers, trainings, *, with_formula):
+        assert trainings.is_dir()
         given = one.given
         ran.append((given["num-tasks"], given.get("local-epochs", 2), given["seed"]))
         if given["seed"] == 1 and "killed" not in ran:
@@ -149,6 +151,8 @@ def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monke
     again = [str(one.wanted) for one in run_all(experiment, path, 1)]
     assert again == ["digits, three, seed 0", "digits, three, optimum (twice), seed 0"]
     monkeypatch.setattr(code_state, "code_hash", lambda path, changed: f"new {path.name}")
+    absent = find_missing(experiment, path, 2, any_code=True)
+    assert [one.wanted.seed for one in absent] == [1, 1, 1, 1]
     assert len(run_all(experiment, path, seeds=1)) == 4
     assert counted == [(5, 2, 0), (5, 4, 0), (2, 2, 0), (2, 4, 0), (5, 2, 0), (5, 4, 0)]
     assert len(read_cells(path)) == 4
@@ -259,11 +263,14 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
 
     monkeypatch.setattr("fl_app.launch.superlink.simulate", simulate)
     one = find_missing(experiment, tmp_path / "digits.json", 1)[0]
-    assert keeping.run_into(one, tmp_path, 1)[0] == {}
-    assert told["settings"] == {NO_REPORT: "1"}
+    trainings = tmp_path / "trainings"
+    trainings.mkdir()
+    assert keeping.run_into(one, tmp_path, 1, trainings)[0] == {}
+    assert told["settings"] == {NO_REPORT: "1", FOLDER: str(trainings)}
     for name, value in told["settings"].items():
         monkeypatch.setenv(name, value)
     run(tmp_path / "silent", num_server_rounds=1, strategy="single")
+    assert len(list(trainings.iterdir())) == 1
     assert (tmp_path / "silent/summary.json").is_file()
     assert not (tmp_path / "silent/report.html").exists()
     monkeypatch.undo()

@@ -179,7 +179,7 @@ def played(monkeypatch):
     """Let simulations be played: their accuracy is what their options say. Return what was run."""
     ran = []
 
-    def run_into(one, folder, workers, *, home, gpus_per_client, show):
+    def run_into(one, folder, workers, trainings, *, home, gpus_per_client, show):
         config = one.config
         ran.append(one.wanted.cell)
         if config.noise_rate == 0.2 and "stopped" in ran:
@@ -265,7 +265,7 @@ def test_one_that_is_stopped_in_its_second_time_is_not_finished(
     assert "noise-rate=0.2" not in load_sweep(folder).cells
     assert len(running.finished_cells(planned, folder)) == 2
 
-    def stop(one, results, workers, **how):
+    def stop(one, results, workers, trainings, **how):
         summary = {"config": {}, "runs": [], "table": []}  # a run writes it after each strategy
         (results / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -229,6 +230,15 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     codes = {(cell["variant"], cell["code"]) for cell in cells}
     if len(codes) > len({variant for variant, _ in codes}):
         lines += ["", "The cells were made by different versions of the code."]
+    once = Counter(
+        (method, kept["same-as"])
+        for cell in cells
+        for method, kept in cell["methods"].items()
+        if "same-as" in kept
+    )
+    for (method, other), count in once.items():
+        lines += ["", f"{method} had {other}'s clusters in {_count(count, 'simulation')}, from "]
+        lines[-1] += "round 1 on: both were trained once."
     for made in dict.fromkeys(
         ", ".join(f"{name} {number}" for name, number in cell["versions"].items()) for cell in cells
     ):

@@ -222,6 +222,10 @@ def test_the_page_by_hand(experiment):
     assert "Not finished: 3 of 8 simulations so far." in text
     assert "3 simulations of 2 seeds: 1.5 hours, one after the other; clients ran in 2 Ray" in text
     assert "different versions" not in text
+    assert "trained once" not in text
+    cells[2]["methods"]["optimum (twice)"]["same-as"] = "optimum"
+    once = "optimum (twice) had optimum's clusters in 1 simulation, from round 1 on: both were"
+    assert once in page(experiment, cells)
     cells[0] = cell("two", 1, code="b", optimum=0.96, single=0.96)
     worse = page(experiment, cells)
     assert "**does not hold so far (two runs)**, in 0 of 2 cells. The paper's own" in worse

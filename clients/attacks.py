@@ -32,9 +32,8 @@ def spoil_update(
     `sign-flip`: received − (trained − received), the update backwards (after Li et al., RSA, 2019);
     `scaled-update`: received + scale·(trained − received), the update blown up (Bagdasaryan et
     al., How to backdoor federated learning, 2020); `zero-model`: zeros. The other attacks leave the
-    model as it was trained. FedHC compares the updates' directions: a flipped sign is as far away
-    as can be, but a scaled update (scale > 0) points where it pointed, so the claim cannot hold for
-    that one.
+    model as it was trained. FedHC compares directions: in one round a flipped sign is as far away
+    as can be, and a scaled update (scale > 0) points where it pointed.
 
     Parameters
     ----------

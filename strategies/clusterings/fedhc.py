@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
-from fl_core.options import one_of, option
+from fl_core.options import BOOLEAN, one_of, option
 from strategies.clusterings.clustering import Clustering, learnt
 from strategies.clusterings.grouping import NumClusters, agglomerate_distances, canonical_labels
 from strategies.engine.conversation import Conversation
@@ -36,9 +36,8 @@ class UpdateClustering(Clustering):
     The paper compares "the gradient of the local model" without saying against which model, by the
     distance 1 − cos(g_i, g_j). Since ‖u − v‖² = 2(1 − cos) for unit vectors, Ward's method is
     exact on these. With `initial`, g_i is the movement since the model that all clients started
-    from, so clients of different clusters stay comparable; and clients that move against all
-    others, or several times as far in a round, are set apart, each alone, before the others are
-    grouped (`odd_ones`). With `received`, g_i is the movement of the last round alone.
+    from, so clients of different clusters stay comparable. With `received`, g_i is the movement of
+    the last round alone.
 
     A client that does not take part in a round keeps its last movement. Those that have never sent
     an update share a cluster that starts from the initial model, and train in the next round.
@@ -53,6 +52,9 @@ class UpdateClustering(Clustering):
         earlier FL+HC.
     reference : {"initial", "received"}
         The model against which a movement is measured.
+    odd_alone : bool
+        Whether clients that move against all others, or several times as far in a round, are set
+        apart, each alone, before the others are grouped (`odd_ones`): ours, not the paper's.
     """
 
     name: ClassVar[str] = "update"
@@ -70,6 +72,12 @@ class UpdateClustering(Clustering):
         "measure updates from the model that all clients started from, or from the one just "
         "`received`, with which the tasks are lost after a few rounds",
         key="update-reference",
+    )
+    odd_alone: bool = option(
+        False,
+        BOOLEAN,
+        "ours, not the paper's: whoever moves against all others, or more than four times as far "
+        "as most, is set apart, alone, before the others are grouped",
     )
     _vectors: dict[int, NDArray[np.float64]] = learnt(dict)
     _lengths: dict[int, float] = learnt(dict)
@@ -95,7 +103,7 @@ class UpdateClustering(Clustering):
         vectors = np.stack([self._vectors[client] for client in clients])
         similarity = cosine_similarities(vectors)
         odd = np.zeros(len(clients), bool)
-        if self.reference == "initial":
+        if self.odd_alone:
             odd = odd_ones(similarity, np.array([self._lengths[client] for client in clients]))
         if self.distance == "euclidean":
             distances = squareform(pdist(vectors))
@@ -125,8 +133,7 @@ def odd_ones(similarity: NDArray[np.float64], lengths: NDArray[np.float64]) -> N
     """Return which clients do not move as the others do, shape (n,): always less than half.
 
     Odd is who moves against the sum of all directions, as updates with a flipped sign do, or moved
-    more than four times the median length in its last round, as blown-up updates do. This is ours,
-    not the paper's: without it, silhouette prefers two clusters, the honest and the attackers.
+    more than four times the median length in its last round, as blown-up updates do.
 
     Parameters
     ----------

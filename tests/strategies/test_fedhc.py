@@ -33,7 +33,7 @@ def grouped(clustering, found, everybody=None):
 
 
 def by_received(number):
-    """Return FedHC as it compares what one round moves, in which nobody is set apart."""
+    """Return FedHC as it compares what one round moves."""
     return UpdateClustering(number, reference="received")
 
 
@@ -126,9 +126,13 @@ def test_by_hand_movements_are_measured_from_the_first_model():
 def test_who_moves_against_all_others_or_much_farther_is_alone_and_the_others_are_grouped(rule):
     honest = angles(10, 80, 12, 78)
     odd = [*angles(225), *angles(45, length=5)]  # turned round; blown up
-    found = grouped(UpdateClustering(rule), updates(*honest[:2], *odd, *honest[2:]))
+    sent = updates(*honest[:2], *odd, *honest[2:])
+    found = grouped(UpdateClustering(rule, odd_alone=True), sent)
     assert groups(found.of_client) == [[0, 4], [1, 5], [2], [3]]
     assert found.comparison.merges.shape == (5, 4)
+    # As published, who is blown up goes with its direction: 45° lies between 12° and 78°.
+    published = grouped(UpdateClustering(2), sent)
+    assert groups(published.of_client) == [[0, 1, 3, 4, 5], [2]]
 
 
 def test_four_times_the_median_length_is_not_odd_and_half_of_the_clients_never_are():

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fl_core.options import COUNT, POSITIVE, number, one_of, option, or_none
 from strategies.clusterings.clustering import Clustering, learnt
 from strategies.clusterings.grouping import agglomerate, canonical_labels
 from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters, Round, Update
+from strategies.engine.rounds import Clusters, Round
 from strategies.engine.updates import cosine_similarities, update_vector
 
 
@@ -32,6 +33,12 @@ class RecursiveBipartition(Clustering):
     thresholds in proportion to the longest mean update seen; they are given that way here, and so
     fit any model and learning rate.
 
+    In the paper all clients train in every round. Where some sit a round out, both norms are of the
+    round's updates, which started from one model, but the parts are made of all the cluster's
+    clients by the last update of each: in the authors' code, too, a client that is not drawn keeps
+    its last update, though there all are drawn. So that each has one, a client trains in every
+    round until it has sent its first. With all clients in every round this is the paper's split.
+
     Attributes
     ----------
     mean_norm, max_norm : float
@@ -44,11 +51,13 @@ class RecursiveBipartition(Clustering):
         the two parts must differ by more, √((1 − α)/2) > γ_max, where α is the highest cosine
         between a client of one and a client of the other (section V). None: no such test.
     min_size : int
-        Clients that each part must have at least; a cluster whose parts would be smaller stays
-        together until another round says otherwise. Ours, not the paper's.
+        Clients that each part must have at least, whether or not they trained in the round; a
+        cluster whose parts would be smaller stays together until another round says otherwise.
+        Ours, not the paper's.
     """
 
     name: ClassVar[str] = "bipartition"
+    knows_by_training: ClassVar[bool] = True
     mean_norm: float = option(
         0.4,
         POSITIVE,
@@ -77,38 +86,43 @@ class RecursiveBipartition(Clustering):
         5, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
     )
     _longest: float = learnt(float)
+    _last: dict[int, NDArray[np.float64]] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with everybody: nobody has trained."""
-        self._longest = 0.0
+        self._longest, self._last = 0.0, {}
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def after_training(self, state: Round) -> Clusters:
-        """Split the clusters that ask for it; clients without an update follow the larger part."""
+        """Split the clusters that ask for it; who never sent an update follows the larger part."""
+        self._last.update({update.client: update_vector(update) for update in state.updates})
         labels = dict(state.clusters.of_client)
         fresh = state.clusters.count
         for cluster in range(state.clusters.count):
-            updates = [update for update in state.updates if update.cluster == cluster]
-            part = self._smaller_part(updates)
-            if part:
+            trained = [update.client for update in state.updates if update.cluster == cluster]
+            if self._is_stuck(trained):
+                part = self._smaller_part(state.clusters.members(cluster))
                 labels.update(dict.fromkeys(part, fresh))
-                fresh += 1
+                fresh += bool(part)
         if fresh == state.clusters.count:
             return state.clusters
         names = canonical_labels(list(labels.values())).tolist()
         return Clusters(dict(zip(labels, names, strict=True)))
 
-    def _smaller_part(self, updates: list[Update]) -> list[int]:
-        """Return the clients that leave, if the cluster is to be split."""
-        if len(updates) < 2:
-            return []
-        vectors = np.stack([update_vector(update) for update in updates])
+    def _is_stuck(self, trained: list[int]) -> bool:
+        """Return whether a cluster stands still while some of its clients that trained do not."""
+        if len(trained) < 2:
+            return False
+        vectors = np.stack([self._last[client] for client in trained])
         mean = float(np.linalg.norm(vectors.mean(axis=0)))
         longest = float(np.linalg.norm(vectors, axis=1).max())
         self._longest = max(self._longest, mean)
-        if mean >= self.mean_norm * self._longest or longest <= self.max_norm * self._longest:
-            return []
-        similarities = cosine_similarities(vectors)
+        return mean < self.mean_norm * self._longest and longest > self.max_norm * self._longest
+
+    def _smaller_part(self, members: list[int]) -> list[int]:
+        """Return the clients that leave, if the parts are large and different enough."""
+        known = [client for client in members if client in self._last]
+        similarities = cosine_similarities(np.stack([self._last[client] for client in known]))
         labels = agglomerate(similarities, 2, self.linkage).labels
         sizes = np.bincount(labels)
         across = similarities[labels == 0][:, labels == 1].max()
@@ -117,4 +131,4 @@ class RecursiveBipartition(Clustering):
         ):
             return []
         smaller = int(sizes.argmin())
-        return [u.client for u, label in zip(updates, labels, strict=True) if label == smaller]
+        return [client for client, label in zip(known, labels, strict=True) if label == smaller]

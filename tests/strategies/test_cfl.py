@@ -149,10 +149,58 @@ def test_both_clusters_of_a_round_are_split_in_it():
     assert found == {0: 0, 1: 1, 2: 2, 3: 3}
 
 
-def test_clients_without_an_update_follow_the_larger_part():
+def test_clients_that_never_sent_an_update_follow_the_larger_part():
     of_client = {0: 0, 1: 0, 2: 0, 3: 0, 4: 0}
     steps = {1: (1, 0), 2: (-1, 0.1), 4: (1, 0.1)}
     assert split(RecursiveBipartition(**ALWAYS), steps, of_client) == {0: 0, 1: 0, 2: 1, 3: 0, 4: 0}
+
+
+# Six clients, all of which send (4, ±3) first: 5 long each, with mean (4, 0), no reason to split.
+SIX = {client: (4, 3 if client % 2 else -3) for client in range(6)}
+TOGETHER = dict.fromkeys(SIX, 0)
+
+
+def test_by_hand_clients_that_sit_a_split_out_go_by_their_last_update():
+    # Of 0, 1, 2 and 3, the mean is 0 < 0.4·4, and 4 > 0.7·4. Clients 4 and 5 sat out: cos is −0.6
+    # or 0.6 to the new ones, and 7/25 = 0.28 between them. Client 1 has changed its mind.
+    clustering = RecursiveBipartition(min_size=3)
+    assert split(clustering, SIX) == TOGETHER
+    steps = {0: (0, -4), 1: (0, -4), 2: (0, 4), 3: (0, 4)}
+    assert split(clustering, steps, TOGETHER) == {0: 0, 1: 0, 2: 1, 3: 1, 4: 0, 5: 1}
+
+
+def test_by_hand_an_old_update_is_no_reason_to_split_and_none_to_stay_together():
+    # (0, ±2) of the clients 0 and 1 has mean 0, but 2 is not above 0.7·4: the others' 5 is old.
+    clustering = RecursiveBipartition(min_size=1)
+    assert split(clustering, SIX) == TOGETHER
+    assert split(clustering, {0: (0, -2), 1: (0, 2)}, TOGETHER) == TOGETHER
+    # (0, ±3) is, whatever the mean of all last updates: (16, 0)/6 is not below 0.4·4.
+    parts = split(clustering, {0: (0, -3), 1: (0, 3)}, TOGETHER)
+    assert parts == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0, 5: 1}
+
+
+def test_the_smallest_part_counts_those_that_sat_out():
+    for min_size, parts in ((3, [[0, 2, 4], [1, 3, 5]]), (4, [[0, 1, 2, 3, 4, 5]])):
+        clustering = RecursiveBipartition(min_size=min_size)
+        split(clustering, SIX)
+        assert groups(split(clustering, {0: (0, -4), 1: (0, 4)}, TOGETHER)) == parts
+
+
+def test_a_last_update_stays_known_in_whatever_cluster_its_client_is():
+    # Client 3 sat the second split out: its (−1, 1) is nearer to (−1, 0.1) than to (−0.1, −1).
+    clustering = RecursiveBipartition(**ALWAYS)
+    steps = {0: (1, 0), 1: (1, 0.1), 2: (-1, 0), 3: (-1, 1), 4: (-1, -1)}
+    once = split(clustering, steps)
+    assert once == {0: 0, 1: 0, 2: 1, 3: 1, 4: 1}
+    twice = split(clustering, {2: (-1, 0.1), 4: (-0.1, -1)}, once)
+    assert twice == {0: 0, 1: 0, 2: 1, 3: 1, 4: 2}
+
+
+def test_all_train_once_and_then_a_share_of_them():
+    strategy, grid = Cfl(fraction_train=0.4), LocalGrid(toy_app(TASKS), 7)
+    run(strategy, grid, rounds=3)
+    trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
+    assert [trained.count(number) for number in ("1", "2", "3")] == [7, 3, 3]
 
 
 @pytest.mark.parametrize("steps", [{0: (1, 0)}, {0: (0, 0), 1: (0, 0)}])

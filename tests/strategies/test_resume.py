@@ -159,17 +159,20 @@ def test_what_clients_said_before_the_interruption_is_remembered(watch_updates, 
     assert {m.metadata.group_id for m in asked} == {"3"}
 
 
-def test_cfl_remembers_the_longest_update(tmp_path):
+def test_cfl_remembers_the_longest_update_and_everybodys_last(tmp_path):
     def make(**options):
-        return Cfl(0.9, 0.1, **options)
+        return Cfl(2, 0.1, min_size=2, fraction_train=0.4, **options)
 
-    wanted = run(make(), grid(), ROUNDS)
+    undisturbed = make()
+    wanted = run(undisturbed, grid(), ROUNDS)
     cut_off(make, 1, tmp_path / "c")
     resumed = make()
     resumed.resume(load_checkpoint(tmp_path / "c"))
     assert resumed.clustering._longest == 0
     same_models(run(resumed, grid(), ROUNDS), wanted)
-    assert resumed.clustering._longest > 0
+    assert resumed.reports == undisturbed.reports
+    assert resumed.clustering._longest == undisturbed.clustering._longest > 0
+    assert len(resumed.clustering._last) == len(TASKS)
 
 
 @pytest.mark.parametrize("name", ["rcc-pfl", "flt-graph", "pca-km-hc"])

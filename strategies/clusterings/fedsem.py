@@ -28,6 +28,12 @@ class ModelClustering(Clustering):
     The first round's models are grouped by k-means++; from then on, each participant is assigned to
     the nearest cluster model (the E-step), and the aggregation moves that model (the M-step).
 
+    In the paper all clients take part in every round. Where only a share does, a client trains in
+    every round until it has sent a first model, so that the first grouping is of all. FLT's authors
+    compare with a FedSEM (hjraad/FLT, `clustering_multi_center`) that groups the last models of all
+    clients anew in every round, with the initial model for those that have not trained: that finds
+    less, since models of different rounds are compared.
+
     Attributes
     ----------
     num_clusters : int
@@ -37,6 +43,7 @@ class ModelClustering(Clustering):
     """
 
     name: ClassVar[str] = "model"
+    knows_by_training: ClassVar[bool] = True
     keeps_models: ClassVar[bool] = True
     num_clusters: int
     seed: int = 0

@@ -68,6 +68,17 @@ def test_clients_that_do_not_take_part_stay_where_they_are():
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
 
 
+def test_by_hand_all_are_grouped_in_round_1_and_a_share_trains_on():
+    # Models 1, 10, 2, 11, 3 and 9 in round 1: means 2 and 10. Then 2 of the 6 train.
+    strategy = FedSem(2, fraction_train=1 / 3)
+    steps = (1, 10, 2, 11, 3, 9)
+    grid = LocalGrid(toy_app([0] * 6, step=lambda client, task: (steps[client], 0)), 6)
+    run(strategy, grid, rounds=2)
+    trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
+    assert [trained.count(number) for number in ("1", "2")] == [6, 2]
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0, 5: 1}
+
+
 def test_all_models_alike_are_one_cluster():
     strategy = FedSem(3)
     run(strategy, LocalGrid(toy_app(step=lambda client, task: (1, 0)), 4), rounds=2)

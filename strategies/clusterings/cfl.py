@@ -33,11 +33,12 @@ class RecursiveBipartition(Clustering):
     thresholds in proportion to the longest mean update seen; they are given that way here, and so
     fit any model and learning rate.
 
-    In the paper all clients train in every round. Where some sit a round out, both norms are of the
-    round's updates, which started from one model, but the parts are made of all the cluster's
-    clients by the last update of each: in the authors' code, too, a client that is not drawn keeps
-    its last update, though there all are drawn. So that each has one, a client trains in every
-    round until it has sent its first. With all clients in every round this is the paper's split.
+    In the paper all clients train in every round. Where some sit a round out, the mean and the two
+    parts are of all the cluster's clients, by the last update of each: in the authors' code, too, a
+    client that is not drawn keeps its last update, though there all are drawn. So that each has
+    one, a client trains in every round until it has sent its first. The maximum is of the round's
+    updates alone: a long one from before says nothing of the model as it is. With all clients in
+    every round this is the paper's split.
 
     Attributes
     ----------
@@ -100,8 +101,9 @@ class RecursiveBipartition(Clustering):
         fresh = state.clusters.count
         for cluster in range(state.clusters.count):
             trained = [update.client for update in state.updates if update.cluster == cluster]
-            if self._is_stuck(trained):
-                part = self._smaller_part(state.clusters.members(cluster))
+            known = [client for client in state.clusters.members(cluster) if client in self._last]
+            if len(trained) > 1 and self._is_stuck(known, trained):
+                part = self._smaller_part(known)
                 labels.update(dict.fromkeys(part, fresh))
                 fresh += bool(part)
         if fresh == state.clusters.count:
@@ -109,20 +111,16 @@ class RecursiveBipartition(Clustering):
         names = canonical_labels(list(labels.values())).tolist()
         return Clusters(dict(zip(labels, names, strict=True)))
 
-    def _is_stuck(self, trained: list[int]) -> bool:
-        """Return whether a cluster stands still while some of its clients that trained do not."""
-        if len(trained) < 2:
-            return False
-        vectors = np.stack([self._last[client] for client in trained])
-        mean = float(np.linalg.norm(vectors.mean(axis=0)))
-        longest = float(np.linalg.norm(vectors, axis=1).max())
+    def _is_stuck(self, known: list[int], trained: list[int]) -> bool:
+        """Return whether a cluster stands still while some of those that trained do not."""
+        mean = float(np.linalg.norm(self._updates(known).mean(axis=0)))
+        longest = float(np.linalg.norm(self._updates(trained), axis=1).max())
         self._longest = max(self._longest, mean)
         return mean < self.mean_norm * self._longest and longest > self.max_norm * self._longest
 
-    def _smaller_part(self, members: list[int]) -> list[int]:
+    def _smaller_part(self, known: list[int]) -> list[int]:
         """Return the clients that leave, if the parts are large and different enough."""
-        known = [client for client in members if client in self._last]
-        similarities = cosine_similarities(np.stack([self._last[client] for client in known]))
+        similarities = cosine_similarities(self._updates(known))
         labels = agglomerate(similarities, 2, self.linkage).labels
         sizes = np.bincount(labels)
         across = similarities[labels == 0][:, labels == 1].max()
@@ -132,3 +130,6 @@ class RecursiveBipartition(Clustering):
             return []
         smaller = int(sizes.argmin())
         return [client for client, label in zip(known, labels, strict=True) if label == smaller]
+
+    def _updates(self, clients: list[int]) -> NDArray[np.float64]:
+        return np.stack([self._last[client] for client in clients])

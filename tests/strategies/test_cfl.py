@@ -160,30 +160,40 @@ SIX = {client: (4, 3 if client % 2 else -3) for client in range(6)}
 TOGETHER = dict.fromkeys(SIX, 0)
 
 
+# Of their last updates, the mean is then (8, 0)/6 = 1.33 < 0.4·4, and 4 > 0.7·4. Clients 4 and 5
+# sit this out. The cosine is 0.6 between 4 and those that go down, and between 5 and those that go
+# up, −0.6 otherwise, and 7/25 = 0.28 between the two. Client 1 has changed its mind.
+FOUR = {0: (0, -4), 1: (0, -4), 2: (0, 4), 3: (0, 4)}
+
+
 def test_by_hand_clients_that_sit_a_split_out_go_by_their_last_update():
-    # Of 0, 1, 2 and 3, the mean is 0 < 0.4·4, and 4 > 0.7·4. Clients 4 and 5 sat out: cos is −0.6
-    # or 0.6 to the new ones, and 7/25 = 0.28 between them. Client 1 has changed its mind.
-    clustering = RecursiveBipartition(min_size=3)
-    assert split(clustering, SIX) == TOGETHER
-    steps = {0: (0, -4), 1: (0, -4), 2: (0, 4), 3: (0, 4)}
-    assert split(clustering, steps, TOGETHER) == {0: 0, 1: 0, 2: 1, 3: 1, 4: 0, 5: 1}
-
-
-def test_by_hand_an_old_update_is_no_reason_to_split_and_none_to_stay_together():
-    # (0, ±2) of the clients 0 and 1 has mean 0, but 2 is not above 0.7·4: the others' 5 is old.
     clustering = RecursiveBipartition(min_size=1)
     assert split(clustering, SIX) == TOGETHER
-    assert split(clustering, {0: (0, -2), 1: (0, 2)}, TOGETHER) == TOGETHER
-    # (0, ±3) is, whatever the mean of all last updates: (16, 0)/6 is not below 0.4·4.
-    parts = split(clustering, {0: (0, -3), 1: (0, 3)}, TOGETHER)
-    assert parts == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0, 5: 1}
+    assert split(clustering, FOUR, TOGETHER) == {0: 0, 1: 0, 2: 1, 3: 1, 4: 0, 5: 1}
+
+
+def test_by_hand_a_cluster_stands_still_when_all_its_clients_last_updates_say_so():
+    # Of the two that train, the mean is 0, but of all it is (16, 0)/6 = 2.67.
+    clustering = RecursiveBipartition(min_size=1)
+    split(clustering, SIX)
+    assert split(clustering, {0: (0, -4), 1: (0, 4)}, TOGETHER) == TOGETHER
+
+
+def test_by_hand_an_old_update_is_no_reason_to_split():
+    # All four are half as long: 2 is not above 0.7·4, and the 5 of clients 4 and 5 is old.
+    clustering = RecursiveBipartition(min_size=1)
+    split(clustering, SIX)
+    short = {client: (0, step / 2) for client, (_, step) in FOUR.items()}
+    assert split(clustering, short, TOGETHER) == TOGETHER
+    parts = split(clustering, {0: (0, -3), 3: (0, 3)}, TOGETHER)
+    assert parts == {0: 0, 1: 0, 2: 1, 3: 1, 4: 0, 5: 1}
 
 
 def test_the_smallest_part_counts_those_that_sat_out():
-    for min_size, parts in ((3, [[0, 2, 4], [1, 3, 5]]), (4, [[0, 1, 2, 3, 4, 5]])):
+    for min_size, parts in ((3, [[0, 1, 4], [2, 3, 5]]), (4, [[0, 1, 2, 3, 4, 5]])):
         clustering = RecursiveBipartition(min_size=min_size)
         split(clustering, SIX)
-        assert groups(split(clustering, {0: (0, -4), 1: (0, 4)}, TOGETHER)) == parts
+        assert groups(split(clustering, FOUR, TOGETHER)) == parts
 
 
 def test_a_last_update_stays_known_in_whatever_cluster_its_client_is():

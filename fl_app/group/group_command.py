@@ -14,7 +14,7 @@ from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported where it is needed
     from fl_app.config.run_config import Config
-    from fl_app.group.in_process import InProcessGrid
+    from fl_app.group.in_process import PreRoundGrid
     from strategies import ClusteredStrategy, Clusters, SpectralClustering
     from strategies.clusterings.relevance_groups import RelevanceGroups
 
@@ -58,7 +58,7 @@ def _group(options: argparse.Namespace) -> int:
     from fl_app.config.effect import without_effect  # noqa: PLC0415
     from fl_app.config.run_config import PAPER_CLIENTS, parse_config  # noqa: PLC0415
     from fl_app.devices.devices_run import Devices  # noqa: PLC0415
-    from fl_app.group.in_process import InProcessGrid  # noqa: PLC0415
+    from fl_app.group.in_process import PreRoundGrid  # noqa: PLC0415
     from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
     from fl_app.launch.preflight import check_place, check_run  # noqa: PLC0415
     from fl_app.run.experiment import run_experiment  # noqa: PLC0415
@@ -114,7 +114,7 @@ def _group(options: argparse.Namespace) -> int:
     run_config = {**config.as_run_config(), "output-dir": str(folder)}
     # This process is its user's own: what is named may run.
     may_run = {OWN_CODE: ",".join(named_at_clients(config).values())}
-    grid = InProcessGrid([{**node, **may_run} for node in nodes], run_config)
+    grid = PreRoundGrid([{**node, **may_run} for node in nodes], run_config)
 
     def redraw(strategy: ClusteredStrategy, config: Config, seed: int) -> Clusters:
         return redrawn(grid, strategy, config, options.resamples, seed)
@@ -182,7 +182,7 @@ def _holds_folders(path: Path) -> bool:
 
 
 def redrawn(
-    grid: InProcessGrid, strategy: ClusteredStrategy, config: Config, resamples: int, seed: int
+    grid: PreRoundGrid, strategy: ClusteredStrategy, config: Config, resamples: int, seed: int
 ) -> Clusters:
     """Return a strategy's clusters with how they would be if images had been left out.
 

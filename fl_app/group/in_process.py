@@ -1,68 +1,49 @@
-"""Clients that answer in this process: a pre-round takes seconds, so no Flower is started."""
+"""Clients of `fedkin group`: a pre-round takes seconds, so no Flower is started."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from clients.handlers import answer_queries
 from fl_app.client_app import open_node
+from fl_app.grid.in_process import InProcessGrid
 from fl_app.nodes.attack_mod import attack_mod
 from fl_app.nodes.simulated_node import Node
-from fl_core.flower.node import TaskIdentity
 from fl_core.wire import protocol
 
 
-class InProcessGrid(Grid):
-    """A grid whose nodes answer at once, one after the other, in this process.
+class PreRoundGrid(InProcessGrid):
+    """A grid whose nodes only answer queries, and can be looked at afterwards.
 
     Parameters
     ----------
-    node_configs : sequence of mappings
-        What each node's `--node-config` would say.
-    run_config : mapping
-        The run's configuration.
+    node_configs, run_config
+        As of an `InProcessGrid`.
     """
 
     def __init__(
         self, node_configs: Sequence[Mapping[str, Any]], run_config: Mapping[str, Any]
     ) -> None:
         # Not the app that devices run: nobody is here from whom an answer must be hidden by salt.
-        self._app = ClientApp(mods=[attack_mod])
-        answer_queries(self._app, self._open)
+        app = ClientApp(mods=[attack_mod])
+        answer_queries(app, self._open)
+        super().__init__(app, node_configs, run_config)
         self._features: dict[tuple[int, ...], NDArray[np.float32]] = {}
-        # Flower's messages want to know who sends them.
-        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self._asked: dict[int, Message] = {}
-        self._contexts = {
-            node: Context(1, node, dict(own), RecordDict(), dict(run_config))
-            for node, own in enumerate(node_configs, start=1)
-        }
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of all nodes."""
-        return list(self._contexts)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Let each node answer; a failure is its answer, as in Flower."""
-        replies = []
-        for message in messages:
-            node = message.metadata.dst_node_id
-            self._asked[node] = message
-            try:
-                replies.append(self._app(message, self._contexts[node]))
-            except Exception as error:  # what a client raises stays the client's
-                reason = f"{type(error)}:<'{error}'>"
-                replies.append(Message(Error(code=1, reason=reason), reply_to=message))
-        return replies
+        messages = list(messages)
+        self._asked.update({message.metadata.dst_node_id: message for message in messages})
+        return super().send_and_receive(messages, timeout=timeout)
 
     def node(self, node_id: int) -> Node:
         """Return a node as it was when it answered last."""
@@ -80,10 +61,3 @@ class InProcessGrid(Grid):
 
         vars(node)["features"] = features
         return node
-
-    run = property(lambda self: self._refuse())
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise NotImplementedError("a grid in this process has no run and no queue of messages.")
-
-    set_run = create_message = push_messages = pull_messages = _refuse

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 _IN_A_RUN = (
     *("client_app.py", "server_app.py", "config/*.py", "grid/*.py", "nodes/*.py", "run/*.py"),
     *("results/run_result.py", "results/summary.py", "results/folder.py"),
-    *("studies/reproduce/kept.py", "studies/reproduce/formula.py"),
+    *("studies/in_process.py", "studies/reproduce/kept.py", "studies/reproduce/formula.py"),
 )
 _NOT_IN_ONE = {"options_page.py", "effect.py", "__init__.py"}  # they only speak of options
 # Where a run's files are, and how it draws, does not change what it finds.

@@ -220,7 +220,7 @@ def run_into(
     folder : Path
         For its results.
     workers : int
-        Ray's.
+        Ray's; 0: in this process, without any.
     trainings : Path
         Where it finds what others have trained, and leaves what it trains.
     **how
@@ -235,14 +235,23 @@ def run_into(
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
     from fl_app.report.html.report_page import NO_REPORT  # noqa: PLC0415
     from fl_app.run.kept_trainings import FOLDER  # noqa: PLC0415
+    from fl_app.studies.in_process import simulate_in_process  # noqa: PLC0415
 
     clients = one.config.simulated_clients
     started = time.perf_counter()
     overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
     # One page shows them all.
-    how = {**how, "settings": {NO_REPORT: "1", FOLDER: str(trainings)}}
-    if not simulate(None, overrides, num_clients=clients, workers=workers, **how):
-        raise RuntimeError(f"the simulation of {one.wanted} failed; what is finished is kept.")
+    settings = {NO_REPORT: "1", FOLDER: str(trainings)}
+    failed = f"the simulation of {one.wanted} failed; what is finished is kept"
+    if not workers:
+        try:
+            simulate_in_process(overrides, clients, settings)
+        except Exception as error:
+            raise RuntimeError(f"{failed}: {error}") from error
+    elif not simulate(
+        None, overrides, num_clients=clients, workers=workers, settings=settings, **how
+    ):
+        raise RuntimeError(f"{failed}.")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary, {
         "seconds": round(time.perf_counter() - started, 1),

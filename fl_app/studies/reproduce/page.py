@@ -214,10 +214,13 @@ def hours(cells: Sequence[Cell]) -> float:
 def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     seeds = len({cell["seed"] for cell in cells})
     small = experiment.quick if experiment.small else {}
-    workers = " or ".join(map(str, sorted({cell["workers"] for cell in cells})))
+    ran = " or ".join(
+        f"in {workers} Ray worker(s) of one core each" if workers else "one after the other"
+        for workers in sorted({cell["workers"] for cell in cells})
+    )
     lines = [
         f"{_count(len(cells), 'simulation')} of {_count(seeds, 'seed')}: {_duration(cells)}, one "
-        f"after the other; clients ran in {workers} Ray worker(s) of one core each.",
+        f"after the other; clients ran {ran}.",
         "",
     ]
     lines += ["```", _options({**experiment.options, **small}), "```", ""]

@@ -1,6 +1,7 @@
 """A paper's table again: cells that are run once, whatever stops the run in between."""
 
 import math
+import os
 import re
 import shutil
 import time
@@ -280,6 +281,36 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
     monkeypatch.undo()
     run(tmp_path / "usual", num_server_rounds=1, strategy="single")
     assert (tmp_path / "usual/report.html").is_file()
+
+
+@pytest.mark.slow
+def test_without_workers_a_table_is_made_in_this_process(tmp_path, capsys):
+    """That Ray has the same numbers is in app/launch/test_superlink.py."""
+    path = tmp_path / "digits.toml"
+    path.write_text(TEXT, encoding="utf-8")
+    words = ["reproduce", str(path), "--quick", "--workers", "0"]
+    assert main(words) == 0
+    cells = read_cells(tmp_path / "results/quick/digits.json")
+    alone = run(
+        tmp_path / "alone", **{k.replace("-", "_"): v for k, v in cells[0]["given"].items()}
+    )
+    kept, wanted = cells[0]["methods"]["optimum"], alone["runs"][0]
+    assert kept["accuracy"] == round(wanted["accuracy"], 6)
+    assert kept["clusters"] == wanted["clusters"]
+    text = (tmp_path / "results/quick/digits.md").read_text(encoding="utf-8")
+    assert "one after the other; clients ran one after the other." in text
+    assert NO_REPORT not in os.environ
+    assert FOLDER not in os.environ
+
+
+def test_a_simulation_in_this_process_that_fails_is_named(experiment, tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("no client is left.")
+
+    monkeypatch.setattr("fl_app.studies.in_process.simulate_in_process", fail)
+    one = find_missing(experiment, tmp_path / "digits.json", 1)[0]
+    with pytest.raises(RuntimeError, match=r"of digits, two, seed 0 failed.*: no client is left\."):
+        keeping.run_into(one, tmp_path, 0, tmp_path)
 
 
 def test_what_no_experiment_explains_is_said(experiment):

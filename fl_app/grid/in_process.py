@@ -1,0 +1,64 @@
+"""Clients that answer in this process, one after the other: no Flower is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+from fl_core.flower.node import TaskIdentity
+
+
+class InProcessGrid(Grid):
+    """A grid whose nodes answer at once, in this process.
+
+    Parameters
+    ----------
+    app : ClientApp
+        Of every node.
+    node_configs : sequence of mappings
+        What each node's `--node-config` would say.
+    run_config : mapping
+        The run's configuration.
+    """
+
+    def __init__(
+        self,
+        app: ClientApp,
+        node_configs: Sequence[Mapping[str, Any]],
+        run_config: Mapping[str, Any],
+    ) -> None:
+        self._app = app
+        # Flower's messages want to know who sends them.
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+        self._contexts = {
+            node: Context(1, node, dict(own), RecordDict(), dict(run_config))
+            for node, own in enumerate(node_configs, start=1)
+        }
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of all nodes."""
+        return list(self._contexts)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Let each node answer; a failure is its answer, as in Flower."""
+        replies = []
+        for message in messages:
+            try:
+                replies.append(self._app(message, self._contexts[message.metadata.dst_node_id]))
+            except Exception as error:  # what a client raises stays the client's
+                reason = f"{type(error)}:<'{error}'>"
+                replies.append(Message(Error(code=1, reason=reason), reply_to=message))
+        return replies
+
+    run = property(lambda self: self._refuse())
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise NotImplementedError("a grid in this process has no run and no queue of messages.")
+
+    set_run = create_message = push_messages = pull_messages = _refuse

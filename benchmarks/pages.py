@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    images,
     many_devices,
     odd_clients,
     principal_angles,
@@ -252,6 +253,12 @@ def _scale() -> dict[str, str]:
             "all of it shared two cores. "
             f"{_source('many-devices', 'many_devices')}\n\n"
             f"{many_devices.tables(_read('measured/many-devices.json'))['many']}"
+        ),
+        "What an image costs": (
+            "CIFAR-10 and the CNN of RCC-PFL's tables in batches of 16: µs of the CPU for an "
+            "image, trained or tested once, one thread of a busy machine, in turns. A round's are "
+            "those by which three rounds of 25 clients took longer than one. "
+            f"{_source('images', 'images')}\n\n{images.table(_read('measured/images.json'))}"
         ),
     }
 

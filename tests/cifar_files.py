@@ -37,13 +37,13 @@ def published_class(kind):
     return getattr(import_module("torchvision.datasets"), kind)
 
 
-def write_cifar(monkeypatch, kind, root, key, classes, files):
-    """Write small files of `kind` and let torchvision expect their checksums."""
+def write_cifar(monkeypatch, kind, root, key, classes, files, labels=range(10)):
+    """Write small files of `kind`, an image a label, and let torchvision expect their checksums."""
     kind = published_class(kind)
     folder = root / kind.base_folder
     lists = {"train_list": [], "test_list": []}
     for seed, (name, which) in enumerate(files):
-        data = {"data": pixels(10, 3072, seed=seed), key: list(range(10))}
+        data = {"data": pixels(len(labels), 3072, seed=seed), key: list(labels)}
         lists[which].append(pickled(data, folder / name))
     names = pickled({kind.meta["key"]: list(classes)}, folder / kind.meta["filename"])
     monkeypatch.setattr(kind, "train_list", lists["train_list"])

@@ -4,12 +4,10 @@ import io
 import logging
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tarfile
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import digits
@@ -31,6 +29,7 @@ from fl_core.data.published import CIFAR10_TAR
 from fl_core.data.settings import JOINABLE
 from fl_core.data.torchvision_files import PUBLISHED
 from tests.cifar_files import CIFAR10_CLASSES, pixels, published_class, write_cifar, write_cifar20
+from tests.published_files import idx_names, write_emnist, write_idx
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 
@@ -157,16 +156,6 @@ def test_the_seed_says_which_images_are_for_testing():
 
 
 # torchvision's files
-
-
-def write_idx(path, array):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
-    path.write_bytes(header + array.tobytes())
-
-
-def idx_names(prefix=("train", "t10k")):
-    return [f"{p}-{kind}-ubyte" for p in prefix for kind in ("images-idx3", "labels-idx1")]
 
 
 def write_mnist(raw):
@@ -497,15 +486,7 @@ def test_archives_in_the_folder_need_no_network(mnist_server, tmp_path):
 
 
 def test_emnists_archive_in_the_folder_needs_no_network(monkeypatch, tmp_path):
-    raw = tmp_path / "EMNIST" / "raw"
-    raw.mkdir(parents=True)
-    with zipfile.ZipFile(raw / "gzip.zip", "w") as archive:
-        for name in idx_names(("emnist-balanced-train", "emnist-balanced-test")):
-            array = pixels(47, 28, 28) if "images" in name else np.arange(47, dtype=np.uint8)
-            write_idx(tmp_path / "plain", array)
-            archive.writestr(f"gzip/{name}.gz", gzip.compress((tmp_path / "plain").read_bytes()))
-    md5 = hashlib.md5((raw / "gzip.zip").read_bytes()).hexdigest()  # noqa: S324
-    monkeypatch.setattr(published_class("EMNIST"), "md5", md5)
+    write_emnist(monkeypatch, tmp_path)
     assert load_dataset("emnist-balanced", str(tmp_path)).num_classes == 47
 
 

@@ -9,6 +9,7 @@ from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
 from tests.app_runs import run
 from tests.pipes import not_waited_for
+from tests.published_files import write_leaf
 
 TRAINING = {"f0_01": [0, 10, 36], "f1_02": [61] * 5, "f2_03": [1, 2, 3, 4]}
 TEST = {"f0_01": [10], "f1_02": [61, 61], "f2_03": [4]}
@@ -16,16 +17,11 @@ TEST = {"f0_01": [10], "f1_02": [61, 61], "f2_03": [4]}
 
 def written(folder, name, labels_of):
     """Write a file of LEAF's format; a writer's images have a single gray, 0, 1/255 and so on."""
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "users": list(labels_of),
-        "num_samples": [len(labels) for labels in labels_of.values()],
-        "user_data": {
-            writer: {"x": [[int(writer[1]) / 255] * 784] * len(labels), "y": labels}
-            for writer, labels in labels_of.items()
-        },
+    data_of = {
+        writer: ([[int(writer[1]) / 255] * 784] * len(labels), labels)
+        for writer, labels in labels_of.items()
     }
-    (folder / f"all_data_{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    write_leaf(folder, name, data_of)
 
 
 @pytest.fixture

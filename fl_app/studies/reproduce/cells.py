@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fl_app.studies.reproduce import keeping
+from fl_app.studies.reproduce.data_files import records_of
 from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.formula import expected_bytes
 from fl_app.studies.reproduce.keeping import (
@@ -110,6 +111,8 @@ def run_missing(
     def run(trainings: Path, one: Missing) -> Cell:
         with empty_folder(path.with_name(f".{path.stem}.running")) as folder:
             ran = _run(one, folder, workers, trainings, with_formula=with_formula)
+        if data := records_of(one.config):
+            ran = {"data": data, **ran}
         if variant := one.wanted.variant:
             ran["methods"] = {variant: ran["methods"][one.config.strategy[0]]}
         return ran

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.studies.reproduce.cells import current_cells, wanted_cells
+from fl_app.studies.reproduce.data_files import files_in_words
 from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.judging import (
     FEWEST,
@@ -242,6 +243,11 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     for (method, other), count in once.items():
         lines += ["", f"{method} had {other}'s clusters in {_count(count, 'simulation')}, from "]
         lines[-1] += "round 1 on: both were trained once."
+    data = [(name, record) for cell in cells for name, record in cell.get("data", {}).items()]
+    told = dict.fromkeys(files_in_words(name, record) for name, record in data)
+    lines += ["", *(f"- {words}." for words in told)] if told else []
+    if len(told) > len({name for name, _ in data}):
+        lines += ["", "The cells were made on different files."]
     for made in dict.fromkeys(
         ", ".join(f"{name} {number}" for name, number in cell["versions"].items()) for cell in cells
     ):

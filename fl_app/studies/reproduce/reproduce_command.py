@@ -12,10 +12,17 @@ from fl_core.files import replacing
 from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
+    from collections.abc import Sequence
+
+    from fl_app.studies.reproduce.cells import Missing
     from fl_app.studies.reproduce.experiment_file import Experiment
 
 RESULTS = Path("docs/results")
 EXPERIMENTS = Path("experiments")
+_SEND = (
+    "send back {numbers}, finished or not: with it in docs/results, fedkin reproduce --page {name} "
+    "makes the page and its verdicts anywhere (docs/reproduce.md)."
+)
 
 
 def add_command(commands: Any) -> None:
@@ -98,12 +105,15 @@ def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
     folder = options.output or folder
     if options.quick:
         experiment, folder = experiment.as_small(), folder / "quick"
+    numbers = folder / f"{experiment.name}.json"
     try:
         if not options.page:
             _run_missing(experiment, folder, options)
     finally:  # what is finished is shown, whatever stopped the rest
-        if options.page or (folder / f"{experiment.name}.json").is_file():
+        if options.page or numbers.is_file():
             _write_page(experiment, folder)
+            if experiment.needs and not options.page and not options.quick:
+                print(_SEND.format(name=experiment.name, numbers=numbers), flush=True)
     return folder
 
 
@@ -126,20 +136,44 @@ def _list() -> None:
 def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespace) -> None:
     from fl_app.config.effect import without_effect_anywhere  # noqa: PLC0415
     from fl_app.studies.reproduce.cells import find_missing, run_missing, wanted_cells  # noqa: PLC0415
+    from fl_app.studies.reproduce.data_files import check_sources, sources_of  # noqa: PLC0415
     from fl_app.studies.reproduce.keeping import check_all  # noqa: PLC0415
 
     numbers = folder / f"{experiment.name}.json"
     seeds = options.seeds or experiment.seeds
     missing = find_missing(experiment, numbers, seeds, any_code=options.any_code)
     check_all(((one.wanted, one.config) for one in missing), folder.absolute())
+    sources = dict.fromkeys(name for one in missing for name in sources_of(one.config))
+    check_sources(experiment.name, sources)
     for sentence in without_effect_anywhere((one.given, one.config) for one in missing):
         print("warning:", sentence, flush=True)
     wanted = len(wanted_cells(experiment, seeds))
     outdated = sum(one.outdated for one in missing)
     again = f" {outdated} were made by other options or other code: again." if outdated else ""
     print(f"{wanted - len(missing)} of {wanted} simulations are finished.{again}", flush=True)
+    if missing:
+        _announce(experiment, numbers, missing, list(sources), options.workers)
     for count, one in enumerate(run_missing(experiment, numbers, missing, options.workers), 1):
         print(f"\nsimulation {count} of {len(missing)}: {one.wanted}", flush=True)
+
+
+def _announce(
+    experiment: Experiment,
+    numbers: Path,
+    missing: Sequence[Missing],
+    sources: Sequence[str],
+    workers: int,
+) -> None:
+    """Say which files the simulations read, and how many hours they will take."""
+    from fl_app.studies.reproduce.cells import read_cells  # noqa: PLC0415
+    from fl_app.studies.reproduce.data_files import files_in_words, files_of, folder_of, record_of  # noqa: PLC0415
+    from fl_app.studies.reproduce.estimate import hours_left  # noqa: PLC0415
+
+    for name in sources:
+        files = files_of(name)
+        print(f"{files_in_words(name, record_of(files))}, in {folder_of(name)}:")
+        print(*(f"  {one}" for one in files), sep="\n")
+    print("time left:", hours_left(experiment, read_cells(numbers), missing, workers), flush=True)
 
 
 def _write_page(experiment: Experiment, folder: Path) -> None:

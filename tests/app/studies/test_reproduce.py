@@ -18,7 +18,7 @@ from fl_app.report import pictures
 from fl_app.report.html.report_page import NO_REPORT
 from fl_app.run.kept_trainings import FOLDER
 from fl_app.studies.reproduce import cells as cells_module
-from fl_app.studies.reproduce import code_state, keeping
+from fl_app.studies.reproduce import code_state, estimate, keeping
 from fl_app.studies.reproduce import reproduce_command as command
 from fl_app.studies.reproduce.cells import find_missing, read_cells, run_missing, wanted_cells
 from fl_app.studies.reproduce.claims import Claim
@@ -32,7 +32,7 @@ from fl_app.studies.reproduce.table_pictures import draw, draw_agreement
 from fl_app.studies.reproduce.verdicts import verdicts
 from strategies import catalogue
 from strategies.catalogue import system_of
-from tests.app_runs import run
+from tests.app_runs import run, undrawn_pictures
 from tests.picture_data import rows_of
 from tests.processes import fedkin, wait_for_line
 
@@ -646,6 +646,71 @@ def test_two_at_once_and_code_that_changes_meanwhile(experiment, tmp_path, count
     with pytest.raises(RuntimeError, match="the code was changed while digits, two, seed 0 ran"):
         next(runs)
     assert read_cells(path) == []
+
+
+def test_what_is_sent_back_makes_the_page_and_verdicts_in_another_checkout(
+    tmp_path, capsys, monkeypatch, counted
+):
+    text = TEXT.replace("seeds = 2\n", 'seeds = 2\nneeds = "letters"\n')
+    theirs, ours = (tmp_path / whose for whose in ("theirs", "ours"))
+    for checkout in (theirs, ours):
+        (checkout / "experiments").mkdir(parents=True)
+        (checkout / "experiments/digits.toml").write_text(text, encoding="utf-8")
+    sent = Path("docs/results/digits.json")
+    with undrawn_pictures():
+        monkeypatch.chdir(theirs)
+        assert main(["reproduce", "digits", "--workers", "1"]) == 130
+        said = f"send back {sent}, finished or not: with it in docs/results, fedkin reproduce"
+        assert f"{said} --page digits makes" in capsys.readouterr().out
+        assert main(["reproduce", "digits", "--workers", "1"]) == 0
+        assert said in capsys.readouterr().out
+        monkeypatch.chdir(ours)
+        sent.parent.mkdir(parents=True)
+        shutil.copy(theirs / sent, sent)
+        assert main(["reproduce", "--page", "digits"]) == 0
+        assert "send back" not in capsys.readouterr().out
+    for name in ("digits.md", "README.md"):
+        made = (sent.parent / name).read_text(encoding="utf-8")
+        assert made == (theirs / sent.parent / name).read_text(encoding="utf-8")
+        assert "**holds (two runs)**" in made
+
+
+def test_the_page_says_which_files_it_rests_on(experiment):
+    first, second = (
+        cell("two", seed, optimum=0.95, single=0.9)
+        | {"data": {"letters": {"files": 3, "bytes": 2e6, "sha256": sha, "published": published}}}
+        for seed, sha, published in ((0, "ab", True), (1, "cd", None))
+    )
+    one, both = page(experiment, [first]), page(experiment, [first, second])
+    assert "- letters: 3 file(s), 2.0 MB, SHA-256 ab, as published.\n" in one
+    assert "different files" not in one
+    assert "SHA-256 cd, no published checksum to compare with.\n" in both
+    assert "The cells were made on different files." in both
+
+
+def test_the_hours_that_are_left(experiment, tmp_path, monkeypatch):
+    missing = find_missing(experiment, tmp_path / "digits.json", 2)[2:]
+    monkeypatch.setattr(estimate, "_core_hours", lambda configs: 0.5 * len(configs))
+    told = estimate.hours_left(experiment, [], missing, 2)
+    assert told.startswith("about 3.0 to 6.0 hours with 2 worker(s): training and features alone")
+    # Half an hour on two workers is twice the half an hour that training takes on one.
+    done = [cell("two", 0, optimum=0.95, single=0.9), cell("two", 0, "optimum (twice)", optimum=1)]
+    told = estimate.hours_left(experiment, done, missing, 3)
+    assert told.startswith("about 2.0 hours with 3 worker(s): ")
+    assert told.endswith("and the 2 finished simulations took 2.0 times as long as that.")
+
+
+def test_training_is_measured_once_and_grows_with_what_is_trained(monkeypatch):
+    def hours(**more):
+        given = {"strategy": "single", "dataset": "mnist-5k", "model": "mlp-32", "seed": 3}
+        return estimate._core_hours([Experiment.config({**given, **more})])
+
+    once = hours()
+    assert 0 < once < 1
+    monkeypatch.setattr(estimate, "train", None)  # what is measured is not measured again
+    assert hours(**{"num-server-rounds": 40}) == pytest.approx(4 * once)
+    assert hours(**{"local-epochs": 6}) == pytest.approx(3 * once)
+    assert hours(**{"strategy": "single,local", "fraction-train": 0.25}) == pytest.approx(once / 2)
 
 
 @pytest.mark.parametrize("picture", ["table", "rounds", "tasks", "sweep"])

@@ -66,7 +66,7 @@ def test_nothing_leaves_the_models_device_before_the_loss(monkeypatch, name):
     assert len(steps) == 6  # two epochs of three batches
     with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
         evaluate(model, images, labels)
-    with pytest.raises(RuntimeError, match="(?i)meta"):  # the boundary is one
+    with pytest.raises(RuntimeError, match=r"(?i)meta"):  # the boundary is one
         model(torch.zeros(2, 1, 28, 28))
 
 

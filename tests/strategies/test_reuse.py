@@ -86,7 +86,7 @@ class Unnamed(Aggregation):
         {"rounds": 4},
         {"finished": None},
     ],
-    ids=lambda other: "-".join(other),
+    ids="-".join,
 )
 def test_what_differs_in_anything_that_counts_is_trained(other):
     finished = Trainings()

@@ -42,17 +42,17 @@ def hours_left(
     ValueError
         If the data cannot be spread over the clients of one of them.
     """
-    hours = _core_hours([one.config for one in missing]) / max(1, workers)
-    here = f"with {workers} worker(s)" if workers else "in one process"
+    cores = max(1, workers)  # none: all in this process
+    hours = _core_hours([one.config for one in missing]) / cores
     alone = f"training and features alone take {hours:.1f} hours, as measured here on one core"
     if done := current_cells(experiment, cells):
         took = sum(cell["seconds"] * max(1, cell["workers"]) for cell in done) / 3600
         times = took / _core_hours([experiment.config(cell["given"]) for cell in done])
         how = f"the {len(done)} finished simulations took {times:.1f} times as long as that"
-        return f"about {times * hours:.1f} hours {here}: {alone}, and {how}."
+        return f"about {times * hours:.1f} hours on {cores} core(s): {alone}, and {how}."
     least, most = (f"{times * hours:.1f}" for times in _ON_TOP)
     how = "with messages, tests and grouping, other tables took two to four times as long"
-    return f"about {least} to {most} hours {here}: {alone}, and {how}."
+    return f"about {least} to {most} hours on {cores} core(s): {alone}, and {how}."
 
 
 def _core_hours(configs: Sequence[Config]) -> float:

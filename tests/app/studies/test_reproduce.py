@@ -692,12 +692,15 @@ def test_the_hours_that_are_left(experiment, tmp_path, monkeypatch):
     missing = find_missing(experiment, tmp_path / "digits.json", 2)[2:]
     monkeypatch.setattr(estimate, "_core_hours", lambda configs: 0.5 * len(configs))
     told = estimate.hours_left(experiment, [], missing, 2)
-    assert told.startswith("about 3.0 to 6.0 hours with 2 worker(s): training and features alone")
+    assert told.startswith("about 3.0 to 6.0 hours on 2 core(s): training and features alone")
     # Half an hour on two workers is twice the half an hour that training takes on one.
     done = [cell("two", 0, optimum=0.95, single=0.9), cell("two", 0, "optimum (twice)", optimum=1)]
     told = estimate.hours_left(experiment, done, missing, 3)
-    assert told.startswith("about 2.0 hours with 3 worker(s): ")
+    assert told.startswith("about 2.0 hours on 3 core(s): ")
     assert told.endswith("and the 2 finished simulations took 2.0 times as long as that.")
+    here = [{**one, "workers": 0} for one in done]  # all in one process
+    told = estimate.hours_left(experiment, here, missing, 0)
+    assert told.startswith("about 3.0 hours on 1 core(s): ")
 
 
 def test_training_is_measured_once_and_grows_with_what_is_trained(monkeypatch):

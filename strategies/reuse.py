@@ -26,21 +26,23 @@ class Finished:
 
 @dataclass(eq=False)
 class Trainings:
-    """Finished trainings, by a hash of what they depended on: those of one process."""
+    """Finished trainings of one process.
 
-    _by_hash: dict[str, Finished] = field(default_factory=dict)
+    Attributes
+    ----------
+    by_hash : dict of Finished
+        By a hash of what they depended on, see `depends_on`.
+    """
 
-    def __len__(self) -> int:
-        """Return how many this process knows."""
-        return len(self._by_hash)
+    by_hash: dict[str, Finished] = field(default_factory=dict)
 
     def find(self, key: str) -> Finished | None:
         """Return the training that depended on the same, if there is one."""
-        return self._by_hash.get(key)
+        return self.by_hash.get(key)
 
     def keep(self, key: str, finished: Finished) -> None:
         """Let others find a training that has ended."""
-        self._by_hash[key] = finished
+        self.by_hash[key] = finished
 
 
 @dataclass(eq=False, repr=False)

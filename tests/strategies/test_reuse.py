@@ -49,7 +49,7 @@ def test_the_second_takes_everything_over_but_its_pre_round():
     assert again.training.bytes == first.training.bytes - 7
     assert again.training.train_traffic == first.training.train_traffic
     assert again.training.seconds.train == first.training.seconds.train
-    assert len(finished) == 1
+    assert len(finished.by_hash) == 1
 
 
 @dataclass
@@ -106,7 +106,7 @@ def test_a_training_in_which_a_client_failed_is_no_other_s():
     finished = Trainings()
     train(finished, spoil={("train", 2): in_rounds(2, spoil=fail)})
     train(finished, spoil={("evaluate", 2): in_rounds(3, spoil=fail)})
-    assert len(finished) == 0
+    assert finished.by_hash == {}
 
 
 def test_a_training_that_newcomers_joined_is_no_other_s():
@@ -114,7 +114,7 @@ def test_a_training_that_newcomers_joined_is_no_other_s():
     late = 6
     strategy, *_ = train(finished, grid=lambda app: Visits(app, len(TASKS), {late: {2, 3}}))
     assert late in strategy.clusters.of_client
-    assert len(finished) == 0
+    assert finished.by_hash == {}
 
 
 def test_a_resumed_training_is_shared_and_so_is_what_it_took_over(tmp_path):

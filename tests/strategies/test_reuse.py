@@ -97,9 +97,11 @@ def test_what_differs_in_anything_that_counts_is_trained(other):
 
 
 def test_an_aggregation_of_which_nothing_is_known_is_like_no_other():
-    finished = Trainings()
-    train(finished, aggregation=Unnamed(1))
-    assert train(finished, aggregation=Unnamed(2))[2] == [1, 2, 3]
+    """Not even like itself: when it is gone, another may have its address."""
+    finished, aggregation = Trainings(), Unnamed(1)
+    train(finished, aggregation=aggregation)
+    assert train(finished, aggregation=aggregation)[2] == [1, 2, 3]
+    assert finished.by_hash == {}
 
 
 def test_a_training_in_which_a_client_failed_is_no_other_s():
@@ -166,5 +168,7 @@ def test_the_hash_sees_models_clusters_and_settings():
         ]
     }
     assert len(hashes) == 10
+    for unknown in (lambda: 1, {"of": object()}, np.arange(2000)):
+        assert depends_on(begun(one, other), [unknown]) == ""
     copies = begun({"w": one["w"].copy()}, other, of_client={1: 1, 0: 0})
     assert depends_on(copies, []) == depends_on(begun(one, other), [])

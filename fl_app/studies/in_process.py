@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fl_app.client_app import app
+from fl_app.config.allowed_code import OWN_CODE, named_at_clients
 from fl_app.config.run_config import parse_config
 from fl_app.grid.in_process import InProcessGrid
 from fl_app.launch.flower_app import installed_app, read_defaults
@@ -38,9 +39,12 @@ def simulate_in_process(
         As `run_experiment`.
     """
     given = {**read_defaults(installed_app()), **run_config}
-    nodes = [{"partition-id": i, "num-partitions": num_clients} for i in range(num_clients)]
+    config = parse_config(given)
+    # Who runs a simulation is its user, who may run what the user names.
+    shared = {"num-partitions": num_clients, OWN_CODE: ",".join(named_at_clients(config).values())}
+    nodes = [{"partition-id": client, **shared} for client in range(num_clients)]
     with _one_thread(), _environment(settings):
-        return run_experiment(parse_config(given), InProcessGrid(app, nodes, given))
+        return run_experiment(config, InProcessGrid(app, nodes, given))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A paper's table again: cells that are run once, whatever stops the run in between."""
 
+import json
 import math
 import os
 import re
@@ -17,6 +18,7 @@ from fl_app.cli import main
 from fl_app.report import pictures
 from fl_app.report.html.report_page import NO_REPORT
 from fl_app.run.kept_trainings import FOLDER
+from fl_app.studies.in_process import simulate_in_process
 from fl_app.studies.reproduce import cells as cells_module
 from fl_app.studies.reproduce import code_state, estimate, keeping
 from fl_app.studies.reproduce import reproduce_command as command
@@ -33,6 +35,8 @@ from fl_app.studies.reproduce.verdicts import verdicts
 from strategies import catalogue
 from strategies.catalogue import system_of
 from tests.app_runs import run, undrawn_pictures
+from tests.own_modules import TABLE as OWN_TABLE
+from tests.own_modules import own_modules
 from tests.picture_data import rows_of
 from tests.processes import fedkin, wait_for_line
 
@@ -301,6 +305,16 @@ def test_without_workers_a_table_is_made_in_this_process(tmp_path, capsys):
     assert "one after the other; clients ran one after the other." in text
     assert NO_REPORT not in os.environ
     assert FOLDER not in os.environ
+
+
+def test_code_of_ones_own_runs_in_this_process(tmp_path):
+    """As in Ray's workers: whoever runs a simulation says what may run."""
+    options = {"dataset": "table:load", "model": "table:make_model", "strategy": "single"}
+    options |= {"num-clients": 4, "num-server-rounds": 1, "output-dir": str(tmp_path / "out")}
+    with own_modules(tmp_path, table=OWN_TABLE):
+        folder = simulate_in_process(options, 4, {NO_REPORT: "1"})
+    (one,) = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["runs"]
+    assert one["failures"] == {}
 
 
 def test_a_simulation_in_this_process_that_fails_is_named(experiment, tmp_path, monkeypatch):

@@ -28,7 +28,11 @@ MOST_BYTES = 2**30
 
 # Whose options clients see when they train; all else that counts, a strategy itself knows.
 _OF_CLIENTS = (
-    *(TrainingSettings, FederationSettings, AttackSettings, PrivacySettings, AcceleratorSettings),
+    TrainingSettings,
+    FederationSettings,
+    AttackSettings,
+    PrivacySettings,
+    AcceleratorSettings,
 )
 
 

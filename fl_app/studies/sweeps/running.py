@@ -109,17 +109,25 @@ def run_missing(
     RuntimeError
         If another process is at work in the same folder.
     """
-    with Keeper(folder / NUMBERS, "sweep", KEYS) as keeper, empty_folder(folder / TRAININGS):
-        return _Crew(missing, folder, say, keeper, workers).work(processes)
+    place = folder / TRAININGS
+    with Keeper(folder / NUMBERS, "sweep", KEYS) as keeper, empty_folder(place) as trainings:
+        return _Crew(missing, folder, say, keeper, workers, trainings).work(processes)
 
 
 class _Crew:
     """Threads that each start one simulation after another; this one speaks, and stops them."""
 
     def __init__(
-        self, missing: Sequence[Missing], folder: Path, say: Say, keeper: Keeper, workers: int
+        self,
+        missing: Sequence[Missing],
+        folder: Path,
+        say: Say,
+        keeper: Keeper,
+        workers: int,
+        trainings: Path,
     ) -> None:
         self._folder, self._say, self._keeper, self._workers = folder, say, keeper, workers
+        self._trainings = trainings
         self._todo: SimpleQueue[tuple[str, Missing]] = SimpleQueue()
         for number, one in enumerate(missing, 1):
             self._todo.put((f"[{number}/{len(missing)}] {one.wanted}", one))
@@ -194,8 +202,8 @@ class _Crew:
 
                 def run() -> Cell:
                     how = {"home": home, "gpus_per_client": gpus, "show": log.take}
-                    kept = self._folder.absolute() / TRAININGS
-                    summary, ran = run_into(one, results.absolute(), self._workers, kept, **how)
+                    place = results.absolute()
+                    summary, ran = run_into(one, place, self._workers, self._trainings, **how)
                     names = ("strategy", "seed")
                     runs = [
                         {**{key: run[key] for key in names}, **kept_of(run, results)}

@@ -225,13 +225,10 @@ def _evaluated(client: Client) -> RecordDict:
     arrays = model_to_test(client.message, client.personal())
     model.load_state_dict(arrays.to_torch_state_dict())
     found = evaluate(model, images, labels)
-    metrics = MetricRecord(
-        {
-            protocol.NUM_EXAMPLES: len(labels),
-            protocol.LOSS: found.loss,
-            protocol.ACCURACY: found.accuracy,
-            protocol.MACRO_F1: found.macro_f1,
-            protocol.BALANCED_ACCURACY: found.balanced_accuracy,
-        }
-    )
+    told = {
+        name.replace("_", "-"): value
+        for name, value in found._asdict().items()
+        if value is not None
+    }
+    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **told})
     return RecordDict({protocol.METRICS: metrics})

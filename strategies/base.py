@@ -46,8 +46,7 @@ class ClusteredStrategy(Strategy):
 
     Works in any Flower app whose ClientApp answers the queries of the clustering
     (`clients.handlers`) and trains and evaluates the usual way: an ArrayRecord `arrays` and a
-    MetricRecord `metrics` with `num-examples`, and `accuracy` when it evaluates (`loss`, `macro-f1`
-    and `balanced-accuracy` if it has them).
+    MetricRecord `metrics` with `num-examples`; of a test with `accuracy`, and the like if it can.
 
     Nodes that connect later are asked for their index at the beginning of a round and placed into
     a cluster, as the clustering does it.
@@ -80,6 +79,8 @@ class ClusteredStrategy(Strategy):
         Let clients mask what they train, so that the server learns each cluster's mean and no
         client's model (strategies/secure/secure_round.py). The ClientApp needs the mod
         `clients.secure_aggregation.mask_mod`.
+    is_regression : bool
+        Whether clients predict a number: in place of `accuracy`, tests then send `rmse`.
 
     Attributes
     ----------
@@ -101,6 +102,7 @@ class ClusteredStrategy(Strategy):
     pre_round_timeout: float | None = None
     met: Roster | None = None
     secure_aggregation: bool = False
+    is_regression: bool = False
     training: Training = field(default_factory=Training, init=False)
     local_told: dict[str, ConfigRecordValues] = field(default_factory=dict, init=False)
     _checkpoint: Mapping[str, Any] | None = field(default=None, init=False)
@@ -276,7 +278,8 @@ class ClusteredStrategy(Strategy):
         """Let newcomers in, then send this round's participants their own model only."""
         self._started = time.perf_counter()
         training, conversation = self.training, self._conversation
-        training.reports.append(RoundReport(training.round + 1, self._num_rounds))
+        report = RoundReport(training.round + 1, self._num_rounds, is_regression=self.is_regression)
+        training.reports.append(report)
         conversation.server_round = training.round
         before = dict(training.roster.nodes)
         newcomers = conversation.admit_newcomers()
@@ -285,13 +288,9 @@ class ClusteredStrategy(Strategy):
         training.heard([client for client, node in before.items() if now.get(client) != node], ())
         if newcomers:
             self._regroup(self.clustering.place(newcomers, training.clusters, conversation))
-        untrained = self.clustering.knows_by_training
+        untrained, out = self.clustering.knows_by_training, self._spoilers.left_out
         drawn = draw_participants(
-            training,
-            self.fraction_train,
-            self.seed,
-            untrained=untrained,
-            without=self._spoilers.left_out,
+            training, self.fraction_train, self.seed, untrained=untrained, without=out
         )
         self._regroup(self.clustering.before_training(training.as_round(drawn), conversation))
         self._participants = [client for client in drawn if client in conversation.nodes]
@@ -392,17 +391,18 @@ class ClusteredStrategy(Strategy):
             nodes = list(training.roster.nodes)
             clients = draw_testers(nodes, self.fraction_evaluate, self.seed, report.round)
         self._exchange = Exchange(training, clients, training.evaluate_traffic, UNTESTED)
-        told = {**config, **self.local_told}
-        return self._exchange.messages(protocol.EVALUATE, told, self._timeout)
+        return self._exchange.messages(
+            protocol.EVALUATE, {**config, **self.local_told}, self._timeout
+        )
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Keep every client's scores and return the plain means over clients."""
         report = self.reports[-1]
-        for client, found in self._exchange.read(replies, read_test).items():
-            for score, value in found.items():
-                report.scores[score][client] = value
+        tests = self._exchange.read(replies, lambda _, sent: read_test(sent, report.metrics))
+        for client, found in tests.items():
+            report.note(client, found)
         report.bytes = self.training.bytes
         self.training.seconds.evaluate += time.perf_counter() - self._started
         self.on_round(report)

@@ -102,7 +102,7 @@ def test_the_maths_knows_nothing_of_flower():
 ROOMS = {
     "fl_core": (
         *("text", "extras", "options", "files", "own_code", "relevance", "flower", "wire"),
-        *("partitions", "data", "models", "own", "federation"),
+        *("metrics", "partitions", "data", "models", "own", "federation"),
     ),
     "clients": (
         *("settings", "accelerator", "attacks", "training", "privacy", "features", "client"),

@@ -14,11 +14,11 @@ from functools import lru_cache
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import TrainingSettings
 from clients.training.gradient_terms import GradientTerm, no_term
+from clients.training.losses import loss_of
 from clients.training.train import as_pixels, build_optimizer
 from fl_core.extras import load_extra
 
@@ -116,6 +116,7 @@ def train_privately(
     )
     expected = rate * len(labels)
     model.train()
+    loss_function = loss_of(labels)
     wrapped = opacus.GradSampleModule(model)
     optimizer = opacus.optimizers.DPOptimizer(
         build_optimizer(settings, model),
@@ -136,7 +137,7 @@ def train_privately(
         # Opacus' hooks warn where no input has a gradient.
         pixels = as_pixels(images[batch]).requires_grad_()
         # A mean over images, as Opacus expects; with no image, the step is nothing but noise.
-        loss = F.cross_entropy(wrapped(pixels), labels[batch])
+        loss = loss_function(wrapped(pixels), labels[batch])
         loss.backward()  # type: ignore[no-untyped-call]
         # What is not finite cannot be cut to a length: in a model of a server's choosing, a single
         # image could turn the sum into NaN.

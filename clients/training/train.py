@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -10,6 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
 from clients.training.gradient_terms import GradientTerm, no_term
+from clients.training.losses import loss_of
 
 
 class Scores(NamedTuple):
@@ -31,6 +34,26 @@ class Scores(NamedTuple):
     accuracy: float
     macro_f1: float
     balanced_accuracy: float
+
+
+class Errors(NamedTuple):
+    """How far a model is off the numbers of a client's test samples.
+
+    Attributes
+    ----------
+    loss : float
+        Mean squared error.
+    rmse, mae : float
+        Its root, and the mean absolute error, in the numbers' own unit.
+    r2 : float, optional
+        1 − squared error / squared distance from the test samples' own mean. As in scikit-learn,
+        where all numbers are the same: 1 if all are predicted right, else 0. None for one sample.
+    """
+
+    loss: float
+    rmse: float
+    mae: float
+    r2: float | None
 
 
 def as_pixels(images: torch.Tensor) -> torch.Tensor:
@@ -63,11 +86,11 @@ def train(
     Parameters
     ----------
     model : nn.Module
-        Takes pixels in [0, 1] and returns one logit per class.
+        Takes pixels in [0, 1] and returns one logit per class; of a number, the number, (n, 1).
     images : torch.Tensor, uint8, shape (n, C, H, W)
         On the model's device, as the labels.
-    labels : torch.Tensor, int64, shape (n,)
-        Labels as the client knows them.
+    labels : torch.Tensor, int64 or float32, shape (n,)
+        Labels as the client knows them: classes, or numbers.
     generator : torch.Generator
         Draws the order of the images in each epoch, on the CPU.
     add_term : callable
@@ -76,9 +99,10 @@ def train(
     Returns
     -------
     float
-        Cross-entropy per image over the last epoch, as seen while training.
+        Loss per image over the last epoch, as seen while training.
     """
     model.train()
+    loss_function = loss_of(labels)
     optimizer = build_optimizer(settings, model)
     batches: tuple[torch.Tensor, ...] = ()
     losses: list[torch.Tensor] = []
@@ -90,7 +114,7 @@ def train(
             optimizer.zero_grad()
             # Measured: gathering bytes and converting a batch, which stays in the cache, is 5 %
             # faster in all than converting and shuffling all images first.
-            loss = F.cross_entropy(model(as_pixels(images[batch])), labels[batch])
+            loss = loss_function(model(as_pixels(images[batch])), labels[batch])
             loss.backward()  # type: ignore[no-untyped-call]
             add_term()
             optimizer.step()
@@ -102,24 +126,24 @@ def train(
 @torch.inference_mode()
 def evaluate(
     model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
-) -> Scores:
+) -> Scores | Errors:
     """Test a model on a client's images, in one pass.
 
     Parameters
     ----------
     model : nn.Module
-        Takes pixels in [0, 1] and returns one logit per class.
+        Takes pixels in [0, 1] and returns one logit per class; of a number, the number, (n, 1).
     images : torch.Tensor, uint8, shape (n, C, H, W)
         On the model's device, as the labels.
-    labels : torch.Tensor, int64, shape (n,)
+    labels : torch.Tensor, int64 or float32, shape (n,)
     """
     model.eval()
+    outputs = _outputs(model, images, labels, batch_size)
+    if labels.is_floating_point():
+        numbers, truths = (torch.cat(column) for column in zip(*outputs, strict=True))
+        return _errors(numbers.squeeze(1).double().cpu(), truths.double().cpu())
     losses, guesses, num_classes = [], [], 0
-    for batch, targets in zip(
-        torch.split(images, batch_size), torch.split(labels, batch_size), strict=True
-    ):
-        # In the cache. To the bit as in one go; losses are added up as before.
-        logits = torch.cat([model(as_pixels(part)) for part in torch.split(batch, 250)])
+    for logits, targets in outputs:
         losses.append(F.cross_entropy(logits, targets, reduction="sum"))
         guesses.append(logits.argmax(dim=1))
         num_classes = logits.shape[1]
@@ -136,3 +160,26 @@ def evaluate(
         macro_f1=float((2 * right / (labelled + predicted))[there].mean()),
         balanced_accuracy=float((right / labelled)[there].mean()),
     )
+
+
+def _outputs(
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch_size: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the outputs for each batch, and its labels."""
+    for batch, targets in zip(
+        torch.split(images, batch_size), torch.split(labels, batch_size), strict=True
+    ):
+        # In the cache. To the bit as in one go; losses are added up as before.
+        yield torch.cat([model(as_pixels(part)) for part in torch.split(batch, 250)]), targets
+
+
+def _errors(numbers: torch.Tensor, truths: torch.Tensor) -> Errors:
+    """Return how far predicted numbers, float64 (n,), are off the true ones."""
+    off = numbers - truths
+    squared, r2 = float(off.square().sum()), None
+    if len(truths) > 1:
+        constant = bool((truths == truths[0]).all())
+        spread = float((truths - truths.mean()).square().sum())
+        r2 = float(squared == 0) if constant else 1 - squared / spread
+    mean = squared / len(truths)
+    return Errors(mean, math.sqrt(mean), float(off.abs().mean()), r2)

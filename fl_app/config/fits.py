@@ -39,9 +39,10 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     Raises
     ------
     ValueError
-        If the model, the features or an encoder cannot take them, there are more eigenvectors than
-        features, the model has not the layers that a strategy names, or nobody knows the tasks that
-        one must be told.
+        If the model, the features or an encoder cannot take them, an attack or a strategy takes
+        labels for classes and they are numbers, there are more eigenvectors than features, the
+        model has not the layers that a strategy names, or nobody knows the tasks that one must be
+        told.
     MissingExtraError
         If a package is missing that a strategy or private training needs.
     OSError
@@ -52,6 +53,11 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
         samples = federation.dataset.train_images[:3]
     else:
         samples = random_samples(kind.image_shape, is_float=kind.is_float)
+    if kind.is_regression and config.attack == "label-flip":
+        raise ValueError(
+            'attack is "label-flip", but a number is to be predicted, which is no class that could '
+            "be another: choose another attack."
+        )
     _check_model(config, kind, samples)
     if shares_eigenvectors(config.strategy):
         _check_num_eigenvectors(config, kind)

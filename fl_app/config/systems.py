@@ -63,7 +63,7 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
         values |= _values(part, setting)
     parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
     _check_layers(name, setting, *parts)
-    return ReusingStrategy(*parts, **options)
+    return ReusingStrategy(*parts, is_regression=setting.images.is_regression, **options)
 
 
 def check_strategy(name: str, setting: Setting) -> None:
@@ -73,7 +73,7 @@ def check_strategy(name: str, setting: Setting) -> None:
     ------
     ValueError
         If a part's options do not go together, a field of it is nothing that is known, the model
-        has no such layers, or a clustering that needs a number of clusters has none.
+        has no such layers, or a clustering that needs a number of clusters, or classes, has none.
     """
     parts: list[Any] = []
     for part in system_of(name).parts:
@@ -81,6 +81,11 @@ def check_strategy(name: str, setting: Setting) -> None:
         weighted = {"weighted": False} if "weighted" in fields else {}  # `System.build` knows it
         early = not _LATER & fields
         parts.append(part(**{**_values(part, setting), **weighted}) if early else None)
+    if setting.images.is_regression and parts[0] is not None and parts[0].needs_classes:
+        raise ValueError(
+            f"strategy names {name}, which here groups clients by their classes, but a number is "
+            "to be predicted: set relevance to another than class-energy, or leave it out."
+        )
     _check_layers(name, setting, *parts)
 
 

@@ -166,6 +166,12 @@ def samples_found(path: str) -> str:
     """
     found = read_twice(DATA, path, partial(read_own_part, DATA), "each message of a run")
     survey = survey_of(found)
+    kind = described(survey.shape, is_float=survey.is_float)
+    if found.is_regression:
+        counts = f"{len(found.train_labels)} + {len(found.test_labels)}"
+        low, high = (float(end) for end in found.train_labels.aminmax())
+        number = f"{printable(found.class_names[0])}, {low:.4g} to {high:.4g}"
+        return f"{kind}, for training + for testing: {counts}, with a number to predict: {number}"
     train, test = (
         labels.bincount(minlength=found.num_classes).tolist()
         for labels in (found.train_labels, found.test_labels)
@@ -174,7 +180,6 @@ def samples_found(path: str) -> str:
         f"{printable(name)} {trained} + {tested}"
         for name, trained, tested in zip(found.class_names, train, test, strict=True)
     )
-    kind = described(survey.shape, is_float=survey.is_float)
     return f"{kind}, of each class for training + for testing: {counts}"
 
 

@@ -75,7 +75,7 @@ class Progress:
         self._width = max(map(len, config.strategy))
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
-            f"{agreement.num_classes} classes: {printable(', '.join(agreement.class_names))}\n"
+            f"{_asked(agreement)}: {printable(', '.join(agreement.class_names))}\n"
             f"{_kind(agreement)}, {config.model}; {_plan(config, folder)}",
             flush=True,
         )
@@ -111,7 +111,7 @@ class Progress:
 
         def report(round_report: RoundReport) -> None:
             self.done += 1
-            if round_report.accuracies:
+            if round_report.tested:
                 print(self.line(strategy, seed, round_report), flush=True)
 
         return report
@@ -131,10 +131,12 @@ class Progress:
     def line(self, strategy: str, seed: int, report: RoundReport) -> str:
         """Return the line for one round."""
         now, left = self._clock(), self.seconds_left()
-        spread = float(np.std(list(report.accuracies.values())))
+        main, spread = report.metrics.main, float(np.std(list(report.tested.values())))
+        unit = "%" if main.is_share else ""
         return (
             f"{strategy:<{self._width}}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
-            f"accuracy {report.accuracy:6.1%} ± {spread:.1%} over clients  "
+            f"{main.title} {main.shown(report.score):>5}{unit} ± {main.shown(spread)}{unit} "
+            "over clients  "
             f"{clock(now - self._started)} elapsed, {clock(left)} left"
         )
 
@@ -145,6 +147,10 @@ def _plan(config: Config, folder: Path) -> str:
     return (
         f"{', '.join(config.strategy)} {how_long}, {config.repeats} seed(s)\nresults go to {folder}"
     )
+
+
+def _asked(agreement: Agreement) -> str:
+    return "a number" if agreement.is_regression else f"{agreement.num_classes} classes"
 
 
 def _kind(agreement: Agreement) -> str:

@@ -101,8 +101,9 @@ class Status(Listener):
         """Say what a round has come to, and how many rounds and seconds are left of all."""
         clusters = len(set(report.clusters.values()))
         found: dict[str, Any] = {"round": report.round, "clusters": clusters}
-        if report.accuracies:
-            found |= {"accuracy": report.accuracy, "worst": min(report.accuracies.values())}
+        if report.tested:
+            main = report.metrics.main
+            found |= {main.name: report.score, "worst": main.worst(report.tested.values())}
         with self._lock:
             self._runs[-1] |= found
             self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}

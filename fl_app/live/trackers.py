@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from fl_core.extras import load_extra, need_extra
 from fl_core.files import replacing
 from fl_core.options import Scalar
+from fl_core.wire import protocol
 
 Rows = Sequence[Sequence[Any]]
 """A table; its columns are the first row."""
@@ -48,12 +49,15 @@ class About:
         The configuration.
     done : int
         How many rounds are done already, of a run that was interrupted.
+    score : str
+        The name of what counts.
     """
 
     name: str
     folder: Path
     options: Mapping[str, Scalar]
     done: int = 0
+    score: str = protocol.ACCURACY
 
     @property
     def identity(self) -> str:
@@ -104,7 +108,7 @@ class TensorBoard:
         self._writer = tensorboard.SummaryWriter(folder, purge_step=about.done + 1)
         options = dict(about.options)
         hparams = tensorboard.summary.hparams
-        told: list[Any] = [*hparams(options, {"accuracy/mean": 0.0})] if options else []
+        told: list[Any] = [*hparams(options, {f"{about.score}/mean": 0.0})] if options else []
         for summary in told[:-1]:
             self._writer.file_writer.add_summary(summary)
         self._end = told[-1:]

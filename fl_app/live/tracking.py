@@ -12,6 +12,7 @@ from fl_app.config.run_config import Config
 from fl_app.live.trackers import OPENED_BY, About, Rows, Tracker
 from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_core.federation.federation import Federation
+from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.text import csv_cell, one_line
 from strategies import RoundReport
 
@@ -28,6 +29,8 @@ class Tracking:
     ----------
     config : Config
         The resolved one, which is each run's parameters.
+    metrics : Metrics
+        What tests measure.
 
     Raises
     ------
@@ -35,8 +38,9 @@ class Tracking:
         By `begin_run`, if the tracker fails before anything has been trained.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, metrics: Metrics = OF_CLASSES) -> None:
         self._config, self._folder = config, Path(config.output_dir)
+        self._score = metrics.main.name
         self._open: Callable[[About], Tracker] | None = OPENED_BY.get(config.track)
         self._tracker: Tracker | None = None
         self._has_worked = False
@@ -48,7 +52,7 @@ class Tracking:
     def begin_run(self, name: str, seed: int, done: int) -> None:
         """Open a run for a strategy on a seed, of which so many rounds are done already."""
         options = {**self._config.as_run_config(), "strategy": name, "seed": seed}
-        self._begin(About(f"{name}-seed-{seed}", self._folder, options, done))
+        self._begin(About(f"{name}-seed-{seed}", self._folder, options, done, self._score))
 
     def after_round(
         self, report: RoundReport, seconds: float, federation: Federation | None
@@ -110,7 +114,7 @@ def round_values(
     `seconds` are those of the strategy so far. With the true tasks of a `federation`, there is the
     ARI, too.
     """
-    accuracies, clusters = report.accuracies, report.clusters
+    tested, clusters = report.tested, report.clusters
     values: dict[str, float] = {
         "loss/train": report.train_loss,
         "loss/test": report.loss,
@@ -118,10 +122,11 @@ def round_values(
         "seconds": seconds,
         "clusters": len(set(clusters.values())),
     }
-    if accuracies:
+    if tested:
+        main = report.metrics.main
         values |= {
-            "accuracy/mean": report.accuracy,
-            "accuracy/worst-client": min(accuracies.values()),
+            f"{main.name}/mean": report.score,
+            f"{main.name}/worst-client": main.worst(tested.values()),
         }
         values |= _per_cluster(report)
     if federation is not None and federation.knows_tasks:
@@ -131,13 +136,14 @@ def round_values(
 
 
 def _per_cluster(report: RoundReport) -> dict[str, float]:
-    """Return each cluster's mean accuracy, if there are few enough."""
+    """Return each cluster's mean score, if there are few enough."""
     tested: dict[int, list[float]] = {}
-    for client, accuracy in report.accuracies.items():
-        tested.setdefault(report.clusters[client], []).append(accuracy)
+    for client, score in report.tested.items():
+        tested.setdefault(report.clusters[client], []).append(score)
     if len(tested) > _MOST_CLUSTERS:
         return {}
-    return {f"accuracy/cluster-{c}": sum(a) / len(a) for c, a in sorted(tested.items())}
+    name = report.metrics.main.name
+    return {f"{name}/cluster-{c}": sum(a) / len(a) for c, a in sorted(tested.items())}
 
 
 def grouped(run: RunResult) -> Rows:
@@ -147,7 +153,7 @@ def grouped(run: RunResult) -> Rows:
         known["name"] = [csv_cell(name) for name in run.names]
     if run.tasks is not None:
         known["task"] = run.tasks
-    known |= {"cluster": run.clusters, "accuracy": run.accuracies.tolist()}
+    known |= {"cluster": run.clusters, run.metrics.main.name: run.scores.tolist()}
     rows = zip(*known.values(), strict=True)
     shown = [[None if isinstance(v, float) and math.isnan(v) else v for v in row] for row in rows]
     return [list(known), *shown]

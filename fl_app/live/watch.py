@@ -39,7 +39,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add `watch` to the command line."""
     parser = commands.add_parser(
         "watch",
-        help="show what a run is doing: rounds, accuracy, who is late",
+        help="show what a run is doing: rounds, scores, who is late",
         description="Show what the run that writes to a results folder is doing, until it ends. "
         "The exit status is 1 if the run failed. Ctrl-C ends the display, not the run.",
     )
@@ -243,14 +243,18 @@ def _table(runs: Sequence[Mapping[str, Any]]) -> RenderableType:
     hidden = len(runs) - _MOST_RUNS
     table = Table(caption=f"and {hidden} before these" if hidden > 0 else None)
     table.add_column("strategy", overflow="fold")
-    for column in ("seed", "round", "accuracy %", "worst client %", "clusters", "failures"):
+    from fl_core.metrics import OF_A_NUMBER, metrics_of  # noqa: PLC0415 - it imports Flower
+
+    main = metrics_of(is_regression=any(OF_A_NUMBER.main.name in run for run in runs)).main
+    worst = f"worst client{' %' if main.is_share else ''}"
+    for column in ("seed", "round", main.head, worst, "clusters", "failures"):
         table.add_column(column, justify="right")
     for run in runs[-_MOST_RUNS:]:
         table.add_row(
             run["strategy"],
             str(run["seed"]),
             f"{run['round']}/{run['rounds']}",
-            *(f"{100 * run[key]:.1f}" if key in run else "" for key in ("accuracy", "worst")),
+            *(main.shown(run[key]) if key in run else "" for key in (main.name, "worst")),
             str(run.get("clusters", "")),
             str(run["failures"]),
         )

@@ -71,7 +71,7 @@ class ResultsFolder:
             arrays[f"test-{client}"] = partition.test[client]
         with replacing(self.folder / f"partition-seed-{seed}.npz") as path:
             np.savez_compressed(path, allow_pickle=False, **arrays)
-        if seed == self.config.seed:
+        if seed == self.config.seed and not federation.dataset.is_regression:
             noisy = federation.label_counts(noisy=True)
             true = federation.label_counts(noisy=False)
             figure = pictures.labels_figure(

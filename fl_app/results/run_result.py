@@ -13,6 +13,7 @@ from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fl_core.federation.federation import Federation
+from fl_core.metrics import Metrics
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, RoundReport
 
@@ -55,8 +56,8 @@ class RunResult:
     same_as : str
         The strategy that trained it, where another one did; its seconds are counted as if alone.
     malicious, newcomers, drifters : tuple of int
-        Clients that attack, that came late, and whose task changed. Accuracies, ARI and
-        NMI are those of the honest ones.
+        Clients that attack, that came late, and whose task changed. Scores, ARI and NMI are those
+        of the honest ones.
     """
 
     strategy: str
@@ -151,22 +152,27 @@ class RunResult:
         return [self.of_client.get(client, -1) for client in range(self.num_clients)]
 
     @property
-    def accuracies(self) -> NDArray[np.float64]:
-        """Return the final test accuracy of each client, shape (K,); NaN where it has none."""
-        return self._final(protocol.ACCURACY)
+    def metrics(self) -> Metrics:
+        """Return what tests measure."""
+        return self.reports[-1].metrics
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """Return the final main score of each client, shape (K,); NaN where it has none."""
+        return self._final(self.metrics.main.name)
 
     def _final(self, score: str) -> NDArray[np.float64]:
         final = self.reports[-1].scores[score]
         return np.array([final.get(client, math.nan) for client in range(self.num_clients)])
 
     @property
-    def accuracy(self) -> float:
+    def score(self) -> float:
         """Return the mean over the clients that were tested (spec section 6)."""
-        return self.reports[-1].accuracy
+        return self.reports[-1].score
 
     def spread(self) -> float:
         """Return the standard deviation over the clients that were tested; NaN if none was."""
-        final = list(self.reports[-1].accuracies.values())
+        final = list(self.reports[-1].tested.values())
         return float(np.std(final)) if final else math.nan
 
     def ari_and_nmi(self) -> tuple[float, float] | None:
@@ -187,6 +193,7 @@ class RunResult:
     def as_json(self) -> dict[str, Any]:
         """Return the run's entry in summary.json."""
         known: dict[str, Any] = {}
+        score = self.metrics.main.name
         if (found := self.ari_and_nmi()) is not None:
             known = {"tasks": self.tasks, "ari": found[0], "nmi": found[1]}
         if self.names is not None:
@@ -197,10 +204,10 @@ class RunResult:
             "seed": self.seed,
             "num-clients": self.num_clients,
             "rounds": len(self.reports),
-            "accuracy": self.accuracy,
-            "accuracy-per-client": self.accuracies.tolist(),
-            "accuracy-variance": self.spread() ** 2,
-            **self._other_shares(),
+            score: self.score,
+            f"{score}-per-client": self.scores.tolist(),
+            f"{score}-variance": self.spread() ** 2,
+            **self._other_scores(),
             "clusters": self.clusters,
             **known,
             "bytes": self.bytes,
@@ -217,11 +224,11 @@ class RunResult:
             **self._events(),
         }
 
-    def _other_shares(self) -> dict[str, Any]:
+    def _other_scores(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for score in (protocol.MACRO_F1, protocol.BALANCED_ACCURACY):
-            found[score] = self.reports[-1].mean(score)
-            found[f"{score}-per-client"] = self._final(score).tolist()
+        for metric in self.metrics.others:
+            found[metric.name] = self.reports[-1].mean(metric.name)
+            found[f"{metric.name}-per-client"] = self._final(metric.name).tolist()
         return found
 
     def _events(self) -> dict[str, Any]:
@@ -232,10 +239,10 @@ class RunResult:
         for name, clients in (("newcomers", self.newcomers), ("drifters", self.drifters)):
             if clients:
                 found[name] = list(clients)
-                found[f"{name}-accuracy-per-round"] = {
+                found[f"{name}-{self.metrics.main.name}-per-round"] = {
                     str(report.round): float(np.mean(values))
                     for report in self.reports
-                    if (values := [report.accuracies[c] for c in clients if c in report.accuracies])
+                    if (values := [report.tested[c] for c in clients if c in report.tested])
                 }
         return found
 
@@ -297,16 +304,16 @@ def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
         by_strategy.setdefault(run.strategy, []).append(run)
     rows = []
     for name, group in by_strategy.items():
-        means = [run.accuracy for run in group]
+        means, score = [run.score for run in group], group[0].metrics.main.name
         found = [pair for run in group if (pair := run.ari_and_nmi()) is not None]
         known = {"ari-mean": float(np.mean([ari for ari, _ in found]))} if found else {}
         rows.append(
             {
                 "strategy": name,
-                "accuracy-mean": float(np.mean(means)),
-                "accuracy-std": float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
-                "accuracy-std-over-clients": float(np.mean([run.spread() for run in group])),
-                "accuracy-variance": float(np.mean([run.spread() ** 2 for run in group])),
+                f"{score}-mean": float(np.mean(means)),
+                f"{score}-std": float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
+                f"{score}-std-over-clients": float(np.mean([run.spread() for run in group])),
+                f"{score}-variance": float(np.mean([run.spread() ** 2 for run in group])),
                 **known,
             }
         )

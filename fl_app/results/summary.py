@@ -22,12 +22,7 @@ from fl_core.text import csv_cell
 from fl_core.wire import protocol
 
 VERSION = 1
-_SCORES = (protocol.ACCURACY, protocol.LOSS, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
-_CLIENT_COLUMNS = (
-    *("strategy", "seed", "round", "client", "name", "cluster", "task", "samples"),
-    *_SCORES,
-    "left-out-of-sums",
-)
+_CLIENT_COLUMNS = ("strategy", "seed", "round", "client", "name", "cluster", "task", "samples")
 _SOFTWARE = ("fedkin", "flwr", "torch", "torchvision", "numpy", "scipy", "scikit-learn")
 
 
@@ -45,11 +40,18 @@ def write_tables(folder: Path, config: Config, runs: Sequence[RunResult]) -> Non
         text = json.dumps(_without_nan(summary), indent=1, allow_nan=False)
         path.write_text(text + "\n", encoding="utf-8")
     known = ["ari"] if any(run.tasks is not None for run in runs) else []
-    columns = ["strategy", "seed", "round", "accuracy", "accuracy-variance", *known]
+    metrics = runs[0].metrics
+    score, others = metrics.main.name, [one.name for one in metrics.others]
+    columns = ["strategy", "seed", "round", score, f"{score}-variance", *known]
     _write_csv(
         folder / "metrics.csv", [*columns, "loss", "train-loss", "bytes"], map(_metric_rows, runs)
     )
-    _write_csv(folder / "clients.csv", _CLIENT_COLUMNS, map(_client_rows, runs))
+    scores = (score, protocol.LOSS, *others)
+    _write_csv(
+        folder / "clients.csv",
+        (*_CLIENT_COLUMNS, *scores, "left-out-of-sums"),
+        (_client_rows(run, scores) for run in runs),
+    )
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Sequence[Any]]]) -> None:
@@ -73,10 +75,8 @@ def versions() -> dict[str, str]:
 
 def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
     for place, report in enumerate(run.reports):
-        variance = (
-            float(np.var(list(report.accuracies.values()))) if report.accuracies else math.nan
-        )
-        numbers = [report.accuracy, variance, report.loss, report.train_loss]
+        variance = float(np.var(list(report.tested.values()))) if report.tested else math.nan
+        numbers = [report.score, variance, report.loss, report.train_loss]
         if run.tasks_per_round:
             tasks = run.tasks_per_round[place]
             numbers.insert(2, ari_and_nmi(tasks, report.clusters, run.malicious)[0])
@@ -89,10 +89,10 @@ def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
         ]
 
 
-def _client_rows(run: RunResult) -> Iterable[list[Any]]:
+def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:
     """Return one row for each client in each evaluated round; what is not known is empty."""
     for place, report in enumerate(run.reports):
-        if not report.accuracies:
+        if not report.tested:
             continue
         for client, cluster in report.clusters.items():
             samples = report.samples.get(client)
@@ -102,7 +102,7 @@ def _client_rows(run: RunResult) -> Iterable[list[Any]]:
                 cluster,
                 run.tasks_per_round[place][client] if run.tasks_per_round else "",
                 "" if samples is None else f"{samples:.15g}",
-                *(report.scores[score].get(client, "") for score in _SCORES),
+                *(report.scores[score].get(client, "") for score in scores),
                 csv_cell(report.left_out_of_sums.get(client, "")),
             ]
 

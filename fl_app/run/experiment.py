@@ -35,6 +35,7 @@ from fl_app.run.kept_trainings import trainings_of
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
 from fl_core.extras import DRAWING, need_extra
+from fl_core.metrics import metrics_of
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
 from strategies.reuse import Trainings
@@ -114,7 +115,8 @@ def _run_all(
                 )
             results.finish_grouping()
             return
-        with closing(Tracking(results.config)) as tracking:
+        metrics = metrics_of(is_regression=setting.images.is_regression)
+        with closing(Tracking(results.config, metrics)) as tracking:
             watchers = Watchers(progress, status, tracking)
             for seed in seeds:
                 setting = world.setting(seed)

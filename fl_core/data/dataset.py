@@ -40,9 +40,10 @@ class Dataset:
         One of `DATASETS`, several joined, or the import path of one's own.
     train_images, test_images : Tensor, uint8 or float32, shapes (n, …) and (m, …)
         Those of the package are uint8, (n, C, H, W); one's own samples may be of any shape.
-    train_labels, test_labels : Tensor, int64, shapes (n,) and (m,)
-        Indices into `class_names`.
+    train_labels, test_labels : Tensor, int64 or float32, shapes (n,) and (m,)
+        Indices into `class_names`; or, float32, the number that is to be predicted.
     class_names : tuple of str
+        Of a number, its own name alone.
     groups : Groups, optional
         What tasks are made of; by default the labels.
     held : Held, optional
@@ -70,14 +71,23 @@ class Dataset:
         ):
             if not len(images):
                 raise ValueError(f"data set {self.name} has no {which} images.")
-            typed = images.dtype == self.train_images.dtype and labels.dtype == torch.int64
+            typed = images.dtype == self.train_images.dtype
+            typed = typed and labels.dtype == self.train_labels.dtype
             typed = typed and images.dtype in (torch.uint8, torch.float32)
+            typed = typed and labels.dtype in (torch.int64, torch.float32)
             shaped = images.dim() >= 2 and images.shape[1:] == self.train_images.shape[1:]
             if not (typed and shaped and labels.shape == (len(images),)):
                 raise ValueError(
                     f"data set {self.name} has {which} images {images.dtype} "
                     f"{tuple(images.shape)} with labels {labels.dtype} {tuple(labels.shape)}: "
-                    "uint8 or float32 (n, …) with int64 (n,) is expected, as for training."
+                    "uint8 or float32 (n, …) with int64 (n,), or float32 for a number, is "
+                    "expected, as for training."
+                )
+            if self.is_regression and not (torch.isfinite(labels).all() and self.num_classes == 1):
+                raise ValueError(
+                    f"data set {self.name} has {which} labels that are numbers and "
+                    f"{self.num_classes} names: finite numbers and the one name of what they "
+                    "measure are expected."
                 )
             if groups.dtype != torch.int64 or groups.shape != labels.shape:
                 raise ValueError(
@@ -88,7 +98,7 @@ class Dataset:
                 ("labels", labels, self.num_classes, "classes"),
                 ("groups", groups, len(self.group_names), "names of groups"),
             ):
-                if values.min() < 0 or values.max() >= count:
+                if values.dtype == torch.int64 and (values.min() < 0 or values.max() >= count):
                     raise ValueError(
                         f"data set {self.name} has {which} {what} from {values.min()} to "
                         f"{values.max()}, but {count} {names}."
@@ -118,18 +128,29 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        """Return the number of classes."""
+        """Return the number of classes, and of a model's outputs: 1 for a number."""
         return len(self.class_names)
 
     @property
+    def is_regression(self) -> bool:
+        """Return whether what is to be predicted is a number."""
+        return self.train_labels.dtype == torch.float32
+
+    @property
     def train_groups(self) -> Tensor:
-        """Return the group, or else the label, of each training image, as tasks see it, (n,)."""
-        return self.train_labels if self.groups is None else self.groups.train
+        """Return the group, or else the label, of each training image, as tasks see it, (n,).
+
+        Where labels are numbers, all are of one group.
+        """
+        return self._grouped(self.train_labels) if self.groups is None else self.groups.train
 
     @property
     def test_groups(self) -> Tensor:
         """Return the group, or else the label, of each test image, as tasks see it, int64 (m,)."""
-        return self.test_labels if self.groups is None else self.groups.test
+        return self._grouped(self.test_labels) if self.groups is None else self.groups.test
+
+    def _grouped(self, labels: Tensor) -> Tensor:
+        return torch.zeros(len(labels), dtype=torch.int64) if self.is_regression else labels
 
     @property
     def group_names(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Data of one's own, by a function without arguments: whole, or in partitions already made.
 
 Samples may be of any shape: images, rows of a table, spectrograms, embeddings. uint8 is taken for
-pixels, which become numbers in [0, 1]; float32 stays as it is.
+pixels, which become numbers in [0, 1]; float32 stays as it is. Labels are classes, whole numbers;
+or float32 numbers to be predicted, where what they measure has a name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _WANTED = (
 )
 _PART_WANTED = (
     "return (train samples, train labels, test samples, test labels), and class names if they have "
-    "some"
+    "some, or the name of what is predicted if labels are numbers"
 )
 _HIGHEST_UNNAMED = 999  # lest a label that is none names a billion classes
 
@@ -42,16 +43,18 @@ class Partitions:
     ----------
     clients : sequence of K tuples
         For each client, its training samples (n, …), their labels (n,), its test samples and their
-        labels: NumPy arrays or tensors, samples uint8 or float32, labels whole numbers from 0.
+        labels: NumPy arrays or tensors, samples uint8 or float32, labels whole numbers from 0, or
+        float32 numbers to be predicted.
     tasks : sequence of K int, optional
         The true task of each client; without them, no ARI can be shown.
     class_names : sequence of str, optional
-        By default the numbers up to the highest label.
+        By default the numbers up to the highest label. Where labels are numbers to be predicted,
+        the name of what they measure, with its unit, if any: a str, or a sequence of one.
     """
 
     clients: Sequence[Part]
     tasks: Sequence[int] | None = None
-    class_names: Sequence[str] | None = None
+    class_names: Sequence[str] | str | None = None
 
 
 def read_own(path: str) -> Dataset:
@@ -84,7 +87,7 @@ def read_own_part(key: str, path: str) -> Dataset:
     found = call_own(key, path)
     with _said(key, path):
         part, names = _arrays_and_names(found, _PART_WANTED)
-        if names is not None:
+        if names is not None or part[1].is_floating_point():
             return _dataset(path, part, names)
         highest = int(torch.cat(part[1::2]).max()) if len(part[1]) else 0
         if highest > _HIGHEST_UNNAMED:
@@ -145,6 +148,11 @@ def _joined(path: str, given: Partitions) -> Dataset:
                     f"client {client}'s samples {_form(part)} and client 0's {_form(first)}, but "
                     "all must be alike"
                 )
+        if own[1].dtype != parts[0][1].dtype:
+            raise ValueError(
+                f"client {client}'s labels {_form(own[1])} and client 0's {_form(parts[0][1])}, "
+                "but all must be classes, whole numbers, or all numbers to predict, float32"
+            )
         for which, labels in (("training", own[1]), ("test", own[3])):
             if not len(labels):
                 raise ValueError(f"no {which} samples for client {client}: leave that client out")
@@ -161,8 +169,17 @@ def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
     labels = torch.cat([part[1], part[3]])
     if not len(labels):
         raise ValueError("no samples at all")
+    is_number = part[1].is_floating_point()
+    if is_number and isinstance(names, str):
+        names = [names]
     if names is not None and not isinstance(names, tuple | list | np.ndarray):
         raise ValueError(f"{_brief(names)} for class names: a list of texts is expected")
+    if is_number and (names is None or len(names) != 1):
+        raise ValueError(
+            f"labels {_form(part[1])} with {0 if names is None else len(names)} names: for classes "
+            "make them whole numbers, and for a number to predict say in one text what it is, such "
+            'as "blood sugar (mg/dl)"'
+        )
     if names is None:
         present = torch.unique(part[1]).tolist()
         if present != list(range(len(present))) or len(present) < 2:
@@ -186,13 +203,21 @@ def _part(found: Sequence[Any], whose: str) -> tuple[Tensor, ...]:
     for which, samples, labels in (("training", *found[:2]), ("test", *found[2:])):
         x, y = (_tensor(one, f"{whose} {which} {what}") for one, what in _named(samples, labels))
         _check_samples(x, f"{whose} {which} samples")
-        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.dim() != 1:
+        is_number = y.dtype == torch.float32
+        is_whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
+        if not (is_number or is_whole) or y.dim() != 1:
             raise ValueError(
-                f"{whose} {which} labels {_form(y)}, but they must be whole numbers, (n,)"
+                f"{whose} {which} labels {_form(y)}, but they must be whole numbers, (n,), or "
+                "float32 for a number to predict"
             )
         if len(x) != len(y):
             raise ValueError(f"{len(x)} samples and {len(y)} labels for {which}, not as many")
-        tensors += [x, y.to(torch.int64)]
+        tensors += [x, y if is_number else y.to(torch.int64)]
+    if tensors[1].dtype != tensors[3].dtype:
+        raise ValueError(
+            f"{whose} training labels {_form(tensors[1])} and test labels {_form(tensors[3])}, but "
+            "both must be whole numbers, or both float32"
+        )
     return tuple(tensors)
 
 

@@ -58,6 +58,11 @@ class Known(NamedTuple):
         """Return False: they are images of bytes."""
         return False
 
+    @property
+    def is_regression(self) -> bool:
+        """Return False: they have classes."""
+        return False
+
 
 class Source(NamedTuple):
     """What a data set's reader is given.
@@ -194,6 +199,10 @@ class SampleKind(Protocol):
     @property
     def is_float(self) -> bool:
         """Return whether samples are float32; otherwise they are pixels, uint8."""
+
+    @property
+    def is_regression(self) -> bool:
+        """Return whether what is to be predicted is a number, not a class."""
 
 
 def are_images(shape: tuple[int, ...], *, is_float: bool) -> bool:

@@ -23,6 +23,7 @@ from fl_core.federation.federation_checks import (
     check_counts,
     check_held,
     check_noise,
+    check_number_to_predict,
     num_malicious,
 )
 from fl_core.partitions.given_partitions import held_partition
@@ -163,6 +164,9 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     ValueError
         As `simulate_federation` does, but for what is wrong with the data set.
     """
+    if dataset.is_regression:
+        known = dataset.groups is not None or dataset.held is not None
+        check_number_to_predict(settings, has_tasks=known)
     if settings.shift == "concept":
         if dataset.groups or dataset.held:
             raise ValueError(

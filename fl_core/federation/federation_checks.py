@@ -47,6 +47,31 @@ def check_noise(settings: FederationSettings, same_labels: bool) -> None:
         )
 
 
+def check_number_to_predict(settings: FederationSettings, *, has_tasks: bool) -> None:
+    """Refuse what takes labels for classes where they are numbers to predict.
+
+    Raises
+    ------
+    ValueError
+        If there is label noise, a shift of labels, or several tasks and nothing to make them of:
+        the data have neither groups nor partitions of their own.
+    """
+    about = f"but {settings.dataset} predicts a number"
+    for key, value, usual in (
+        ("noise", settings.noise, "none"),
+        ("shift", settings.shift, "label"),
+    ):
+        if value != usual:
+            raise ValueError(f'{key} is "{value}", {about}, not a class: set {key} to {usual}.')
+    if not has_tasks and (settings.num_tasks > 1 or settings.tasks):
+        key = "tasks" if settings.tasks else "num-tasks"
+        raise ValueError(
+            f"{key} is {settings.tasks or settings.num_tasks}, {about}, and without classes there "
+            "is one task: set num-tasks to 1 and leave tasks empty, or return Partitions, one for "
+            "each client."
+        )
+
+
 def _check_size(settings: FederationSettings) -> None:
     """Refuse more clients than can have their least number of images, even if all were one task."""
     known, least = known_of(settings.dataset), max(1, settings.min_samples)

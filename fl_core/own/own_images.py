@@ -38,6 +38,7 @@ WIDTH = "width"
 CHANNELS = "channels"
 SHAPE = "sample-shape"
 IS_FLOAT = "is-float"
+IS_REGRESSION = "is-regression"
 
 _UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
 
@@ -104,12 +105,15 @@ class Agreement:
     Attributes
     ----------
     class_names : tuple of str
-        Every class that any device has, sorted; a label is an index into them.
+        Every class that any device has, sorted; a label is an index into them. Of a number to
+        predict, its name alone.
     image_shape : tuple of int
         Channels (1 or 3), height and width of images from 1 to 224 pixels a side; or the shape of
         other samples.
     is_float : bool
         Whether samples are float32; otherwise they are pixels, uint8.
+    is_regression : bool
+        Whether what is to be predicted is a number.
 
     Raises
     ------
@@ -120,27 +124,31 @@ class Agreement:
     class_names: tuple[str, ...]
     image_shape: tuple[int, ...]
     is_float: bool = False
+    is_regression: bool = False
 
     def __post_init__(self) -> None:
-        check_names(self.class_names, 2, MAX_CLASSES)
+        least, most = (1, 1) if self.is_regression else (2, MAX_CLASSES)
+        check_names(self.class_names, least, most)
         check_shape(self.image_shape)
 
     @property
     def num_classes(self) -> int:
-        """Return the number of classes."""
+        """Return the number of classes, and of a model's outputs: 1 for a number."""
         return len(self.class_names)
 
     @property
     def suits_folders(self) -> bool:
         """Return whether images in folders can be read so."""
         shape = self.image_shape
-        return are_images(shape, is_float=self.is_float) and max(shape[1:]) <= MAX_SIDE
+        images = are_images(shape, is_float=self.is_float) and max(shape[1:]) <= MAX_SIDE
+        return images and not self.is_regression
 
     def as_config(self) -> dict[str, list[str] | list[int] | int | bool]:
         """Return the entries of a message's config record."""
         names = {CLASS_NAMES: list(self.class_names)}
         if not self.suits_folders:
-            return {**names, SHAPE: list(self.image_shape), IS_FLOAT: self.is_float}
+            number = {IS_REGRESSION: True} if self.is_regression else {}
+            return {**names, SHAPE: list(self.image_shape), IS_FLOAT: self.is_float, **number}
         channels, height, width = self.image_shape
         return {**names, CHANNELS: channels, HEIGHT: height, WIDTH: width}
 
@@ -334,8 +342,10 @@ def _whole(config: Mapping[str, object], key: str) -> int:
     return value
 
 
-def kind_in(config: Mapping[str, object]) -> tuple[tuple[int, ...], bool]:
+def kind_in(config: Mapping[str, object]) -> tuple[tuple[int, ...], bool, bool]:
     """Return the shape of samples that a config record tells, and whether they are float32.
+
+    Last, whether a number is to be predicted.
 
     Raises
     ------
@@ -348,7 +358,7 @@ def kind_in(config: Mapping[str, object]) -> tuple[tuple[int, ...], bool]:
     if not isinstance(is_float, bool):
         raise ValueError(f"{IS_FLOAT} of samples must be true or false, not {brief(is_float)}.")
     check_shape(tuple(shape))
-    return tuple(shape), is_float
+    return tuple(shape), is_float, config.get(IS_REGRESSION) is True
 
 
 def check_shape(shape: tuple[int, ...]) -> None:

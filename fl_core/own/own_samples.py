@@ -12,6 +12,7 @@ from fl_core.data.settings import described
 from fl_core.own.own_images import (
     CLASS_NAMES,
     IS_FLOAT,
+    IS_REGRESSION,
     MAX_OWN_CLASSES,
     SHAPE,
     Agreement,
@@ -37,11 +38,13 @@ class SampleSurvey:
     Attributes
     ----------
     classes : tuple of str
-        As in `Survey`.
+        As in `Survey`; of a number to predict, its name alone.
     shape : tuple of int
         Of a sample.
     is_float : bool
         Whether samples are float32; otherwise they are pixels, uint8.
+    is_regression : bool
+        Whether what is to be predicted is a number.
 
     Raises
     ------
@@ -52,9 +55,10 @@ class SampleSurvey:
     classes: tuple[str, ...]
     shape: tuple[int, ...]
     is_float: bool
+    is_regression: bool = False
 
     def __post_init__(self) -> None:
-        check_names(self.classes, 1, MAX_OWN_CLASSES)
+        check_names(self.classes, 1, 1 if self.is_regression else MAX_OWN_CLASSES)
         check_shape(self.shape)
 
     def as_config(self) -> dict[str, list[str] | list[int] | bool]:
@@ -63,6 +67,7 @@ class SampleSurvey:
             CLASS_NAMES: list(self.classes),
             SHAPE: list(self.shape),
             IS_FLOAT: self.is_float,
+            **({IS_REGRESSION: True} if self.is_regression else {}),
         }
 
 
@@ -100,7 +105,7 @@ def survey_of(data: Dataset) -> SampleSurvey:
     """
     try:
         names = tuple(sorted(map(composed, data.class_names)))
-        return SampleSurvey(names, data.image_shape, data.is_float)
+        return SampleSurvey(names, data.image_shape, data.is_float, data.is_regression)
     except ValueError as error:
         raise ValueError(f'{DATA} is "{data.name}", which cannot be used: {error}') from error
 
@@ -114,14 +119,16 @@ def read_own_samples(path: str, agreement: Agreement) -> LabelledImages:
         As `read_own_part`, or if the samples or a class are not as agreed.
     """
     data = read_own_part(DATA, path)
-    found = described(data.image_shape, is_float=data.is_float)
-    agreed = described(agreement.image_shape, is_float=agreement.is_float)
+    found, agreed = _kind(survey_of(data)), _kind(agreement)
     if found != agreed:
         raise ValueError(
             f'{DATA} is "{path}", whose samples are {found}, but {agreed} was agreed: convert '
             "them, or leave this device out."
         )
-    return relabelled(_labelled(data), agreement, f'what {DATA}="{path}" returns')
+    labelled = _labelled(data)
+    if data.is_regression:
+        return labelled
+    return relabelled(labelled, agreement, f'what {DATA}="{path}" returns')
 
 
 def _labelled(data: Dataset) -> LabelledImages:
@@ -146,8 +153,10 @@ def agree_all(surveys: Mapping[str, Survey | SampleSurvey]) -> Agreement:
     samples = [one for one in surveys.values() if isinstance(one, SampleSurvey)]
     if not samples:
         return agree(images)
-    names = agreed_classes({name: one.classes for name, one in surveys.items()})
-    return Agreement(names, samples[0].shape, samples[0].is_float)
+    names = samples[0].classes
+    if not samples[0].is_regression:
+        names = agreed_classes({name: one.classes for name, one in surveys.items()})
+    return Agreement(names, samples[0].shape, samples[0].is_float, samples[0].is_regression)
 
 
 def outvoted(surveys: Mapping[str, Survey | SampleSurvey]) -> dict[str, str]:
@@ -179,7 +188,12 @@ def outvoted(surveys: Mapping[str, Survey | SampleSurvey]) -> dict[str, str]:
     }
 
 
-def _kind(survey: Survey | SampleSurvey) -> str:
-    if isinstance(survey, Survey):
+def _kind(said: Survey | SampleSurvey | Agreement) -> str:
+    if isinstance(said, Survey):
         return "images in folders"
-    return described(survey.shape, is_float=survey.is_float)
+    if isinstance(said, Agreement):
+        said = SampleSurvey(
+            said.class_names[:1], said.image_shape, said.is_float, said.is_regression
+        )
+    kind = described(said.shape, is_float=said.is_float)
+    return f'{kind} with the number "{said.classes[0]}"' if said.is_regression else kind

@@ -31,7 +31,7 @@ def from_partitioner(
     test_share: float = HELD_OUT,
     seed: int = 0,
     tasks: Sequence[int] | None = None,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | str | None = None,
     prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Partitions:
     """Give each client its partition of a flwr-datasets partitioner, some of it held out for tests.
@@ -43,7 +43,8 @@ def from_partitioner(
     samples : str or sequence of str
         The column of the samples; or several columns of numbers, which become a table's.
     label : str
-        The column of the labels, whole numbers from 0.
+        The column of the labels, whole numbers from 0; or of the number to predict, where
+        `class_names` is one name.
     test_share : float
         Share of each client's samples of each class that is held out, rounded; in (0, 1).
     seed : int
@@ -59,6 +60,7 @@ def from_partitioner(
     ValueError
         If there is no such column, or a client has less than two samples.
     """
+    is_number = class_names is not None and (isinstance(class_names, str) or len(class_names) == 1)
     clients = []
     for client in range(partitioner.num_partitions):
         table = partitioner.load_partition(client).with_format("numpy")
@@ -71,16 +73,17 @@ def from_partitioner(
                 )
         stored = [np.asarray(table[name][:]) for name in columns]
         x = stored[0] if isinstance(samples, str) else np.stack(stored, axis=1)
-        y = np.asarray(table[label][:]).astype(np.int64)
+        y = np.asarray(table[label][:]).astype(np.float32 if is_number else np.int64)
         x = (prepare or _prepared)(x)
-        is_test = _held_out(y, test_share, np.random.default_rng([seed, client]))
+        classes = np.zeros_like(y) if is_number else y
+        is_test = _held_out(classes, test_share, np.random.default_rng([seed, client]))
         if is_test.all() or len(y) < 2:
             raise ValueError(f"partition {client} has {len(y)} samples: at least 2 are needed.")
         clients.append((x[~is_test], y[~is_test], x[is_test], y[is_test]))
     return Partitions(clients, tasks, class_names)
 
 
-def _held_out(labels: NDArray[np.int64], share: float, rng: np.random.Generator) -> Any:
+def _held_out(labels: NDArray[Any], share: float, rng: np.random.Generator) -> Any:
     """Return which samples are held out, bool (n,): of each class its share, of all at least one.
 
     A class with a single sample trains.

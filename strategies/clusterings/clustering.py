@@ -91,6 +91,11 @@ class Clustering(ABC):
         """
         return _is_as(Clustering, type(self))
 
+    @property
+    def needs_classes(self) -> bool:
+        """Return whether it takes labels for classes, so that no number can be predicted."""
+        return False
+
     @abstractmethod
     def find(self, conversation: Conversation) -> Clusters:
         """Return the clusters of `conversation.nodes` before round 1, asking clients as needed.

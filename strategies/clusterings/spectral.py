@@ -111,7 +111,7 @@ class SpectralClustering(Clustering):
 
     def __post_init__(self) -> None:
         """Refuse labels at the server, by a ValueError."""
-        if self._sees_labels and self.relevance_at == AT_SERVER:
+        if self.needs_classes and self.relevance_at == AT_SERVER:
             raise ValueError(
                 f'relevance is "{self.relevance}", which the server cannot work out: leave '
                 f"relevance-at at {AT_CLIENTS}."
@@ -220,7 +220,7 @@ class SpectralClustering(Clustering):
 
     def spectra_to_keep(self) -> Mapping[int, Eigenvectors]:
         """Return each client's eigenvectors, shape (d, k_j), unless they tell of labels."""
-        return {} if self._sees_labels else self._spectra
+        return {} if self.needs_classes else self._spectra
 
     def redrawn(
         self,
@@ -232,7 +232,8 @@ class SpectralClustering(Clustering):
         return with_resamples(clusters, regroup(self), what)
 
     @property
-    def _sees_labels(self) -> bool:
+    def needs_classes(self) -> bool:
+        """Return whether eigenvectors are each of one class, told with it."""
         return self.relevance == protocol.CLASS_ENERGY
 
     def _ask_spectra(
@@ -244,13 +245,13 @@ class SpectralClustering(Clustering):
         options: dict[str, ConfigRecordValues] = {protocol.NUM_EIGENVECTORS: k}
         if at_server:
             options[protocol.WITH_EIGENVALUES] = 1
-        if self._sees_labels:
+        if self.needs_classes:
             options[protocol.RELEVANCE_FORMULA] = self.relevance
         answers = conversation.ask(
             protocol.SPECTRUM,
             options=options,
             check=lambda content: (
-                wrong_eigenvectors(content, k, dimension, self._sees_labels)
+                wrong_eigenvectors(content, k, dimension, self.needs_classes)
                 or (_wrong_eigenvalues(content) if at_server else None)
             ),
             clients=clients,
@@ -262,7 +263,7 @@ class SpectralClustering(Clustering):
                 .astype(np.float64)
                 for client, content in answers.items()
             }
-        if self._sees_labels:
+        if self.needs_classes:
             self._classes |= {client: _classes(content) for client, content in answers.items()}
         return {
             client: np.ascontiguousarray(
@@ -284,7 +285,7 @@ class SpectralClustering(Clustering):
             protocol.RELEVANCE_FORMULA: self.relevance,
             protocol.NUM_COLUMNS: [own.shape[1] for own in spectra.values()],
         }
-        if self._sees_labels:
+        if self.needs_classes:
             options[protocol.COLUMN_CLASSES] = [c for one in spectra for c in self._classes[one]]
             options[protocol.LABEL_WEIGHT] = self.label_weight
         answers = conversation.ask(

@@ -11,6 +11,7 @@ from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
 from fl_core.flower.basics import ErrorCode
+from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.text import one_line
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
@@ -18,7 +19,6 @@ from strategies.engine.rounds import Update
 
 _MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
 _MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
-_SHARES = (protocol.ACCURACY, protocol.MACRO_F1, protocol.BALANCED_ACCURACY)
 _NO_ANSWER = "no answer in time"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
@@ -100,26 +100,27 @@ def read_update(client: int, cluster: int, content: RecordDict, received: NDArra
     return Update(client, cluster, arrays, examples, received, shift, loss)
 
 
-def read_test(client: int, content: RecordDict) -> dict[str, float]:
-    """Return a client's test accuracy and, if it sent them, loss, macro-F1, balanced accuracy.
+def read_test(content: RecordDict, metrics: Metrics = OF_CLASSES) -> dict[str, float]:
+    """Return a client's main metric and, if it sent them, the others and its loss.
 
     Under their names on the wire; a loss that is no finite number is left out.
 
     Raises
     ------
     ValueError
-        If it sent no accuracy, or one of the three shares is not in [0, 1].
+        If it did not send the main one, or one is not what that metric can be.
     """
-    metrics = protocol.metrics_of(content)
+    sent = protocol.metrics_of(content)
     found = {}
-    for name in _SHARES:
-        if name not in metrics and name != protocol.ACCURACY:
+    for metric in metrics.all:
+        if metric.name not in sent and metric is not metrics.main:
             continue
-        share = protocol.number(metrics, name)
-        if share is None or not 0 <= share <= 1:
-            raise ValueError(f"its {name} is {metrics.get(name)}, not a number in [0, 1]")
-        found[name] = share
-    loss = protocol.number(metrics, protocol.LOSS)
+        value = protocol.number(sent, metric.name)
+        if value is None or not metric.low <= value <= metric.high:
+            said = sent.get(metric.name)
+            raise ValueError(f"its {metric.name} is {said}, not {metric.allowed}")
+        found[metric.name] = value
+    loss = protocol.number(sent, protocol.LOSS)
     return found if loss is None else {**found, protocol.LOSS: loss}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
+from fl_core.metrics import Metrics, metrics_of
 from fl_core.models.layers import split
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
@@ -19,7 +20,6 @@ from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters, Comparison, Resamples, Round, Update
 
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
-_ACCURACY_PER_CLIENT = "accuracy-per-client"
 
 
 @dataclass
@@ -36,6 +36,8 @@ class RoundReport:
         Test accuracy by client index; empty in rounds without evaluation.
     losses, macro_f1s, balanced_accuracies : dict of float
         Test loss, macro-F1 and balanced accuracy by client index, of those that sent them.
+    rmses, maes, r2s : dict of float
+        In place of accuracy and these two where clients predict a number.
     samples : dict of float
         Number of samples of each client that trained in this round.
     clusters : dict of int
@@ -44,6 +46,8 @@ class RoundReport:
         Payload bytes of all clients together so far, for finding clusters and training.
     left_out_of_sums : dict of str
         Why clients take part in no secure sum any more, by client index.
+    is_regression : bool
+        Whether clients predict a number.
     """
 
     round: int
@@ -53,20 +57,42 @@ class RoundReport:
     losses: dict[int, float] = field(default_factory=dict)
     macro_f1s: dict[int, float] = field(default_factory=dict)
     balanced_accuracies: dict[int, float] = field(default_factory=dict)
+    rmses: dict[int, float] = field(default_factory=dict)
+    maes: dict[int, float] = field(default_factory=dict)
+    r2s: dict[int, float] = field(default_factory=dict)
     samples: dict[int, float] = field(default_factory=dict)
     clusters: dict[int, int] = field(default_factory=dict)
     bytes: int = 0
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
+    is_regression: bool = False
+
+    @property
+    def metrics(self) -> Metrics:
+        """Return what tests measure."""
+        return metrics_of(is_regression=self.is_regression)
 
     @property
     def scores(self) -> dict[str, dict[int, float]]:
         """Return clients' test scores: by their name on the wire, then by client."""
-        return {
-            protocol.ACCURACY: self.accuracies,
-            protocol.LOSS: self.losses,
-            protocol.MACRO_F1: self.macro_f1s,
-            protocol.BALANCED_ACCURACY: self.balanced_accuracies,
-        }
+        if self.is_regression:
+            main, others = self.rmses, {protocol.MAE: self.maes, protocol.R2: self.r2s}
+        else:
+            main = self.accuracies
+            others = {
+                protocol.MACRO_F1: self.macro_f1s,
+                protocol.BALANCED_ACCURACY: self.balanced_accuracies,
+            }
+        return {self.metrics.main.name: main, protocol.LOSS: self.losses, **others}
+
+    @property
+    def tested(self) -> dict[int, float]:
+        """Return the main score of each client that was tested: its accuracy, or RMSE."""
+        return self.scores[self.metrics.main.name]
+
+    def note(self, client: int, scores: Mapping[str, float]) -> None:
+        """Keep what a client's test came to, by names on the wire."""
+        for name, value in scores.items():
+            self.scores[name][client] = value
 
     def mean(self, score: str) -> float:
         """Return a score's plain mean over the clients that have one; NaN without any."""
@@ -75,8 +101,14 @@ class RoundReport:
 
     @property
     def accuracy(self) -> float:
-        """Return the mean over clients (spec section 6); NaN without evaluation."""
-        return self.mean(protocol.ACCURACY)
+        """Return the mean accuracy over clients; NaN without any."""
+        accuracies = list(self.accuracies.values())
+        return float(np.mean(accuracies)) if accuracies else float("nan")
+
+    @property
+    def score(self) -> float:
+        """Return the mean of the main score over clients (spec section 6); NaN without any."""
+        return self.mean(self.metrics.main.name)
 
     @property
     def loss(self) -> float:
@@ -84,14 +116,15 @@ class RoundReport:
         return self.mean(protocol.LOSS)
 
     def as_metrics(self, clients: Iterable[int]) -> MetricRecord | None:
-        """Summarise the tests for Flower's result; accuracies in the order of `clients`."""
-        if not self.accuracies:
+        """Summarise the tests for Flower's result; main scores in the order of `clients`."""
+        if not self.tested:
             return None
+        name = self.metrics.main.name
         return MetricRecord(
             {
                 protocol.LOSS: self.loss,
-                protocol.ACCURACY: self.accuracy,
-                _ACCURACY_PER_CLIENT: [self.accuracies.get(c, float("nan")) for c in clients],
+                name: self.score,
+                f"{name}-per-client": [self.tested.get(c, float("nan")) for c in clients],
             }
         )
 

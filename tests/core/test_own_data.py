@@ -260,3 +260,68 @@ def test_the_same_settings_give_the_same_federation(tmp_path):
     simulate_federation.cache_clear()
     for client in range(4):
         assert torch.equal(first.training_data(client)[0], second.training_data(client)[0])
+
+
+X4, NUMBERS = "np.zeros((4, 2), np.float32)", "np.float32([1.5, 2, 0, -3])"
+
+
+@pytest.mark.parametrize("name", ["'dose (mg)'", "['dose (mg)']", "('dose (mg)',)"])
+def test_a_number_to_predict_has_a_name(name, tmp_path):
+    data = read(tmp_path, f"({X4}, {NUMBERS}, {X4}, {NUMBERS}, {name})")
+    assert data.is_regression
+    assert (data.num_classes, data.class_names) == (1, ("dose (mg)",))
+    assert data.train_labels.tolist() == [1.5, 2, 0, -3]
+    assert data.train_groups.tolist() == data.test_groups.tolist() == [0] * 4
+    settings = FederationSettings(
+        dataset="own:load", num_clients=2, seed=0, num_tasks=1, min_samples=1, partition="equal"
+    )
+    federation = spread(settings, data)
+    assert sorted(map(len, federation.partition.train)) == [2, 2]
+    held = [federation.training_data(client)[1].tolist() for client in range(2)]
+    assert sorted(held[0] + held[1]) == [-3, 0, 1.5, 2]
+
+
+def test_clients_may_have_partitions_of_a_number(tmp_path):
+    text = f"""
+import numpy as np
+from fl_core.data.own_data import Partitions
+
+def load():
+    part = ({X4}, {NUMBERS}, {X4}[:2], {NUMBERS}[:2])
+    return Partitions([part] * 3, class_names="dose")
+"""
+    with own_modules(tmp_path, own=text):
+        data = read_own("own:load")
+    assert (data.is_regression, data.class_names) == (True, ("dose",))
+    settings = FederationSettings(dataset="own:load", num_clients=3, seed=0)
+    assert [len(own) for own in spread(settings, data).partition.test] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (f"({X4}, {NUMBERS}, {X4}, {NUMBERS})", "with 0 names: for classes make them whole"),
+        (f"({X4}, {NUMBERS}, {X4}, {NUMBERS}, ['a', 'b'])", "with 2 names: for classes"),
+        (f"({X4}, {NUMBERS}, {X4}, {Y}, 'a')", r"float32 \(4,\) and test labels torch\.?int64|and"),
+        (f"({X4}, {NUMBERS} / 0, {X4}, {NUMBERS}, 'a')", "finite numbers and the one name"),
+    ],
+)
+def test_what_is_no_number_to_predict_is_one_sentence(expression, message, tmp_path):
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=message):
+        read(tmp_path, expression)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "num-tasks is 2, but own:load predicts a number"),
+        ({"tasks": "0"}, "tasks is 0, but own:load predicts a number"),
+        ({"num_tasks": 1, "noise": "class-independent"}, "noise is .* not a class"),
+        ({"num_tasks": 1, "shift": "concept"}, 'shift is "concept", but own:load predicts'),
+    ],
+)
+def test_what_needs_classes_is_refused_for_a_number(options, message, tmp_path):
+    data = read(tmp_path, f"({X4}, {NUMBERS}, {X4}, {NUMBERS}, 'dose')")
+    settings = FederationSettings(dataset="own:load", num_clients=2, seed=0, **options)
+    with pytest.raises(ValueError, match=message):
+        spread(settings, data)

@@ -12,6 +12,14 @@ from PIL import Image, ImageFile
 from fl_core.data import image_folder
 from fl_core.data.image_files import hold_out, listed_images
 from fl_core.own.own_images import Agreement, Survey, agree, read_own_images, survey_images
+from fl_core.own.own_samples import (
+    SampleSurvey,
+    agree_all,
+    outvoted,
+    read_own_samples,
+    survey_in,
+)
+from tests.own_modules import own_modules
 from tests.pipes import not_waited_for
 
 CAFE = "café"
@@ -459,3 +467,58 @@ def test_a_link_to_a_pipe_or_a_device_is_named_and_not_waited_for(site, tmp_path
     for look in (survey_images, lambda site: read_own_images(site, tmp_path, agreement())):
         with not_waited_for(site / "pipe"), pytest.raises(ValueError, match=said):
             look(site)
+
+
+DOSE = SampleSurvey(("dose (mg)",), (3,), is_float=True, is_regression=True)
+
+
+def test_devices_may_agree_on_a_number_to_predict():
+    agreed = agree_all({"a": DOSE, "b": DOSE})
+    assert agreed == Agreement(("dose (mg)",), (3,), is_float=True, is_regression=True)
+    assert agreed.num_classes == 1
+    assert Agreement.from_config(agreed.as_config()) == agreed
+    assert survey_in(DOSE.as_config()) == DOSE
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SampleSurvey(("dose (mg)",), (3,), is_float=True),
+        SampleSurvey(("dose (g)",), (3,), is_float=True, is_regression=True),
+    ],
+)
+def test_a_device_with_another_target_is_named(other):
+    found = outvoted({"a": DOSE, "b": DOSE, "c": other})
+    assert list(found) == ["c"]
+    assert 'most devices\' are float32 of shape 3 with the number "dose (mg)"' in found["c"]
+
+
+def test_a_number_has_one_name():
+    with pytest.raises(ValueError, match="there are 2 classes, but from 1 to 1"):
+        SampleSurvey(("a", "b"), (3,), is_float=True, is_regression=True)
+    with pytest.raises(ValueError, match="there are 2 classes, but from 1 to 1"):
+        Agreement(("a", "b"), (3,), is_float=True, is_regression=True)
+
+
+@pytest.mark.parametrize(
+    ("agreed", "message"),
+    [
+        (Agreement(("dose",), (2,), is_float=True, is_regression=True), None),
+        (Agreement(("mass",), (2,), is_float=True, is_regression=True), 'the number "mass" was'),
+        (Agreement(("a", "dose"), (2,), is_float=True), "but float32 of shape 2 was agreed"),
+    ],
+)
+def test_a_devices_numbers_are_read_as_they_are(agreed, message, tmp_path):
+    text = """
+import numpy as np
+
+def load():
+    x, y = np.zeros((3, 2), np.float32), np.float32([0.5, 2, -1])
+    return x, y, x[:1], y[:1], "dose"
+"""
+    with own_modules(tmp_path, own=text):
+        if message is None:
+            assert read_own_samples("own:load", agreed).train_labels.tolist() == [0.5, 2, -1]
+            return
+        with pytest.raises(ValueError, match=message):
+            read_own_samples("own:load", agreed)

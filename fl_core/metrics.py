@@ -1,0 +1,102 @@
+"""What says how well a model does: shares of classes, or errors in the unit of a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fl_core.wire import protocol
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measure of a client's test.
+
+    Attributes
+    ----------
+    name : str
+        On the wire, and in files.
+    title : str
+        To people.
+    low, high : float
+        Between which it is, both included; infinity is not.
+    is_share : bool
+        Whether people read it in percent.
+    lower_is_better : bool
+    """
+
+    name: str
+    title: str
+    low: float = 0.0
+    high: float = math.inf
+    is_share: bool = False
+    lower_is_better: bool = False
+
+    @property
+    def head(self) -> str:
+        """Return what a column of it is called."""
+        return f"{self.title} %" if self.is_share else self.title
+
+    @property
+    def extreme(self) -> str:
+        """Return what the worst of several is called."""
+        return "highest" if self.lower_is_better else "lowest"
+
+    def shown(self, value: float) -> str:
+        """Return a value for people: of shares, percent without the sign."""
+        return f"{100 * value:.1f}" if self.is_share else f"{value:.4g}"
+
+    def worst(self, values: Iterable[float]) -> float:
+        """Return the worst of some values, of which there is one."""
+        return (max if self.lower_is_better else min)(values)
+
+    @property
+    def allowed(self) -> str:
+        """Say in words what it must be."""
+        if self.is_share:
+            return "a number in [0, 1]"
+        if self.low == 0:
+            return "a finite number of at least 0"
+        return f"a finite number of at most {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What is measured where a target is of a kind: the first counts, the others stand beside it.
+
+    Attributes
+    ----------
+    main : Metric
+        By which strategies are compared; every client that is tested sends it.
+    others : tuple of Metric
+    """
+
+    main: Metric
+    others: tuple[Metric, ...]
+
+    @property
+    def all(self) -> tuple[Metric, ...]:
+        """Return all of them, the main one first."""
+        return (self.main, *self.others)
+
+
+def _share(name: str) -> Metric:
+    return Metric(name, name.replace("-", " "), high=1.0, is_share=True)
+
+
+OF_CLASSES = Metrics(
+    _share(protocol.ACCURACY), (_share(protocol.MACRO_F1), _share(protocol.BALANCED_ACCURACY))
+)
+OF_A_NUMBER = Metrics(
+    Metric(protocol.RMSE, "RMSE", lower_is_better=True),
+    (
+        Metric(protocol.MAE, "MAE", lower_is_better=True),
+        Metric(protocol.R2, "R²", low=-math.inf, high=1.0),
+    ),
+)
+
+
+def metrics_of(*, is_regression: bool) -> Metrics:
+    """Return what is measured of a number, or else of classes."""
+    return OF_A_NUMBER if is_regression else OF_CLASSES

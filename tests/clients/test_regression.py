@@ -1,0 +1,81 @@
+"""A target that is a number: what is minimised, and how far off a model is."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+from torch import nn
+
+from clients.settings import TrainingSettings
+from clients.training.train import Errors, evaluate, train
+
+
+class Repeats(nn.Module):
+    """Predicts a sample's first number."""
+
+    def forward(self, x):
+        return x[:, :1]
+
+
+def errors_of(guesses, truths, batch_size=1000):
+    samples = torch.tensor(guesses, dtype=torch.float32)[:, None]
+    return evaluate(Repeats(), samples, torch.tensor(truths, dtype=torch.float32), batch_size)
+
+
+def test_errors_by_hand():
+    # Off by 1, 0 and −3: squares 1 + 0 + 9; the truths 1, 2, 6 are −2, −1 and 3 from their mean.
+    found = errors_of([2, 2, 3], [1, 2, 6])
+    assert found.loss == pytest.approx(10 / 3)
+    assert found.rmse == pytest.approx(math.sqrt(10 / 3))
+    assert found.mae == pytest.approx(4 / 3)
+    assert found.r2 == pytest.approx(1 - 10 / 14)
+    assert isinstance(found, Errors)
+
+
+def test_the_mean_explains_nothing_and_the_truth_everything():
+    assert errors_of([3, 3, 3], [1, 2, 6]).r2 == pytest.approx(0)
+    assert errors_of([1, 2, 6], [1, 2, 6]) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(("guesses", "r2"), [([0.1, 0.1, 0.1], 1), ([0.1, 0.1, 0.2], 0)])
+def test_of_a_constant_number_r2_is_scikit_learns(guesses, r2):
+    assert errors_of(guesses, [0.1] * 3).r2 == r2
+    assert r2_score(np.zeros(3), np.float32(guesses) - np.float32(0.1)) == r2
+
+
+def test_one_sample_has_no_r2():
+    assert errors_of([2], [5]) == (9, 3, 3, None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_errors_are_those_of_scikit_learn_whatever_the_order_and_the_batches(seed):
+    guesses, truths = np.random.default_rng(seed).normal(5, 3, (2, 9)).astype(np.float32)
+    found = errors_of(guesses.tolist(), truths.tolist())
+    assert found.rmse == pytest.approx(root_mean_squared_error(truths, guesses))
+    assert found.mae == pytest.approx(mean_absolute_error(truths, guesses))
+    assert found.r2 == pytest.approx(r2_score(truths, guesses))
+    assert errors_of(guesses[::-1].tolist(), truths[::-1].tolist(), 2) == pytest.approx(found)
+
+
+def test_in_another_unit_errors_are_too_and_r2_is_the_same():
+    guesses, truths = np.random.default_rng(0).normal(size=(2, 20))
+    small, large = (errors_of((s * guesses).tolist(), (s * truths).tolist()) for s in (1, 10))
+    assert large[1:3] == pytest.approx([10 * error for error in small[1:3]])
+    assert (large.loss, large.r2) == pytest.approx((100 * small.loss, small.r2))
+
+
+def test_one_step_of_sgd_by_hand():
+    """From ŷ = 0·x + 0, with x = 1, 3 and y = 2, 4: ∂w = −2·(2 + 12)/2, ∂b = −2·(2 + 4)/2."""
+    model = nn.Linear(1, 1)
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    samples, labels = torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 4.0])
+    settings = TrainingSettings(
+        optimizer="sgd", learning_rate=0.1, weight_decay=0.0, batch_size=2, local_epochs=1
+    )
+    loss = train(model, samples, labels, settings, torch.Generator())
+    assert loss == pytest.approx((4 + 16) / 2)
+    assert model.weight.item() == pytest.approx(1.4)
+    assert model.bias.item() == pytest.approx(0.6)

@@ -86,13 +86,17 @@ class Client:
         """Return how it trains."""
         raise self._lacks("training_settings")
 
+    def loss(self) -> str:
+        """Return the import path of a loss of one's own; by default there is none."""
+        return ""
+
     def losses(self, models: Sequence[ArrayRecord]) -> list[float]:
         """Return each model's mean loss on its training data, labels as they are."""
         model, data = self.model(), self.training_data()
         found = []
         for arrays in models:
             model.load_state_dict(arrays.to_torch_state_dict())
-            found.append(evaluate(model, *data).loss)
+            found.append(evaluate(model, *data, loss=self.loss()).loss)
         return found
 
     def personal(self) -> Personal:

@@ -224,7 +224,7 @@ def _evaluated(client: Client) -> RecordDict:
     model, (images, labels) = client.model(), client.test_data()
     arrays = model_to_test(client.message, client.personal())
     model.load_state_dict(arrays.to_torch_state_dict())
-    found = evaluate(model, images, labels)
+    found = evaluate(model, images, labels, loss=client.loss())
     told = {
         name.replace("_", "-"): value
         for name, value in found._asdict().items()

@@ -20,7 +20,7 @@ from fl_core.options import (
     option,
     or_words,
 )
-from fl_core.own_code import or_own
+from fl_core.own_code import OWN_OR_EMPTY, or_own
 from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
 from fl_core.wire.protocol import CLASS_ENERGY
 
@@ -182,5 +182,11 @@ class TrainingSettings:
         0.0, number(float, 0, 1, high_open=True), "for `sgd` only", needs="optimizer=sgd"
     )
     weight_decay: float = option(0.001, number(float, 0), "of the optimizer", default=0.0)
+    loss: str = option(
+        "",
+        OWN_OR_EMPTY,
+        "what a client minimises, as MODULE:NAME: `torch.nn.functional:huber_loss`, or your own, "
+        "docs/own-code.md; empty: cross-entropy of classes, squared error of a number",
+    )
     batch_size: int = option(32, COUNT, "images in each step")
     local_epochs: int = option(2, COUNT, "passes over a client's images in each round")

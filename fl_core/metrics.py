@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from fl_core.wire import protocol
@@ -34,9 +34,19 @@ class Metric:
     lower_is_better: bool = False
 
     @property
+    def heading(self) -> str:
+        """Return its title at the beginning of a sentence."""
+        return self.title[0].upper() + self.title[1:]
+
+    @property
     def head(self) -> str:
         """Return what a column of it is called."""
         return f"{self.title} %" if self.is_share else self.title
+
+    @property
+    def sign(self) -> str:
+        """Return what stands behind a value that is `shown`."""
+        return " %" if self.is_share else ""
 
     @property
     def extreme(self) -> str:
@@ -46,6 +56,10 @@ class Metric:
     def shown(self, value: float) -> str:
         """Return a value for people: of shares, percent without the sign."""
         return f"{100 * value:.1f}" if self.is_share else f"{value:.4g}"
+
+    def with_sign(self, value: float) -> str:
+        """Return a value for people, by itself."""
+        return f"{self.shown(value)}{self.sign}"
 
     def worst(self, values: Iterable[float]) -> float:
         """Return the worst of some values, of which there is one."""
@@ -100,3 +114,8 @@ OF_A_NUMBER = Metrics(
 def metrics_of(*, is_regression: bool) -> Metrics:
     """Return what is measured of a number, or else of classes."""
     return OF_A_NUMBER if is_regression else OF_CLASSES
+
+
+def metrics_in(said: Container[str]) -> Metrics:
+    """Return what was measured where results have these keys: a number's name its main metric."""
+    return metrics_of(is_regression=OF_A_NUMBER.main.name in said)

@@ -19,12 +19,16 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-from fl_core.options import Rule, did_you_mean
+from fl_core.options import NotAllowedError, Rule, did_you_mean
 from fl_core.text import one_line
 
 _NAME = r"[^\W\d]\w*"
 _PATH = re.compile(rf"{_NAME}(\.{_NAME})*:{_NAME}")
-_ARGUMENTS = {"model": "shape, num_classes", "features": "samples"}
+_ARGUMENTS = {
+    "model": "shape, num_classes",
+    "features": "samples",
+    "loss": "outputs, labels",
+}
 _LONGEST = 300  # characters of what went wrong in somebody's code
 
 # The modules that the working directory has given: `forget_own` lets them be read anew.
@@ -49,6 +53,15 @@ def or_own(rule: Rule) -> Rule:
         return value if is_own(value) else rule.parse(value)
 
     return replace(rule, allowed=f"{rule.allowed}, or your own as MODULE:NAME", parse=parse)
+
+
+def _parse_empty(value: Any) -> str:
+    if value != "":
+        raise NotAllowedError
+    return ""
+
+
+OWN_OR_EMPTY = or_own(Rule("empty", _parse_empty))
 
 
 def load_own(key: str, path: str) -> Any:

@@ -18,7 +18,7 @@ from torch import nn
 from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import TrainingSettings
 from clients.training.gradient_terms import GradientTerm, no_term
-from clients.training.losses import loss_of
+from clients.training.losses import loss_of, of_each
 from clients.training.train import as_pixels, build_optimizer
 from fl_core.extras import load_extra
 
@@ -116,7 +116,9 @@ def train_privately(
     )
     expected = rate * len(labels)
     model.train()
-    loss_function = loss_of(labels)
+    loss_function = loss_of(settings.loss, labels)
+    if settings.loss:
+        loss_function = of_each(loss_function)
     wrapped = opacus.GradSampleModule(model)
     optimizer = opacus.optimizers.DPOptimizer(
         build_optimizer(settings, model),

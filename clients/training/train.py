@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
 from clients.training.gradient_terms import GradientTerm, no_term
-from clients.training.losses import loss_of
+from clients.training.losses import Loss, loss_of
 
 
 class Scores(NamedTuple):
@@ -25,7 +26,7 @@ class Scores(NamedTuple):
     Attributes
     ----------
     loss : float
-        Mean cross-entropy.
+        Mean cross-entropy, or a loss of one's own.
     accuracy, macro_f1, balanced_accuracy : float
         Shares in [0, 1].
     """
@@ -42,9 +43,9 @@ class Errors(NamedTuple):
     Attributes
     ----------
     loss : float
-        Mean squared error.
+        Mean squared error, or a loss of one's own.
     rmse, mae : float
-        Its root, and the mean absolute error, in the numbers' own unit.
+        The root of the mean squared error, and the mean absolute error, in the numbers' own unit.
     r2 : float, optional
         1 − squared error / squared distance from the test samples' own mean. As in scikit-learn,
         where all numbers are the same: 1 if all are predicted right, else 0. None for one sample.
@@ -102,7 +103,7 @@ def train(
         Loss per image over the last epoch, as seen while training.
     """
     model.train()
-    loss_function = loss_of(labels)
+    loss_function = loss_of(settings.loss, labels)
     optimizer = build_optimizer(settings, model)
     batches: tuple[torch.Tensor, ...] = ()
     losses: list[torch.Tensor] = []
@@ -125,7 +126,11 @@ def train(
 
 @torch.inference_mode()
 def evaluate(
-    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
+    model: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 1000,
+    loss: str = "",
 ) -> Scores | Errors:
     """Test a model on a client's images, in one pass.
 
@@ -136,18 +141,25 @@ def evaluate(
     images : torch.Tensor, uint8, shape (n, C, H, W)
         On the model's device, as the labels.
     labels : torch.Tensor, int64 or float32, shape (n,)
+    loss : str
+        As in `loss_of`.
     """
     model.eval()
     outputs = _outputs(model, images, labels, batch_size)
     if labels.is_floating_point():
         numbers, truths = (torch.cat(column) for column in zip(*outputs, strict=True))
-        return _errors(numbers.squeeze(1).double().cpu(), truths.double().cpu())
+        mean = float(loss_of(loss, labels)(numbers, truths)) if loss else None
+        return _errors(numbers.squeeze(1).double().cpu(), truths.double().cpu(), mean)
+    summed: Loss = partial(F.cross_entropy, reduction="sum")
+    if loss:
+        own = loss_of(loss, labels)
+        summed = lambda logits, targets: own(logits, targets) * len(targets)  # noqa: E731
     losses, guesses, num_classes = [], [], 0
     for logits, targets in outputs:
-        losses.append(F.cross_entropy(logits, targets, reduction="sum"))
+        losses.append(summed(logits, targets))
         guesses.append(logits.argmax(dim=1))
         num_classes = logits.shape[1]
-    loss = sum(torch.stack(losses).tolist())
+    total = sum(torch.stack(losses).tolist())
     guessed, truth = torch.cat(guesses).cpu(), labels.cpu()
     right, labelled, predicted = (
         torch.bincount(of_class, minlength=num_classes).double()
@@ -155,7 +167,7 @@ def evaluate(
     )
     there = labelled > 0
     return Scores(
-        loss / len(labels),
+        total / len(labels),
         int(right.sum()) / len(labels),
         macro_f1=float((2 * right / (labelled + predicted))[there].mean()),
         balanced_accuracy=float((right / labelled)[there].mean()),
@@ -173,8 +185,11 @@ def _outputs(
         yield torch.cat([model(as_pixels(part)) for part in torch.split(batch, 250)]), targets
 
 
-def _errors(numbers: torch.Tensor, truths: torch.Tensor) -> Errors:
-    """Return how far predicted numbers, float64 (n,), are off the true ones."""
+def _errors(numbers: torch.Tensor, truths: torch.Tensor, loss: float | None) -> Errors:
+    """Return how far predicted numbers, float64 (n,), are off the true ones.
+
+    With a `loss` of one's own, if there is one.
+    """
     off = numbers - truths
     squared, r2 = float(off.square().sum()), None
     if len(truths) > 1:
@@ -182,4 +197,5 @@ def _errors(numbers: torch.Tensor, truths: torch.Tensor) -> Errors:
         spread = float((truths - truths.mean()).square().sum())
         r2 = float(squared == 0) if constant else 1 - squared / spread
     mean = squared / len(truths)
-    return Errors(mean, math.sqrt(mean), float(off.abs().mean()), r2)
+    own = mean if loss is None else loss
+    return Errors(own, math.sqrt(mean), float(off.abs().mean()), r2)

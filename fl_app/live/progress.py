@@ -131,11 +131,12 @@ class Progress:
     def line(self, strategy: str, seed: int, report: RoundReport) -> str:
         """Return the line for one round."""
         now, left = self._clock(), self.seconds_left()
-        main, spread = report.metrics.main, float(np.std(list(report.tested.values())))
+        main = report.metrics.main
+        spread = main.shown(float(np.std(list(report.tested.values()))))
         unit = "%" if main.is_share else ""
         return (
             f"{strategy:<{self._width}}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
-            f"{main.title} {main.shown(report.score):>5}{unit} ± {main.shown(spread)}{unit} "
+            f"{main.title} {main.shown(report.score):>5}{unit} ± {spread}{unit} "
             "over clients  "
             f"{clock(now - self._started)} elapsed, {clock(left)} left"
         )

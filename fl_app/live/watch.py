@@ -243,10 +243,10 @@ def _table(runs: Sequence[Mapping[str, Any]]) -> RenderableType:
     hidden = len(runs) - _MOST_RUNS
     table = Table(caption=f"and {hidden} before these" if hidden > 0 else None)
     table.add_column("strategy", overflow="fold")
-    from fl_core.metrics import OF_A_NUMBER, metrics_of  # noqa: PLC0415 - it imports Flower
+    from fl_core.metrics import metrics_in  # noqa: PLC0415 - it imports Flower
 
-    main = metrics_of(is_regression=any(OF_A_NUMBER.main.name in run for run in runs)).main
-    worst = f"worst client{' %' if main.is_share else ''}"
+    main = metrics_in({key for run in runs for key in run}).main
+    worst = f"worst client{main.sign}"
     for column in ("seed", "round", main.head, worst, "clusters", "failures"):
         table.add_column(column, justify="right")
     for run in runs[-_MOST_RUNS:]:

@@ -100,6 +100,10 @@ class Node(Client, ABC):
         """Return the configured ones."""
         return self.config.training_settings()
 
+    def loss(self) -> str:
+        """Return the configured one."""
+        return self.config.loss
+
     def promise(self) -> Promise:
         """Return the configured one, for the rounds of a strategy, and of all together."""
         return self.config.promise()

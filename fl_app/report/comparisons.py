@@ -10,10 +10,11 @@ import numpy as np
 from fl_app.report.html.reading import Curve, Result, Run
 from fl_app.report.pictures import Spec, Tested, clients_figure, rounds_figure, traffic_figure
 from fl_app.report.tables import PRE_ROUND, TRAINING
+from fl_core.metrics import Metric
 
 
 class Compared(NamedTuple):
-    """A strategy of a run: each seed, and its mean accuracy over the rounds, if it is known."""
+    """A strategy of a run: each seed, and its mean score over the rounds, if it is known."""
 
     runs: Sequence[Run]
     curve: Curve | None
@@ -45,24 +46,29 @@ def compared(results: Sequence[Result]) -> dict[str, Compared]:
 
 def _known(one: Compared) -> bool:
     curve = () if one.curve is None else (one.curve[1],)
-    return any(np.isfinite(own).any() for own in (*curve, *(run.accuracies for run in one.runs)))
+    return any(np.isfinite(own).any() for own in (*curve, *(run.scores for run in one.runs)))
+
+
+def _metric(rows: Mapping[str, Compared]) -> Metric:
+    """Return by what the strategies are compared."""
+    return next(run.metrics.main for one in rows.values() for run in one.runs)
 
 
 def _rounds(rows: Mapping[str, Compared]) -> Spec | None:
     curves = {name: one.curve for name, one in rows.items() if one.curve is not None}
-    return rounds_figure(curves) if curves else None
+    return rounds_figure(curves, _metric(rows)) if curves else None
 
 
 def _clients(rows: Mapping[str, Compared]) -> Spec:
     several = len({run.seed for one in rows.values() for run in one.runs}) > 1
     tested = {name: _tested(one.runs, several) for name, one in rows.items()}
-    return clients_figure(tested, several_seeds=several)
+    return clients_figure(tested, several_seeds=several, metric=_metric(rows))
 
 
 def _tested(runs: Sequence[Run], several_seeds: bool) -> list[Tested]:
     return [
         Tested(
-            accuracy,
+            score,
             # A bare number is an index; the same index is another client in another seed.
             (f"client {name}" if name.isdecimal() else name)
             + (f", seed {run.seed}" if several_seeds else ""),
@@ -72,8 +78,8 @@ def _tested(runs: Sequence[Run], several_seeds: bool) -> list[Tested]:
             },
         )
         for run in runs
-        for client, (accuracy, name, cluster) in enumerate(
-            zip(run.accuracies.tolist(), run.names, run.clusters, strict=True)
+        for client, (score, name, cluster) in enumerate(
+            zip(run.scores.tolist(), run.names, run.clusters, strict=True)
         )
     ]
 
@@ -83,10 +89,11 @@ def _costs(rows: Mapping[str, Compared]) -> Spec:
         {
             name: (
                 np.array([run.kilobytes(*PRE_ROUND, *TRAINING) / 1000 for run in one.runs]),
-                np.array([run.accuracy for run in one.runs]),
+                np.array([run.score for run in one.runs]),
             )
             for name, one in rows.items()
-        }
+        },
+        _metric(rows),
     )
 
 
@@ -95,4 +102,4 @@ COMPARISONS = {
     "accuracy-per-client": Comparison(_clients, most=40),
     "accuracy-against-bytes": Comparison(_costs, least=2),
 }
-"""By the name of the file in a run's folder; a page has them in this order."""
+"""By the name of the file in a run's folder, where classes are predicted; in a page's order."""

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from fl_app.report.html.reading import Result, Run
 from fl_core.files import replacing
+from fl_core.metrics import Metric, metrics_in
 from fl_core.text import csv_cell, listed
 from strategies.catalogue import UNGROUPED
 
@@ -63,12 +64,21 @@ class TextTable:
 
 
 def strategy_table(results: Sequence[Result]) -> TextTable:
-    """Return one row per result and strategy: accuracy, clusters, bytes, seconds, mean over seeds.
+    """Return one row per result and strategy: scores, clusters, bytes, seconds, mean over seeds.
 
     ± is the standard deviation over seeds (n − 1). The variance is that of the accuracy in percent
-    over clients (FLT's measure of fairness). The first column is the result's name if there are
-    several.
+    over clients (FLT's measure of fairness), or of a regression's RMSE. The first column is the
+    result's name if there are several.
+
+    Raises
+    ------
+    ValueError
+        If some results are accuracies and others errors.
     """
+    kinds = {run.metrics.main.title: one.name for one in results for run in one.runs}
+    if len(kinds) > 1:
+        said = " and ".join(f"{title} ({name})" for title, name in kinds.items())
+        raise ValueError(f"{said} cannot stand in one table: name results of one kind only.")
     has_ari = any(run.ari is not None for result in results for run in result.runs)
     first = ["run", "strategy"] if len(results) > 1 else ["strategy"]
     names, cells = [], []
@@ -92,21 +102,25 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
 
 def _cells(runs: Sequence[Run], *, has_ari: bool) -> Iterator[tuple[str, str, str, float]]:
     """Yield a strategy's numbers: as people call and read them, then as programs do."""
-    means = [run.accuracy for run in runs]
-    known = [run.accuracies[np.isfinite(run.accuracies)] for run in runs]
+    means = [run.score for run in runs]
+    metrics = runs[0].metrics
+    main = metrics.main
+    known = [run.scores[np.isfinite(run.scores)] for run in runs]
     deviation = float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
-    spread = "" if math.isnan(deviation) else f" ± {100 * deviation:.1f}"
-    mean, worst = (
-        _mean(means),
-        min((float(own.min()) for own in known if own.size), default=math.nan),
-    )
+    spread = "" if math.isnan(deviation) else f" ± {main.shown(deviation)}"
+    mean, tested = _mean(means), np.concatenate(known)
+    worst = float(main.worst(tested)) if tested.size else math.nan
     variance = _mean([float(own.var()) for own in known if own.size])
     counts = [len({*run.clusters} - {-1}) for run in runs]
     yield "", "", "seeds", len(runs)
-    yield "accuracy %", _number(100 * mean, ".1f") + spread, "accuracy", mean
-    yield "", "", "accuracy-std", deviation
-    yield "lowest %", _number(100 * worst, ".1f"), "lowest-accuracy", worst
-    yield "variance", _number(1e4 * variance, ".1f"), "accuracy-variance", variance
+    yield main.head, _shown(main, mean) + spread, main.name, mean
+    yield "", "", f"{main.name}-std", deviation
+    for other in metrics.others if runs[0].is_regression else ():
+        of_runs = _mean([getattr(run, other.name) for run in runs])
+        yield other.head, _shown(other, of_runs), other.name, of_runs
+    yield _worst_head(main), _shown(main, worst), f"{main.extreme}-{main.name}", worst
+    in_unit = 100 * variance if main.is_share else variance
+    yield "variance", _shown(main, in_unit), f"{main.name}-variance", variance
     if has_ari:
         ari = _mean([run.ari for run in runs if run.ari is not None])
         yield "ARI", _number(ari, ".2f").replace("-", "−"), "ari", ari
@@ -148,15 +162,15 @@ def render(table: Table) -> str:
 
 
 def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
-    """Return one row per strategy: the same numbers, but for the lowest accuracy."""
-    seeds = len({run["seed"] for run in runs})
+    """Return one row per strategy: the same numbers, but for the worst client's."""
+    seeds, main = len({run["seed"] for run in runs}), metrics_in(runs[0]).main
     table = Table(
-        title=f"Test accuracy, mean over {_tested(runs)} clients"
+        title=f"Test {main.title}, mean over {_tested(runs)} clients"
         + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
         title_justify="left",
     )
     numbers = strategy_table([Result("", runs=TypeAdapter(list[Run]).validate_python(runs))])
-    shown = [place for place, head in enumerate(numbers.columns) if head != "lowest %"]
+    shown = [place for place, head in enumerate(numbers.columns) if head != _worst_head(main)]
     table.add_column("strategy", overflow="fold")
     for place in shown[1:]:
         table.add_column(numbers.columns[place].replace(" kB", "\nkB/client"), justify="right")
@@ -195,30 +209,31 @@ def _in_lines(strategy: str) -> str:
 
 def event_tables(runs: Sequence[Mapping[str, Any]]) -> list[Table]:
     """Tabulate what attackers, newcomers and drift did to each strategy, if there are any."""
-    tables = []
+    tables, main = [], metrics_in(runs[0]).main
     if "malicious" in runs[0]:
         tables.append(
             _per_strategy(
                 runs,
                 f"Malicious clients: {len(runs[0]['malicious'])} of {runs[0]['num-clients']}; "
-                "accuracy and ARI above are the others'",
+                f"{main.title} and ARI above are the others'",
                 {"in clusters of their own %": lambda run: run["malicious-isolated"]},
             )
         )
-    for name, title in (
-        ("newcomers", "Accuracy % of newcomers after round"),
-        ("drifters", "Accuracy % of clients whose task changes, after round"),
+    for name, whose in (
+        ("newcomers", "of newcomers after round"),
+        ("drifters", "of clients whose task changes, after round"),
     ):
         if name in runs[0]:
-            tables.append(_per_strategy(runs, title, _accuracy_columns(runs, name)))
+            columns = _score_columns(runs, f"{name}-{main.name}-per-round")
+            title = f"{main.heading}{main.sign} {whose}"
+            tables.append(_per_strategy(runs, title, columns, is_share=main.is_share))
     return tables
 
 
-def _accuracy_columns(
-    runs: Sequence[Mapping[str, Any]], who: str
+def _score_columns(
+    runs: Sequence[Mapping[str, Any]], key: str
 ) -> dict[str, Callable[[Mapping[str, Any]], float | None]]:
     """Return one column for each evaluated round."""
-    key = f"{who}-accuracy-per-round"
 
     def column(number: str) -> Callable[[Mapping[str, Any]], float | None]:
         return lambda run: run[key].get(number)
@@ -232,8 +247,11 @@ def _per_strategy(
     runs: Sequence[Mapping[str, Any]],
     title: str,
     columns: Mapping[str, Callable[[Mapping[str, Any]], float | None]],
+    *,
+    is_share: bool = True,
 ) -> Table:
     """Return one row per strategy: shares as percentages, means over seeds."""
+    factor, form = (100, ".0f") if is_share else (1, ".4g")
     table = Table(title=title, title_justify="left")
     table.add_column("strategy")
     for column in columns:
@@ -243,7 +261,7 @@ def _per_strategy(
         cells = []
         for value_of in columns.values():
             values = [value for run in group if (value := value_of(run)) is not None]
-            cells.append(f"{100 * sum(values) / len(values):.0f}" if values else "")
+            cells.append(f"{factor * sum(values) / len(values):{form}}" if values else "")
         table.add_row(name, *cells)
     return table
 
@@ -280,9 +298,10 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
 
 
 def _tested(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many clients the accuracies are means of: "25", "3 of 6" or "3 to 5 of 6"."""
-    accuracies = [np.array(run["accuracy-per-client"], float) for run in runs]  # None becomes NaN
-    counts = [np.isfinite(of_run).sum() for of_run in accuracies]
+    """Return how many clients the scores are means of: "25", "3 of 6" or "3 to 5 of 6"."""
+    key = f"{metrics_in(runs[0]).main.name}-per-client"
+    scores = [np.array(run[key], float) for run in runs]  # None becomes NaN
+    counts = [np.isfinite(of_run).sum() for of_run in scores]
     least, most, clients = min(counts), max(counts), runs[0]["num-clients"]
     if least == clients:
         return str(clients)
@@ -362,6 +381,14 @@ def _of(table: TextTable) -> range:
 def _mean(values: Sequence[float]) -> float:
     known = [value for value in values if math.isfinite(value)]
     return sum(known) / len(known) if known else math.nan
+
+
+def _worst_head(metric: Metric) -> str:
+    return f"{metric.extreme}{metric.sign}"
+
+
+def _shown(metric: Metric, value: float) -> str:
+    return _NOT_KNOWN if math.isnan(value) else metric.shown(value)
 
 
 def _number(value: float, form: str) -> str:

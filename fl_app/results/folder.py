@@ -241,11 +241,17 @@ class ResultsFolder:
         runs = TypeAdapter(list[Run]).validate_python([run.as_json() for run in self.runs])
         curves = accuracy_curves(self.runs, self.config.strategy)
         rows = compared([Result("", runs=runs, curves=curves)])
-        figures = {name: one.draw(rows) for name, one in COMPARISONS.items() if rows}
+        metric = self.runs[0].metrics.main
+        figures = {
+            name.replace(protocol.ACCURACY, metric.name): one.draw(rows)
+            for name, one in COMPARISONS.items()
+            if rows
+        }
         if rows:
             first = self.config.seed
             lines = {run.strategy: cluster_curves(run) for run in self.runs if run.seed == first}
-            figures["accuracy-per-cluster"] = pictures.cluster_rounds_figure(lines, first)
+            drawn = pictures.cluster_rounds_figure(lines, first, metric)
+            figures[f"{metric.name}-per-cluster"] = drawn
         for name, figure in figures.items():
             if figure is not None:
                 self.pictures.append(pictures.save(figure, self._picture(name)))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -23,10 +24,11 @@ from pydantic import (
     ValidationError,
 )
 
+from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_in, metrics_of
 from fl_core.text import one_line, printable
 
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
-"""Rounds, (R,), and mean accuracy there in each seed, (S, R); NaN where there is none."""
+"""Rounds, (R,), and mean score there in each seed, (S, R); NaN where there is none."""
 
 SUMMARY, METRICS, GROUPING = "summary.json", "metrics.csv", "grouping.json"
 _LARGEST = 400_000_000  # bytes of a file: 10,000 clients, twenty strategies and seeds take 20 MB
@@ -47,6 +49,12 @@ Long = Annotated[str, BeforeValidator(lambda value: one_line(str(value), 2000))]
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 Option = bool | int | float | Annotated[str, AfterValidator(printable)]
 Array = Annotated[NDArray[np.float64], PlainValidator(lambda value: np.array(value, np.float64))]
+
+
+def _either(form: str) -> AliasChoices:
+    return AliasChoices(*(form.format(one.main.name) for one in (OF_CLASSES, OF_A_NUMBER)))
+
+
 Nodes = dict[Annotated[str, BeforeValidator(lambda node: f"node {int(node)}")], Line]
 
 
@@ -54,16 +62,23 @@ Nodes = dict[Annotated[str, BeforeValidator(lambda node: f"node {int(node)}")], 
 class Run:
     """One strategy on one seed, as summary.json says it (docs/results.md).
 
-    `accuracies`, shape (K,), are NaN for clients that were not tested, or are malicious; a cluster
-    of −1: left out; `names` are printable, and `unknown` has what to call nodes that are no client.
+    `scores`, shape (K,), are accuracies, or a regression's RMSE; NaN for clients that were not
+    tested, or are malicious; a cluster of −1: left out; `names` are printable, and `unknown` has
+    what to call nodes that are no client.
     """
 
     __pydantic_config__ = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
     strategy: Text
     seed: int
     num_clients: int
-    accuracy: Number
-    accuracies: Annotated[Array, Field(alias="accuracy-per-client")]
+    score: Annotated[Number, Field(validation_alias=_either("{}"))]
+    scores: Annotated[Array, Field(validation_alias=_either("{}-per-client"))]
+    # A regression is told by its key.
+    is_regression: Annotated[
+        bool, BeforeValidator(lambda _: True), Field(validation_alias=OF_A_NUMBER.main.name)
+    ] = False
+    mae: Number = math.nan
+    r2: Number = math.nan
     names: list[Text] = field(default_factory=list)
     clusters: Annotated[list[int], Field(min_length=1)]
     tasks: list[int] | None = None
@@ -88,15 +103,18 @@ class Run:
         clients = range(self.num_clients)
         if not self.names:
             self.names.extend(map(str, clients))
-        for what in (self.accuracies, self.names, self.clusters, self.tasks or self.clusters):
+        for what in (self.scores, self.names, self.clusters, self.tasks or self.clusters):
             if len(what) != len(clients):
                 raise ValueError("it does not say the same of all clients")
         said = (self.failures, self.odd, self.not_kept, self.left_out_of_sums)
         for those in (*said, self.malicious, self.newcomers, self.drifters):
             _check_clients(those, len(clients))
-        known = self.accuracies[np.isfinite(self.accuracies)]
-        if known.size and (known.min() < 0 or known.max() > 1):
-            raise ValueError("an accuracy is not in [0, 1]")
+        _check_scores(self.scores, self.metrics.main)
+
+    @property
+    def metrics(self) -> Metrics:
+        """Return what tests measure."""
+        return metrics_of(is_regression=self.is_regression)
 
     def kilobytes(self, *parts: str) -> float:
         """Return the mean bytes that a client that was not left out sent and received."""
@@ -302,6 +320,13 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 
 
+def _check_scores(scores: NDArray[np.float64], metric: Metric) -> None:
+    known = scores[~np.isnan(scores)]
+    if known.size and not metric.low <= known.min() <= known.max() <= metric.high:
+        what = "an accuracy" if metric.is_share else f"a score, {metric.title},"
+        raise ValueError(f"{what} is not {metric.allowed.removeprefix('a number ')}")
+
+
 def _check_clients(clients: Collection[int], count: int) -> None:
     if wrong := [client for client in clients if not 0 <= client < count]:
         raise ValueError(f"there is no client {wrong[0]}")
@@ -313,11 +338,11 @@ def _curves(path: Path) -> dict[str, Curve]:
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             seeds = found.setdefault(printable(row["strategy"]), {})
-            if row["accuracy"]:
-                accuracy = float(row["accuracy"])
-                if not 0 <= accuracy <= 1:
-                    raise ValueError("an accuracy is not in [0, 1]")
-                seeds.setdefault(int(row["seed"]), {})[int(row["round"])] = accuracy
+            metric = metrics_in(row).main
+            if row[metric.name]:
+                score = float(row[metric.name])
+                _check_scores(np.array([score]), metric)
+                seeds.setdefault(int(row["seed"]), {})[int(row["round"])] = score
     curves = {}
     for strategy, seeds in found.items():
         rounds = sorted({number for of_seed in seeds.values() for number in of_seed})

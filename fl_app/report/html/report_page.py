@@ -164,7 +164,8 @@ def _tested(results: Sequence[Result]) -> str:
     firsts = [run for result in results for run in first_runs(result)]
     if not firsts:
         return ""
-    counts = sorted({int(np.isfinite(run.accuracies).sum()) for run in firsts})
+    main = firsts[0].metrics.main
+    counts = sorted({int(np.isfinite(run.scores).sum()) for run in firsts})
     clients = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
     seeds = max(len(result.of(name)) for result in results for name in result.strategies)
     over = f" ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
@@ -175,8 +176,9 @@ def _tested(results: Sequence[Result]) -> str:
     ]
     return "; ".join(
         [
-            f"Test accuracy, mean over {clients} clients{over}",
-            *("lowest: of any client", "variance: of the accuracy in percent over clients"),
+            f"Test {main.title}, mean over {clients} clients{over}",
+            f"{main.extreme}: of any client",
+            f"variance: of the {main.title}{' in percent' if main.is_share else ''} over clients",
             *("kB: sent and received by a client", *dict.fromkeys(once)),
         ]
     )

@@ -54,19 +54,19 @@ def clusters_of(result: Result) -> list[Grid]:
 def _clusters(run: Run, is_first: bool) -> Grid:
     known = run.tasks is not None
     match = "" if run.ari is None else f", ARI {run.ari:.2f} against the true tasks"
-    rows = []
+    rows, metric = [], run.metrics.main
     numbers = sorted(set(run.clusters))
     for cluster in numbers[:MOST_CLUSTERS]:
         members = [client for client, own in enumerate(run.clusters) if own == cluster]
-        of_members = run.accuracies[members]
+        of_members = run.scores[members]
         of_members = of_members[np.isfinite(of_members)]
         tasks = Counter(run.tasks[client] for client in members) if run.tasks else Counter()
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
                 f"{len(members):,}",
-                f"{100 * of_members.mean():.1f}" if of_members.size else "–",
-                f"{100 * of_members.min():.1f}" if of_members.size else "–",
+                metric.shown(of_members.mean()) if of_members.size else "–",
+                metric.shown(metric.worst(of_members)) if of_members.size else "–",
                 *([", ".join(f"{t} ({n:,})" for t, n in sorted(tasks.items()))] if known else []),
                 named([_marked(run, client) for client in members], MOST_NAMES),
             ]
@@ -74,7 +74,7 @@ def _clusters(run: Run, is_first: bool) -> Grid:
     more = len(numbers) - MOST_CLUSTERS
     if more > 0:
         rows.append([f"{more:,} more", *[""] * (4 + known)])
-    columns = ["cluster", "clients", "accuracy %", "lowest %"]
+    columns = ["cluster", "clients", metric.head, f"{metric.extreme}{metric.sign}"]
     columns += [*(["true tasks (clients)"] if known else []), "who"]
     return Grid(
         f"{run.strategy}, seed {run.seed}{match}",
@@ -99,7 +99,7 @@ def _marked(run: Run, client: int) -> str:
 
 
 def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
-    """Return each client's cluster and accuracy, with the lowest of the first strategy above."""
+    """Return each client's cluster and score, with the worst of the first strategy above."""
     if not first:
         return None
     count = first[0].num_clients
@@ -107,7 +107,9 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
     sure = {}
     if grouping:
         sure = dict(zip(grouping.names, grouping.certainty, strict=True))
-    order = np.argsort(np.nan_to_num(shown[0].accuracies, nan=np.inf), kind="stable")
+    metric = first[0].metrics.main
+    scores = -shown[0].scores if metric.lower_is_better else shown[0].scores
+    order = np.argsort(np.nan_to_num(scores, nan=np.inf), kind="stable")
     rows = [
         [
             shown[0].names[client],
@@ -117,7 +119,7 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
                 for run in shown
                 for text in (
                     "–" if run.clusters[client] < 0 else str(run.clusters[client]),
-                    _percent(run.accuracies[client]),
+                    metric.shown(run.scores[client]) if np.isfinite(run.scores[client]) else "–",
                 )
             ),
         ]
@@ -125,9 +127,10 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
     ]
     columns = ["client", *(["certainty %"] if sure else [])]
     for run in shown:
-        columns += [f"{run.strategy}: cluster", f"{run.strategy}: %"]
+        said = metric.sign.strip() or metric.title
+        columns += [f"{run.strategy}: cluster", f"{run.strategy}: {said}"]
     which = f"{MOST_CLIENTS} of {count:,} clients" if count > MOST_CLIENTS else "All clients"
-    caption = f"{which}, the lowest accuracy first (seed {shown[0].seed})"
+    caption = f"{which}, the {metric.extreme} {metric.title} first (seed {shown[0].seed})"
     return Grid(caption, columns, rows, frozenset(range(1, len(columns))), open=False)
 
 
@@ -218,11 +221,12 @@ def troubles_of(result: Result) -> list[Grid | str]:
                 why = attack if run.isolated is None else _isolated(attack, run.isolated)
             for client in sorted(clients):
                 say(kind, why, run, client)
-        tested = np.isfinite(run.accuracies)
+        tested = np.isfinite(run.scores)
         all_asked = result.config.get("fraction-evaluate", 1) == 1
         for client in np.flatnonzero(~tested).tolist() if tested.any() and all_asked else ():
             if client not in run.malicious and client not in run.failures:
-                say("not tested", "gave no accuracy in the last round", run, client)
+                why = f"gave no {run.metrics.main.title} in the last round"
+                say("not tested", why, run, client)
     for name, kind, why in _troubles_of_grouping(result):
         said.setdefault((kind, why), []).append((name, "grouping"))
     if not said:

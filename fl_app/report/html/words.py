@@ -51,9 +51,9 @@ def question(result: Result) -> str:
 def answer(result: Result) -> list[str]:
     """Say in a few sentences what the run found."""
     said = []
-    tested = [run for run in result.runs if np.isfinite(run.accuracies).any()]
+    tested = [run for run in result.runs if np.isfinite(run.scores).any()]
     means = {
-        name: float(np.mean([run.accuracy for run in tested if run.strategy == name]))
+        name: float(np.mean([run.score for run in tested if run.strategy == name]))
         for name in dict.fromkeys(run.strategy for run in tested)
     }
     means = {name: mean for name, mean in means.items() if math.isfinite(mean)}
@@ -80,26 +80,37 @@ def answer(result: Result) -> list[str]:
 
 
 def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
-    best = max(means.values())
-    first = [name for name, mean in means.items() if round(1e3 * (best - mean)) == 0]
+    metric = runs[0].metrics.main
+    lower = metric.lower_is_better
+    best = (min if lower else max)(means.values())
+    first = [name for name, mean in means.items() if metric.shown(mean) == metric.shown(best)]
+    if metric.is_share:
+        first = [name for name, mean in means.items() if round(1e3 * (best - mean)) == 0]
+    unit, more = (" points", "more") if metric.is_share else ("", "less" if lower else "more")
     seeds = len({run.seed for run in runs})
     over = f"mean over clients{f' and {seeds} seeds' if seeds > 1 else ''}"
-    text = f"{_and(first)} reached {100 * best:.1f} % ({over})"
+    what = "" if metric.is_share else f"{metric.title} "
+    text = f"{_and(first)} reached {what}{metric.with_sign(best)} ({over})"
     if rest := {name: mean for name, mean in means.items() if name not in first}:
-        second = max(rest, key=lambda name: rest[name])
-        text += f", {100 * (best - rest[second]):.1f} points more than {second}"
+        ends = (min, max) if lower else (max, min)
+        second, last = (end(rest, key=lambda name: rest[name]) for end in ends)
+        text += f", {metric.shown(abs(best - rest[second]))}{unit} {more} than {second}"
         if len(rest) > 1:
-            lowest = min(rest, key=lambda name: rest[name])
-            text += f" and {100 * (best - rest[lowest]):.1f} more than {lowest}"
+            text += f" and {metric.shown(abs(best - rest[last]))} {more} than {last}"
+    # Of equals the first seed's first client, whichever end is the worse.
+    sign = -1 if lower else 1
     least, seed, _, name = min(
-        (float(run.accuracies[client]), run.seed, client, run.names[client])
+        (sign * float(run.scores[client]), run.seed, client, run.names[client])
         for run in runs
         if run.strategy == first[0]
-        for client in np.flatnonzero(np.isfinite(run.accuracies)).tolist()
+        for client in np.flatnonzero(np.isfinite(run.scores)).tolist()
     )
     whose = f"client {name}" if name.isdecimal() else name
     whose += f", seed {seed}" if seeds > 1 else ""
-    return f"{text}. Its client with the lowest accuracy ({whose}) reached {100 * least:.1f} %."
+    reached = metric.with_sign(sign * least)
+    return (
+        f"{text}. Its client with the {metric.extreme} {metric.title} ({whose}) reached {reached}."
+    )
 
 
 def _groups(grouping: Grouping) -> list[str]:

@@ -1,4 +1,4 @@
-"""The accuracy of every client, a row per strategy: a dot each, and the lowest by name."""
+"""A metric of every client, a row per strategy: a dot each, and the worst by name."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from fl_app.report.dot_layout import piled
 from fl_app.report.pictures.figure import (
     Spec,
-    check_accuracies,
+    check_scores,
     picture,
     rounded,
-    shares_axis,
+    score_axis,
+    score_form,
     shortened,
 )
 from fl_app.report.pictures.style import FAINT, INK, LINE, MUTED, WIDTH, strategy_styles
+from fl_core.metrics import OF_CLASSES, Metric
 
-NAMED = 3  # of each strategy, those with the lowest accuracy
+NAMED = 3  # of each strategy, those that are worst
 MOST_DOTS = 6_000
 """Of more clients in all, bars show how many there are."""
 
@@ -38,22 +40,27 @@ _NOT_SHOWN = ("x", "y", "client", "low", "colour")  # of a dot that somebody poi
 
 
 class Tested(NamedTuple):
-    """A client's accuracy, in [0, 1] or NaN where it was not tested, and what to call it.
+    """A client's score, NaN where it was not tested, and what to call it.
 
     `about` is shown of a dot that somebody points at.
     """
 
-    accuracy: float
+    score: float
     name: str
     about: Mapping[str, str] = {}
 
 
-def clients_figure(rows: Mapping[str, Sequence[Tested]], *, several_seeds: bool = False) -> Spec:
-    """Draw the accuracy of every client, one row per strategy.
+def clients_figure(
+    rows: Mapping[str, Sequence[Tested]],
+    *,
+    several_seeds: bool = False,
+    metric: Metric = OF_CLASSES.main,
+) -> Spec:
+    """Draw a metric of every client, one row per strategy.
 
-    Dots of about the same accuracy are piled up, so that none hides another. Where even the
-    smallest dots would be too many, bars show how many clients there are. The clients with the
-    lowest accuracy are hollow, and named below.
+    Dots of about the same value are piled up, so that none hides another. Where even the smallest
+    dots would be too many, bars show how many clients there are. The clients that are worst are
+    hollow, and named below.
 
     Parameters
     ----------
@@ -61,16 +68,17 @@ def clients_figure(rows: Mapping[str, Sequence[Tested]], *, several_seeds: bool 
         The clients of each strategy: one that was not tested gets no dot, and is counted.
     several_seeds : bool
         Whether a client may have a dot for each of several seeds.
+    metric : Metric
 
     Raises
     ------
     ValueError
-        If there is no strategy, or accuracies are not in [0, 1].
+        If there is no strategy, or scores are not what the metric can be.
     """
     styles = strategy_styles(rows)
-    tested = {name: _sorted(name, clients) for name, clients in rows.items()}
-    known = [np.array([one.accuracy for one in clients]) for clients in tested.values()]
-    across = shares_axis("x", "test accuracy", known)
+    tested = {name: _sorted(name, clients, metric) for name, clients in rows.items()}
+    known = [np.array([one.score for one in clients]) for clients in tested.values()]
+    across = score_axis("x", metric, known)
     low, high = across["scale"]["domain"]
     most = min(max(_ROWS / len(rows) - 2 * LINE - _QUARTILES - _BETWEEN, _LEAST), _MOST)
     size, levels = _levels([(one - low) / (high - low) for one in known], most)
@@ -79,16 +87,17 @@ def clients_figure(rows: Mapping[str, Sequence[Tested]], *, several_seeds: bool 
     top = 0.0
     for (name, clients), values, own in zip(tested.items(), known, levels, strict=True):
         lines = textwrap.wrap(name, 40)
-        head: Spec = {"name": "\n".join(lines), "mean": _mean(values, len(rows[name])), "head": top}
+        head: Spec = {"name": "\n".join(lines), "mean": _mean(values, len(rows[name]), metric)}
+        head["head"] = top
         heads.append(head)
         top += LINE * len(lines)
         if not clients:
             top += _BETWEEN
             continue
         if size is None:
-            drawn, height = _bars(clients, values, (low, high), most), most
+            drawn, height = _bars(clients, values, (low, high), most, metric), most
         else:
-            drawn, height = _dots(clients, own, size)
+            drawn, height = _dots(clients, own, size, metric)
         for one in drawn:
             places: Spec = {key: round(top + one[key], 1) for key in ("y", "y2") if key in one}
             look: Spec = {"strategy": name, "colour": styles[name].colour}
@@ -98,28 +107,29 @@ def clients_figure(rows: Mapping[str, Sequence[Tested]], *, several_seeds: bool 
             lower, middle, upper = (rounded(v) for v in np.percentile(values, (25, 50, 75)))
             head |= {"lower": lower, "middle": middle, "upper": upper, "line": top + 4}
             top += _QUARTILES
-        lowest = [
-            f"{shortened(one.name, _NAMES)} ({100 * one.accuracy:.1f} %)" for one in clients[:NAMED]
+        worst = [
+            f"{shortened(one.name, _NAMES)} ({metric.with_sign(one.score)})"
+            for one in (clients[::-1] if metric.lower_is_better else clients)[:NAMED]
         ]
-        head |= {"lowest": f"lowest: {'; '.join(lowest)}", "foot": top}
+        head |= {"lowest": f"{metric.extreme}: {'; '.join(worst)}", "foot": top}
         top += LINE + _BETWEEN
     whose = "one client in one seed" if several_seeds else "one client"
     note = f"dot: {whose}" if size else "bars: how many clients"
-    note += "; hollow: the lowest; line: from quartile to quartile, with the median"
+    note += f"; hollow: the {metric.extreme}; line: from quartile to quartile, with the median"
     return picture(
-        "Accuracy of each client",
+        f"{metric.heading} of each client",
         note,
         height=round(top),
-        layer=[*_marks(marks, across, size or _DOTS[0]), *_texts(heads, across)],
+        layer=[*_marks(marks, across, size or _DOTS[0], metric), *_texts(heads, across)],
         encoding={"y": {"field": "y", "type": "quantitative", "axis": None, "scale": None}},
         usermeta={"renderer": "canvas" if len(marks) > 1500 else "svg"},
     )
 
 
-def _sorted(name: str, clients: Sequence[Tested]) -> list[Tested]:
-    """Return those that were tested, the lowest accuracy first."""
-    known = sorted((c for c in clients if math.isfinite(c.accuracy)), key=lambda c: c.accuracy)
-    check_accuracies(name, np.array([one.accuracy for one in known]), (len(known),))
+def _sorted(name: str, clients: Sequence[Tested], metric: Metric) -> list[Tested]:
+    """Return those that were tested, the lowest score first."""
+    known = sorted((c for c in clients if math.isfinite(c.score)), key=lambda c: c.score)
+    check_scores(name, np.array([one.score for one in known]), (len(known),), metric)
     return known
 
 
@@ -138,13 +148,14 @@ def _levels(
 
 
 def _dots(
-    clients: Sequence[Tested], levels: NDArray[np.int64], size: float
+    clients: Sequence[Tested], levels: NDArray[np.int64], size: float, metric: Metric
 ) -> tuple[list[Spec], float]:
     """Return a dot for each client, from the bottom of a row up, and how high the row is."""
     height = size * (int(levels.max()) + 1)
+    worst = range(len(clients))[-NAMED:] if metric.lower_is_better else range(NAMED)
     dots = [
-        {"x": rounded(one.accuracy), "y": height - size * (level + 0.5)}
-        | {"client": one.name, "low": rank < NAMED, **one.about}
+        {"x": rounded(one.score), "y": height - size * (level + 0.5)}
+        | {"client": one.name, "low": rank in worst, **one.about}
         for rank, (one, level) in enumerate(zip(clients, levels.tolist(), strict=True))
     ]
     return dots, height
@@ -155,29 +166,32 @@ def _bars(
     values: NDArray[np.float64],
     limits: tuple[float, float],
     height: float,
+    metric: Metric,
 ) -> list[Spec]:
-    """Return how many clients reached what, and dots for those that reached least."""
+    """Return how many clients reached what, and dots for those that are worst."""
     counts, edges = np.histogram(values, _BARS, limits)
     first = np.searchsorted(values, edges)
     bars = [
         {"x": rounded(edges[place]), "x2": rounded(edges[place + 1]), "count": int(counts[place])}
         | {"y": height * (1 - counts[place] / counts.max()), "y2": height}
-        | {"between": f"{100 * edges[place]:.1f} to {100 * edges[place + 1]:.1f} %"}
+        | {"between": f"{' to '.join(map(metric.shown, edges[place : place + 2]))}{metric.sign}"}
         | {"such": ", ".join(one.name for one in clients[first[place] : first[place + 1]][:NAMED])}
         for place in np.flatnonzero(counts).tolist()
     ]
-    places = (values[:_LOWEST] - limits[0]) / (limits[1] - limits[0])
-    dots, tall = _dots(clients[:_LOWEST], piled(places, 0.55 * _DOTS[0] / _ACROSS), _DOTS[0])
+    worst = slice(-_LOWEST, None) if metric.lower_is_better else slice(_LOWEST)
+    places = (values[worst] - limits[0]) / (limits[1] - limits[0])
+    levels = piled(places, 0.55 * _DOTS[0] / _ACROSS)
+    dots, tall = _dots(clients[worst], levels, _DOTS[0], metric)
     return bars + [{**one, "y": one["y"] + height - tall} for one in dots]
 
 
-def _mean(values: NDArray[np.float64], count: int) -> str:
+def _mean(values: NDArray[np.float64], count: int, metric: Metric) -> str:
     untested = count - len(values)
-    mean = f"mean {100 * values.mean():.1f} %" if len(values) else "–"
+    mean = f"mean {metric.with_sign(values.mean())}" if len(values) else "–"
     return mean + (f", {untested:,} not tested" if untested else "")
 
 
-def _marks(marks: Sequence[Spec], across: Spec, size: float) -> list[Spec]:
+def _marks(marks: Sequence[Spec], across: Spec, size: float, metric: Metric) -> list[Spec]:
     """Return the layers of bars, if any, and of dots."""
     colour = {"field": "colour", "type": "nominal", "scale": None}
     bars = [one for one in marks if "count" in one]
@@ -196,7 +210,8 @@ def _marks(marks: Sequence[Spec], across: Spec, size: float) -> list[Spec]:
                 "strokeWidth": {"condition": {"test": "datum.low", "value": 1.3}, "value": 0.3},
                 "tooltip": [
                     {"field": "client", "type": "nominal"},
-                    {"field": "x", "type": "quantitative", "title": "accuracy", "format": ".1%"},
+                    {"field": "x", "type": "quantitative", "title": metric.title}
+                    | {"format": score_form(metric)},
                     *({"field": key, "type": "nominal"} for key in about),
                 ],
             },
@@ -204,7 +219,7 @@ def _marks(marks: Sequence[Spec], across: Spec, size: float) -> list[Spec]:
     ]
     if bars:
         shown = (
-            *(("count", "clients"), ("between", "accuracy"), ("such", "such as")),
+            *(("count", "clients"), ("between", metric.title), ("such", "such as")),
             ("strategy", "strategy"),
         )
         tooltip = [{"field": key, "type": "nominal", "title": title} for key, title in shown]

@@ -25,6 +25,7 @@ from PIL import Image
 from fl_app.report.pictures import style
 from fl_core.extras import load_extra
 from fl_core.files import replacing
+from fl_core.metrics import OF_CLASSES, Metric
 from fl_core.text import printable
 
 Spec = dict[str, Any]
@@ -248,6 +249,36 @@ def shares_axis(field: str, title: str, values: Iterable[ArrayLike]) -> Spec:
     }
 
 
+def score_axis(
+    field: str, metric: Metric, values: Sequence[ArrayLike], title: str | None = None
+) -> Spec:
+    """Return the encoding of a metric over the range of its values; `title` is its by default."""
+    said = f"test {metric.title}" if title is None else title
+    if metric.is_share:
+        return shares_axis(field, said, values)
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": said,
+        "axis": {"tickCount": 6},
+        "scale": {"domain": score_limits(values), "nice": False, "zero": False},
+    }
+
+
+def score_limits(values: Sequence[ArrayLike]) -> list[float]:
+    """Return a little less than the least of some values, and a little more than the largest."""
+    known = np.concatenate([np.empty(0), *map(np.ravel, values)])
+    known = known[np.isfinite(known)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    pad = 0.03 * (high - low) or 0.03 * abs(high) or 1.0
+    return [rounded(low - pad), rounded(high + pad)]
+
+
+def score_form(metric: Metric) -> str:
+    """Return the format of a metric's values in what is shown of a mark."""
+    return ".1%" if metric.is_share else ".4r"
+
+
 def colours(styles: Mapping[str, style.Style]) -> Spec:
     """Return the encoding of series by their colours, with the legend."""
     return {
@@ -334,9 +365,16 @@ def check_shape(name: str, values: ArrayLike, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} has shape {np.shape(values)}, not {shape}")
 
 
-def check_accuracies(name: str, values: NDArray[np.float64], shape: tuple[int, ...]) -> None:
-    """Raise a ValueError if a strategy's accuracies have another shape or are not in [0, 1]."""
-    check_shape(f"accuracy of {name}", values, shape)
+def check_scores(
+    name: str,
+    values: NDArray[np.float64],
+    shape: tuple[int, ...],
+    metric: Metric = OF_CLASSES.main,
+) -> None:
+    """Raise a ValueError if a strategy's scores have another shape or are not what they can be."""
+    check_shape(f"{metric.title} of {name}", values, shape)
     known = values[np.isfinite(values)]
-    if known.size and (known.min() < 0 or known.max() > 1):
-        raise ValueError(f"accuracy of {name} is not in [0, 1]: {known.min()} to {known.max()}")
+    if known.size and (known.min() < metric.low or known.max() > metric.high):
+        ends = f"[{metric.low:g}, {metric.high:g}]"
+        said = f"{known.min()} to {known.max()}"
+        raise ValueError(f"{metric.title} of {name} is not in {ends}: {said}")

@@ -1,4 +1,4 @@
-"""What accuracy costs: a point per strategy."""
+"""What a model as good as this costs: a point per strategy."""
 
 from __future__ import annotations
 
@@ -9,39 +9,45 @@ from numpy.typing import NDArray
 
 from fl_app.report.pictures.figure import (
     Spec,
-    check_accuracies,
+    check_scores,
     check_shape,
     colours,
     picture,
     rounded,
-    shares_axis,
+    score_axis,
+    score_form,
 )
 from fl_app.report.pictures.style import strategy_styles
+from fl_core.metrics import OF_CLASSES, Metric
 
 
-def traffic_figure(found: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Spec:
-    """Draw the final accuracy against the bytes: a point for the mean, a line from min to max.
+def traffic_figure(
+    found: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
+    metric: Metric = OF_CLASSES.main,
+) -> Spec:
+    """Draw a metric in the end against the bytes: a point for the mean, a line from min to max.
 
     Parameters
     ----------
     found : mapping of str to tuple of NDArray[np.float64], shapes (S,) and (S,)
-        For each strategy and seed, the megabytes that a client sent and received, and the mean
-        accuracy, in [0, 1]. NaN is left out.
+        For each strategy and seed, the megabytes that a client sent and received, and the metric's
+        mean. NaN is left out.
+    metric : Metric
     """
     styles = strategy_styles(found)
     rows = []
-    for name, (megabytes, accuracy) in found.items():
-        check_accuracies(name, accuracy, (len(accuracy),))
-        check_shape(f"megabytes of {name}", megabytes, accuracy.shape)
-        known = np.isfinite(accuracy)
+    for name, (megabytes, means) in found.items():
+        check_scores(name, means, (len(means),), metric)
+        check_shape(f"megabytes of {name}", megabytes, means.shape)
+        known = np.isfinite(means)
         if known.any():
-            own = accuracy[known]
+            own = means[known]
             rows.append(
                 {"series": name, "megabytes": round(float(megabytes[known].mean()), 3)}
                 | {"mean": rounded(own.mean()), "low": rounded(own.min())}
                 | {"high": rounded(own.max())}
             )
-    seeds = max(len(accuracy) for _, accuracy in found.values())
+    seeds = max(len(means) for _, means in found.values())
     note = (
         f"points: mean of {seeds} seeds; lines: lowest to highest seed" if seeds > 1 else "one seed"
     )
@@ -52,7 +58,7 @@ def traffic_figure(found: Mapping[str, tuple[NDArray[np.float64], NDArray[np.flo
         "axis": {"grid": False, "tickCount": 5},
         "scale": {"zero": True, "nice": False, "padding": 8},
     }
-    y = shares_axis("mean", "test accuracy", [accuracy for _, accuracy in found.values()])
+    y = score_axis("mean", metric, [means for _, means in found.values()])
     colour = colours(styles)
     layers = [
         {
@@ -72,14 +78,14 @@ def traffic_figure(found: Mapping[str, tuple[NDArray[np.float64], NDArray[np.flo
                 },
                 "tooltip": [
                     {"field": "series", "title": "strategy"},
-                    {"field": "mean", "title": "accuracy", "format": ".1%"},
+                    {"field": "mean", "title": metric.title, "format": score_form(metric)},
                     {"field": "megabytes", "title": "MB", "format": ",.2f"},
                 ],
             },
         },
     ]
     return picture(
-        "Accuracy against bytes",
+        f"{metric.heading} against bytes",
         f"{note}; bytes up to the end of training, without testing",
         styles,
         height=200,

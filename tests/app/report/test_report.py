@@ -97,8 +97,8 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
     text = build_report([read_result(folder)])
     page = Page(text)
     result = read_result(folder)
-    best = np.mean([run.accuracy for run in result.of("rcc-pfl")])
-    least = min(float(run.accuracies.min()) for run in result.of("rcc-pfl"))
+    best = np.mean([run.score for run in result.of("rcc-pfl")])
+    least = min(float(run.scores.min()) for run in result.of("rcc-pfl"))
     assert f"rcc-pfl reached {100 * best:.1f} % (mean over clients and 2 seeds)" in page.text
     assert f"reached {100 * least:.1f} %." in page.text
     assert "Does grouping 6 clients of 2 tasks on mnist-5k by rcc-pfl serve them" in page.text
@@ -211,7 +211,7 @@ def test_each_client_has_a_dot_of_its_own_that_tells_who_it_is(tmp_path):
     folder = write_results(tmp_path, clients=25, seeds=1)
     note, spec = chart_of("Accuracy of each client", folder)
     dots = rows_of(marked(spec, "circle")[0])
-    accuracies = read_result(folder).runs[0].accuracies
+    accuracies = read_result(folder).runs[0].scores
     own = [dot for dot in dots if dot["strategy"] == "rcc-pfl"]
     assert sorted(dot["x"] for dot in own) == sorted(accuracies.tolist())
     assert {dot["client"]: (dot["cluster"], dot["task"]) for dot in own} == {
@@ -231,7 +231,7 @@ def test_of_ten_thousand_clients_bars_count_all_and_the_page_stays_small(tmp_pat
     bars = rows_of(marked(spec, "rect")[0])
     assert sum(bar["count"] for bar in bars) == 60_000 > MOST_DOTS
     dots = rows_of(marked(spec, "circle")[0])
-    lowest = min(float(run.accuracies.min()) for run in read_result(folder).runs)
+    lowest = min(float(run.scores.min()) for run in read_result(folder).runs)
     assert min(dot["x"] for dot in dots) == round(lowest, 4)
     path = write_report([folder], tmp_path / "report.html")
     assert path.stat().st_size < 2_000_000 < MOST_BYTES
@@ -410,7 +410,7 @@ def test_tables_are_exact_for_programs_and_escaped_for_people(tmp_path):
     table = strategy_table([result])
     rows = list(csv.DictReader(io.StringIO(as_csv(table))))
     assert [row["strategy"] for row in rows] == ["'=a_b|c&$", "x\\y"]  # no formula
-    mean = np.mean([one.accuracy for one in result.runs[::2]])
+    mean = np.mean([one.score for one in result.runs[::2]])
     assert float(rows[0]["accuracy"]) == pytest.approx(mean, rel=1e-11)
     assert as_markdown(table).splitlines()[2].startswith(r"| =a\_b\|c&$ | ")
     lines = as_latex(table).splitlines()
@@ -593,7 +593,7 @@ def test_clients_that_were_not_tested_are_below_those_that_were(tmp_path):
     result = read_result(write_results(tmp_path, seeds=1, change=change))
     rows = parts_of(result, "Who is in which cluster")[-1].rows
     assert [row[0] for row in rows][-1] == "0"
-    assert float(rows[0][2]) == round(100 * np.nanmin(result.runs[0].accuracies), 1)
+    assert float(rows[0][2]) == round(100 * np.nanmin(result.runs[0].scores), 1)
 
 
 def test_clients_that_nobody_asked_are_no_trouble(tmp_path):

@@ -51,7 +51,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _run(options: argparse.Namespace) -> int:
     from fl_app.config.effect import without_effect  # noqa: PLC0415
-    from fl_app.config.run_config import PAPER_CLIENTS, parse_config  # noqa: PLC0415
+    from fl_app.config.run_config import parse_config  # noqa: PLC0415
     from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
     from fl_app.launch.preflight import check_run, planned  # noqa: PLC0415
     from fl_app.launch.resources import check_cluster  # noqa: PLC0415
@@ -61,8 +61,7 @@ def _run(options: argparse.Namespace) -> int:
     app = options.app and options.app.absolute()
     defaults = read_defaults(app or installed_app())
     given, twice = read_overrides(options.overrides, defaults)
-    overrides = {"num-clients": PAPER_CLIENTS, **given}
-    config = parse_config({**defaults, **overrides})
+    config = parse_config({**defaults, **given})
     for package in ("ray", *DRAWING):
         need_extra(package, "fedkin run")
     address, gpus = options.ray_address, options.gpus_per_client
@@ -72,7 +71,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         print(planned(config, given, folder))
         return 0
-    overrides["output-dir"] = str(folder)
+    clients = config.simulated_clients
+    overrides = {**given, "num-clients": clients, "output-dir": str(folder)}
     if address:
         # The nodes' variables and folders are not ours.
         overrides["data-dir"] = str(resolve_data_dir(config.data_dir))
@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
     done = simulate(
         app,
         overrides,
-        num_clients=config.simulated_clients,
+        num_clients=clients,
         workers=options.workers,
         gpus_per_client=share,
         ray_address=address,
@@ -121,7 +121,8 @@ def _parser() -> argparse.ArgumentParser:
         "run",
         help="simulate the app on this machine or on a Ray cluster",
         description="Simulate the app with `flwr run` on a SuperLink of its own, show its "
-        "progress, and stop everything at the end. Without num-clients, it simulates 25.",
+        "progress, and stop everything at the end. Without num-clients, it simulates 25, or as "
+        "many as the data come with.",
     )
     run.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in docs/options.md"

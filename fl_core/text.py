@@ -60,11 +60,18 @@ def csv_cell(text: str) -> str:
 def listed(names: Sequence[str], most: int, between: str = " ") -> str:
     """Return the names, or the first ones and how many more there are.
 
+    Names that have what is to stand between them are told apart by commas, or semicolons.
+
     Examples
     --------
     >>> listed(["a", "b", "c"], 3), listed(["a", "b", "c"], 2, ", ")
     ('a b c', 'a, b and 1 more')
+    >>> listed(["a b", "c"], 3), listed(["a, b", "c"], 3)
+    ('a b, c', 'a, b; c')
     """
+    for wider in (", ", "; "):
+        if any(between in name for name in names):
+            between = wider
     more = len(names) - most
     return between.join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 

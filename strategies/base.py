@@ -255,7 +255,7 @@ class ClusteredStrategy(Strategy):
         patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
         roster = Roster() if self.met is None else self.met.for_another_training()
         conversation = self._conversation = Conversation(grid, config, patience, roster)
-        if self.met is None:
+        if not roster.nodes:
             conversation.call_roll()
         per_client = self.aggregation.per_client
         if checkpoint is None:

@@ -20,6 +20,7 @@ from fl_core.federation.federation import simulate_federation
 from fl_core.own_code import forget_own, is_own
 from tests.app_runs import undrawn_pictures
 from tests.local_grid import LocalGrid
+from tests.toy_app import SpoiledApp
 
 TABLE = """
 import numpy as np
@@ -67,11 +68,16 @@ def _forget() -> None:
     simulate_federation.cache_clear()
 
 
-def run_alone(run_config: Mapping[str, Any], allowed: str | None = None) -> dict[str, Any]:
+def run_alone(
+    run_config: Mapping[str, Any],
+    allowed: str | None = None,
+    spoil: Mapping[tuple[str, int], Any] | None = None,
+) -> dict[str, Any]:
     """Run the app in this process, on nodes that allow what is named, or `allowed`."""
     values = [str(run_config[key]) for key in ("model", "dataset", "features")]
     named = ", ".join(filter(is_own, values))
-    grid = LocalGrid(app, int(run_config["num-clients"]), run_config=run_config)
+    spoilt = SpoiledApp(app, spoil or {})
+    grid = LocalGrid(spoilt, int(run_config["num-clients"]), run_config=run_config)
     for context in grid.contexts.values():
         context.node_config[OWN_CODE] = named if allowed is None else allowed
     with undrawn_pictures():

@@ -9,7 +9,7 @@ from typing import Any
 
 from fl_app.api.results import Results, SweepResults, load_results, load_sweep
 from fl_app.config.effect import without_effect
-from fl_app.config.run_config import PAPER_CLIENTS, parse_config
+from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
 from fl_app.launch.preflight import check_training
 from fl_app.launch.superlink import print_line
@@ -64,11 +64,11 @@ def simulate(
         need_extra(package, "simulate")
     forget_own()
     given = {_key(name): _scalar(name, value) for name, value in options.items()}
-    overrides: dict[str, Scalar] = {"num-clients": PAPER_CLIENTS, **given}
-    config = parse_config({**read_defaults(installed_app()), **overrides})
+    config = parse_config({**read_defaults(installed_app()), **given})
     workers = workers or os.cpu_count() or 1
     folder, share = check_training(config, workers=workers)
-    overrides["output-dir"] = str(folder)
+    clients = config.simulated_clients
+    overrides = {**given, "num-clients": clients, "output-dir": str(folder)}
     log: list[str] = []
     show = progress if callable(progress) else print_line if progress else _nothing
     for sentence in without_effect(given, config):
@@ -81,7 +81,7 @@ def simulate(
     done = run_simulation(
         None,
         overrides,
-        num_clients=config.simulated_clients,
+        num_clients=clients,
         workers=workers,
         gpus_per_client=share,
         show=take,

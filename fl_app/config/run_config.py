@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, TypeVar
 
 from clients.privacy.mechanisms import Promise
@@ -31,6 +32,7 @@ from fl_core.data.settings import (
     SYNTHETIC,
     FederationSettings,
     paper_model,
+    sites_of,
 )
 from fl_core.options import (
     BOOLEAN,
@@ -62,7 +64,7 @@ WHOLE = "[!.]*.safetensors"
 """Checkpoints but not what a killed process had begun to write."""
 
 PAPER_CLIENTS = 25
-"""How many clients are simulated where nobody says."""
+"""How many clients are simulated where neither somebody nor the data say."""
 
 ALL = "all"
 AS_TASKS = "num-tasks"
@@ -158,7 +160,8 @@ class Config(
     num_clients: int = option(
         ALL,
         or_words(COUNT, ALL),
-        "SuperNodes that must be connected; with the data set `own`, that are waited for",
+        "SuperNodes that must be connected; with the data set `own`, that are waited for; "
+        "`fedkin run` takes 25, or as many as the data come with",
         default=0,
     )
     model: str = option(
@@ -235,10 +238,19 @@ class Config(
         trainings = self.num_server_rounds * len(self.strategy) * self.repeats
         return self._part(Promise, rounds=self.num_server_rounds, most_trainings=trainings)
 
-    @property
+    @cached_property
     def simulated_clients(self) -> int:
-        """Return how many clients a simulation has; where nobody says, as many as the paper's."""
-        return self.num_clients or PAPER_CLIENTS
+        """Return how many clients a simulation has.
+
+        Where nobody says, as many as the data come with, for which a function of one's own is
+        called; as many as the paper's, if they come with none.
+
+        Raises
+        ------
+        ValueError
+            If the function cannot be called, or returns no data.
+        """
+        return self.num_clients or sites_of(self.dataset) or PAPER_CLIENTS
 
     def spent(self) -> dict[str, float]:
         """Return the ε and δ for one image of one client; empty without any noise.

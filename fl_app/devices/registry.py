@@ -192,7 +192,7 @@ def last_clusters(folder: Path) -> ClustersOfRun | None:
     for path in summaries:
         try:
             runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-            if runs and "names" in runs[0]:  # a simulation has no names
+            if runs and "models-not-kept" in runs[0]:  # which a simulation has not
                 return _clusters_of(path, runs[0])
         except (ValueError, TypeError, KeyError):
             # Devices must be listed, and can be revoked, whatever lies there.

@@ -56,7 +56,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _group(options: argparse.Namespace) -> int:
     from fl_app.config.allowed_code import OWN_CODE, named_at_clients  # noqa: PLC0415
     from fl_app.config.effect import without_effect  # noqa: PLC0415
-    from fl_app.config.run_config import PAPER_CLIENTS, parse_config  # noqa: PLC0415
+    from fl_app.config.run_config import parse_config  # noqa: PLC0415
     from fl_app.devices.devices_run import Devices  # noqa: PLC0415
     from fl_app.group.in_process import PreRoundGrid  # noqa: PLC0415
     from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
@@ -79,6 +79,7 @@ def _group(options: argparse.Namespace) -> int:
     for package in DRAWING:
         need_extra(package, "fedkin group, which draws pictures,")
     nodes: list[dict[str, Any]]
+    usual: dict[str, Any]
     if options.folders:
         named = named_folders(folders)
         if given.get("dataset", OWN_IMAGES) != OWN_IMAGES:
@@ -91,7 +92,7 @@ def _group(options: argparse.Namespace) -> int:
                 f"num-clients is {given['num-clients']}, but --folders names the clients: leave "
                 "one of the two out."
             )
-        usual: dict[str, Any] = {**_USUAL, "dataset": OWN_IMAGES, "num-clients": len(named)}
+        usual = {**_USUAL, "dataset": OWN_IMAGES, "num-clients": len(named)}
         nodes = [{"name": name, "data-path": str(path)} for name, path in named.items()]
     else:
         if given.get("dataset") == OWN_IMAGES:
@@ -99,19 +100,19 @@ def _group(options: argparse.Namespace) -> int:
                 f"dataset is {OWN_IMAGES}, but fedkin group does not know where: name each "
                 "client's images by --folders."
             )
-        usual = {**_USUAL, "num-clients": PAPER_CLIENTS}
+        usual = _USUAL
         nodes = []
     overrides = {**usual, **given, "num-server-rounds": 0}
     config = parse_config({**defaults, **overrides})
     if options.folders:
-        folder = check_place(config)
+        folder, count = check_place(config), len(nodes)
     else:
         folder, _ = check_run(config)
         count = config.simulated_clients
         nodes = [{"partition-id": i, "num-partitions": count} for i in range(count)]
     for sentence in (*twice, *without_effect(given, config)):
         print("warning:", sentence, file=sys.stderr, flush=True)
-    run_config = {**config.as_run_config(), "output-dir": str(folder)}
+    run_config = {**config.as_run_config(), "num-clients": count, "output-dir": str(folder)}
     # This process is its user's own: what is named may run.
     may_run = {OWN_CODE: ",".join(named_at_clients(config).values())}
     grid = PreRoundGrid([{**node, **may_run} for node in nodes], run_config)

@@ -11,8 +11,10 @@ import numpy as np
 from fl_app.config.run_config import Config
 from fl_core.data.settings import are_images, described
 from fl_core.own.own_images import Agreement
-from fl_core.text import clock, printable
+from fl_core.text import clock, listed, printable
 from strategies import RoundReport
+
+_MOST_NAMES = 30
 
 
 class Progress:
@@ -28,7 +30,15 @@ class Progress:
         self._started = self._rounds_started = clock()
         self._width = 8
 
-    def begin(self, config: Config, num_clients: int, folder: Path, *, given: bool = False) -> None:
+    def begin(
+        self,
+        config: Config,
+        num_clients: int,
+        folder: Path,
+        *,
+        given: bool = False,
+        names: Sequence[str] = (),
+    ) -> None:
         """Say what is about to happen; `given`: the data come in partitions already made."""
         noise = (
             "clean labels"
@@ -53,8 +63,10 @@ class Progress:
         )
         if config.attack != "none":
             events += f", {config.malicious:.0%} malicious ({config.attack})"
-        if config.client_test == "own":
+        if config.client_test == "own" and not given:
             events += ", tests with each client's own mix of classes"
+        if names:
+            print(f"clients: {listed(names, _MOST_NAMES)}")
         print(
             f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}{events}; "
             f"{_plan(config, folder)}",

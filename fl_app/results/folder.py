@@ -133,7 +133,7 @@ class ResultsFolder:
         """Write what a pre-round found after which nobody trains, and print it."""
         known = strategy.training.roster.names
         count = self.config.num_clients if federation is not None else len(known)
-        names = [str(c) if federation is not None else known[c] for c in range(count)]
+        names = [known.get(client, str(client)) for client in range(count)]
         if federation is not None and not federation.knows_tasks:
             federation = None
         found = Grouped(

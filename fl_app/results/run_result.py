@@ -47,6 +47,8 @@ class RunResult:
         What to call the clients, by index, where they have names.
     not_kept : dict of str
         Why devices do not have their model, by client index.
+    are_devices : bool
+        Whether clients are real devices, which keep their model.
     odd : dict of str
         What was found odd about clients, by index.
     unknown : dict of str
@@ -73,6 +75,7 @@ class RunResult:
     tasks_per_round: list[list[int]] = field(default_factory=list)
     names: list[str] | None = None
     not_kept: dict[int, str] = field(default_factory=dict)
+    are_devices: bool = False
     odd: dict[int, str] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
@@ -97,7 +100,7 @@ class RunResult:
         if federation is None:
             names = training.roster.names
             num_clients = len(names)
-            known = {"names": [names[client] for client in range(num_clients)]}
+            known = {"names": [names[client] for client in range(num_clients)], "are_devices": True}
         else:
             num_clients = federation.partition.num_clients
             rounds = [report.round for report in strategy.reports]
@@ -105,6 +108,7 @@ class RunResult:
                 "malicious": federation.malicious,
                 "newcomers": federation.newcomers,
                 "drifters": federation.drifters,
+                "names": list(federation.names) or None,
             }
             if federation.knows_tasks:
                 known["tasks"] = federation.tasks_at(len(rounds)).tolist()
@@ -198,6 +202,7 @@ class RunResult:
             known = {"tasks": self.tasks, "ari": found[0], "nmi": found[1]}
         if self.names is not None:
             known["names"] = self.names
+        if self.are_devices:
             known["models-not-kept"] = _by_text(self.not_kept)
         return {
             "strategy": self.strategy,

@@ -23,7 +23,7 @@ from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.partitions.tasks import are_random
 from fl_core.wire import protocol
-from strategies import ClusteredStrategy, Conversation, RoundReport
+from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 
 
 class Simulation:
@@ -35,16 +35,12 @@ class Simulation:
         All of them, and those that are no newcomers.
     told : dict
         What every message tells a client, beside the seed.
-    met : None
-        Each strategy asks the clients again who they are: they forget what an earlier one left.
 
     Raises
     ------
     ValueError
         If another number of nodes is connected than there should be.
     """
-
-    met = None
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
         self._config, self._grid = config, grid
@@ -57,6 +53,14 @@ class Simulation:
         checkpoints.num_clients = self.num_clients
         self.num_at_start = self.num_clients - config.newcomers
         self.told: dict[str, ConfigRecordValues] = {protocol.NUM_CLIENTS: self.num_clients}
+
+    @property
+    def met(self) -> Roster:
+        """Return what clients are called, if they have names, and not who they are.
+
+        Each strategy asks that again: clients then forget what an earlier one left.
+        """
+        return Roster(names=dict(self._names))
 
     def _federation(self, seed: int) -> Federation:
         return simulate_federation(self._config.federation_settings(self.num_clients, seed))
@@ -101,10 +105,13 @@ class Simulation:
         strategies' seconds.
         """
         self._results = results
-        held = self._federation(self._config.seed).dataset.held
-        progress.begin(self._config, self.num_clients, results.folder, given=held is not None)
+        federation = self._federation(self._config.seed)
+        self._names = dict(enumerate(federation.names))
+        given = federation.dataset.held is not None
+        names = federation.names
+        progress.begin(self._config, self.num_clients, results.folder, given=given, names=names)
         entries = {**self.told, protocol.SEED: self._config.seed}
-        roll = Conversation(self._grid, entries, self._config.pre_round_deadline)
+        roll = Conversation(self._grid, entries, self._config.pre_round_deadline, self.met)
         roll.call_roll()
         self._nodes = roll.nodes
         progress.clients_ready()

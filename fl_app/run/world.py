@@ -27,8 +27,8 @@ class World(Protocol):
         All of them, and those that are there when the training begins.
     told : dict
         What every message tells a client, beside the seed.
-    met : Roster, optional
-        Who they are, where strategies need not ask them again.
+    met : Roster
+        What they are called, and who they are, where strategies need not ask them again.
     """
 
     num_clients: int
@@ -36,8 +36,8 @@ class World(Protocol):
     told: dict[str, ConfigRecordValues]
 
     @property
-    def met(self) -> Roster | None:
-        """Return who they are, where strategies need not ask again."""
+    def met(self) -> Roster:
+        """Return what they are called, and who they are, where strategies need not ask again."""
         ...
 
     def setting(self, seed: int) -> Setting:

@@ -50,11 +50,14 @@ class Partitions:
     class_names : sequence of str, optional
         By default the numbers up to the highest label. Where labels are numbers to be predicted,
         the name of what they measure, with its unit, if any: a str, or a sequence of one.
+    names : sequence of K str, optional
+        What to call the clients: people, machines, places. By default their numbers.
     """
 
     clients: Sequence[Part]
     tasks: Sequence[int] | None = None
     class_names: Sequence[str] | str | None = None
+    names: Sequence[str] | None = None
 
 
 def read_own(path: str) -> Dataset:
@@ -160,7 +163,8 @@ def _joined(path: str, given: Partitions) -> Dataset:
         raise ValueError(f"{len(given.tasks)} tasks for {len(parts)} clients: give one for each")
     trained, _, tested, _ = zip(*parts, strict=True)
     tasks = None if given.tasks is None else tuple(int(task) for task in given.tasks)
-    held = Held(tuple(map(len, trained)), tuple(map(len, tested)), tasks)
+    names = None if given.names is None else tuple(given.names)
+    held = Held(tuple(map(len, trained)), tuple(map(len, tested)), tasks, names)
     whole = tuple(torch.cat(column) for column in zip(*parts, strict=True))
     return replace(_dataset(path, whole, given.class_names), held=held)
 

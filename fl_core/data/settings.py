@@ -106,6 +106,8 @@ class Entry:
         Of how many groups a class consists, where tasks are made of groups: rotations, say.
     by_writer : bool
         Whether its clients are those who wrote it, so that it needs `partition=writer`.
+    sites : int
+        With how many clients it comes, if they are its own.
     """
 
     reader: str
@@ -115,6 +117,7 @@ class Entry:
     by_seed: bool = False
     groups_per_class: int = 1
     by_writer: bool = False
+    sites: int = 0
 
     @property
     def has_own_tasks(self) -> bool:
@@ -163,6 +166,22 @@ def paper_model(dataset: str) -> str:
     if dataset in DATASETS:
         return DATASETS[dataset].model
     return "mlp" if is_own(dataset) or dataset == SYNTHETIC else "cnn"
+
+
+def sites_of(dataset: str) -> int:
+    """Return with how many clients the data come, 0 if that is left open.
+
+    Raises
+    ------
+    ValueError
+        If a function of one's own, which is called for that, cannot be called or returns no data.
+    """
+    if not is_own(dataset):
+        return DATASETS[dataset].sites if dataset in DATASETS else 0
+    from fl_core.data.own_data import read_own  # noqa: PLC0415
+
+    held = read_own(dataset).held
+    return len(held.train) if held else 0
 
 
 def is_dataset(name: str) -> bool:

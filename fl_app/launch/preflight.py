@@ -21,7 +21,7 @@ from fl_app.launch.resources import gpus_per_client
 from fl_app.live.trackers import check_tracker
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.image_files import check_layout
-from fl_core.data.settings import OWN_IMAGES, SYNTHETIC, known_of
+from fl_core.data.settings import OWN_IMAGES, SYNTHETIC, known_of, sites_of
 from fl_core.federation.federation_checks import check_federation
 from fl_core.options import Refusals
 from fl_core.own_code import is_own, load_own
@@ -135,7 +135,7 @@ def check_place(config: Config, folder: Path | None = None) -> Path:
 def check_data(config: Config) -> Federation | None:
     """Refuse data that are not there, or not laid out as they must be.
 
-    Data of one's own are read, and spread over the clients; of others nothing is returned.
+    Those that come with clients are read, and spread over them; of others nothing is returned.
 
     Raises
     ------
@@ -149,6 +149,11 @@ def check_data(config: Config) -> Federation | None:
         dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
         clients = config.simulated_clients
         return spread(config.federation_settings(clients, config.seed), dataset)
+    if sites_of(config.dataset):
+        from fl_core.federation.federation import simulate_federation  # noqa: PLC0415
+
+        clients = config.simulated_clients
+        return simulate_federation(config.federation_settings(clients, config.seed))
     if config.dataset == "folder":
         try:
             check_layout(resolve_data_dir(config.data_dir))

@@ -22,6 +22,8 @@ from fl_core.data.settings import (
     DATASET_WORDS,
     DATASETS,
     PLUS,
+    TRAIN_SHARE,
+    WINDOW,
     Source,
     check_one_shape,
     is_dataset,
@@ -42,7 +44,15 @@ CIFAR20_OTHERS = (
 )
 
 
-def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool = True) -> Dataset:
+def load_dataset(
+    name: str,
+    data_dir: str = "",
+    *,
+    seed: int = 0,
+    download: bool = True,
+    window: int = WINDOW,
+    train_share: float = TRAIN_SHARE,
+) -> Dataset:
     """Read a data set; the process keeps the last two, which do not notice changed files.
 
     Parameters
@@ -57,12 +67,15 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
         data folder, or .tar file, is read by `read_image_folder`; without a test
         folder, a fifth of each class is held out by `seed`. Several of `JOINABLE`, such as
-        `mnist+fashion-mnist`: as `joined` does. The import path of a function of one's own: what
-        it returns (`fl_core.data.own_data`).
+        `mnist+fashion-mnist`: as `joined` does. `watch` and `flights`: as `read_watch` and
+        `read_flights` do, from packages of their own. The import path of a function of one's own:
+        what it returns (`fl_core.data.own_data`).
     data_dir : str
         As in `resolve_data_dir`.
     seed : int
         Says which images are for testing, where the data set itself does not.
+    window, train_share : int and float
+        As in `Source`, of data sets of recordings or dates.
 
     Raises
     ------
@@ -77,7 +90,7 @@ def load_dataset(name: str, data_dir: str = "", *, seed: int = 0, download: bool
         raise ValueError(f'dataset is "{name}", but it must be {DATASET_WORDS}.')
     by_seed = any(DATASETS[part].by_seed for part in name.split(PLUS))
     where = resolve_data_dir(data_dir), cache_dir()
-    return _load(Source(name, *where, seed if by_seed else 0, download))
+    return _load(Source(name, *where, seed if by_seed else 0, download, window, train_share))
 
 
 @lru_cache(maxsize=1)

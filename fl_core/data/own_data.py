@@ -73,7 +73,7 @@ def read_own(path: str) -> Dataset:
         if isinstance(found, Dataset):
             return replace(found, name=path)
         if isinstance(found, Partitions):
-            return _joined(path, found)
+            return of_partitions(path, found)
         return _dataset(path, *_arrays_and_names(found, _WANTED))
 
 
@@ -140,7 +140,14 @@ def _arrays_and_names(found: Any, wanted: str) -> tuple[tuple[Tensor, ...], Any]
     return _part(found[:4], "the"), found[4] if len(found) == 5 else None
 
 
-def _joined(path: str, given: Partitions) -> Dataset:
+def of_partitions(name: str, given: Partitions) -> Dataset:
+    """Return the data set that partitions are together, under a name.
+
+    Raises
+    ------
+    ValueError
+        If they are no partitions, or not alike; the sentence begins with what they are.
+    """
     parts = [_part(own, f"client {client}'s") for client, own in enumerate(given.clients)]
     if not parts:
         raise ValueError("Partitions without clients: give it one partition each")
@@ -166,7 +173,7 @@ def _joined(path: str, given: Partitions) -> Dataset:
     names = None if given.names is None else tuple(given.names)
     held = Held(tuple(map(len, trained)), tuple(map(len, tested)), tasks, names)
     whole = tuple(torch.cat(column) for column in zip(*parts, strict=True))
-    return replace(_dataset(path, whole, given.class_names), held=held)
+    return replace(_dataset(name, whole, given.class_names), held=held)
 
 
 def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:

@@ -33,6 +33,8 @@ SYNTHETIC_IMAGES = (4_000, 2_000)  # for training and testing, of all tasks toge
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
 
+WINDOW, TRAIN_SHARE = 100, 0.2
+
 MODELS = ("logistic-regression", "mlp", "mlp-32", "cnn", "cnn-norm", "leaf-cnn")
 
 
@@ -77,6 +79,10 @@ class Source(NamedTuple):
         Says which images are for testing, where the data set itself does not.
     download : bool
         Whether what is not there may be fetched.
+    window : int
+        How many samples a window of a recording has.
+    train_share : float
+        The share of a client's time that is for training, where the data are split by time.
     """
 
     name: str
@@ -84,6 +90,8 @@ class Source(NamedTuple):
     cache: Path
     seed: int
     download: bool
+    window: int = WINDOW
+    train_share: float = TRAIN_SHARE
 
 
 @dataclass(frozen=True)
@@ -149,6 +157,8 @@ DATASETS = {
         groups_per_class=len(ROTATIONS),
     ),
     "femnist": Entry("fl_core.data.leaf:read_femnist", model="leaf-cnn", by_writer=True),
+    "watch": Entry("fl_core.data.recordings:read_watch", model="mlp", sites=20),
+    "flights": Entry("fl_core.data.flights:read_flights", model="mlp", sites=20),
     "folder": Entry(f"{_HERE}folder", by_seed=True),
 }
 JOINABLE = tuple(name for name, entry in DATASETS.items() if entry.joinable)
@@ -336,6 +346,19 @@ class FederationSettings:
         "images of other tasks that each client has, as a share of its own",
     )
     min_samples: int = option(20, COUNT, "least number of images of its own task that a client has")
+    window: int = option(
+        WINDOW,
+        number(int, 10, 300),
+        "of `watch`: samples in a window, 50 a second",
+        needs="dataset=watch",
+    )
+    train_share: float = option(
+        TRAIN_SHARE,
+        number(float, 0.02, 0.9),
+        "the first share of each client's time trains, later ones test, with a gap between: "
+        "docs/natural.md",
+        needs="dataset=watch|flights",
+    )
     noise: str = option("none", one_of(NOISES), "how labels become wrong (RCC-PFL, section III)")
     noise_rate: float = option(
         0.25,

@@ -157,7 +157,13 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     if settings.dataset == SYNTHETIC:
         dataset = synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
     else:
-        dataset = load_dataset(settings.dataset, settings.data_dir, seed=settings.seed)
+        dataset = load_dataset(
+            settings.dataset,
+            settings.data_dir,
+            seed=settings.seed,
+            window=settings.window,
+            train_share=settings.train_share,
+        )
     return spread(settings, dataset)
 
 

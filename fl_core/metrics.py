@@ -55,7 +55,7 @@ class Metric:
 
     def shown(self, value: float) -> str:
         """Return a value for people: of shares, percent without the sign."""
-        return f"{100 * value:.1f}" if self.is_share else f"{value:.4g}"
+        return f"{100 * value:.1f}" if self.is_share else f"{value:#.4g}".rstrip(".")
 
     def with_sign(self, value: float) -> str:
         """Return a value for people, by itself."""

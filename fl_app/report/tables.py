@@ -388,7 +388,7 @@ def _worst_head(metric: Metric) -> str:
 
 
 def _shown(metric: Metric, value: float) -> str:
-    return _NOT_KNOWN if math.isnan(value) else metric.shown(value)
+    return _NOT_KNOWN if math.isnan(value) else metric.shown(value).replace("-", "−")
 
 
 def _number(value: float, form: str) -> str:

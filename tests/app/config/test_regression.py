@@ -1,0 +1,189 @@
+"""A target that is a number, from the function that returns it to the tables."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from fl_app.cli import main
+from fl_app.config.run_config import parse_config
+from fl_app.launch.preflight import check_run
+from fl_app.report.html.report_page import write_report
+from strategies.catalogue import SYSTEMS
+from tests.app_runs import DEFAULTS
+from tests.own_modules import own_modules, run_alone
+
+SITES = """
+import numpy as np
+import torch
+from torch import nn
+
+from fl_core.data.own_data import Partitions
+
+
+def load():
+    rng, clients = np.random.default_rng(0), []
+    for client in range(6):
+        rows = rng.normal(size=(60, 4)).astype(np.float32)
+        rows[:, client % 2] *= 4
+        number = (2 - client % 2) * rows[:, 2] + (client % 2) * rows[:, 3]
+        clients.append((rows[:40], number[:40], rows[40:], number[40:]))
+    return Partitions(clients, [0, 1] * 3, "dose (mg)")
+
+
+def make_model(shape, num_classes):
+    return nn.Sequential(
+        nn.Linear(*shape, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, num_classes)
+    )
+
+
+def absolute(outputs, labels):
+    return (outputs - labels).abs().mean()
+
+
+def several(outputs, labels):
+    return (outputs - labels).abs()
+
+
+def detached(outputs, labels):
+    return (outputs - labels).detach().abs().mean()
+
+
+def fails(outputs, labels):
+    raise KeyError("weights")
+"""
+OPTIONS = {
+    "dataset": "sites:load",
+    "num-clients": 6,
+    "features": "raw",
+    "num-eigenvectors": 2,
+    "model": "sites:make_model",
+    "num-clusters": 2,
+    "num-server-rounds": 4,
+    "local-epochs": 4,
+    "learning-rate": 0.02,
+}
+IMAGES_ONLY = {"flt", "flt-graph"}
+
+
+@pytest.fixture
+def sites(tmp_path):
+    with own_modules(tmp_path, sites=SITES):
+        yield tmp_path
+
+
+def given(folder, **options):
+    said = {key.replace("_", "-"): value for key, value in options.items()}
+    return {**DEFAULTS, **OPTIONS, **said, "output-dir": str(folder / "out")}
+
+
+def column(folder, name):
+    with (folder / "out/metrics.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    found = {}
+    for row in rows:
+        found.setdefault(row["strategy"], []).append(float(row[name]))
+    return found
+
+
+@pytest.mark.slow
+def test_every_strategy_learns_a_number_or_says_why_not(sites, capsys):
+    names = [name for name in SYSTEMS if name not in IMAGES_ONLY]
+    summary = run_alone(given(sites, strategy=",".join(names)))
+    errors = column(sites, "rmse")
+    assert set(errors) == set(names)
+    for name, of_rounds in errors.items():
+        assert of_rounds[-1] < 0.8 * of_rounds[0], name
+    # Two groups of sites want other numbers of alike rows: one model cannot serve both.
+    of_name = {run["strategy"]: run for run in summary["runs"]}
+    assert of_name["rcc-pfl"]["ari"] == 1
+    assert of_name["rcc-pfl"]["rmse"] == of_name["optimum"]["rmse"]
+    assert of_name["optimum"]["rmse"] < of_name["single"]["rmse"]
+    for name in IMAGES_ONLY:
+        with pytest.raises(ValueError, match=f"strategy names {name}, but its encoder takes"):
+            check_run(parse_config({**given(sites, strategy=name), "output-dir": "other"}))
+
+
+@pytest.mark.slow
+def test_results_say_rmse_where_they_said_accuracy(sites, capsys):
+    summary = run_alone(given(sites, strategy="rcc-pfl,single", repeats=2))
+    run, out = summary["runs"][0], capsys.readouterr().out
+    assert not [key for key in run if "accuracy" in key or "f1" in key]
+    assert not [key for row in summary["table"] for key in row if "accuracy" in key]
+    assert run["rmse"] == pytest.approx(np.mean(run["rmse-per-client"]))
+    assert run["rmse-variance"] == pytest.approx(np.var(run["rmse-per-client"]))
+    assert len(run["mae-per-client"]) == len(run["r2-per-client"]) == 6
+    assert all(0 < mae <= rmse for mae, rmse in _pairs(run, "mae", "rmse"))
+    assert {"rmse-mean", "rmse-std"} < summary["table"][0].keys()
+    with (sites / "out/clients.csv").open(encoding="utf-8") as file:
+        row = next(csv.DictReader(file))
+    assert float(row["rmse"]) ** 2 == pytest.approx(float(row["loss"]))
+    assert {"mae", "r2"} < row.keys()
+    assert "Test RMSE, mean over 6 clients ± std over 2 seeds" in out
+    assert "accuracy" not in out
+    assert [name for name in ("RMSE", "MAE", "R²") if f" {name} " not in out] == []
+    assert (sites / "out/rmse-per-round.png").exists()
+    assert not (sites / "out/labels-per-client.png").exists()
+    page = write_report([sites / "out"], sites / "page.html").read_text(encoding="utf-8")
+    best, other = sorted(summary["table"], key=lambda row: row["rmse-mean"])
+    said = f"{best['strategy']} reached RMSE {best['rmse-mean']:#.4g}"
+    assert f"{said} (mean over clients and 2 seeds), " in page
+    assert f" less than {other['strategy']}. Its client with the highest RMSE (client " in page
+    _, _, shown = page.partition("<main")
+    assert "accuracy" not in shown.lower().partition("<script")[0].replace("without accuracy", "")
+
+
+def _pairs(run, *names):
+    return zip(*(run[f"{name}-per-client"] for name in names), strict=True)
+
+
+def test_results_of_classes_and_of_a_number_share_no_page(sites):
+    run_alone(given(sites, strategy="single", num_server_rounds=1))
+    other = sites / "classes"
+    other.mkdir()
+    summary = json.loads((sites / "out/summary.json").read_text(encoding="utf-8"))
+    for run in summary["runs"]:
+        run |= {"accuracy": 0.5, "accuracy-per-client": [0.5] * 6}
+        del run["rmse"], run["rmse-per-client"]
+    (other / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"RMSE \(out\) and accuracy \(classes\) cannot stand"):
+        write_report([sites / "out", other], sites / "page.html")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"relevance": "class-energy"}, "strategy names rcc-pfl, which here groups clients by"),
+        ({"attack": "label-flip"}, 'attack is "label-flip", but a number is to be predicted'),
+        ({"noise": "class-independent"}, 'noise is "class-independent", but sites:load predicts'),
+        ({"shift": "concept"}, 'shift is "concept", but sites:load predicts a number'),
+        ({"tasks": "0|1"}, r"tasks is 0\|1, but sites:load comes in partitions"),
+        ({"loss": "sites:several"}, r'loss is "sites:several", which returned \(3,\): it must'),
+        ({"loss": "sites:detached"}, "does not depend on outputs as PyTorch sees it"),
+        ({"loss": "sites:fails"}, r"but fails\(outputs, labels\), as it is called, fails: KeyEr"),
+        ({"loss": "sites:nothing"}, "has no nothing"),
+    ],
+)
+def test_what_a_number_does_not_suit_is_refused_before_anything_starts(options, message, sites):
+    values = given(sites, strategy="rcc-pfl", **options)
+    with pytest.raises(ValueError, match=message):
+        check_run(parse_config(values))
+
+
+def test_a_loss_is_empty_or_a_path(sites, capsys):
+    assert main(["run", "--dry-run", "loss=huber"]) == 2
+    said = 'loss is "huber", but it must be empty, or your own as MODULE:NAME'
+    assert said in capsys.readouterr().err
+
+
+def test_a_loss_of_ones_own_is_what_is_minimised_and_told(sites):
+    run_alone(given(sites, strategy="ifca-pfl", loss="sites:absolute", num_server_rounds=2))
+    with (sites / "out/clients.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert all(float(row["loss"]) == pytest.approx(float(row["mae"]), rel=1e-5) for row in rows)
+
+
+def test_a_device_s_owner_must_allow_a_loss(sites):
+    with pytest.raises(RuntimeError, match="sites:absolute"):
+        run_alone(given(sites, loss="sites:absolute"), allowed="sites:load,sites:make_model")

@@ -64,18 +64,19 @@ class AttackSettings:
     )
 
 
-FEATURES = ("hog", "raw", "resnet18", "efficientnet-lite0")
+FEATURES = ("hog", "raw", "fourier", "power-spectrum", "resnet18", "efficientnet-lite0")
 
 
 @dataclass(frozen=True)
 class FeatureSettings:
-    """How clients see their images."""
+    """How clients see their samples."""
 
     features: str = option(
-        "hog",
-        or_own(one_of(FEATURES)),
-        "`raw`: pixels, or the numbers of other samples; `efficientnet-lite0` comes with its "
-        "weights, `resnet18`'s are downloaded; your own: docs/own-code.md",
+        AUTO,
+        or_own(one_of((AUTO, *FEATURES))),
+        f"`{AUTO}`: `hog` of images, `power-spectrum` of series, `fourier` of tables: "
+        "docs/features.md; `raw`: pixels, or the numbers of other samples; `efficientnet-lite0` "
+        "comes with its weights, `resnet18`'s are downloaded; your own: docs/own-code.md",
     )
 
 

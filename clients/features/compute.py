@@ -1,7 +1,7 @@
-"""The feature maps Φ: what a client's images become before their spectrum is compared.
+"""The feature maps Φ: what a client's samples become before their spectrum is compared.
 
-Labels never enter, and no map is trained here: `hog` and `raw` are formulas, the other two are
-networks trained on ImageNet, read up to their global average pool.
+Labels never enter, and no map is trained here: most are formulas, two are networks trained on
+ImageNet, read up to their global average pool.
 """
 
 from __future__ import annotations
@@ -14,13 +14,22 @@ from torch import Tensor
 
 from clients.features.dimensions import check_feature_name
 from clients.features.encoders import ENCODERS, load_encoder
+from clients.features.formulas import fourier, power_spectrum, raw_values
 from clients.features.hog import hog
 from clients.features.own_features import own_features
 from fl_core.own_code import is_own
 
 FeatureMap = Callable[[Tensor], Tensor]
 """From samples to features, float32 (n, d), both on the CPU: each row a function of its sample
-alone. `hog` and the networks take images, uint8 (n, C, H, W), C 1 or 3."""
+alone. `hog` and the networks take images, uint8 (n, C, H, W), C 1 or 3; `power-spectrum`
+series, float32 (n, C, T); `raw` and `fourier` all."""
+
+_FORMULAS: dict[str, FeatureMap] = {
+    "hog": hog,
+    "raw": raw_values,
+    "fourier": fourier,
+    "power-spectrum": power_spectrum,
+}
 
 
 def feature_map(
@@ -36,7 +45,8 @@ def feature_map(
     ----------
     name : str
         `hog`: histograms of oriented gradients (`clients.features.hog`). `raw`: pixels in
-        [0, 1], or float32 as it is. `resnet18`: 512 features of images at 224 pixels.
+        [0, 1], or float32 as it is. `fourier`, `power-spectrum`: those of
+        `clients.features.formulas`. `resnet18`: 512 features of images at 224 pixels.
         `efficientnet-lite0`: 1280 features of images at 96 pixels. Or the import path of one's
         own (`clients.features.own_features`).
     weights : Path, optional
@@ -68,20 +78,4 @@ def feature_map(
         )
     if is_own(name):
         return own_features(name)
-    return hog if name == "hog" else raw_values
-
-
-def raw_values(samples: Tensor) -> Tensor:
-    """Return each sample's numbers, float32 (n, d): pixels in [0, 1] of uint8, others as they are.
-
-    Raises
-    ------
-    ValueError
-        If samples are of another type, or not of shape (n, …).
-    """
-    if samples.dtype not in (torch.uint8, torch.float32) or samples.ndim < 2:
-        raise ValueError(
-            f"the samples are {samples.dtype} of shape {tuple(samples.shape)}, but features need "
-            "torch.uint8 or torch.float32 of shape (n, …): convert and stack them."
-        )
-    return samples.flatten(1) if samples.is_floating_point() else samples.flatten(1) / 255
+    return _FORMULAS[name]

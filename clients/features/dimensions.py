@@ -1,11 +1,14 @@
-"""How many numbers a feature map makes of an image; without PyTorch, so that one can ask early."""
+"""How many numbers a feature map makes of a sample, and which map `auto` is.
+
+Without PyTorch, so that one can ask early.
+"""
 
 from __future__ import annotations
 
 import math
 
 from clients.privacy.mechanisms import PROJECTED
-from clients.settings import FEATURES
+from clients.settings import AUTO, FEATURES, USUAL_EIGENVECTORS
 from fl_core.data.settings import are_images, described
 from fl_core.own_code import is_own
 
@@ -18,6 +21,58 @@ CELLS_ACROSS = 4
 ENCODER_DIMENSIONS = {"resnet18": 512, "efficientnet-lite0": 1280}
 """Width of each network's global average pool (clients.features.encoders)."""
 
+# Of what is no image (clients.features.formulas).
+FOURIER_DIMENSION = 256
+POWER_SPECTRUM = "power-spectrum"
+
+
+def chosen_features(name: str, shape: tuple[int, ...], *, is_float: bool) -> str:
+    """Return which features `auto` stands for with samples of this shape; another name as it is.
+
+    docs/features.md has what the choice was measured on.
+
+    Examples
+    --------
+    >>> chosen_features("auto", (3, 32, 32), is_float=False)
+    'hog'
+    >>> chosen_features("auto", (6, 100), is_float=True)
+    'power-spectrum'
+    >>> chosen_features("auto", (12,), is_float=True)
+    'fourier'
+    >>> chosen_features("raw", (12,), is_float=True)
+    'raw'
+    """
+    if name != AUTO:
+        return name
+    if are_images(shape, is_float=is_float):
+        return "hog"
+    # One or two channels have a spectrum of fewer numbers than there are eigenvectors to compare.
+    enough = max(USUAL_EIGENVECTORS.values())
+    if are_series(shape, is_float=is_float) and _spectrum_dimension(*shape) >= enough:
+        return POWER_SPECTRUM
+    return "fourier"
+
+
+def are_series(shape: tuple[int, ...], *, is_float: bool) -> bool:
+    """Return whether samples of this shape are series: float32, channels × at least two times."""
+    return is_float and len(shape) == 2 and shape[1] > 1
+
+
+def _spectrum_dimension(channels: int, length: int) -> int:
+    """Return d of the mean, the deviation and the octaves of each channel."""
+    return channels * (2 + len(octaves(length)))
+
+
+def octaves(length: int) -> list[int]:
+    """Return where each octave of frequencies begins in the real FFT of a series of this length.
+
+    Examples
+    --------
+    >>> octaves(100)  # of the frequencies 0 to 50
+    [1, 2, 4, 8, 16, 32]
+    """
+    return [2**octave for octave in range((length // 2).bit_length())]
+
 
 def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = False) -> int:
     """Return d of a feature map for samples of this shape, float32 or else uint8.
@@ -27,7 +82,8 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
     Raises
     ------
     ValueError
-        If the name is unknown, it takes images only and these are none, or too small for `hog`.
+        If the name is unknown, it takes images or series only and these are none, or they are too
+        small for `hog`.
     """
     check_feature_name(name)
     if is_own(name):
@@ -36,12 +92,19 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
         return own_dimension(name, tuple(shape), is_float)
     if name == "raw":
         return math.prod(shape)
-    if not are_images(shape, is_float=is_float):
+    if name == "fourier":
+        return FOURIER_DIMENSION
+    if name == POWER_SPECTRUM:
+        right, wanted = are_series, "series, float32 of shape channels×times"
+    else:
+        right, wanted = are_images, "images, grey or in colour, of bytes"
+    if not right(shape, is_float=is_float):
         raise ValueError(
-            f'features is "{name}", but it takes images, grey or in colour, of bytes, and these '
-            f"samples are {described(shape, is_float=is_float)}: use features=raw, or features of "
-            "your own."
+            f'features is "{name}", but it takes {wanted}, and these samples are '
+            f"{described(shape, is_float=is_float)}: use features={AUTO}, or features of your own."
         )
+    if name == POWER_SPECTRUM:
+        return _spectrum_dimension(*shape)
     if name in ENCODER_DIMENSIONS:
         return ENCODER_DIMENSIONS[name]
     _, height, width = shape

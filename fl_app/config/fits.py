@@ -49,6 +49,7 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     OSError
         If weights of features, or a file with an encoder, cannot be had.
     """
+    config = config.for_samples(kind)
     if federation:
         _check_tasks_are_known(config, federation)
         samples = federation.dataset.train_images[:3]

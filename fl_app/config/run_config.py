@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from clients.features.dimensions import chosen_features
 from clients.privacy.mechanisms import Promise
 from clients.settings import (
     AUTO,
@@ -31,6 +32,8 @@ from fl_core.data.settings import (
     OWN_IMAGES,
     SYNTHETIC,
     FederationSettings,
+    SampleKind,
+    known_of,
     paper_model,
     sites_of,
 )
@@ -252,6 +255,11 @@ class Config(
         """
         return self.num_clients or sites_of(self.dataset) or PAPER_CLIENTS
 
+    def for_samples(self, kind: SampleKind) -> Config:
+        """Return the configuration with the features that `auto` stands for with such samples."""
+        name = chosen_features(self.features, kind.image_shape, is_float=kind.is_float)
+        return replace(self, features=name)
+
     def spent(self) -> dict[str, float]:
         """Return the ε and δ for one image of one client; empty without any noise.
 
@@ -335,6 +343,10 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
         values["num_clients"] = 0
     if values["num_eigenvectors"] == AUTO:
         values["num_eigenvectors"] = CHOSEN_EIGENVECTORS[values["relevance"]]
+    if values["features"] == AUTO:
+        with wrong:
+            if (kind := known_of(values["dataset"])) is not None:
+                values["features"] = chosen_features(AUTO, kind.image_shape, is_float=kind.is_float)
     if values["model"] == AS_PAPER:
         values["model"] = paper_model(values["dataset"])
     of_strategies = {key: read[key] for key in OF_STRATEGIES}

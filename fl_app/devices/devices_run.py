@@ -66,7 +66,7 @@ class Devices:
 
     def setting(self, seed: int) -> Setting:
         """Return the values that strategies are built from; nobody knows the tasks."""
-        return Setting(self._config, self._agreement, seed)
+        return Setting(self._config.for_samples(self._agreement), self._agreement, seed)
 
     def resolved(self, config: Config) -> Config:
         """Return the configuration as it is."""

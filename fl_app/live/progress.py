@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fl_app.config.run_config import Config
-from fl_core.data.settings import are_images, described
+from fl_core.data.settings import SampleKind, are_images, described
 from fl_core.own.own_images import Agreement
 from fl_core.text import clock, listed, printable
 from strategies import RoundReport
@@ -93,6 +93,10 @@ class Progress:
         )
         self._rounds_started = self._clock()
 
+    def took_features(self, features: str, samples: SampleKind) -> None:
+        """Say which features `auto` is here, and why."""
+        print(f"features=auto: {features}, since samples are {_kind(samples)}", flush=True)
+
     def resumed(self, strategy: str, seed: int, done: int) -> None:
         """Say that rounds before an interruption need not be done again."""
         self.total_rounds -= done
@@ -166,8 +170,8 @@ def _asked(agreement: Agreement) -> str:
     return "a number" if agreement.is_regression else f"{agreement.num_classes} classes"
 
 
-def _kind(agreement: Agreement) -> str:
-    shape, is_float = agreement.image_shape, agreement.is_float
+def _kind(samples: SampleKind) -> str:
+    shape, is_float = samples.image_shape, samples.is_float
     if not are_images(shape, is_float=is_float):
         return described(shape, is_float=is_float)
     channels, height, width = shape

@@ -88,7 +88,7 @@ class Node(Client, ABC):
     def features(self) -> NDArray[np.float32]:
         """Return the configured features of its training images."""
         images, _ = self.training_data()
-        phi = _feature_map(self.config.features, self.device.type)
+        phi = _feature_map(self.config.for_samples(self.kind).features, self.device.type)
         return phi(images.cpu()).numpy()
 
     def model(self) -> nn.Module:

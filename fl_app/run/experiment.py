@@ -13,7 +13,8 @@ from typing import NamedTuple
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from fl_app.config.checks import one_shot
+from clients.settings import AUTO
+from fl_app.config.checks import one_shot, shares_eigenvectors
 from fl_app.config.fits import check_fits
 from fl_app.config.run_config import Config
 from fl_app.config.systems import (
@@ -102,6 +103,8 @@ def _run_all(
     status.doing("preparing what strategies need")
     check(setting, world.num_at_start)
     progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
+    if config.features == AUTO and shares_eigenvectors(config.strategy):
+        progress.took_features(setting.config.features, setting.images)
     with checkpoints.only_run():
         status.write_to(checkpoints.folder)
         results = ResultsFolder(resolved(setting, world, checkpoints.folder), command)

@@ -74,7 +74,8 @@ class Simulation:
             If the data cannot be had, or not be spread over the clients.
         """
         federation = self._federation(seed)
-        return Setting(self._config, federation.dataset, seed, federation)
+        config = self._config.for_samples(federation.dataset)
+        return Setting(config, federation.dataset, seed, federation)
 
     def resolved(self, config: Config) -> Config:
         """Return the configuration with the tasks and the data's folder spelled out.

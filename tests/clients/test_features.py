@@ -62,7 +62,7 @@ def weights(network, tmp_path):
 # Names and dimensions
 
 
-@pytest.mark.parametrize("name", ["hog", "raw", pytest.param(LITE0, marks=needs_lite0)])
+@pytest.mark.parametrize("name", ["hog", "raw", "fourier", pytest.param(LITE0, marks=needs_lite0)])
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 17, 24)])
 def test_each_map_keeps_its_promises(name, shape):
     images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, *shape), np.uint8))
@@ -76,8 +76,11 @@ def test_each_map_keeps_its_promises(name, shape):
 
 
 def test_dimensions_by_hand():
-    dimensions = {name: feature_dimension(name, (3, 32, 32)) for name in FEATURES}
-    assert dimensions == {"hog": 324, "raw": 3072, "resnet18": 512, LITE0: 1280}
+    takes_images = [name for name in FEATURES if name != "power-spectrum"]
+    dimensions = {name: feature_dimension(name, (3, 32, 32)) for name in takes_images}
+    wanted = {"hog": 324, "raw": 3072, "fourier": 256, "resnet18": 512, LITE0: 1280}
+    assert dimensions == wanted
+    assert feature_dimension("power-spectrum", (6, 100), is_float=True) == 6 * (2 + 6)
 
 
 def test_hog_is_hog_and_raw_is_pixels():
@@ -88,7 +91,7 @@ def test_hog_is_hog_and_raw_is_pixels():
 
 @pytest.mark.parametrize("function", [feature_map, lambda name: feature_dimension(name, (1, 9, 9))])
 def test_unknown_names_are_refused(function):
-    with pytest.raises(ValueError, match='features is "vgg", but must be one of hog, raw, resnet'):
+    with pytest.raises(ValueError, match='features is "vgg", but must be one of hog, raw, fourier'):
         function("vgg")
 
 

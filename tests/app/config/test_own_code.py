@@ -20,7 +20,7 @@ from tests.device_runs import OPTIONS, Devices, run_on_devices
 from tests.own_modules import TABLE, own_modules, run_alone
 from tests.toy_app import fail
 
-OWN = {"dataset": "own:load", "num-clients": 8, "num-tasks": 2, "features": "raw"}
+OWN = {"dataset": "own:load", "num-clients": 8, "num-tasks": 2}
 OWN |= {"min-samples": 5, "num-server-rounds": 2, "num-eigenvectors": 3}
 
 PARTITIONS = """
@@ -61,10 +61,13 @@ def summary_of(folder, **options):
 # -------------------------------------------------------------------------------------- whole runs
 
 
-def test_a_table_is_clustered_and_learnt(own):
+def test_a_table_is_clustered_and_learnt(own, capsys):
     found = summary_of(own, strategy="rcc-pfl,pca-km-hc,fedhc,single,optimum", local_epochs=10)
     by_name = {one["strategy"]: one for one in found["runs"]}
     assert found["config"]["model"] == "mlp"
+    assert found["config"]["features"] == "fourier"
+    said = "features=auto: fourier, since samples are float32 of shape 6\n"
+    assert capsys.readouterr().out.count(said) == 1
     assert by_name["rcc-pfl"]["ari"] == 1
     assert by_name["rcc-pfl"]["accuracy"] == by_name["optimum"]["accuracy"] > 0.8
 
@@ -81,6 +84,12 @@ def test_model_and_features_of_ones_own_do_what_they_say(own):
         load_model(files[0])
     with pytest.raises(ValueError, match="a file does not say what may run here"):
         load_model(files[0], "own:other")
+
+
+def test_a_strategy_that_asks_for_no_features_says_nothing_of_them(own, capsys):
+    found = summary_of(own, strategy="single", num_eigenvectors="auto")
+    assert found["config"]["features"] == "fourier"
+    assert "features=auto" not in capsys.readouterr().out
 
 
 def test_features_decide_who_trains_with_whom(own):

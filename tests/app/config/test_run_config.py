@@ -176,7 +176,7 @@ def test_a_long_name_of_parts_is_broken_before_its_last_part():
         ("dirichlet-alpha", 0, "dirichlet-alpha is 0, but it must be a number above 0"),
         ("dirichlet-alpha", float("inf"), "dirichlet-alpha is inf"),
         ("minority", 1.1, "minority is 1.1"),
-        ("features", "vgg", 'features is "vgg", but it must be one of hog, raw, resnet18'),
+        ("features", "vgg", 'features is "vgg", but it must be one of auto, hog, raw'),
         ("num-eigenvectors", 0, "num-eigenvectors is 0"),
         ("num-eigenvectors", "all", 'num-eigenvectors is "all", .* at least 1, or "auto"'),
         ("relevance", "best", 'relevance is "best", but it must be one of paper, missed-energy'),

@@ -86,7 +86,7 @@ def south():
 
 NAMES = ("berlin", "lyon", "oslo", "rome")
 DEVICES = {name: f"sites:{name}" for name in NAMES}
-TABLES = {"features": "raw", "num_clusters": 2, "num_eigenvectors": 2, "learning_rate": 0.01}
+TABLES = {"num_clusters": 2, "num_eigenvectors": 2, "learning_rate": 0.01}
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +118,7 @@ def test_devices_with_tables_are_grouped_by_kind_and_learn(tmp_path, capsys, mod
     )
     (one,) = summary["runs"]
     assert one["names"] == list(NAMES)
+    assert summary["config"]["features"] == "fourier"
     assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
     assert one["accuracy"] > 0.9
     said = capsys.readouterr().out
@@ -129,8 +130,9 @@ def test_devices_with_tables_are_grouped_by_kind_and_learn(tmp_path, capsys, mod
 @pytest.mark.slow  # runs
 def test_images_that_functions_return_are_images_with_hog(tmp_path, capsys):
     devices = {name: f"sites:{name}" for name in ("north", "south")}
-    summary, _ = run(tmp_path / "out", devices, **TABLES | {"features": "hog", "num_clusters": 1})
+    summary, _ = run(tmp_path / "out", devices, **TABLES | {"num_clusters": 1})
     assert summary["runs"][0]["names"] == ["north", "south"]
+    assert summary["config"]["features"] == "hog"
     assert "2 classes: 0, 1\ngrey images of 16×16 pixels, mlp-32" in capsys.readouterr().out
 
 

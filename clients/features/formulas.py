@@ -91,4 +91,5 @@ def power_spectrum(series: Tensor) -> Tensor:
     energies = 2 * np.add.reduceat(amplitudes**2, octaves(values.shape[2]), axis=2)
     parts = [values.mean(axis=2, keepdims=True), values.std(axis=2, keepdims=True)]
     rows = torch.from_numpy(np.concatenate([*parts, np.sqrt(energies)], axis=2)).flatten(1)
-    return (rows / rows.norm(dim=1, keepdim=True).clamp_min(_TINY)).float()
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return (rows / lengths.clamp_min(_TINY)).float()

@@ -10,9 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from flwr.app import ConfigRecordValues, Context, Message, RecordDict
+from numpy.typing import NDArray
 
 from clients.client import Images
+from clients.pre_round.uninformative import why_uninformative
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
 from fl_app.config.allowed_code import allowed_by
@@ -175,6 +178,13 @@ class DeviceNode(Node):
                 f"{self.name} has no test images: give it a folder test, or two images of a class."
             )
         return images.test_images.to(self.device), images.test_labels.to(self.device)
+
+    def features(self) -> NDArray[np.float32]:
+        """Return the configured features; its owner alone is warned if they say little."""
+        found = super().features()
+        if why := why_uninformative(found):
+            logger.warning("%s: %s", self.name, why)
+        return found
 
     def description(self) -> dict[str, ConfigRecordValues]:
         """Describe the device: its name and, before there is an agreement, its data.

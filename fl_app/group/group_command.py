@@ -61,9 +61,9 @@ def _group(options: argparse.Namespace) -> int:
     from fl_app.group.in_process import PreRoundGrid  # noqa: PLC0415
     from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
     from fl_app.launch.preflight import check_place, check_run  # noqa: PLC0415
+    from fl_app.results.grouping_report import untold  # noqa: PLC0415
     from fl_app.run.experiment import run_experiment  # noqa: PLC0415
     from fl_app.run.simulation import Simulation  # noqa: PLC0415
-    from fl_core.data.settings import OWN_IMAGES  # noqa: PLC0415
     from fl_core.extras import DRAWING, need_extra  # noqa: PLC0415
 
     defaults = read_defaults(installed_app())
@@ -78,30 +78,7 @@ def _group(options: argparse.Namespace) -> int:
         )
     for package in DRAWING:
         need_extra(package, "fedkin group, which draws pictures,")
-    nodes: list[dict[str, Any]]
-    usual: dict[str, Any]
-    if options.folders:
-        named = named_folders(folders)
-        if given.get("dataset", OWN_IMAGES) != OWN_IMAGES:
-            raise ValueError(
-                f"dataset is {given['dataset']}, but --folders names the images of each client: "
-                "leave one of the two out."
-            )
-        if "num-clients" in given:
-            raise ValueError(
-                f"num-clients is {given['num-clients']}, but --folders names the clients: leave "
-                "one of the two out."
-            )
-        usual = {**_USUAL, "dataset": OWN_IMAGES, "num-clients": len(named)}
-        nodes = [{"name": name, "data-path": str(path)} for name, path in named.items()]
-    else:
-        if given.get("dataset") == OWN_IMAGES:
-            raise ValueError(
-                f"dataset is {OWN_IMAGES}, but fedkin group does not know where: name each "
-                "client's images by --folders."
-            )
-        usual = _USUAL
-        nodes = []
+    usual, nodes = _clients(folders if options.folders else None, given)
     overrides = {**usual, **given, "num-server-rounds": 0}
     config = parse_config({**defaults, **overrides})
     if options.folders:
@@ -117,13 +94,46 @@ def _group(options: argparse.Namespace) -> int:
     may_run = {OWN_CODE: ",".join(named_at_clients(config).values())}
     grid = PreRoundGrid([{**node, **may_run} for node in nodes], run_config)
 
+    told = True
+
     def redraw(strategy: ClusteredStrategy, config: Config, seed: int) -> Clusters:
-        return redrawn(grid, strategy, config, options.resamples, seed)
+        nonlocal told
+        clusters = redrawn(grid, strategy, config, options.resamples, seed)
+        told = told and not untold(clusters)
+        return clusters
 
     command = _command(folders, given, options.resamples)
     meet = Devices if options.folders else Simulation
     run_experiment(parse_config(run_config), grid, meet, redraw=redraw, command=command)
-    return 0
+    return 0 if told else 1
+
+
+def _clients(
+    folders: Sequence[Path] | None, given: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+    """Return the usual options, and what each node is, which of a simulation is known later."""
+    from fl_core.data.settings import OWN_IMAGES  # noqa: PLC0415
+
+    if folders is None:
+        if given.get("dataset") == OWN_IMAGES:
+            raise ValueError(
+                f"dataset is {OWN_IMAGES}, but fedkin group does not know where: name each "
+                "client's images by --folders."
+            )
+        return _USUAL, []
+    named = named_folders(folders)
+    if given.get("dataset", OWN_IMAGES) != OWN_IMAGES:
+        raise ValueError(
+            f"dataset is {given['dataset']}, but --folders names the images of each client: "
+            "leave one of the two out."
+        )
+    if "num-clients" in given:
+        raise ValueError(
+            f"num-clients is {given['num-clients']}, but --folders names the clients: leave "
+            "one of the two out."
+        )
+    usual = {**_USUAL, "dataset": OWN_IMAGES, "num-clients": len(named)}
+    return usual, [{"name": name, "data-path": str(path)} for name, path in named.items()]
 
 
 def _is_override(path: Path, defaults: Mapping[str, Any]) -> bool:
@@ -191,14 +201,21 @@ def redrawn(
     does what another clustering found, which has nothing to draw. With `pre-round-epsilon` it stays
     as well: each resample would be one more answer from the images, with little noise.
     """
+    from clients.pre_round.uninformative import why_uninformative  # noqa: PLC0415
     from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
 
-    clusters = strategy.clusters
+    nodes, clusters = strategy.training.roster.nodes, strategy.clusters
+    if strategy.clustering.shares == "eigenvectors":
+        poor = {
+            client: why_uninformative(grid.node(nodes[client]).features())
+            for client in clusters.of_client
+        }
+        poor = {client: why for client, why in poor.items() if why}
+        clusters = replace(clusters, uninformative=poor)
     if not resamples:
         return replace(clusters, resamples=None)
     if config.attack != "none" or config.pre_round_epsilon or len(clusters.of_client) < 2:
         return clusters
-    nodes = strategy.training.roster.nodes
 
     def regroup(clustering: SpectralClustering) -> list[RelevanceGroups]:
         own = []

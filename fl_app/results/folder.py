@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from clients.features.compute import feature_map
+from clients.pre_round.uninformative import why_uninformative
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
@@ -25,12 +28,14 @@ from fl_app.results.grouping_report import (
     cost_of,
     grouping_report,
     print_grouping,
+    warnings_of,
     write_grouping,
 )
 from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_app.results.spectra import keep_spectra
 from fl_app.results.summary import write_tables
 from fl_core.data.dataset import Dataset
+from fl_core.data.settings import are_images
 from fl_core.federation.federation import Federation
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model, save_shared_part
@@ -120,7 +125,9 @@ class ResultsFolder:
         )
         self._add_similarity(found)
         if strategy.clustering.shows_groups:
-            self.add_grouping(found, strategy, images)
+            report = self.add_grouping(found, strategy, images, federation)
+            for line in warnings_of(report):
+                print(f"{run.strategy}, seed {run.seed}: {line}", flush=True)
 
     def add_grouping_alone(
         self,
@@ -134,18 +141,19 @@ class ResultsFolder:
         known = strategy.training.roster.names
         count = self.config.num_clients if federation is not None else len(known)
         names = [known.get(client, str(client)) for client in range(count)]
-        if federation is not None and not federation.knows_tasks:
-            federation = None
+        tasks = None
+        if federation is not None and federation.knows_tasks:
+            tasks = federation.tasks_at(0).tolist()
         found = Grouped(
             name,
             seed,
             strategy.clusters,
             names,
-            tasks=None if federation is None else federation.tasks_at(0).tolist(),
-            task_names=None if federation is None else task_names(federation),
+            tasks=tasks,
+            task_names=None if tasks is None or federation is None else task_names(federation),
         )
         self._add_similarity(found)
-        report = self.add_grouping(found, strategy, images)
+        report = self.add_grouping(found, strategy, images, federation)
         print(f"\n{name}", end="")
         print_grouping(report)
         if found.tasks is not None:
@@ -157,13 +165,21 @@ class ResultsFolder:
         self._write_report(GROUPING)
 
     def add_grouping(
-        self, found: Grouped, strategy: ClusteredStrategy, images: Dataset | Agreement
+        self,
+        found: Grouped,
+        strategy: ClusteredStrategy,
+        images: Dataset | Agreement,
+        federation: Federation | None = None,
     ) -> dict[str, Any]:
         """Write how sure a grouping is, and what places others later; return the report.
 
         The first one has no strategy and seed in the files' names.
         """
         clusters = found.clusters
+        compares_features = strategy.clustering.shares == "eigenvectors"
+        if clusters.uninformative is None and compares_features and federation is not None:
+            poor = uninformative_clients(self.config, federation)
+            clusters = replace(clusters, uninformative=poor)
         report = grouping_report(
             clusters,
             found.names,
@@ -178,7 +194,7 @@ class ResultsFolder:
         self._num_groupings += 1
         write_grouping(report, path)
         keep_spectra(self.folder, strategy, self.config, images, found)
-        if clusters.resamples is None:
+        if clusters.resamples is None or report["untold"]:
             return report
         clients = clusters.resamples.clients
         figure = pictures.certainty_figure(
@@ -288,6 +304,19 @@ def with_late(found: Comparison) -> NDArray[np.float64]:
     for place, row in enumerate(late, count):
         whole[place, :count] = whole[:count, place] = row
     return whole
+
+
+def uninformative_clients(config: Config, federation: Federation) -> dict[int, str]:
+    """Return why simulated clients' features say little, of samples that are no images."""
+    data = federation.dataset
+    if are_images(data.image_shape, is_float=data.is_float):
+        return {}
+    phi = feature_map(config.features)
+    found = {
+        client: why_uninformative(phi(federation.training_data(client, 0)[0].cpu()).numpy())
+        for client in range(config.num_clients)
+    }
+    return {client: why for client, why in found.items() if why}
 
 
 def task_names(federation: Federation) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from strategies.clusterings.certainty import (
     candidates,
     certainty,
     pair_shares,
+    why_untold,
 )
 from strategies.clusterings.grouping import gaps, silhouettes
 from strategies.engine.rounds import Clusters
@@ -125,6 +126,16 @@ def _toml(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def untold(clusters: Clusters) -> str:
+    """Return why a clustering has told nobody apart; empty: it may have."""
+    if (clusters.uninformative or {}).keys() >= clusters.of_client.keys():
+        return "no client has more than one column or one row to compare"
+    compared = clusters.comparison
+    if compared is None or compared.measure != "relevance":
+        return ""
+    return why_untold(np.array(list(clusters.of_client.values())), compared.similarity)
+
+
 def grouping_report(
     clusters: Clusters,
     names: Sequence[str],
@@ -148,7 +159,9 @@ def grouping_report(
     unknown : mapping of str, optional
         Why nodes were left out that are no client, by node id.
     """
-    count = len(names)
+    count, uninformative = len(names), clusters.uninformative or {}
+    if why := untold(clusters):  # then resamples agree, and mean nothing
+        clusters = replace(clusters, resamples=None)
     labels = [clusters.of_client.get(client, -1) for client in range(count)]
     sure: list[float | None] = [None] * count
     doubts: list[dict[str, Any]] = []
@@ -162,7 +175,8 @@ def grouping_report(
         names_of = own.tolist()
         found = certainty(canonical, list(drawn_labels))
         for place, client in enumerate(clients):
-            sure[client] = _rounded(found.of_client[place])
+            if client not in uninformative:
+                sure[client] = _rounded(found.of_client[place])
         doubts = [
             {
                 "client": names[clients[one.client]],
@@ -171,6 +185,7 @@ def grouping_report(
                 "share": _rounded(one.share),
             }
             for one in found.doubts(canonical)
+            if clients[one.client] not in uninformative
         ]
         if count <= MOST_PAIRS:
             together = _among_all(pair_shares(list(drawn_labels)), clients, count)
@@ -181,7 +196,9 @@ def grouping_report(
         **({"together": together} if together else {}),
         "certainty": sure,
         "in_doubt": doubts,
-        "num_clusters": _number(clusters, rule),
+        "untold": why,
+        "uninformative": {names[c]: said for c, said in uninformative.items()},
+        "num_clusters": _number(clusters, rule, why),
         "bytes": {
             "pre_round_per_client": cost.pre_round_up + cost.pre_round_down,
             "pre_round_up_per_client": cost.pre_round_up,
@@ -213,14 +230,14 @@ def _rounded(value: float) -> float:
     return round(float(value), 4)
 
 
-def _number(clusters: Clusters, rule: int | str) -> dict[str, Any]:
+def _number(clusters: Clusters, rule: int | str, why_not: str) -> dict[str, Any]:
     """Return how many clusters there are, why, and what speaks for other numbers."""
     chosen = len(set(clusters.of_client.values()))
     found: list[Candidate] = []
     silhouette = rule == "silhouette"
     compared, resamples = clusters.comparison, clusters.resamples
     # Of another similarity, 1 − R is not the distance that the clusters were made by.
-    if compared is not None and (compared.measure == "relevance" or not silhouette):
+    if compared is not None and not why_not and (compared.measure == "relevance" or not silhouette):
         if silhouette:
             distances = np.clip(1 - compared.similarity, 0, None)
             np.fill_diagonal(distances, 0)
@@ -230,7 +247,7 @@ def _number(clusters: Clusters, rule: int | str) -> dict[str, Any]:
         found = candidates(scores, () if resamples is None else resamples.numbers)
     return {
         "chosen": chosen,
-        "why": _why(chosen, rule, found, len(clusters.odd)),
+        "why": _why(chosen, rule, found, len(clusters.odd), why_not),
         "candidates": [
             {
                 "num_clusters": one.num_clusters,
@@ -248,7 +265,9 @@ def _foremost(found: Sequence[Candidate], chosen: int) -> list[Candidate]:
     return sorted(ranked[:_MOST_CANDIDATES], key=lambda one: one.num_clusters)
 
 
-def _why(chosen: int, rule: int | str, found: Sequence[Candidate], num_odd: int) -> str:
+def _why(
+    chosen: int, rule: int | str, found: Sequence[Candidate], num_odd: int, why_not: str
+) -> str:
     score = "silhouette" if rule == "silhouette" else "gap between merges"
     best = sorted(found, key=lambda one: -one.score)[:2]
     said = f"num-clusters asks for {rule}" if isinstance(rule, int) else ""
@@ -258,6 +277,8 @@ def _why(chosen: int, rule: int | str, found: Sequence[Candidate], num_odd: int)
         if len(best) > 1:
             evidence += f", the next ({best[1].score:.3f}) for {best[1].num_clusters}"
         said = f"{said}; {evidence}" if said else evidence
+    elif not said and why_not:
+        said = f"nothing was told apart, since {why_not}"
     elif not said:
         said = "one client is one cluster" if chosen == 1 else "the strategy chooses it"
     if num_odd and best and chosen != best[0].num_clusters:
@@ -269,6 +290,20 @@ def supports_groups(report: Mapping[str, Any]) -> bool:
     """Return whether at least half of the clients are sure; True if nothing was drawn again."""
     known = [value for value in report["certainty"] if value is not None]
     return not known or float(np.mean(np.array(known) >= DOUBTFUL)) >= _HARDLY
+
+
+def warnings_of(report: Mapping[str, Any]) -> list[str]:
+    """Return what makes clusters say little: that nobody was told apart, and whose data."""
+    lines = [f"Nothing was told apart: {report['untold']}."] if report["untold"] else []
+    return lines + _by_reason("little to compare", report["uninformative"])
+
+
+def _by_reason(kind: str, why: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason, with the clients that have it."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in why.items():
+        reasons.setdefault(reason, []).append(printable(name))
+    return [f"{kind}: {listed(own, _MOST_NAMES)}: {reason}" for reason, own in reasons.items()]
 
 
 def write_grouping(report: Mapping[str, Any], path: Path) -> Path:
@@ -292,7 +327,8 @@ def print_grouping(report: Mapping[str, Any]) -> None:
 
 def _cluster_table(report: Mapping[str, Any]) -> Table:
     chosen = report["num_clusters"]["chosen"]
-    table = Table(title=f"Who should train with whom: {chosen} cluster(s)", title_justify="left")
+    said = "Nobody can say" if report["untold"] else "Who should train with whom"
+    table = Table(title=f"{said}: {chosen} cluster(s)", title_justify="left")
     table.add_column("cluster", justify="right")
     table.add_column("clients")
     table.add_column("number", justify="right")
@@ -312,6 +348,8 @@ def _cluster_table(report: Mapping[str, Any]) -> Table:
 
 
 def _drawn(report: Mapping[str, Any]) -> str:
+    if report["untold"]:
+        return "\n".join(warnings_of(report))
     if not report["resamples"]:
         return "nothing was drawn again, so nothing is known of how sure this is"
     return (
@@ -361,10 +399,9 @@ def _remarks(report: Mapping[str, Any]) -> list[str]:
             "Fewer than half of the clients are sure: the data hardly have such groups. Train all "
             "together (strategy=single), or bring more images."
         )
-    reasons: dict[str, list[str]] = {}
-    for name, why in report["odd_why"].items():
-        reasons.setdefault(why, []).append(printable(name))
-    lines += [f"odd: {listed(own, _MOST_NAMES)}: {why}" for why, own in reasons.items()]
+    if not report["untold"]:  # they stand above, in the place of certainty
+        lines += warnings_of(report)
+    lines += _by_reason("odd", report["odd_why"])
     unknown = [f"node {node}: {printable(why)}" for node, why in report["unknown_nodes"].items()]
     lines += [f"left out: {one}" for one in unknown[:_MOST_DOUBTS]]
     if len(unknown) > _MOST_DOUBTS:

@@ -2,7 +2,8 @@
 
 A resample is a grouping of the same clients on data drawn anew from their own. Whatever the
 resamples share is what the data say; the rest is chance (B. Efron, "Bootstrap Methods: Another Look
-at the Jackknife", 1979; for clusters: S. Monti et al., "Consensus Clustering", 2003).
+at the Jackknife", 1979; for clusters: S. Monti et al., "Consensus Clustering", 2003). Resamples
+agree as well where nothing was told apart, which `why_untold` looks for.
 Pure functions over arrays; who draws is not said here. docs/grouping.md has how honest this is.
 """
 
@@ -23,6 +24,38 @@ DOUBTFUL = 0.9
 
 APART = -1
 """In place of a cluster: with nobody."""
+
+
+SAME_SCORES = 1e-3
+"""Scores that lie within this of each other do not differ; of usual clients, they lie over 0.3."""
+
+
+def why_untold(labels: Int64, similarity: Float64) -> str:
+    """Return why clusters tell nobody apart, whatever resamples say; empty: they may.
+
+    Parameters
+    ----------
+    labels : NDArray[np.int64], shape (K,)
+        The clusters.
+    similarity : NDArray[np.float64], shape (n, n)
+        How relevant the clients that were compared are to each other, symmetric, in [0, 1].
+
+    Examples
+    --------
+    >>> why_untold(np.array([0, 1]), np.array([[1, 0.2], [0.2, 1]]))
+    'two clients have one score, which there is nothing to compare with'
+    """
+    if len(similarity) < 2:
+        return "one client was compared with nobody"
+    if len(similarity) == 2:
+        return "two clients have one score, which there is nothing to compare with"
+    scores = similarity[~np.eye(len(similarity), dtype=bool)]
+    if np.ptp(scores) < SAME_SCORES:
+        return f"the scores of all clients are the same ({scores.mean():.3f})"
+    number = len(np.unique(labels))
+    if number == 1:
+        return "all clients are in one cluster"
+    return "each client is a cluster of its own" if number == len(labels) else ""
 
 
 class Doubt(NamedTuple):

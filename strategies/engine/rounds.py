@@ -80,6 +80,8 @@ class Clusters:
         Where the clustering compares clients.
     resamples : Resamples, optional
         Where data were drawn again.
+    uninformative : mapping of str, optional
+        From client to why what it has says little of whom it is like, where somebody has looked.
     """
 
     of_client: dict[int, int]
@@ -89,6 +91,7 @@ class Clusters:
     odd: Mapping[int, str] = field(default_factory=dict)
     comparison: Comparison | None = None
     resamples: Resamples | None = None
+    uninformative: Mapping[int, str] | None = None
 
     @property
     def compared(self) -> tuple[int, ...]:

@@ -1,10 +1,22 @@
 """How sure a grouping is: numbers by hand, and what must not matter."""
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import squareform
 
 import strategies.clusterings.grouping
-from strategies.clusterings.certainty import APART, candidates, certainty, pair_shares
+from strategies.clusterings.certainty import (
+    APART,
+    SAME_SCORES,
+    candidates,
+    certainty,
+    pair_shares,
+    why_untold,
+)
 from strategies.clusterings.grouping import gaps, merge_heights, number_by_rule
 from strategies.clusterings.relevance_groups import group_by_relevance, heard_anew
 from strategies.clusterings.spectral import num_resamples, with_resamples
@@ -177,3 +189,62 @@ def test_so_many_clients_are_resampled_at_the_server_that_it_takes_seconds():
     for rule, most in (("elbow", 1000), (3, 1000), ("silhouette", 100)):
         assert num_resamples(most, rule) == 100
         assert num_resamples(most + 1, rule) == 0
+
+
+# Nothing told apart
+
+
+def scores(count, highest=0.5, lowest=0.5):
+    """All `lowest` but for one pair."""
+    found = np.full((count, count), lowest)
+    found[0, 1] = found[1, 0] = highest
+    np.fill_diagonal(found, 1)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("own", "similarity", "said"),
+    [
+        (labels(0), scores(2)[:1, :1], "one client was compared with nobody"),
+        (labels(0, 1), scores(2, 0.1), "two clients have one score"),
+        (labels(0, 1, 2), scores(2), "two clients have one score"),  # the third was not compared
+        (labels(0, 0, 1), scores(3), r"the scores of all clients are the same \(0.500\)"),
+        (labels(0, 0, 1), scores(3, 1, 1), r"the same \(1.000\)"),
+        (labels(0, 0, 1), scores(3, 0.5009), "the same"),
+        (labels(0, 0, 0), scores(3, 0.6), "all clients are in one cluster"),
+        (labels(0, 1, 2), scores(3, 0.6), "each client is a cluster of its own"),
+        (labels(0, 0, 1), scores(3, 0.5011), "^$"),
+        (labels(0, 0, 1), scores(3, 0.6), "^$"),
+    ],
+)
+def test_nothing_is_told_apart_by_hand(own, similarity, said):
+    assert re.search(said, why_untold(own, similarity))
+
+
+clients_scores = st.integers(3, 8).flatmap(
+    lambda count: st.lists(
+        st.floats(0, 1), min_size=count * (count - 1) // 2, max_size=count * (count - 1) // 2
+    ).map(lambda known: squareform(known) + np.eye(count))
+)
+
+
+@given(clients_scores, st.randoms(use_true_random=False), st.data())
+def test_the_order_of_clients_does_not_matter(similarity, random, data):
+    own = np.array(
+        data.draw(st.lists(st.integers(0, 3), min_size=len(similarity), max_size=len(similarity)))
+    )
+    order = random.sample(range(len(similarity)), len(similarity))
+    moved = why_untold(own[order], similarity[np.ix_(order, order)])
+    assert bool(moved) == bool(why_untold(own, similarity))
+
+
+@given(clients_scores, st.floats(0, 1))
+def test_scores_that_differ_are_told_apart_and_others_are_not(similarity, level):
+    """Whatever they are; what a client is to itself does not count."""
+    others = ~np.eye(len(similarity), dtype=bool)
+    own = np.arange(len(similarity)) % 2
+    differ = np.ptp(similarity[others]) >= SAME_SCORES
+    assert (why_untold(own, similarity) == "") == differ
+    shrunk = level + (similarity - 0.5) * SAME_SCORES * 0.99
+    np.fill_diagonal(shrunk, 1)
+    assert "the same" in why_untold(own, shrunk)

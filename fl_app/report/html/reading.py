@@ -182,6 +182,8 @@ class Grouping:
     odd_clients: Annotated[list[Text], Field(alias="odd")]
     odd_why: dict[Text, Line] = field(default_factory=dict)
     unknown: Annotated[Nodes, Field(alias="unknown_nodes")] = field(default_factory=dict)
+    untold: Line = ""
+    uninformative: dict[Text, Line] = field(default_factory=dict)
     resamples: int
     command: Long
 

@@ -251,6 +251,7 @@ def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
         *((name, "left out", "is in no cluster") for name in without),  # a run says why
         *((node, "left out", why) for node, why in grouping.unknown.items() if not result.runs),
         *((name, "odd", why) for name, why in grouping.odd.items()),
+        *((name, "little to compare", why) for name, why in grouping.uninformative.items()),
     ]
 
 

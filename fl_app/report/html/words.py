@@ -115,16 +115,21 @@ def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
 
 def _groups(grouping: Grouping) -> list[str]:
     found = len({cluster for cluster in grouping.clusters if cluster >= 0})
-    said = [
-        f"The clients form {_count(found, 'cluster')}: {grouping.num_clusters.why.rstrip('.')}."
-    ]
-    if grouping.in_doubt:
+    why = grouping.num_clusters.why.rstrip(".")
+    said = [f"The clients form {_count(found, 'cluster')}: {why}."]
+    if grouping.untold:
+        said = [f"Nothing was told apart: {grouping.untold}."]
+    elif grouping.in_doubt:
         names = [one.client for one in grouping.in_doubt]
         said.append(
             f"{_count(len(names), 'client').capitalize()} in doubt: {named(names, _MOST_NAMES)}."
         )
-    elif grouping.resamples:
+    elif grouping.resamples and not grouping.uninformative:
         said.append("No client is in doubt.")
+    if grouping.uninformative:
+        text = _count(len(grouping.uninformative), "client").capitalize()
+        poor = named(list(grouping.uninformative), _MOST_NAMES)
+        said.append(f"{text} had little to compare: {poor}; the reasons are below.")
     return said
 
 

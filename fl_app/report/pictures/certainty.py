@@ -21,7 +21,7 @@ _BARS = 0.16  # of the side of the matrix
 def certainty_figure(
     together: NDArray[np.float64],
     clusters: Sequence[int],
-    certainty: Sequence[float],
+    certainty: Sequence[float | None],
     names: Sequence[str],
 ) -> Spec:
     """Draw in how many resamples each pair of clients lands together, ordered by cluster.
@@ -35,23 +35,24 @@ def certainty_figure(
         Shares, in [0, 1].
     clusters : sequence of K int
     certainty : sequence of K float
-        In how many resamples each client lands with its own cluster.
+        In how many resamples each client lands with its own cluster; None or NaN: not known.
     names : sequence of K str
     """
     count = len(clusters)
     check_shape("together", together, (count, count))
-    check_shape("certainty", np.asarray(certainty), (count,))
+    known = np.nan_to_num(np.array(certainty, np.float64))  # what is not known has no bar
+    check_shape("certainty", known, (count,))
     if count > MOST_SINGLE:
         numbers, members = np.unique(clusters, return_inverse=True)
         table = _means(together, members)
         labels = [f"{n} ({(members == i).sum()})" for i, n in enumerate(numbers.tolist())]
-        sure = [float(np.mean(np.array(certainty)[members == i])) for i in range(len(numbers))]
+        sure = [float(known[members == i].mean()) for i in range(len(numbers))]
         rows = "rows: clusters (their clients)"
     else:
-        order = sorted(range(count), key=lambda c: (clusters[c], -certainty[c], c))
+        order = sorted(range(count), key=lambda c: (clusters[c], -known[c], c))
         table = together[np.ix_(order, order)]
         labels = [names[client] for client in order]
-        sure = [certainty[client] for client in order]
+        sure = known[order].tolist()
         rows = "rows: clients, by cluster"
     side, left = len(table), room_of(labels)
     layers = [*cells(table, labels, "share of resamples together", (0, 1))]

@@ -1,0 +1,162 @@
+"""Data in which nothing can be told apart: it is said, and nobody is certain."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fl_app.cli import main
+from fl_app.results.grouping_report import Cost, grouping_report
+from strategies.engine.rounds import Clusters, Comparison, Resamples
+from tests.app_runs import DEFAULTS, undrawn_pictures
+from tests.own_modules import own_modules, run_alone
+
+SITES = """
+import numpy as np
+from fl_core.data.own_data import Partitions
+
+
+def sites(count, change, **more):
+    rng = np.random.default_rng(1)
+    clients = []
+    for client in range(count):
+        rows = rng.normal(size=(40, 6)) * np.roll([9, 9, 4, 4, 1, 1], 2 * (client % 2))
+        labels = np.arange(40) % 2
+        rows = change(rows, client, rng).astype(np.float32)
+        clients.append((rows[:30], labels[:30], rows[30:], labels[30:]))
+    return Partitions(clients, **more)
+
+
+def fine():
+    return sites(6, lambda rows, client, rng: rows)
+
+
+def noise():
+    return sites(6, lambda rows, client, rng: np.c_[rows, 1e5 * rng.normal(size=40)])
+
+
+def noise_at_one():
+    return sites(6, lambda rows, client, rng: rows * np.r_[1e4 if client == 4 else 1, [1] * 5])
+
+
+def constant():
+    return sites(6, lambda rows, client, rng: np.ones((40, 6)))
+
+
+def constant_each():
+    return sites(6, lambda rows, client, rng: np.tile(rows[:1], (40, 1)))
+
+
+def two():
+    return sites(2, lambda rows, client, rng: rng.normal(size=(40, 6)))
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_sites(tmp_path):
+    with own_modules(tmp_path, own_sites=SITES):
+        yield
+
+
+def group(tmp_path, name, count, *words, status):
+    out = tmp_path / "out"
+    words = (*words, "features=raw", "num-eigenvectors=5", f"num-clients={count}")
+    words = ("group", f"dataset=own_sites:{name}", *words)
+    with undrawn_pictures():
+        assert main([*words, f"output-dir={out}"]) == status
+    return json.loads((out / "grouping.json").read_text(encoding="utf-8"))
+
+
+def test_sites_that_differ_are_told_apart(tmp_path, capsys):
+    report = group(tmp_path, "fine", 6, status=0)
+    assert report["clusters"] == [0, 1, 0, 1, 0, 1]
+    assert report["certainty"] == [1.0] * 6
+    assert (report["untold"], report["uninformative"]) == ("", {})
+    assert "Nothing was told apart" not in capsys.readouterr().out
+
+
+COLUMN = "column 6 of its features holds nearly all that there is: bring all columns to one scale"
+SAME = "all its samples are the same, so leaving some out changes nothing"
+NOTHING = "no client has more than one column or one row to compare"
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "untold", "why"),
+    [
+        ("noise", 6, NOTHING, COLUMN),
+        ("constant", 6, NOTHING, SAME),
+        ("constant_each", 6, NOTHING, SAME),
+        ("two", 2, "two clients have one score, which there is nothing to compare with", None),
+    ],
+)
+@pytest.mark.parametrize("relevance", ["paper", "missed-energy"])
+def test_nonsense_is_said_everywhere(tmp_path, capsys, name, count, untold, why, relevance):
+    report = group(tmp_path, name, count, f"relevance={relevance}", status=1)
+    assert report["untold"] == untold
+    assert report["uninformative"] == ({str(c): why for c in range(count)} if why else {})
+    assert report["certainty"] == [None] * count
+    assert report["in_doubt"] == []
+    assert report["resamples"] == 0
+    assert "together" not in report
+    said = capsys.readouterr().out
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    for text in (said, page):
+        assert f"Nothing was told apart: {untold}." in text
+        assert why is None or why in text
+    assert "100" not in said.partition("Nobody can say")[2].partition("cost")[0]
+    assert "No client is in doubt" not in page
+
+
+def test_one_site_with_little_to_compare_leaves_the_others_certain(tmp_path, capsys):
+    report = group(tmp_path, "noise_at_one", 6, "--resamples", "10", status=0)
+    assert report["untold"] == ""
+    assert list(report["uninformative"]) == ["4"]
+    assert report["certainty"][4] is None
+    assert None not in np.delete(report["certainty"], 4).tolist()
+    assert "\nlittle to compare: 4: column 0 of its features" in capsys.readouterr().out
+
+
+def test_a_training_run_says_so_too(tmp_path, capsys):
+    """Where the server has only the scores, and where it has the simulated clients' samples."""
+    words = {"dataset": "own_sites:noise", "features": "raw", "num-eigenvectors": 5}
+    words |= {
+        "strategy": "rcc-pfl",
+        "num-clients": 6,
+        "num-server-rounds": 1,
+        "output-dir": str(tmp_path / "out"),
+    }
+    run_alone({**DEFAULTS, "model": "mlp", **words})
+    report = json.loads((tmp_path / "out/grouping.json").read_text(encoding="utf-8"))
+    assert report["untold"] == NOTHING
+    assert f"rcc-pfl, seed 0: Nothing was told apart: {NOTHING}.\n" in capsys.readouterr().out
+
+
+def scored(similarity, labels, **more):
+    clients = tuple(range(len(labels)))
+    merges = np.zeros((len(labels) - 1, 4))
+    clusters = Clusters(
+        dict(enumerate(labels)),
+        comparison=Comparison(clients, np.array(similarity), merges),
+        resamples=Resamples(clients, np.array([labels] * 4), "opinions", (2,) * 4),
+        **more,
+    )
+    names = [f"site {client}" for client in clients]
+    return grouping_report(clusters, names, Cost(1, 1, 1), "elbow", "again")
+
+
+def test_the_server_needs_no_more_than_scores():
+    report = scored(np.full((3, 3), 0.7), [0, 0, 1])
+    assert report["untold"] == "the scores of all clients are the same (0.700)"
+    assert report["certainty"] == [None] * 3
+    assert report["num_clusters"] == {
+        "chosen": 2,
+        "why": f"nothing was told apart, since {report['untold']}",
+        "candidates": [],
+    }
+
+
+def test_who_has_little_to_compare_is_neither_certain_nor_in_doubt():
+    similarity = np.array([[1, 0.9, 0.1], [0.9, 1, 0.1], [0.1, 0.1, 1]])
+    report = scored(similarity, [0, 0, 1], uninformative={2: "why"})
+    assert report["certainty"] == [1.0, 1.0, None]
+    assert report["uninformative"] == {"site 2": "why"}

@@ -27,10 +27,9 @@ from fl_app.results.grouping_report import (
     command_of,
     cost_of,
     grouping_report,
-    print_grouping,
-    warnings_of,
     write_grouping,
 )
+from fl_app.results.grouping_tables import print_grouping, warnings_of
 from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_app.results.spectra import keep_spectra
 from fl_app.results.summary import write_tables

@@ -21,7 +21,8 @@ from fl_app.group.group_command import named_folders
 from fl_app.group.images import Own, part, regrouped
 from fl_app.group.placing import fit, overlaps, place
 from fl_app.live.status import Status
-from fl_app.results.grouping_report import Cost, grouping_report, supports_groups
+from fl_app.results.grouping_report import Cost, grouping_report
+from fl_app.results.grouping_tables import supports_groups
 from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
 from fl_app.run.experiment import run_experiment
 from fl_core.models.model_file import load_model

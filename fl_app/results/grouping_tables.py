@@ -1,0 +1,141 @@
+"""What a grouping report says in the terminal: tables and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from fl_app.report.tables import render
+from fl_core.text import listed, printable
+from strategies.clusterings.certainty import APART, DOUBTFUL
+
+_MOST_SHOWN = 6  # candidates in the table
+_MOST_NAMES = 60  # clients of a cluster in the table
+_MOST_DOUBTS = 20
+_HARDLY = 0.5
+"""If fewer clients than this share are sure, the data hardly have such groups."""
+
+
+def supports_groups(report: Mapping[str, Any]) -> bool:
+    """Return whether at least half of the clients are sure; True if nothing was drawn again."""
+    known = [value for value in report["certainty"] if value is not None]
+    return not known or float(np.mean(np.array(known) >= DOUBTFUL)) >= _HARDLY
+
+
+def warnings_of(report: Mapping[str, Any]) -> list[str]:
+    """Return what makes clusters say little: that nobody was told apart, and whose data."""
+    lines = [f"Nothing was told apart: {report['untold']}."] if report["untold"] else []
+    return lines + _by_reason("little to compare", report["uninformative"])
+
+
+def _by_reason(kind: str, why: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason, with the clients that have it."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in why.items():
+        reasons.setdefault(reason, []).append(printable(name))
+    return [f"{kind}: {listed(own, _MOST_NAMES)}: {reason}" for reason, own in reasons.items()]
+
+
+def print_grouping(report: Mapping[str, Any]) -> None:
+    """Print who should train with whom, who is in doubt, and what speaks for which number."""
+    print(f"\n{render(_cluster_table(report))}{_drawn(report)}")
+    if report["in_doubt"]:
+        print(f"\n{render(_doubt_table(report))}", end="")
+    if report["num_clusters"]["candidates"]:
+        print(f"\n{render(_candidate_table(report))}{report['num_clusters']['why']}")
+    for line in _remarks(report):
+        print(f"\n{line}")
+    print(flush=True)
+
+
+def _cluster_table(report: Mapping[str, Any]) -> Table:
+    chosen = report["num_clusters"]["chosen"]
+    said = "Nobody can say" if report["untold"] else "Who should train with whom"
+    table = Table(title=f"{said}: {chosen} cluster(s)", title_justify="left")
+    table.add_column("cluster", justify="right")
+    table.add_column("clients")
+    table.add_column("number", justify="right")
+    table.add_column("certainty %\nmean", justify="right")
+    table.add_column("\nlowest", justify="right")
+    for cluster in sorted(set(report["clusters"])):
+        members = [i for i, own in enumerate(report["clusters"]) if own == cluster]
+        sure = [value for i in members if (value := report["certainty"][i]) is not None]
+        table.add_row(
+            "left out" if cluster < 0 else str(cluster),
+            Text(listed([printable(report["clients"][i]) for i in members], _MOST_NAMES)),
+            str(len(members)),
+            f"{100 * np.mean(sure):.0f}" if sure else "",
+            f"{100 * min(sure):.0f}" if sure else "",
+        )
+    return table
+
+
+def _drawn(report: Mapping[str, Any]) -> str:
+    if report["untold"]:
+        return "\n".join(warnings_of(report))
+    if not report["resamples"]:
+        return "nothing was drawn again, so nothing is known of how sure this is"
+    return (
+        f"certainty: in how many of {report['resamples']} resamples a client lands with its "
+        f"cluster\ndrawn again: {report['drawn']}"
+    )
+
+
+def _doubt_table(report: Mapping[str, Any]) -> Table:
+    doubts = report["in_doubt"]
+    table = Table(title=f"In doubt: {len(doubts)} client(s)", title_justify="left")
+    for column in ("client", "cluster", "certainty %", "else", "share %"):
+        table.add_column(column, justify="left" if column == "client" else "right")
+    sure = dict(zip(report["clients"], report["certainty"], strict=True))
+    for one in doubts[:_MOST_DOUBTS]:
+        other = one["other_cluster"]
+        table.add_row(
+            Text(printable(one["client"])),
+            str(one["cluster"]),
+            f"{100 * sure[one['client']]:.0f}",
+            "alone" if other == APART else str(other),
+            f"{100 * one['share']:.0f}",
+        )
+    if len(doubts) > _MOST_DOUBTS:
+        table.caption = f"and {len(doubts) - _MOST_DOUBTS} more, in grouping.json"
+    return table
+
+
+def _candidate_table(report: Mapping[str, Any]) -> Table:
+    number = report["num_clusters"]
+    shown = sorted(number["candidates"], key=lambda one: (-one["resamples"], -one["score"]))
+    shown = sorted(shown[:_MOST_SHOWN], key=lambda one: one["num_clusters"])
+    table = Table(title="How many groups the evidence supports", title_justify="left")
+    table.add_column("clusters", justify="right")
+    table.add_column("score", justify="right")
+    table.add_column("best in % of resamples", justify="right")
+    for one in shown:
+        share = f"{100 * one['resamples']:.0f}" if report["resamples"] else ""
+        table.add_row(str(one["num_clusters"]), f"{one['score']:.3f}", share)
+    return table
+
+
+def _remarks(report: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if not supports_groups(report):
+        lines.append(
+            "Fewer than half of the clients are sure: the data hardly have such groups. Train all "
+            "together (strategy=single), or bring more images."
+        )
+    if not report["untold"]:  # they stand above, in the place of certainty
+        lines += warnings_of(report)
+    lines += _by_reason("odd", report["odd_why"])
+    unknown = [f"node {node}: {printable(why)}" for node, why in report["unknown_nodes"].items()]
+    lines += [f"left out: {one}" for one in unknown[:_MOST_DOUBTS]]
+    if len(unknown) > _MOST_DOUBTS:
+        lines.append(f"left out: {len(unknown) - _MOST_DOUBTS} more nodes, in grouping.json")
+    own = report["bytes"]
+    lines.append(
+        f"cost: {own['pre_round_per_client'] / 1000:,.0f} kB per client for this pre-round, "
+        f"{own['round_per_client'] / 1000:,.0f} kB for each round of training"
+    )
+    return lines

@@ -17,7 +17,7 @@ from fl_app.config.checks import shares_eigenvectors
 from fl_app.config.run_config import AS_TASKS, Config
 from fl_app.config.systems import FOUND, Setting, check_strategy
 from fl_core.data.dataset import Dataset
-from fl_core.data.settings import OWN_IMAGES, SampleKind, are_images, described
+from fl_core.data.settings import OWN_IMAGES, SampleKind, are_images, described, sample_word
 from fl_core.extras import need_extra
 from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model
@@ -95,8 +95,8 @@ def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
     if config.training_epsilon and any(isinstance(one, _BatchNorm) for one in model.modules()):
         raise ValueError(
             f'model is "{config.model}", which has batch normalisation, but training-epsilon is '
-            f"{config.training_epsilon:g}, and noise is for each image by itself: use group or "
-            "layer normalisation, or set training-epsilon to 0."
+            f"{config.training_epsilon:g}, and noise is for each {sample_word(kind)} by itself: "
+            "use group or layer normalisation, or set training-epsilon to 0."
         )
 
 
@@ -140,6 +140,6 @@ def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
     for key in ("num-eigenvectors", "principal-vectors"):
         if key in asked and counts[key] > dimension:
             raise ValueError(
-                f"{key} is {counts[key]}, but {config.features} features of these images have "
-                f"{dimension} dimensions: choose 1 to {dimension}."
+                f"{key} is {counts[key]}, but {config.features} features of these "
+                f"{sample_word(kind)}s have {dimension} dimensions: choose 1 to {dimension}."
             )

@@ -23,7 +23,7 @@ from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir
 from fl_core.data.image_folder import LabelledImages
-from fl_core.data.settings import OWN_IMAGES
+from fl_core.data.settings import OWN_IMAGES, sample_word
 from fl_core.extras import need_extra
 from fl_core.models.model_file import ModelCard, save_model
 from fl_core.own.own_images import CLASS_NAMES, Agreement, Survey, read_own_images, survey_images
@@ -174,9 +174,10 @@ class DeviceNode(Node):
         """
         images = self._images
         if not len(images.test_labels):
-            raise ValueError(
-                f"{self.name} has no test images: give it a folder test, or two images of a class."
-            )
+            advice = "give it a folder test, or two images of a class"
+            if self.own.path is None:
+                advice = f"let {self.own.data} return some"
+            raise ValueError(f"{self.name} has no test {sample_word(self.kind)}s: {advice}.")
         return images.test_images.to(self.device), images.test_labels.to(self.device)
 
     def features(self) -> NDArray[np.float32]:

@@ -203,8 +203,10 @@ def redrawn(
     """
     from clients.pre_round.uninformative import why_uninformative  # noqa: PLC0415
     from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
+    from fl_core.data.settings import sample_word  # noqa: PLC0415
 
     nodes, clusters = strategy.training.roster.nodes, strategy.clusters
+    sample = sample_word(grid.node(nodes[next(iter(clusters.of_client))]).kind)
     if strategy.clustering.shares == "eigenvectors":
         poor = {
             client: why_uninformative(grid.node(nodes[client]).features())
@@ -224,4 +226,4 @@ def redrawn(
             own.append(Own(node.features(), node.training_data()[1].cpu().numpy()))
         return regrouped(own, clustering, resamples, seed)
 
-    return strategy.clustering.redrawn(clusters, regroup, DRAWN)
+    return strategy.clustering.redrawn(clusters, regroup, DRAWN.format(sample))

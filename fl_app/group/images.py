@@ -40,7 +40,7 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 LEFT_OUT = 0.2
-DRAWN = "each client's images, a fifth of them left out"
+DRAWN = "each client's {}s, a fifth of them left out"
 
 _STREAM = 0x1EF7
 

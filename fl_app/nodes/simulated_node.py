@@ -27,6 +27,7 @@ from fl_app.config.run_config import Config, parse_config
 from fl_app.nodes.personal_store import answer_with_state, take_state
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
+from fl_core.data.settings import sample_word
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.models.build import empty_model
 from fl_core.own.own_images import Agreement
@@ -89,7 +90,11 @@ class Node(Client, ABC):
         """Return the configured features of its training images."""
         images, _ = self.training_data()
         phi = _feature_map(self.config.for_samples(self.kind).features, self.device.type)
-        return phi(images.cpu()).numpy()
+        found = phi(images.cpu()).numpy()
+        if not found.any():
+            what = sample_word(self.kind)
+            raise ValueError(f"the client's features are all zero: check its {what}s.")
+        return found
 
     def model(self) -> nn.Module:
         """Return the configured model, whose weights are still to be loaded."""

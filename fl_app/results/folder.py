@@ -34,7 +34,7 @@ from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_app.results.spectra import keep_spectra
 from fl_app.results.summary import write_tables
 from fl_core.data.dataset import Dataset
-from fl_core.data.settings import are_images
+from fl_core.data.settings import are_images, sample_word
 from fl_core.federation.federation import Federation
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model, save_shared_part
@@ -111,7 +111,7 @@ class ResultsFolder:
             file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
             save = save_shared_part if strategy.training.private else save_model
             save(self.folder / file, protocol.to_arrays(model), card)
-        write_tables(self.folder, self.config, self.runs)
+        write_tables(self.folder, self.config, self.runs, sample_word(images))
         if federation is not None and strategy.clustering.shows_groups:
             self._draw_clusters(run, federation)
         found = Grouped(
@@ -186,6 +186,7 @@ class ResultsFolder:
             getattr(strategy.clustering, "num_clusters", self.config.num_clusters),
             self.command or command_of(self.config),
             strategy.training.roster.unknown,
+            sample_word(images),
         )
         path = self.folder / GROUPING
         if self._num_groupings:

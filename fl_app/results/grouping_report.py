@@ -133,6 +133,7 @@ def grouping_report(
     rule: int | str,
     command: str,
     unknown: Mapping[int, str] | None = None,
+    sample: str = "image",
 ) -> dict[str, Any]:
     """Return the content of grouping.json.
 
@@ -148,6 +149,8 @@ def grouping_report(
         That does the same again.
     unknown : mapping of str, optional
         Why nodes were left out that are no client, by node id.
+    sample : str
+        What one of the clients' samples is called.
     """
     count, uninformative = len(names), clusters.uninformative or {}
     if why := untold(clusters):  # then resamples agree, and mean nothing
@@ -198,6 +201,7 @@ def grouping_report(
         "odd": [names[client] for client in clusters.odd],
         "odd_why": {names[client]: why for client, why in clusters.odd.items()},
         "unknown_nodes": {str(node): why for node, why in (unknown or {}).items()},
+        "sample": sample,
         "resamples": resamples,
         "drawn": "nothing" if clusters.resamples is None else clusters.resamples.drawn,
         "command": command,

@@ -124,7 +124,7 @@ def _remarks(report: Mapping[str, Any]) -> list[str]:
     if not supports_groups(report):
         lines.append(
             "Fewer than half of the clients are sure: the data hardly have such groups. Train all "
-            "together (strategy=single), or bring more images."
+            f"together (strategy=single), or bring more {report['sample']}s."
         )
     if not report["untold"]:  # they stand above, in the place of certainty
         lines += warnings_of(report)

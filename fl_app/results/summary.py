@@ -26,12 +26,18 @@ _CLIENT_COLUMNS = ("strategy", "seed", "round", "client", "name", "cluster", "ta
 _SOFTWARE = ("fedkin", "flwr", "torch", "torchvision", "numpy", "scipy", "scikit-learn")
 
 
-def write_tables(folder: Path, config: Config, runs: Sequence[RunResult]) -> None:
-    """Write summary.json, metrics.csv and clients.csv of the runs so far."""
+def write_tables(
+    folder: Path, config: Config, runs: Sequence[RunResult], sample: str = "image"
+) -> None:
+    """Write summary.json, metrics.csv and clients.csv of the runs so far.
+
+    What a sample is called is only said where it is no image.
+    """
     summary = {
         "version": VERSION,
         "config": config.as_run_config(),
         "versions": versions(),
+        **({} if sample == "image" else {"sample": sample}),
         **({"privacy": spent} if (spent := config.spent()) else {}),
         "runs": [run.as_json() for run in runs],
         "table": table_rows(runs),

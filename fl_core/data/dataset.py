@@ -8,6 +8,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from fl_core.data.settings import sample_word
 from fl_core.partitions.given_partitions import Held
 
 
@@ -70,7 +71,7 @@ class Dataset:
             ("test", self.test_images, self.test_labels, self.test_groups),
         ):
             if not len(images):
-                raise ValueError(f"data set {self.name} has no {which} images.")
+                raise ValueError(f"data set {self.name} has no {which} {sample_word(self)}s.")
             typed = images.dtype == self.train_images.dtype
             typed = typed and labels.dtype == self.train_labels.dtype
             typed = typed and images.dtype in (torch.uint8, torch.float32)
@@ -78,7 +79,7 @@ class Dataset:
             shaped = images.dim() >= 2 and images.shape[1:] == self.train_images.shape[1:]
             if not (typed and shaped and labels.shape == (len(images),)):
                 raise ValueError(
-                    f"data set {self.name} has {which} images {images.dtype} "
+                    f"data set {self.name} has {which} {sample_word(self)}s {images.dtype} "
                     f"{tuple(images.shape)} with labels {labels.dtype} {tuple(labels.shape)}: "
                     "uint8 or float32 (n, …) with int64 (n,), or float32 for a number, is "
                     "expected, as for training."
@@ -92,7 +93,8 @@ class Dataset:
             if groups.dtype != torch.int64 or groups.shape != labels.shape:
                 raise ValueError(
                     f"data set {self.name} has {which} groups {groups.dtype} "
-                    f"{tuple(groups.shape)}: int64 ({len(images)},) is expected, one per image."
+                    f"{tuple(groups.shape)}: int64 ({len(images)},) is expected, one per "
+                    f"{sample_word(self)}."
                 )
             for what, values, count, names in (
                 ("labels", labels, self.num_classes, "classes"),

@@ -239,6 +239,11 @@ def are_images(shape: tuple[int, ...], *, is_float: bool) -> bool:
     return not is_float and len(shape) == 3 and shape[0] in (1, 3)
 
 
+def sample_word(kind: SampleKind) -> str:
+    """Return what one of the samples is called: image, or sample."""
+    return "image" if are_images(kind.image_shape, is_float=kind.is_float) else "sample"
+
+
 def described(shape: tuple[int, ...], *, is_float: bool) -> str:
     """Describe samples in words: `float32 of shape 30`."""
     return f"{'float32' if is_float else 'uint8'} of shape {'×'.join(map(str, shape))}"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
-from fl_core.data.settings import SYNTHETIC, FederationSettings
+from fl_core.data.settings import SYNTHETIC, FederationSettings, sample_word
 from fl_core.data.synthetic import synthetic
 from fl_core.federation.concept import concept_shifted, concept_tasks
 from fl_core.federation.federation_checks import (
@@ -234,6 +234,7 @@ def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
         min_samples=settings.min_samples,
         clients_per_task=parse_counts(settings.clients_per_task),
         seed=settings.seed,
+        sample=sample_word(dataset),
     )
 
 

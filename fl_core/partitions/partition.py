@@ -151,6 +151,7 @@ def make_partition(
     min_samples: int = 20,
     clients_per_task: Sequence[int] = (),
     seed: int = 0,
+    sample: str = "image",
 ) -> Partition:
     """Spread the training images over the clients (RCC-PFL, section V).
 
@@ -202,10 +203,10 @@ def make_partition(
     ):
         members = np.flatnonzero(client_tasks == t)
         if kind in ("equal", "power-law"):
-            shares = _deal(groups, task, len(members), kind, min_samples, rng)
+            shares = _deal(groups, task, len(members), kind, min_samples, rng, sample)
         else:
             shares = _draw_shares(
-                groups, task, len(members), kind, dirichlet_alpha, min_samples, rng
+                groups, task, len(members), kind, dirichlet_alpha, min_samples, rng, sample
             )
         for member, share in zip(members, shares, strict=True):
             train[member] = share
@@ -324,17 +325,17 @@ def _deal(
     kind: Spread,
     min_samples: int,
     rng: np.random.Generator,
+    sample: str,
 ) -> list[NDArray[np.int64]]:
     """Shuffle one task's images and deal them out, evenly or by a power law."""
-    images = np.concatenate(groups)
+    images = rng.permutation(np.concatenate(groups))
     fewest, floor = len(images) // num_clients, max(min_samples, 1)
     if fewest < floor:
         raise ValueError(
-            f"min-samples is {min_samples}, but the {len(images)} images of task {list(task)}, "
+            f"min-samples is {min_samples}, but the {len(images)} {sample}s of task {list(task)}, "
             f"dealt out evenly to {num_clients} clients, are {fewest} for some of them: use fewer "
             "clients, or lower min-samples."
         )
-    images = rng.permutation(images)
     if kind == "equal":
         return np.array_split(images, num_clients)
     ranks = np.arange(1, num_clients + 1)
@@ -352,10 +353,10 @@ def _draw_shares(
     alpha: float,
     min_samples: int,
     rng: np.random.Generator,
+    sample: str,
 ) -> list[NDArray[np.int64]]:
     """Split one task's images over its clients, again until each has `min_samples`."""
     groups = [np.sort(np.concatenate(by_label))] if kind == "quantity" else list(by_label)
-    available = sum(len(group) for group in groups)
     for _ in range(_MAX_DRAWS):
         parts: list[list[NDArray[np.int64]]] = [[] for _ in range(num_clients)]
         for group in groups:
@@ -368,8 +369,8 @@ def _draw_shares(
             return merged
     raise ValueError(
         f"min-samples is {min_samples}, but in {_MAX_DRAWS} draws some client of task "
-        f"{list(task)} always had fewer of its {available} images: lower min-samples or the number "
-        f"of clients, or raise dirichlet-alpha (now {alpha:g})."
+        f"{list(task)} always had fewer of its {sum(map(len, groups))} {sample}s: lower "
+        f"min-samples or the number of clients, or raise dirichlet-alpha (now {alpha:g})."
     )
 
 

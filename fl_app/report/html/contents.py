@@ -66,7 +66,7 @@ def content_of(result: Result, most_pictures: int = MOST_PICTURES) -> Content:
             open=False,
         ),
         privacy=Grid(
-            "Differential privacy spent, for one image of one client",
+            f"Differential privacy spent, for one {result.sample} of one client",
             ["what", "value"],
             [[name, f"{value:g}"] for name, value in result.privacy.items()],
             frozenset({1}),

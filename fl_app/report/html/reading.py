@@ -211,6 +211,7 @@ class Summary:
     config: dict[Text, Option]
     versions: dict[Text, Text] = field(default_factory=dict)
     privacy: dict[Text, Number] = field(default_factory=dict)
+    sample: Text = "image"
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,6 +222,7 @@ class Result:
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     privacy: dict[str, float] = field(default_factory=dict)
+    sample: str = "image"
     runs: list[Run] = field(default_factory=list)
     curves: dict[str, Curve] = field(default_factory=dict)
     matrices: list[Matrix] = field(default_factory=list)
@@ -256,7 +258,10 @@ def read_result(folder: Path) -> Result:
     parts: dict[str, Any] = {}
     if summary.is_file():
         said = _read(summary, lambda: TypeAdapter(Summary).validate_python(_json(summary)))
-        parts = {name: getattr(said, name) for name in ("config", "versions", "privacy", "runs")}
+        parts = {
+            name: getattr(said, name)
+            for name in ("config", "versions", "privacy", "sample", "runs")
+        }
         metrics = folder / METRICS
         if metrics.is_file():
             parts["curves"] = _read(metrics, lambda: _curves(metrics))

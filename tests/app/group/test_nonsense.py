@@ -1,6 +1,7 @@
 """Data in which nothing can be told apart: it is said, and nobody is certain."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -72,7 +73,12 @@ def test_sites_that_differ_are_told_apart(tmp_path, capsys):
     assert report["clusters"] == [0, 1, 0, 1, 0, 1]
     assert report["certainty"] == [1.0] * 6
     assert (report["untold"], report["uninformative"]) == ("", {})
-    assert "Nothing was told apart" not in capsys.readouterr().out
+    assert report["drawn"] == "each client's samples, a fifth of them left out"
+    said = capsys.readouterr().out
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert "Nothing was told apart" not in said
+    assert "image" not in said.replace("nearest", "")
+    assert "images" not in re.sub(r"<(style|script).*?</\1>", "", page, flags=re.S)
 
 
 COLUMN = "column 6 of its features holds nearly all that there is: bring all columns to one scale"

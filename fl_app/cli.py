@@ -171,8 +171,9 @@ def _parser() -> argparse.ArgumentParser:
         "classify",
         help="classify images with a model that a device saved",
         description="Classify every image below a folder with a saved model, and write CSV with "
-        "the columns path, class, probability. Images are made grey or coloured and resized as in "
-        "training. One that cannot be decoded is named on stderr, and the exit status is 1.",
+        "the columns path, class, probability; or, of a model that predicts a number, path and the "
+        "number. Images are made grey or coloured and resized as in training. One that cannot be "
+        "decoded is named on stderr, and the exit status is 1.",
     )
     classify.add_argument(
         "model", type=Path, metavar="MODEL", help="the file that a device saved at its model-path"

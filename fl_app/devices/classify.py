@@ -48,7 +48,7 @@ class Prediction(NamedTuple):
     label : int
         The most probable class, an index into the model's class names.
     probability : float
-        Of that class, in [0, 1].
+        Of that class, in [0, 1]; or the number, of a model that predicts one.
     is_recoloured : bool
         Whether the image had colours and the model knows grey images only, or the other way round.
     """
@@ -70,6 +70,8 @@ def classify_folder(
     model_path: Path, folder: Path, output: Path | None = None, own: str = ""
 ) -> int:
     """Classify the images of a folder, and return 1 if any could not be decoded, else 0.
+
+    A model of one output predicts a number, whose name is its column's.
 
     The CSV goes to `output`, completely or not at all; by default, to the standard output. `own` is
     the import path of the model, if it is one's own.
@@ -95,10 +97,11 @@ def classify_folder(
     counts: Counter[int] = Counter()
     failures: list[Failure] = []
     recoloured = 0
+    target = csv_cell(card.class_names[0]) if len(card.class_names) == 1 else ""
     with _opened(output) as stream, _progress(output) as progress:
         task = progress.add_task("classifying", total=len(paths))
         writer = csv.writer(stream)
-        writer.writerow(COLUMNS)
+        writer.writerow((COLUMNS[0], target) if target else COLUMNS)
         on_terminal = output is None and sys.stdout.isatty()
         for answer in classify_images(model, card, paths):
             progress.advance(task)
@@ -107,10 +110,15 @@ def classify_folder(
                 continue
             name = csv_cell(card.class_names[answer.label])
             path = _path_cell(answer.path, on_terminal)
-            writer.writerow((path, name, f"{answer.probability:.6f}"))
+            if target:
+                writer.writerow((path, f"{answer.probability:.6g}"))
+            else:
+                writer.writerow((path, name, f"{answer.probability:.6f}"))
             counts[answer.label] += 1
             recoloured += answer.is_recoloured
-    if output is not None:
+    if output is not None and target:
+        print(f"{counts.total()} images have their {printable(target)}")
+    elif output is not None:
         print(render(_table(counts, card)), end="")
     _complain(failures, recoloured, card)
     return 1 if failures else 0
@@ -205,7 +213,7 @@ def _classify_batch(
 
 @torch.inference_mode()
 def _predict(model: nn.Module, images: torch.Tensor) -> tuple[list[int], list[float]]:
-    """Return each image's most probable class and the probability."""
+    """Return each image's most probable class and the probability; of one output, the number."""
     logits = model(as_pixels(images))
     if not logits.isfinite().all():
         raise ValueError(
@@ -213,6 +221,8 @@ def _predict(model: nn.Module, images: torch.Tensor) -> tuple[list[int], list[fl
             "another model."
         )
     labels = logits.argmax(dim=1)
+    if logits.shape[1] == 1:
+        return labels.tolist(), logits[:, 0].tolist()
     probabilities = logits.double().softmax(dim=1).gather(1, labels[:, None])[:, 0]
     return labels.tolist(), probabilities.tolist()
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from fl_app.devices.device_node import DeviceNode
 from fl_core.data.settings import MODELS
 from fl_core.models.build import build_model
 from tests.app_runs import run, without_seconds
+from tests.own_modules import own_modules
 
 
 class Scripted:
@@ -235,3 +237,41 @@ def test_a_pull_comes_after_the_noise():
     add_term = proximal_term(model, 1.0, [torch.zeros(2, 4), torch.zeros(2)])
     train_privately(model, images, labels, settings, promise, Scripted(), add_term)
     assert torch.allclose(model[1].weight, start * 0.9**2, atol=1e-6)
+
+
+def of_numbers(loss, clip):
+    """Return the weight of ŷ = wx after one step from w = 0, all x being 1."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 1, bias=False))
+    nn.init.zeros_(model[1].weight)
+    settings = replace(SGD, loss=loss)
+    promise = Promise(training_epsilon=1.0, training_clip=clip)
+    labels = torch.tensor([1.0, 1.0, 1.0, -3.0])
+    train_privately(model, white(4), labels, settings, promise, Scripted())
+    return model[1].weight.item()
+
+
+@pytest.mark.parametrize("loss", ["", "torch.nn.functional:mse_loss"])
+def test_the_gradient_of_each_number_is_cut_by_itself(loss):
+    # ∂(w − y)² = −2y: −2, −2, −2 and 6, cut to −1, −1, −1 and 1; a step of their mean, times −1.
+    assert of_numbers(loss, clip=1.0) == pytest.approx(2 / 4, rel=1e-4)
+    assert of_numbers(loss, clip=100.0) == pytest.approx(0, abs=1e-6)
+
+
+def test_a_loss_of_ones_own_is_taken_of_each_sample_by_itself(tmp_path):
+    """What mixes a batch's samples would let one of them move another's gradient."""
+    mixing = (
+        "def mix(outputs, labels):\n    return ((outputs - labels).sum() / 4) ** 2 * len(labels)"
+    )
+    with own_modules(tmp_path, mixing=mixing):
+        # By itself, each is ((w − y)/4)²: its gradient is −y/8, cut to 0.1 where it is longer.
+        assert of_numbers("mixing:mix", clip=0.1) == pytest.approx((3 - 1) * 0.1 / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["", "torch.nn.functional:mse_loss"])
+def test_without_any_number_nothing_moves(loss):
+    settings = TrainingSettings("sgd", learning_rate=1.0, batch_size=1, local_epochs=1, loss=loss)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 1, bias=False))
+    before = model[1].weight.item()
+    promise = Promise(training_epsilon=1.0, training_clip=1.0)
+    train_privately(model, white(2), torch.ones(2), settings, promise, Scripted(drawn=0.9))
+    assert model[1].weight.item() == before

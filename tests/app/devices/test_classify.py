@@ -170,6 +170,25 @@ def test_probabilities_by_hand(brightness, pictures, capsys):
     )
 
 
+def test_a_number_is_predicted_in_a_column_of_its_name(pictures, tmp_path, capsys):
+    # 8 times the mean of four pixels, less 4.
+    arrays = {
+        "output.weight": np.full((1, 4), 2, np.float32),
+        "output.bias": np.array([-4], np.float32),
+    }
+    path = tmp_path / "number.safetensors"
+    card = ModelCard("logistic-regression", (1, 2, 2), ("age (years)",), "single", 0, 5)
+    save_model(path, arrays, card)
+    save(pictures / "a.png", gray(51))
+    save(pictures / "b.png", gray(204))
+    assert call(path, pictures) == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
+    assert rows[0] == ["path", "age (years)"]
+    assert [float(number) for _, number in rows[1:]] == pytest.approx([-2.4, 2.4])
+    assert call(path, pictures, "--output", tmp_path / "out.csv") == 0
+    assert "2 images have their age (years)" in capsys.readouterr().out
+
+
 def test_all_image_files_at_any_depth_sorted_without_hidden_ones(pictures, tmp_path):
     for name in ("b/2.png", "b/10.PNG", "a.bmp", "b/c/d.png", ".h.png", ".git/x.png", "b/.i/y.png"):
         save(pictures / name, gray(0))
@@ -240,8 +259,8 @@ def test_class_names_are_data_to_csv_and_table(tmp_path, pictures, capsys):
 def test_no_cell_is_a_formula_and_paths_can_be_opened(tmp_path, monkeypatch, capsys, sign):
     monkeypatch.chdir(tmp_path)
     path = Path("model.safetensors")
-    weights = {"output.weight": np.zeros((1, 4), np.float32), "output.bias": np.float32([0])}
-    card = ModelCard("logistic-regression", (1, 2, 2), (f"{sign}1+1",), "x", 0, 1)
+    weights = {"output.weight": np.zeros((2, 4), np.float32), "output.bias": np.float32([9, 0])}
+    card = ModelCard("logistic-regression", (1, 2, 2), (f"{sign}1+1", "y"), "x", 0, 1)
     save_model(path, weights, card)
     save(Path(f"{sign}1.png"), gray(0))
     assert call(path, Path()) == 0

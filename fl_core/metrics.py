@@ -6,6 +6,9 @@ import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fl_core.wire import protocol
 
 
@@ -66,13 +69,16 @@ class Metric:
         return (max if self.lower_is_better else min)(values)
 
     @property
-    def allowed(self) -> str:
-        """Say in words what it must be."""
+    def bounds(self) -> str:
+        """Say in words, after "a number", between what it is."""
         if self.is_share:
-            return "a number in [0, 1]"
-        if self.low == 0:
-            return "a finite number of at least 0"
-        return f"a finite number of at most {self.high:g}"
+            return "in [0, 1]"
+        return f"of at most {self.high:g}" if math.isinf(self.low) else f"of at least {self.low:g}"
+
+    def allows(self, values: NDArray[np.float64]) -> bool:
+        """Return whether all values that are known can be such."""
+        known = values[np.isfinite(values)]
+        return bool(((known >= self.low) & (known <= self.high)).all())
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
         values |= _values(part, setting)
     parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
     _check_layers(name, setting, *parts)
-    return ReusingStrategy(*parts, is_regression=setting.images.is_regression, **options)
+    return ReusingStrategy(*parts, **options)
 
 
 def check_strategy(name: str, setting: Setting) -> None:

@@ -235,6 +235,7 @@ def run_strategy(
             "pre_round_timeout": config.pre_round_deadline,
             "met": world.met,
             "secure_aggregation": config.secure_aggregation,
+            "is_regression": setting.images.is_regression,
             "finished": finished,
             "label": name,
         },

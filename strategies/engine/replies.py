@@ -118,7 +118,7 @@ def read_test(content: RecordDict, metrics: Metrics = OF_CLASSES) -> dict[str, f
         value = protocol.number(sent, metric.name)
         if value is None or not metric.low <= value <= metric.high:
             said = sent.get(metric.name)
-            raise ValueError(f"its {metric.name} is {said}, not {metric.allowed}")
+            raise ValueError(f"its {metric.name} is {said}, not a number {metric.bounds}")
         found[metric.name] = value
     loss = protocol.number(sent, protocol.LOSS)
     return found if loss is None else {**found, protocol.LOSS: loss}

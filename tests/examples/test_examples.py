@@ -11,10 +11,13 @@ import sys
 
 import pytest
 
+from fl_app.launch.flower_app import parse_override
+from fl_core.own_code import call_own
+from tests.app_runs import DEFAULTS
 from tests.example_runs import EXAMPLES, ROOT, run_example, simulate_here, typed
 from tests.own_modules import own_modules, run_alone
 
-TESTED = {"own_app", "own_code", "own_strategy", "own_images", "notebooks"}
+TESTED = {"own_app", "own_code", "own_number", "own_strategy", "own_images", "notebooks"}
 
 
 def test_every_example_says_what_to_type_and_is_run_here():
@@ -68,3 +71,18 @@ def test_images_of_ones_own_are_clustered(tmp_path, monkeypatch):
     (found,) = simulate_here(run)["runs"]
     assert found["ari"] == 1
     assert min(found["accuracy-per-client"]) > 0.9
+
+
+@pytest.mark.slow
+def test_a_number_is_predicted_better_than_by_its_mean(tmp_path):
+    sites = (EXAMPLES / "own_number/sites.py").read_text(encoding="utf-8")
+    page = EXAMPLES / "own_number/README.md"
+    (words,) = typed(page)
+    with own_modules(tmp_path, sites=sites):
+        guess = call_own("dataset", "sites:guess")
+        options = dict(parse_override(word, DEFAULTS) for word in words[2:])
+        summary = run_alone({**DEFAULTS, **options, "output-dir": str(tmp_path / "out")})
+    errors = {run["strategy"]: run["rmse"] for run in summary["runs"]}
+    assert all(error < 0.85 * guess for error in errors.values())
+    shown = re.findall(r"0\.\d\d", page.read_text(encoding="utf-8").partition("the RMSE is")[2])
+    assert [f"{error:.2f}" for error in (errors["single"], errors["local"], guess)] == shown

@@ -73,10 +73,7 @@ class Run:
     num_clients: int
     score: Annotated[Number, Field(validation_alias=_either("{}"))]
     scores: Annotated[Array, Field(validation_alias=_either("{}-per-client"))]
-    # A regression is told by its key.
-    is_regression: Annotated[
-        bool, BeforeValidator(lambda _: True), Field(validation_alias=OF_A_NUMBER.main.name)
-    ] = False
+    is_regression: Annotated[bool, BeforeValidator(lambda _: True), Field(alias="rmse")] = False
     mae: Number = math.nan
     r2: Number = math.nan
     names: list[Text] = field(default_factory=list)
@@ -328,10 +325,8 @@ def _json(path: Path) -> Any:
 
 
 def _check_scores(scores: NDArray[np.float64], metric: Metric) -> None:
-    known = scores[~np.isnan(scores)]
-    if known.size and not metric.low <= known.min() <= known.max() <= metric.high:
-        what = "an accuracy" if metric.is_share else f"a score, {metric.title},"
-        raise ValueError(f"{what} is not {metric.allowed.removeprefix('a number ')}")
+    if not metric.allows(scores):
+        raise ValueError(f"an {metric.title} is not {metric.bounds}")
 
 
 def _check_clients(clients: Collection[int], count: int) -> None:

@@ -373,8 +373,6 @@ def check_scores(
 ) -> None:
     """Raise a ValueError if a strategy's scores have another shape or are not what they can be."""
     check_shape(f"{metric.title} of {name}", values, shape)
-    known = values[np.isfinite(values)]
-    if known.size and (known.min() < metric.low or known.max() > metric.high):
-        ends = f"[{metric.low:g}, {metric.high:g}]"
-        said = f"{known.min()} to {known.max()}"
-        raise ValueError(f"{metric.title} of {name} is not in {ends}: {said}")
+    if not metric.allows(values):
+        ends = f"{np.nanmin(values)} to {np.nanmax(values)}"
+        raise ValueError(f"{metric.title} of {name} is not {metric.bounds}: {ends}")

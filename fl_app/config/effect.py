@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from fl_app.config.checks import one_shot
 from fl_app.config.run_config import OPTIONS, Config
-from fl_core.data.settings import known_of
+from fl_core.data.known import known_of
 from fl_core.options import Scalar, key_of
 from fl_core.partitions.partition import parse_tasks
 from fl_core.partitions.tasks import are_random

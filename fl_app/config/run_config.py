@@ -26,16 +26,18 @@ from fl_app.config.checks import (
     field_of,
     shares_eigenvectors,
 )
+from fl_core.data.known import known_of, sites_of
 from fl_core.data.settings import (
+    ALL_SITES,
     DATASET,
     MODELS,
+    NOBODY,
     OWN_IMAGES,
     SYNTHETIC,
+    TABLES,
     FederationSettings,
     SampleKind,
-    known_of,
     paper_model,
-    sites_of,
 )
 from fl_core.options import (
     BOOLEAN,
@@ -253,7 +255,7 @@ class Config(
         ValueError
             If the function cannot be called, or returns no data.
         """
-        return self.num_clients or sites_of(self.dataset) or PAPER_CLIENTS
+        return self.num_clients or sites_of(self.dataset, self.data_dir) or PAPER_CLIENTS
 
     def for_samples(self, kind: SampleKind) -> Config:
         """Return the configuration with the features that `auto` stands for with such samples."""
@@ -352,6 +354,8 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
     if values["dataset"] == OWN_IMAGES and values["num_clusters"] == AS_TASKS:
         values["num_clusters"] = AUTO  # nobody knows the tasks: their number is found
+    if values["standardise"] == AUTO:
+        values["standardise"] = ALL_SITES if values["dataset"] == TABLES else NOBODY
     # What strategies need is the server's to check where a client does not import them.
     if not (at_client and any(map(_has_own, values["strategy"]))):
         with wrong:

@@ -21,7 +21,8 @@ from fl_app.launch.resources import gpus_per_client
 from fl_app.live.trackers import check_tracker
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.image_files import check_layout
-from fl_core.data.settings import OWN_IMAGES, SYNTHETIC, known_of, sites_of
+from fl_core.data.known import known_of, sites_of
+from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.federation.federation_checks import check_federation
 from fl_core.options import Refusals
 from fl_core.own_code import is_own, load_own
@@ -140,7 +141,8 @@ def check_data(config: Config) -> Federation | None:
     Raises
     ------
     ValueError
-        If there is no such folder, a class without images, or data of one's own are wrong.
+        If there is no such folder, a class without images, or data of one's own or tables are
+        wrong.
     """
     if is_own(config.dataset):
         from fl_core.data.own_data import DATASET, read_own, read_twice  # noqa: PLC0415
@@ -149,17 +151,17 @@ def check_data(config: Config) -> Federation | None:
         dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
         clients = config.simulated_clients
         return spread(config.federation_settings(clients, config.seed), dataset)
-    if sites_of(config.dataset):
-        from fl_core.federation.federation import simulate_federation  # noqa: PLC0415
+    try:
+        if sites_of(config.dataset, config.data_dir):
+            from fl_core.federation.federation import simulate_federation  # noqa: PLC0415
 
-        clients = config.simulated_clients
-        return simulate_federation(config.federation_settings(clients, config.seed))
-    if config.dataset == "folder":
-        try:
+            clients = config.simulated_clients
+            return simulate_federation(config.federation_settings(clients, config.seed))
+        if config.dataset == "folder":
             check_layout(resolve_data_dir(config.data_dir))
-        except OSError as error:
-            raise ValueError(str(error)) from error
-        return None
+            return None
+    except OSError as error:
+        raise ValueError(str(error)) from error
     named = config.data_dir or os.environ.get("FL_DATA_DIR")
     if (
         named

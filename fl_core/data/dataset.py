@@ -49,6 +49,8 @@ class Dataset:
         What tasks are made of; by default the labels.
     held : Held, optional
         Which client holds what, where the data come so; by default nobody has said.
+    column_names : tuple of str
+        Of a table, what each number of a sample is, with its unit if that is known.
 
     Raises
     ------
@@ -64,6 +66,7 @@ class Dataset:
     class_names: tuple[str, ...]
     groups: Groups | None = None
     held: Held | None = None
+    column_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for which, images, labels, groups in (

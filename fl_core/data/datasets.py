@@ -16,6 +16,7 @@ from fl_core.data.dataset import Dataset, Groups
 from fl_core.data.folders import cache_dir, resolve_data_dir
 from fl_core.data.image_files import check_layout
 from fl_core.data.image_folder import read_image_folder
+from fl_core.data.known import check_one_shape
 from fl_core.data.own_data import read_own
 from fl_core.data.published import read_published
 from fl_core.data.settings import (
@@ -25,7 +26,6 @@ from fl_core.data.settings import (
     TRAIN_SHARE,
     WINDOW,
     Source,
-    check_one_shape,
     is_dataset,
 )
 from fl_core.extras import load_extra
@@ -52,6 +52,7 @@ def load_dataset(
     download: bool = True,
     window: int = WINDOW,
     train_share: float = TRAIN_SHARE,
+    label: str = "",
 ) -> Dataset:
     """Read a data set; the process keeps the last two, which do not notice changed files.
 
@@ -66,7 +67,8 @@ def load_dataset(
         classes `CIFAR20_OTHERS` of `cifar100`, numbered from 10 (FLT, section IV). `femnist`:
         LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
         data folder, or .tar file, is read by `read_image_folder`; without a test
-        folder, a fifth of each class is held out by `seed`. Several of `JOINABLE`, such as
+        folder, a fifth of each class is held out by `seed`. `tables`: the data folder is read by
+        `fl_core.data.tables.read_tables`. Several of `JOINABLE`, such as
         `mnist+fashion-mnist`: as `joined` does. `watch` and `flights`: as `read_watch` and
         `read_flights` do, from packages of their own. The import path of a function of one's own:
         what it returns (`fl_core.data.own_data`).
@@ -76,6 +78,8 @@ def load_dataset(
         Says which images are for testing, where the data set itself does not.
     window, train_share : int and float
         As in `Source`, of data sets of recordings or dates.
+    label : str
+        Of `tables`, the column that holds the label.
 
     Raises
     ------
@@ -90,7 +94,7 @@ def load_dataset(
         raise ValueError(f'dataset is "{name}", but it must be {DATASET_WORDS}.')
     by_seed = any(DATASETS[part].by_seed for part in name.split(PLUS))
     where = resolve_data_dir(data_dir), cache_dir()
-    return _load(Source(name, *where, seed if by_seed else 0, download, window, train_share))
+    return _load(Source(name, *where, seed if by_seed else 0, download, window, train_share, label))
 
 
 @lru_cache(maxsize=1)

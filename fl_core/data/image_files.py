@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import BinaryIO, NamedTuple
 
+from fl_core.data.folders import holds_tables
 from fl_core.files import open_file
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -309,6 +310,11 @@ def _check_classes(splits: Splits, root: Path, train: str) -> None:
     for split in ("train", *splits):
         where = f"{root} has" if split == "train" and not train else f"{split} in {root} has"
         if not splits.get(split):
+            if holds_tables(root):
+                raise ValueError(
+                    f"{root} has no class folders, but tables: a simulation reads them by "
+                    "dataset=tables, one for each site, and a device has the path of one."
+                )
             raise ValueError(f"{where} no class folders: {LAYOUT} is expected.")
     for split, classes in splits.items():
         prefix = train if split == "train" else "test/"

@@ -5,7 +5,6 @@ They are read without PyTorch, so a wrong one is refused at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -29,11 +28,14 @@ from fl_core.partitions.tasks import CLIENTS_PER_TASK, TASKS
 
 PLUS = "+"
 SYNTHETIC = "synthetic"
+TABLES = "tables"
 SYNTHETIC_IMAGES = (4_000, 2_000)  # for training and testing, of all tasks together
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
 
 WINDOW, TRAIN_SHARE = 100, 0.2
+NOBODY, SITE, ALL_SITES = "none", "site", "all"
+"""Whose mean and deviation standardise samples."""
 
 MODELS = ("logistic-regression", "mlp", "mlp-32", "cnn", "cnn-norm", "leaf-cnn")
 
@@ -83,6 +85,8 @@ class Source(NamedTuple):
         How many samples a window of a recording has.
     train_share : float
         The share of a client's time that is for training, where the data are split by time.
+    label : str
+        Of tables, the column that holds the label; empty: the one with a usual name.
     """
 
     name: str
@@ -92,6 +96,7 @@ class Source(NamedTuple):
     download: bool
     window: int = WINDOW
     train_share: float = TRAIN_SHARE
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,7 @@ DATASETS = {
     "watch": Entry("fl_core.data.recordings:read_watch", model="mlp", sites=20),
     "flights": Entry("fl_core.data.flights:read_flights", model="mlp", sites=20),
     "folder": Entry(f"{_HERE}folder", by_seed=True),
+    TABLES: Entry("fl_core.data.tables:read_tables", model="mlp"),
 }
 JOINABLE = tuple(name for name, entry in DATASETS.items() if entry.joinable)
 _BY_WRITER = tuple(name for name, entry in DATASETS.items() if entry.by_writer)
@@ -176,22 +182,6 @@ def paper_model(dataset: str) -> str:
     if dataset in DATASETS:
         return DATASETS[dataset].model
     return "mlp" if is_own(dataset) or dataset == SYNTHETIC else "cnn"
-
-
-def sites_of(dataset: str) -> int:
-    """Return with how many clients the data come, 0 if that is left open.
-
-    Raises
-    ------
-    ValueError
-        If a function of one's own, which is called for that, cannot be called or returns no data.
-    """
-    if not is_own(dataset):
-        return DATASETS[dataset].sites if dataset in DATASETS else 0
-    from fl_core.data.own_data import read_own  # noqa: PLC0415
-
-    held = read_own(dataset).held
-    return len(held.train) if held else 0
 
 
 def is_dataset(name: str) -> bool:
@@ -249,44 +239,6 @@ def described(shape: tuple[int, ...], *, is_float: bool) -> str:
     return f"{'float32' if is_float else 'uint8'} of shape {'×'.join(map(str, shape))}"
 
 
-def known_of(dataset: str) -> Known | None:
-    """Return a data set's facts before its files are read, or None if there are none.
-
-    Raises
-    ------
-    ValueError
-        If it joins images of different shapes.
-    """
-    if dataset == SYNTHETIC:
-        return Known(*SYNTHETIC_IMAGES, (1, 28, 28), 10)
-    found = [DATASETS[part].known for part in dataset.split(PLUS) if part in DATASETS]
-    known = [one for one in found if one is not None]
-    if not known or len(known) < len(dataset.split(PLUS)):
-        return None
-    check_one_shape(dataset, [one.image_shape for one in known])
-    train, test, _, classes = zip(*known, strict=True)
-    return Known(sum(train), sum(test), known[0].image_shape, sum(classes))
-
-
-def check_one_shape(dataset: str, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Refuse to join images of different shapes, by a ValueError."""
-    if len(set(shapes)) > 1:
-        described = " and ".join("×".join(map(str, shape)) for shape in shapes)
-        raise ValueError(
-            f'dataset is "{dataset}", but images must have one shape, and these are {described} '
-            "(channels, height, width)."
-        )
-
-
-def num_labels(dataset: str) -> int | None:
-    """Return how many labels tasks can be made of, where it is known before the files are read."""
-    known = None if dataset == SYNTHETIC else known_of(dataset)
-    if known is None:
-        return None
-    entry = DATASETS.get(dataset)
-    return known.num_classes * (entry.groups_per_class if entry else 1)
-
-
 @dataclass(frozen=True, kw_only=True)
 class FederationSettings:
     """Who holds which image under which label.
@@ -303,6 +255,20 @@ class FederationSettings:
         "",
         TEXT,
         "where the data set's files are; empty: the variable `FL_DATA_DIR`, or a download",
+    )
+    label: str = option(
+        "",
+        TEXT,
+        f"`{TABLES}`: the column that holds the label; empty: the one named label, target or class",
+        needs=f"dataset={TABLES}",
+    )
+    standardise: str = option(
+        "auto",
+        one_of(("auto", NOBODY, SITE, ALL_SITES)),
+        "subtract each column's mean and divide by its deviation, of training rows: of `all` "
+        f"clients together, or of each client's own (`site`); `auto`: `all` for `{TABLES}`, "
+        "otherwise `none`: docs/data.md",
+        default=NOBODY,
     )
     num_tasks: int = option(
         2,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
 from fl_core.data.settings import SYNTHETIC, FederationSettings, sample_word
+from fl_core.data.standardise import standardised
 from fl_core.data.synthetic import synthetic
 from fl_core.federation.concept import concept_shifted, concept_tasks
 from fl_core.federation.federation_checks import (
@@ -163,6 +164,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
             seed=settings.seed,
             window=settings.window,
             train_share=settings.train_share,
+            label=settings.label,
         )
     return spread(settings, dataset)
 
@@ -188,6 +190,7 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     check_noise(settings, dataset.groups is not None)
     labels = dataset.train_labels.numpy()
     partition = _partition(settings, dataset)
+    dataset = standardised(dataset, partition, settings.standardise)
     if settings.client_test == "own" and dataset.held is None:  # which says who tests on what
         groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
         partition = replace(partition, test=own_tests(*groups, partition.train, settings.seed))

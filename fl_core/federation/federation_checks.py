@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from fl_core.data.known import known_of, num_labels
 from fl_core.data.settings import (
     SYNTHETIC,
     FederationSettings,
     has_own_tasks,
-    known_of,
-    num_labels,
 )
 from fl_core.options import at_value
 from fl_core.partitions.partition import check_labels, clients_of_tasks, default_tasks, parse_tasks

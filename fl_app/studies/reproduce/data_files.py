@@ -20,8 +20,9 @@ from fl_app.config.checks import shares_eigenvectors
 from fl_app.config.run_config import Config
 from fl_core.data.datasets import load_dataset
 from fl_core.data.folders import resolve_data_dir
+from fl_core.data.known import known_of
 from fl_core.data.published import CIFAR10_TAR
-from fl_core.data.settings import PLUS, known_of
+from fl_core.data.settings import PLUS
 from fl_core.data.torchvision_files import PUBLISHED
 from fl_core.text import one_line
 from strategies.catalogue import parameters, system_of

@@ -18,7 +18,8 @@ from fl_app.cli import main
 from fl_app.config.run_config import OPTIONS
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_files import check_layout
-from fl_core.data.settings import DATASETS, FederationSettings, known_of, num_labels
+from fl_core.data.known import known_of, num_labels
+from fl_core.data.settings import DATASETS, FederationSettings
 from fl_core.federation.federation_checks import check_federation
 
 ROOT = Path(__file__).parents[3]
@@ -431,7 +432,11 @@ def test_numbers_of_labels_of_other_data_sets():
     joined = "mnist+fashion-mnist"
     known = {name: num_labels(name) for name in (*DATASETS, joined)}
     assert known[joined] == known["cifar20"] == 20
-    assert {name for name, count in known.items() if count is None} == {"femnist", "folder"}
+    assert {name for name, count in known.items() if count is None} == {
+        "femnist",
+        "folder",
+        "tables",
+    }
 
 
 def test_what_can_only_be_known_from_the_images_is_not_refused():

@@ -237,7 +237,7 @@ def test_unknown_and_missing_keys():
         parse_config({key: value for key, value in DEFAULTS.items() if key != "seed"})
 
 
-FREE_TEXT = {"data-dir", "output-dir", "resume"}
+FREE_TEXT = {"data-dir", "label", "output-dir", "resume"}
 
 
 @pytest.mark.parametrize("key", sorted({*DEFAULTS} - FREE_TEXT))

@@ -1,0 +1,236 @@
+"""One site's table, a CSV or Parquet file: its columns as numbers and texts, or a sentence."""
+
+from __future__ import annotations
+
+import unicodedata
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_core.data.settings import TABLES
+from fl_core.extras import load_extra, need_extra
+from fl_core.options import did_you_mean
+from fl_core.text import listed, one_line, printable
+
+LABELS = ("label", "target", "class")
+"""What the column of labels may be called where nobody says."""
+SPLIT = "split"
+"""The column that says which rows are for testing, if there is one."""
+
+_TESTED = 5  # one of so many rows, the last ones
+_NEEDS = f'dataset="{TABLES}"'
+
+Columns = dict[str, tuple[str, ...]]
+"""Each column's name to the values of a category, both sorted; to nothing, if it has numbers."""
+
+
+class Table(NamedTuple):
+    """One site's rows.
+
+    Attributes
+    ----------
+    site : str
+        The file's name without its ending.
+    columns : dict
+        Each column's n values by its name, sorted: float32, or texts.
+    labels : NDArray of str, shape (n,)
+        The names of classes.
+    is_test : NDArray[np.bool_], shape (n,)
+    """
+
+    site: str
+    columns: dict[str, NDArray[Any]]
+    labels: NDArray[Any]
+    is_test: NDArray[np.bool_]
+
+    def kinds(self) -> Columns:
+        """Return what each column holds."""
+        return {
+            name: () if own.dtype == np.float32 else tuple(sorted(set(own.tolist())))
+            for name, own in self.columns.items()
+        }
+
+
+def site_of(path: Path) -> str:
+    """Return the name of a file's site: the file's without its ending."""
+    return printable(composed(path.stem))
+
+
+def read_table(path: Path, label: str = "") -> Table:
+    """Read a site's CSV file (commas, UTF-8) or Parquet file.
+
+    Rows count from 1, below the names of columns. Those whose column `split` says test are for
+    testing; without such a column, these are the last fifth, in the file's order, which may be
+    time's.
+
+    Parameters
+    ----------
+    path : Path
+    label : str
+        The column of labels; by default the one that has a name of `LABELS`.
+
+    Raises
+    ------
+    ValueError
+        If it is no table, has no such column, or something in it cannot be learnt from.
+    OSError
+        If it cannot be read.
+    """
+    where = printable(path.name)
+    frame = _frame(path)
+    names = _column_names(list(frame.columns), where)
+    frame.columns = names
+    if not len(frame):
+        raise ValueError(f"{where} has no rows: fill it, or leave the site out.")
+    label = _label_column(names, label, where)
+    features = sorted(set(names) - {label, SPLIT})
+    if not features:
+        raise ValueError(
+            f"{where} has no column beside {label}: those from which to tell it are missing."
+        )
+    columns = {name: _values(frame[name], name, where) for name in features}
+    for name, values in columns.items():
+        if values.dtype != object:
+            columns[name] = values.astype(np.float32)
+    labels = _label_names(_values(frame[label], label, where), label, where)
+    is_test = _is_test(frame, where)
+    return Table(site_of(path), columns, labels, is_test)
+
+
+def _frame(path: Path) -> Any:
+    """Return a file's content as a data frame, whose columns may not differ yet."""
+    pandas = load_extra("pandas", _NEEDS)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: name a CSV or Parquet file.")
+    if path.suffix.lower() == ".parquet":
+        need_extra("pyarrow", f"{path.name}, a Parquet file,", "write it as CSV")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # it means lost cells
+            if path.suffix.lower() == ".parquet":
+                return pandas.read_parquet(path, engine="pyarrow")
+            csv = {"encoding": "utf-8-sig", "index_col": False, "low_memory": False}
+            head = pandas.read_csv(path, header=None, nrows=1, dtype=str, **csv)
+            frame = pandas.read_csv(path, **csv)
+    except (ValueError, pandas.errors.ParserWarning) as error:  # those of both libraries
+        why = one_line(str(error), 200).rstrip(". ")
+        raise ValueError(
+            f"{printable(path.name)} is no table that can be read ({why}): write it as CSV with "
+            "commas, in UTF-8, with the columns' names in its first line, or as Parquet."
+        ) from error
+    frame.columns = head.iloc[0].fillna("")  # as they stand there: pandas renames what repeats
+    return frame
+
+
+def _column_names(found: list[Any], where: str) -> list[str]:
+    names = [composed(name) for name in found]
+    for place, name in enumerate(names):
+        if not name or name in names[:place]:
+            wrong = f"two columns named {printable(name)}" if name else "a column without a name"
+            raise ValueError(
+                f"{where} has {wrong}, column {place + 1}: rename it, or leave it out (an index of "
+                "pandas, by index=False)."
+            )
+    return names
+
+
+def composed(text: Any) -> str:
+    """Return a text as others write it: no spaces around it, in Unicode's composed form."""
+    return unicodedata.normalize("NFC", str(text).strip())
+
+
+def _label_column(names: list[str], label: str, where: str) -> str:
+    shown = printable(listed(names, 30, ", "))
+    if label:
+        if label not in names:
+            meant = did_you_mean(label, names)
+            raise ValueError(
+                f'label is "{printable(label)}", but {where} has no such column: its columns are '
+                f"{shown}.{meant and f' {meant}'}"
+            )
+        return label
+    found = [name for name in names if name in LABELS]
+    if len(found) != 1:
+        has = f"the columns {' and '.join(found)}" if found else f"no column {' or '.join(LABELS)}"
+        raise ValueError(
+            f"{where} has {has}: say by label=COLUMN which one holds the label, of {shown}."
+        )
+    return found[0]
+
+
+def _values(column: Any, name: str, where: str) -> NDArray[Any]:
+    """Return a column's values: numbers as float64, texts and truth values as texts."""
+    types = load_extra("pandas", _NEEDS).api.types
+    what = f"column {printable(name)}"
+    missing = column.isna().to_numpy()
+    texts: NDArray[Any] | None = None
+    if types.is_bool_dtype(column.dtype) or not types.is_numeric_dtype(column.dtype):
+        present = column[~missing]
+        if not all(isinstance(one, str | bool | np.bool_) for one in present):
+            raise ValueError(
+                f"{where}: {what} holds neither numbers nor texts, but {column.dtype}: write it as "
+                "one of them, or leave it out at all sites."
+            )
+        texts = np.array([composed(one) for one in column], dtype=object)
+        missing = missing | (texts == "")
+    if missing.any():
+        more = f" and {missing.sum() - 1:,} more" if missing.sum() > 1 else ""
+        raise ValueError(
+            f"{where}: {what} has no value in row {_first(missing)}{more} (an empty cell, or a "
+            "word such as NA or None): fill it in, or leave the row or the column out."
+        )
+    if texts is not None:
+        return texts
+    numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64)
+    with np.errstate(over="ignore"):
+        infinite = ~np.isfinite(numbers.astype(np.float32))
+    if infinite.any():
+        row = _first(infinite)
+        raise ValueError(
+            f"{where}: {what} has {numbers[row - 1]:g} in row {row}, but numbers must be finite, "
+            "below 3e38: correct it, or leave the row or the column out."
+        )
+    return numbers
+
+
+def _first(rows: NDArray[np.bool_]) -> int:
+    return int(np.argmax(rows)) + 1
+
+
+def _label_names(values: NDArray[Any], name: str, where: str) -> NDArray[Any]:
+    if values.dtype == object:
+        return values
+    fractions = values != np.round(values)
+    if fractions.any():
+        row = _first(fractions)
+        raise ValueError(
+            f"{where}: column {printable(name)}, the label, has {values[row - 1]:g} in row {row}, "
+            "but a class has a whole number or a text: make classes of it, such as low and high."
+        )
+    return np.array([f"{value:.0f}" for value in values], dtype=object)
+
+
+def _is_test(frame: Any, where: str) -> NDArray[np.bool_]:
+    count = len(frame)
+    if SPLIT not in frame:
+        is_test = np.arange(count) >= count - max(1, round(count / _TESTED))
+    else:
+        words = _values(frame[SPLIT], SPLIT, where)
+        unknown = ~np.isin(words, ("train", "test"))
+        if unknown.any():
+            row = _first(unknown)
+            raise ValueError(
+                f"{where}: column {SPLIT} has {printable(str(words[row - 1]))} in row {row}, but "
+                "it says train or test of each row: correct it, or rename the column."
+            )
+        is_test = words == "test"
+    if is_test.all() or not is_test.any():
+        missing = "training" if is_test.all() else "testing"
+        raise ValueError(
+            f"{where} has {count} rows and none for {missing}, but each site needs some of both: "
+            f"add rows, or a column {SPLIT} with train and test."
+        )
+    return is_test

@@ -1,0 +1,221 @@
+"""Tables of several sites: what all have in common, and samples of numbers made of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fl_core.data.dataset import Dataset
+from fl_core.data.folders import TABLE_ENDINGS, is_table
+from fl_core.data.settings import TABLES, Source
+from fl_core.data.table_file import SPLIT, Columns, Table, read_table, site_of
+from fl_core.partitions.given_partitions import Held
+from fl_core.text import one_line, printable
+
+logger = logging.getLogger(__name__)
+
+MOST_VALUES = 50  # of a category: more are names or numbers of rows, which tell nothing
+MOST_CLASSES = 1_000
+
+
+def read_tables(source: Source) -> Dataset:
+    """Read a folder of tables: each file is a site, which has a partition of its own.
+
+    Raises
+    ------
+    ValueError
+        If a file is no such table, or they do not go together: with its name, column and row.
+    OSError
+        If the folder or a file cannot be read.
+    """
+    tables = [read_table(path, source.label) for path in table_files(source.root)]
+    columns = common_columns({one.site: one.kinds() for one in tables})
+    classes = class_names(one.labels for one in tables)
+    if len(classes) < 2:
+        raise ValueError(
+            f'all rows in {source.root} have the label "{printable(classes[0])}", but at least two '
+            "classes are needed: choose another column by label."
+        )
+    rows = torch.from_numpy(np.concatenate([encoded(one, columns) for one in tables]))
+    labels = torch.from_numpy(np.concatenate([numbered(one.labels, classes) for one in tables]))
+    test = torch.from_numpy(np.concatenate([one.is_test for one in tables]))
+    _warn_of_order(labels[~test], labels[test], classes)
+    held = Held(
+        tuple(int((~one.is_test).sum()) for one in tables),
+        tuple(int(one.is_test.sum()) for one in tables),
+        names=tuple(one.site for one in tables),
+    )
+    return Dataset(
+        source.name,
+        *(rows[~test], labels[~test], rows[test], labels[test], classes),
+        held=held,
+        column_names=sample_columns(columns),
+    )
+
+
+def table_files(root: Path) -> list[Path]:
+    """Return the tables in a folder, sorted by the names of their sites; others are passed over.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder, they are fewer than two, or two have the same site's name.
+    OSError
+        If the folder cannot be read.
+    """
+    if not root.is_dir():
+        raise ValueError(
+            f'{root}, of dataset "{TABLES}", is no folder: set data-dir to one that holds a CSV or '
+            "Parquet file for each site, such as berlin.csv."
+        )
+    found = sorted((path for path in root.iterdir() if is_table(path)), key=lambda one: one.stem)
+    if len(found) < 2:
+        folders = any(path.is_dir() and not path.name.startswith(".") for path in root.iterdir())
+        hint = ", or dataset=folder if it holds images in class folders" if folders else ""
+        raise ValueError(
+            f"{root} holds {len(found)} tables, files that end in {' or '.join(TABLE_ENDINGS)}, "
+            "but a federation needs one from each of two sites or more: name their folder by "
+            f"data-dir{hint}."
+        )
+    for first, second in pairwise(found):
+        if site_of(first) == site_of(second):
+            raise ValueError(
+                f"{root} holds {first.name} and {second.name}, but a site has one file and goes by "
+                "its name: rename or remove one."
+            )
+    return found
+
+
+def common_columns(sites: Mapping[str, Columns]) -> Columns:
+    """Return the columns of all sites, which must be the same; categories with all their values.
+
+    Parameters
+    ----------
+    sites : mapping
+        By the sites' names.
+
+    Raises
+    ------
+    ValueError
+        If a site has another column, a number where others have texts, or a category has more than
+        `MOST_VALUES` values.
+    """
+    (first, wanted), *others = sites.items()
+    for site, own in others:
+        if missing := sorted(wanted.keys() ^ own.keys()):
+            has, lacks = (site, first) if missing[0] in own else (first, site)
+            raise ValueError(
+                f"{has} has the column {printable(missing[0])}, but {lacks} has not, and all sites "
+                "need the same ones: add it there, or leave it out everywhere."
+            )
+        for name, values in own.items():
+            if bool(values) != bool(wanted[name]):
+                texts, numbers = (site, first) if values else (first, site)
+                said = next(filter(_is_no_number, values or wanted[name]), "")
+                raise ValueError(
+                    f"column {printable(name)} has numbers in {numbers}, but texts in {texts}, "
+                    f"such as {printable(said)}: write all values in one way at all sites."
+                )
+    common = {
+        name: tuple(sorted({value for own in sites.values() for value in own[name]}))
+        for name in sorted(wanted)
+    }
+    for name, values in common.items():
+        if len(values) > MOST_VALUES:
+            site = max(sites, key=lambda site: len(sites[site][name]))
+            said = next(filter(_is_no_number, sites[site][name]), values[0])
+            raise ValueError(
+                f"column {printable(name)} has {len(values)} different texts, such as "
+                f"{one_line(said, 40)} in {site}, but a category has {MOST_VALUES} at most: leave "
+                "names and identifiers out, and write numbers without other characters."
+            )
+    return common
+
+
+def _is_no_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
+
+
+def sample_columns(columns: Columns) -> tuple[str, ...]:
+    """Return a name for each number of a sample: a category has one for each of its values.
+
+    Examples
+    --------
+    >>> sample_columns({"age [years]": (), "colour": ("blue", "red")})
+    ('age [years]', 'colour=blue', 'colour=red')
+    """
+    return tuple(
+        f"{name}={value}" if values else name
+        for name, values in columns.items()
+        for value in values or ("",)
+    )
+
+
+def encoded(table: Table, columns: Columns) -> NDArray[np.float32]:
+    """Return a table as samples, shape (n, d): numbers, and of each category's values 0 or 1.
+
+    Raises
+    ------
+    ValueError
+        If a category has a value that is not among those of `columns`.
+    """
+    parts = []
+    for name, values in columns.items():
+        own = table.columns[name]
+        unknown = sorted(set(own.tolist()) - set(values)) if values else []
+        if unknown:
+            raise ValueError(
+                f"column {printable(name)} of {table.site} has {printable(unknown[0])}, which was "
+                "not there when the columns were agreed: start the run again."
+            )
+        parts += [own == value for value in values] or [own]
+    return np.stack(parts, axis=1).astype(np.float32)
+
+
+def class_names(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
+    """Return the names of all sites' classes: whole numbers by their size, texts sorted.
+
+    Raises
+    ------
+    ValueError
+        If they are more than `MOST_CLASSES`.
+    """
+    names = {name for own in labels for name in own.tolist()}
+    if len(names) > MOST_CLASSES:
+        raise ValueError(
+            f"the label has {len(names):,} different values, such as {printable(min(names))}, but "
+            f"{MOST_CLASSES:,} classes at most can be learnt: name another column by label."
+        )
+    if all(name.removeprefix("-").isdecimal() for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names))
+
+
+def numbered(labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return labels, names of classes, as indices into these."""
+    index = {name: number for number, name in enumerate(classes)}
+    return np.array([index[name] for name in labels], dtype=np.int64)
+
+
+def _warn_of_order(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) -> None:
+    """Say which classes are tested but trained nowhere: the rows may be sorted by label."""
+    untrained = [printable(classes[label]) for label in np.setdiff1d(tested, trained)]
+    if untrained:
+        logger.warning(
+            "no training row has the label %s, which test rows have: where rows are sorted by "
+            "label, shuffle them, or add a column %s with train and test",
+            " or ".join(untrained),
+            SPLIT,
+        )

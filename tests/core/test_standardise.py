@@ -1,0 +1,133 @@
+"""Columns of one scale, by training rows alone: numbers worked by hand."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fl_core.data.dataset import Dataset
+from fl_core.data.settings import FederationSettings
+from fl_core.data.standardise import moments, scaled
+from fl_core.federation.federation import spread
+from fl_core.partitions.given_partitions import Held
+
+TRAIN = [[0, 7, 0], [4, 7, 0], [10, 9, 1], [14, 9, 0]]
+"""Means 7, 8 and a quarter; deviations √29, 1, and that of a flag, which counts as 1."""
+TEST = [[7, 8, 1], [1000, 10, 1]]
+
+
+def data(train=TRAIN, test=TEST, dtype=torch.float32, held=True):
+    train, test = (torch.tensor(rows, dtype=dtype) for rows in (train, test))
+    labels = [torch.arange(len(rows)) % 2 for rows in (train, test)]
+    two = Held((2, 2), (1, 1), names=("a", "b"))
+    return Dataset(
+        "some",
+        *(train, labels[0], test, labels[1], ("no", "yes")),
+        held=two if held else None,
+        column_names=("x", "y [m]", "flag")[: train.shape[1]],
+    )
+
+
+def samples(whose, *given, **options):
+    settings = FederationSettings(
+        dataset="some", num_clients=2, seed=0, standardise=whose, num_tasks=1, min_samples=1
+    )
+    found = spread(settings, data(*given, **options)).dataset
+    return found.train_images, found.test_images
+
+
+def test_all_is_by_all_training_rows_together():
+    train, test = samples("all")
+    root = 29**0.5
+    expected = [[-7 / root, -1, -0.25], [-3 / root, -1, -0.25], [3 / root, 1, 0.75]]
+    torch.testing.assert_close(train, torch.tensor([*expected, [7 / root, 1, -0.25]]))
+    torch.testing.assert_close(test, torch.tensor([[0, 0, 0.75], [993 / root, 2, 0.75]]))
+
+
+def test_site_is_by_each_sites_own_training_rows():
+    train, test = samples("site")
+    assert train.tolist() == [[-1, 0, 0], [1, 0, 0], [-1, 0, 0.5], [1, 0, -0.5]]
+    assert test.tolist() == [[2.5, 1, 1], [494, 1, 0.5]]
+
+
+def test_none_leaves_them():
+    train, test = samples("none")
+    assert (train.tolist(), test.tolist()) == (TRAIN, TEST)
+
+
+@pytest.mark.parametrize("whose", ["all", "site"])
+def test_test_rows_change_no_training_row(whose):
+    other = [[-5, 1e6, 0], [0, 0, 0]]
+    assert torch.equal(samples(whose)[0], samples(whose, TRAIN, other)[0])
+
+
+def test_what_others_share_is_not_written_to():
+    shared = data()
+    spread(FederationSettings(dataset="some", num_clients=2, seed=0, standardise="all"), shared)
+    assert shared.train_images.tolist() == TRAIN
+
+
+@pytest.mark.parametrize(
+    ("whose", "said"),
+    [
+        ("all", "constant in all training rows: y [m]; standardised by a deviation of 1"),
+        ("site", "constant at some site: x, y [m]; standardised by a deviation of 1"),
+    ],
+)
+def test_constant_columns_are_told(whose, said, caplog):
+    with caplog.at_level(logging.WARNING):
+        train, test = samples(whose, [[3, 7, 0], [3, 7, 0], [10, 7, 1], [14, 7, 0]])
+    assert caplog.messages == [said]
+    assert train[:, 1].tolist() == [0, 0, 0, 0]
+    assert test[:, 1].tolist() == [1, 3]
+
+
+def test_a_large_mean_costs_no_digits():
+    values = torch.tensor([[2.0**24], [2.0**24 + 2]])
+    mean, deviation, _ = moments(values)
+    assert scaled(values, mean, deviation).tolist() == [[-1], [1]]
+    alike = torch.full((7, 1), 0.1)
+    assert moments(alike)[1].tolist() == [1]
+
+
+def test_a_series_has_a_mean_for_each_channel():
+    series = torch.tensor([[[0.0, 2.0], [5.0, 5.0]], [[4.0, 6.0], [5.0, 9.0]]])
+    mean, deviation, _ = moments(series)
+    assert (mean.tolist(), deviation.tolist()) == ([3, 6], [5**0.5, 3**0.5])
+    divided = scaled(series, np.array([3.0, 6.0]), np.array([3.0, 2.0]))
+    expected = [[[-1, -1 / 3], [-0.5, -0.5]], [[1 / 3, 1], [-0.5, 1.5]]]
+    torch.testing.assert_close(divided, torch.tensor(expected))
+
+
+rows = arrays(np.float32, (6, 2), elements=st.floats(-1e6, 1e6, width=32))
+
+
+@given(rows=rows, order=st.permutations(range(6)))
+def test_the_order_of_rows_is_no_matter(rows, order):
+    first, second = (moments(torch.from_numpy(some)) for some in (rows, rows[list(order)]))
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+@given(rows=rows)
+def test_training_rows_have_mean_0_and_deviation_1(rows):
+    mean, deviation, alike = moments(torch.from_numpy(rows))
+    found = ((rows.astype(np.float64) - mean) / deviation)[:, ~alike]
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-6)
+    flags = np.isin(rows, (0, 1)).all(axis=0)[~alike]
+    np.testing.assert_allclose(found.std(axis=0)[~flags], 1, rtol=1e-6)
+
+
+def test_what_cannot_be_standardised_is_one_sentence():
+    with pytest.raises(
+        ValueError, match=r"^standardise is \"all\", but the samples of some are pix"
+    ):
+        samples("all", test=[[1, 1, 1]] * 2, dtype=torch.uint8)
+    with pytest.raises(
+        ValueError, match=r"^standardise is \"site\", but some does not come in par"
+    ):
+        samples("site", held=False)

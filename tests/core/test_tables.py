@@ -1,0 +1,252 @@
+"""Tables in CSV and Parquet files: what is read, what is agreed, and every refusal."""
+
+import logging
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_core.data.datasets import load_dataset
+from fl_core.data.image_files import check_layout
+from fl_core.data.known import sites_of
+from fl_core.data.settings import FederationSettings
+from fl_core.data.table_file import read_table
+from fl_core.data.tables import common_columns, sample_columns
+from fl_core.federation.federation import spread
+
+BERLIN = """age [years],colour,smokes,outcome
+40,red,True,ill
+50,blue,False,well
+60,red,True,ill
+70,red,False,well
+30,blue,False,ill
+"""
+OSLO = """outcome,smokes,age [years],colour
+well,False,20,green
+ill,True,80,red
+"""
+
+
+def written(folder, **texts):
+    for name, text in texts.items():
+        (folder / f"{name}.csv").write_text(text, encoding="utf-8")
+    return folder
+
+
+def read(folder, label="outcome"):
+    return load_dataset("tables", str(folder), label=label)
+
+
+def test_each_file_is_a_site_with_its_own_rows(tmp_path):
+    data = read(written(tmp_path, oslo=OSLO, berlin=BERLIN))
+    assert data.held.names == ("berlin", "oslo")
+    assert (data.held.train, data.held.test, data.held.tasks) == ((4, 1), (1, 1), None)
+    assert data.class_names == ("ill", "well")
+    assert data.column_names == (
+        "age [years]",
+        *("colour=blue", "colour=green", "colour=red"),
+        *("smokes=False", "smokes=True"),
+    )
+    assert data.train_images.tolist() == [
+        [40, 0, 0, 1, 0, 1],
+        [50, 1, 0, 0, 1, 0],
+        [60, 0, 0, 1, 0, 1],
+        [70, 0, 0, 1, 1, 0],
+        [20, 0, 1, 0, 1, 0],
+    ]
+    assert data.train_labels.tolist() == [0, 1, 0, 1, 1]
+    assert data.test_images.tolist() == [[30, 1, 0, 0, 1, 0], [80, 0, 0, 1, 0, 1]]
+    assert data.test_labels.tolist() == [0, 0]
+    federation = spread(FederationSettings(dataset="tables", num_clients=2, seed=0), data)
+    assert federation.training_data(1)[0].tolist() == [[20, 0, 1, 0, 1, 0]]
+    assert not federation.knows_tasks
+
+
+def test_csv_and_parquet_give_the_same_data(tmp_path):
+    csv, parquet = tmp_path / "csv", tmp_path / "parquet"
+    csv.mkdir()
+    parquet.mkdir()
+    written(csv, berlin=BERLIN, oslo=OSLO)
+    for path in csv.iterdir():
+        pd.read_csv(path).to_parquet(parquet / f"{path.stem}.parquet")
+    assert read(csv).checksum() == read(parquet).checksum()
+    assert read(csv).column_names == read(parquet).column_names
+
+
+@given(order=st.permutations(range(5)), columns=st.permutations(range(4)))
+def test_neither_the_order_of_rows_nor_of_columns_changes_the_samples(
+    order, columns, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("tables")
+    written(folder, berlin=BERLIN)
+    whole = read_table(folder / "berlin.csv", "outcome")
+    frame = pd.read_csv(folder / "berlin.csv")
+    frame.iloc[list(order), list(columns)].to_csv(folder / "mixed.csv", index=False)
+    mixed = read_table(folder / "mixed.csv", "outcome")
+    assert mixed.kinds() == whole.kinds()
+    assert list(mixed.columns) == ["age [years]", "colour", "smokes"]
+    for name, values in whole.columns.items():
+        assert mixed.columns[name].tolist() == [values[row] for row in order]
+    assert mixed.labels.tolist() == [whole.labels[row] for row in order]
+
+
+@pytest.mark.parametrize(("count", "tested"), [(2, 1), (5, 1), (7, 1), (8, 2), (10, 2), (99, 20)])
+def test_the_last_fifth_is_for_testing(count, tested, tmp_path):
+    rows = "\n".join(f"{i},{i % 2}" for i in range(count))
+    table = read_table(written(tmp_path, a=f"x,label\n{rows}\n") / "a.csv")
+    assert table.columns["x"][table.is_test].tolist() == list(range(count))[-tested:]
+
+
+def test_a_column_may_say_which_rows_are_for_testing(tmp_path):
+    text = "split,x,label\ntest,1,a\ntrain,2,b\ntest,3,b\n"
+    table = read_table(written(tmp_path, a=text) / "a.csv")
+    assert table.is_test.tolist() == [True, False, True]
+    assert list(table.columns) == ["x"]
+
+
+@pytest.mark.parametrize("name", ["label", "target", "class"])
+def test_a_label_with_a_usual_name_need_not_be_named(name, tmp_path):
+    table = read_table(written(tmp_path, a=f"x,{name}\n1,7\n2,8\n") / "a.csv")
+    assert table.labels.tolist() == ["7", "8"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (("10", "9", "-1", "9"), ("-1", "9", "10")),
+        (("1.0", "0.0", "1.0", "1.0"), ("0", "1")),
+        (("True", "False", "True", "True"), ("False", "True")),
+        (("b", "10", "9", "b"), ("10", "9", "b")),
+    ],
+)
+def test_classes_have_names_in_order(labels, names, tmp_path):
+    one, two = ("x,y\n" + "".join(f"1,{own}\n" for own in labels[i : i + 2]) for i in (0, 2))
+    assert read(written(tmp_path, a=one, b=two), "y").class_names == names
+
+
+def test_what_spreadsheets_write_is_read(tmp_path):
+    text = "\ufeffx, label\r\n1, Zoe\u0308\r\n\r\n2,b\r\n"
+    table = read_table(written(tmp_path, a=text) / "a.csv")
+    assert table.labels.tolist() == ["Zo\u00eb", "b"]
+    assert table.columns["x"].dtype == np.float32
+
+
+def test_sorted_rows_are_told(tmp_path, caplog):
+    text = "x,label\n" + "".join(f"1,{'ab'[i // 4]}\n" for i in range(5))
+    with caplog.at_level(logging.WARNING):
+        read(written(tmp_path, a=text, b=text), "")
+    assert "no training row has the label b, which test rows have: where rows are" in caplog.text
+
+
+HEAD = "x,y,label\n"
+GOOD = f"{HEAD}1,u,0\n2,v,1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "b.csv is no table that can be read (No columns to parse from file): write it as CSV"),
+        (HEAD, "b.csv has no rows: fill it"),
+        (f"{HEAD}1,u,0\n", "b.csv has 1 rows and none for training, but each site needs some of"),
+        (f"{HEAD}1,u,0\n2,v,1,9\n", "b.csv is no table that can be read (Error tokenizing data"),
+        (f"{HEAD}1,u,0,9\n2,v,1,9\n", "b.csv is no table that can be read (Length of header or"),
+        (f"{HEAD}1,u,0\n2,v\n", "b.csv: column label has no value in row 2 (an empty cell, or a"),
+        (f"{HEAD}1,u,0\n,v,1\nNA,v,1\n", "b.csv: column x has no value in row 2 and 1 more (an"),
+        (f"{HEAD}1,None,0\n2,v,1\n", "b.csv: column y has no value in row 1 ("),
+        (f"{HEAD}1,' ',0\n2,  ,1\n", "b.csv: column y has no value in row 2 ("),
+        (f"{HEAD}1,u,0\ninf,v,1\n", "b.csv: column x has inf in row 2, but numbers must be finite"),
+        (f"{HEAD}1,u,0\n1e39,v,1\n", "b.csv: column x has 1e+39 in row 2, but numbers must be"),
+        (
+            f"{HEAD}1,u,0\n2,v,0.5\n",
+            "b.csv: column label, the label, has 0.5 in row 2, but a class",
+        ),
+        ("x,x,label\n1,u,0\n2,v,1\n", "b.csv has two columns named x, column 2: rename it"),
+        ("x,x ,label\n1,u,0\n2,v,1\n", "b.csv has two columns named x, column 2: rename it"),
+        (",x,label\n1,u,0\n2,v,1\n", "b.csv has a column without a name, column 1: rename it"),
+        ("label\n0\n1\n", "b.csv has no column beside label"),
+        ("x;y;label\n1;u;0\n", "b.csv has no column label or target or class: say by label=COLUMN"),
+        ("x,target,label\n1,u,0\n", "b.csv has the columns target and label: say by label=COLUMN"),
+        ("x,label\n1,0\n2,1\n", "a has the column y, but b has not, and all sites need the same"),
+        ("x,y,z,label\n1,u,1,0\n2,v,2,1\n", "b has the column z, but a has not, and all sites"),
+        (f"{HEAD}1,3,0\n2,4,1\n", "column y has numbers in b, but texts in a, such as u: write"),
+        (f"{HEAD}1,u,0\n'2',v,1\n", "column x has numbers in a, but texts in b, such as '2'"),
+        ("split,x,y,label\nval,1,u,0\n", "b.csv: column split has val in row 1, but it says train"),
+        ("split,x,y,label\ntest,1,u,0\n", "b.csv has 1 rows and none for training, but each site"),
+        ("split,x,y,label\ntrain,1,u,0\n", "b.csv has 1 rows and none for testing, but each site"),
+        (
+            HEAD + "".join(f"1,name{i},0\n" for i in range(60)),
+            "column y has 62 different texts, such as name0 in b, but a category has 50 at most",
+        ),
+        (
+            HEAD + "".join(f"1,u,l{i}\n" for i in range(1000)),
+            "the label has 1,002 different values, such as 0, but 1,000 classes at most",
+        ),
+    ],
+)
+def test_what_cannot_be_learnt_from_is_one_sentence(text, message, tmp_path):
+    written(tmp_path, a=GOOD, b=text)
+    with pytest.raises(ValueError, match="^" + re.escape(message)) as info:
+        read(tmp_path, "")
+    assert str(info.value).endswith(".")
+    assert "\n" not in str(info.value)
+
+
+def test_other_refusals_are_one_sentence(tmp_path):
+    folder = written(tmp_path, a=GOOD, b=GOOD)
+    with pytest.raises(ValueError, match=r"^label is \"lable\", .* are x, y, label\. Did you mean"):
+        read(folder, "lable")
+    (tmp_path / "b.csv").unlink()
+    dates = pd.DataFrame({"x": pd.to_datetime(["2026-01-01"] * 2), "y": "u", "label": [0, 1]})
+    dates.to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"^b.parquet: column x holds neither numbers nor texts"):
+        read(folder, "")
+    written(tmp_path, b=GOOD)
+    with pytest.raises(
+        ValueError, match=r"holds b\.(csv|parquet) and b\.(csv|parquet), but a site"
+    ):
+        read(folder, "")
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    (tmp_path / "b.csv").unlink()
+    with pytest.raises(ValueError, match=r"^b.parquet is no table that can be read \(.*Parquet"):
+        read(folder, "")
+    (tmp_path / "b.parquet").unlink()
+    (tmp_path / "a.csv").write_bytes("x,label\n1,Zoë\n".encode("latin-1"))
+    written(tmp_path, b=GOOD)
+    with pytest.raises(ValueError, match=r"^a.csv is no table that can be read \(.*utf-8"):
+        read(folder, "")
+
+
+def test_all_rows_of_one_class_are_refused(tmp_path):
+    text = "x,label\n1,ill\n2,ill\n"
+    with pytest.raises(ValueError, match=r'have the label "ill", but at least two classes'):
+        read(written(tmp_path, a=text, b=text), "")
+
+
+def test_there_are_as_many_clients_as_files(tmp_path):
+    written(tmp_path, a=GOOD, b=GOOD, c=GOOD, **{".d": GOOD})
+    assert sites_of("tables", str(tmp_path)) == 3
+
+
+def test_folders_of_images_and_of_tables_point_to_each_other(tmp_path):
+    with pytest.raises(ValueError, match=r'/no, of dataset "tables", is no folder: set data-d'):
+        read(tmp_path / "no")
+    with pytest.raises(
+        ValueError, match=r"holds 0 tables, files that end in .csv or .parquet, but a"
+    ):
+        read(tmp_path)
+    (tmp_path / "cats").mkdir()
+    with pytest.raises(ValueError, match="data-dir, or dataset=folder if it holds images in class"):
+        read(tmp_path)
+    (tmp_path / "cats").rmdir()
+    with pytest.raises(ValueError, match=r"has no class folders, but tables: .* dataset=tables"):
+        check_layout(written(tmp_path, a=GOOD, b=GOOD))
+
+
+def test_the_columns_of_a_site_alone_are_bounded_too():
+    values = tuple(f"{i:02}" for i in range(51))
+    with pytest.raises(ValueError, match="column y has 51 different texts"):
+        common_columns({"a": {"y": values}})
+    assert sample_columns({"x": (), "y": ("u",)}) == ("x", "y=u")

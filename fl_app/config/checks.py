@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clients.privacy.mechanisms import PROJECTED
-from fl_core.data.settings import OWN_IMAGES
+from fl_core.data.settings import ALL_SITES, OWN_IMAGES
 from fl_core.options import at_value, refusal
 from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import parameters, system_of
@@ -214,6 +214,11 @@ def _check_for_devices(values: Mapping[str, Any]) -> Iterator[str]:
                 f'{name.replace("_", "-")} is {values[name]}, but dataset is "{OWN_IMAGES}", and '
                 f"that is for simulations only: leave it {at_value(absent)}."
             )
+    if values["standardise"] == ALL_SITES:
+        yield (
+            f'standardise is {ALL_SITES}, but dataset is "{OWN_IMAGES}", and devices do not tell '
+            "their means: choose site, by which each device uses its own."
+        )
     for strategy in values["strategy"]:
         if system_of(strategy).clustering.needs_tasks:
             yield (

@@ -21,13 +21,14 @@ from clients.training.personal import Personal
 from fl_app.config.allowed_code import allowed_by
 from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.simulated_node import Node
-from fl_core.data.folders import cache_dir
+from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.image_folder import LabelledImages
-from fl_core.data.settings import OWN_IMAGES, sample_word
+from fl_core.data.settings import OWN_IMAGES, SITE, sample_word
 from fl_core.extras import need_extra
 from fl_core.models.model_file import ModelCard, save_model
-from fl_core.own.own_images import CLASS_NAMES, Agreement, Survey, read_own_images, survey_images
-from fl_core.own.own_samples import DATA, SampleSurvey, read_own_samples, survey_samples
+from fl_core.own.own_images import CLASS_NAMES, Agreement, read_own_images, survey_images
+from fl_core.own.own_samples import DATA, AnySurvey, agreement_in, read_own_samples, survey_samples
+from fl_core.own.own_tables import read_own_table, standardised_alone, survey_table
 from fl_core.own_code import is_own
 from fl_core.wire import protocol
 
@@ -44,13 +45,15 @@ class NodeConfig(NamedTuple):
     name : str
         By which the server and people know it.
     path : Path, optional
-        Its own images.
+        Its own images, or its table.
     data : str, optional
         Where there are none, the import path of its owner's function that returns its samples.
     model_path : Path, optional
         Where it keeps its final model.
     own_code : tuple of str
         The import paths of somebody's own code that may run on it.
+    label : str
+        Of a table, the column that holds the label; by default, the run says it.
     """
 
     name: str
@@ -58,6 +61,7 @@ class NodeConfig(NamedTuple):
     data: str
     model_path: Path | None
     own_code: tuple[str, ...] = ()
+    label: str = ""
 
     @classmethod
     def of(cls, own: Mapping[str, object]) -> NodeConfig:
@@ -95,14 +99,15 @@ class NodeConfig(NamedTuple):
             if not one.is_absolute():
                 raise ValueError(f"{key} is {one}, but it must be absolute: {_START}")
         path, model_path = paths.get("data-path"), paths.get("model-path")
-        return cls(str(own["name"]), path, data, model_path, allowed_by(own))
+        label = str(own.get("label") or "")
+        return cls(str(own["name"]), path, data, model_path, allowed_by(own), label)
 
     @property
     def paths(self) -> dict[str, Path | None]:
         """Return where its images are and where its model is kept, by their keys."""
         return {"data-path": self.path, "model-path": self.model_path}
 
-    def survey(self) -> Survey | SampleSurvey:
+    def survey(self) -> AnySurvey:
         """Describe the device's data before anything is agreed.
 
         Raises
@@ -110,7 +115,11 @@ class NodeConfig(NamedTuple):
         ValueError, OSError
             If they are not such as can be used.
         """
-        return survey_samples(self.data) if self.path is None else survey_images(self.path)
+        if self.path is None:
+            return survey_samples(self.data)
+        if is_table(self.path):
+            return survey_table(self.path, self.label)
+        return survey_images(self.path)
 
     def read(self, agreement: Agreement) -> LabelledImages:
         """Return the device's data as they were agreed.
@@ -122,6 +131,8 @@ class NodeConfig(NamedTuple):
         """
         if self.path is None:
             return read_own_samples(self.data, agreement)
+        if is_table(self.path):
+            return read_own_table(self.path, self.label, agreement)
         return read_own_images(self.path, cache_dir(), agreement)
 
 
@@ -141,7 +152,8 @@ class DeviceNode(Node):
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
-        self.own = NodeConfig.of(context.node_config)
+        own = NodeConfig.of(context.node_config)
+        self.own = own._replace(label=own.label or self.config.label)
         self.name, self.model_path = self.own.name, self.own.model_path
         self._told = message.content.config_records[protocol.CONFIG]
 
@@ -153,11 +165,14 @@ class DeviceNode(Node):
     @cached_property
     def kind(self) -> Agreement:
         """Return the devices' agreement about their data."""
-        return Agreement.from_config(self._told)
+        return agreement_in(self._told)
 
     @cached_property
     def _images(self) -> LabelledImages:
-        return self.own.read(self.kind)
+        read = self.own.read(self.kind)
+        if self.config.standardise == SITE:
+            return standardised_alone(read, getattr(self.kind, "column_names", ()))
+        return read
 
     def training_data(self) -> Images:
         """Return its samples but those for testing, labels as they are."""

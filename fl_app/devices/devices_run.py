@@ -20,8 +20,7 @@ from fl_app.nodes.personal_store import ConfigValues, keep_states
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
-from fl_core.own.own_images import Survey
-from fl_core.own.own_samples import SampleSurvey, agree_all, outvoted, survey_in
+from fl_core.own.own_samples import AnySurvey, agree_all, outvoted, survey_in
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 
@@ -147,7 +146,7 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
         )
 
 
-def _surveys(roll: Conversation) -> dict[str, Survey | SampleSurvey]:
+def _surveys(roll: Conversation) -> dict[str, AnySurvey]:
     """Collect each device's description of its data, all of one kind.
 
     One that tells nothing sensible is left out, and so is one whose data are of another kind than

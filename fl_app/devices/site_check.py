@@ -20,10 +20,12 @@ from fl_app.devices.device_node import NodeConfig, check_model_path
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.neighbours import shared_paths
 from fl_core.data.datasets import HELD_OUT
+from fl_core.data.folders import is_table
 from fl_core.data.image_files import hold_out, listed_images
 from fl_core.data.image_folder import for_each_image
 from fl_core.data.own_data import read_own_part, read_twice
 from fl_core.data.settings import described
+from fl_core.data.table_file import read_table
 from fl_core.flower.calls import (
     ApiErrorCode,
     FleetHttpClient,
@@ -34,8 +36,9 @@ from fl_core.flower.keys import public_key_to_bytes
 from fl_core.flower.messages import ActivateNodeRequest
 from fl_core.own.own_images import survey_images
 from fl_core.own.own_samples import DATA, survey_of
+from fl_core.own.own_tables import survey_table
 from fl_core.own_code import load_own
-from fl_core.text import one_line, printable
+from fl_core.text import listed, one_line, printable
 
 _SECONDS = 10.0  # for which the server may be silent
 _NO_INTERVAL = 0.0  # seconds: no SuperNode's
@@ -111,6 +114,8 @@ def _data(own: NodeConfig) -> Finding:
     path = own.path
     if path is None:
         return _finding(DATA, lambda: samples_found(own.data))
+    if is_table(path):
+        return _finding("table", lambda: table_found(path, own.label))
     return _finding("images", lambda: images_found(path))
 
 
@@ -154,6 +159,24 @@ def images_found(path: Path) -> str:
     )
     kind = "grey" if survey.grey else "colour"
     return f"{kind}, of each class for training + for testing: {counts}"
+
+
+def table_found(path: Path, label: str) -> str:
+    """Read a table as a run would, and return its columns, and how many rows each class has.
+
+    Raises
+    ------
+    ValueError, OSError
+        If it is not there, or not such as can be used.
+    """
+    survey, table = survey_table(path, label), read_table(path, label)
+    counts = ", ".join(
+        f"{printable(name)} {(own & ~table.is_test).sum()} + {(own & table.is_test).sum()}"
+        for name in survey.classes
+        for own in [table.labels == name]
+    )
+    columns = f"{len(survey.columns)} columns ({printable(listed([*survey.columns], 20, ', '))})"
+    return f"{columns}, of each class for training + for testing: {counts}"
 
 
 def samples_found(path: str) -> str:

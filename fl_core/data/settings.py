@@ -260,7 +260,7 @@ class FederationSettings:
         "",
         TEXT,
         f"`{TABLES}`: the column that holds the label; empty: the one named label, target or class",
-        needs=f"dataset={TABLES}",
+        needs=f"dataset={TABLES}|{OWN_IMAGES}",
     )
     standardise: str = option(
         "auto",

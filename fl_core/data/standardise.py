@@ -59,9 +59,7 @@ def standardised(data: Dataset, partition: Partition, whose: str) -> Dataset:
     constant: set[int] = set()
     for rows, tests in groups:
         mean, deviation, alike = moments(train[rows])
-        # That one site has no row of a category, or nothing else, is no news.
-        told = alike & ~np.isin(mean, (0, 1)) if whose == SITE else alike
-        constant.update(np.flatnonzero(told).tolist())
+        constant.update(told_constant(mean, alike, whose))
         own = slice(None) if whose != SITE else rows
         train[own] = scaled(train[own], mean, deviation)
         test[tests] = scaled(test[tests], mean, deviation)
@@ -94,6 +92,15 @@ def scaled(rows: Tensor, mean: NDArray[np.float64], deviation: NDArray[np.float6
     shape = (-1, *[1] * (rows.dim() - 2))
     subtracted, divisor = (torch.from_numpy(one).reshape(shape) for one in (mean, deviation))
     return ((rows.double() - subtracted) / divisor).float()
+
+
+def told_constant(mean: NDArray[np.float64], alike: NDArray[np.bool_], whose: str) -> list[int]:
+    """Return the constant columns that are worth a word.
+
+    That one site has no row of a category, or nothing else, is not.
+    """
+    told = alike & ~np.isin(mean, (0, 1)) if whose == SITE else alike
+    return [int(column) for column in np.flatnonzero(told)]
 
 
 def warn_of_constant(columns: Sequence[int], names: Sequence[str], whose: str) -> None:

@@ -9,6 +9,7 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.image_folder import LabelledImages, few
 from fl_core.data.own_data import read_own_part
 from fl_core.data.settings import described
+from fl_core.data.tables import common_columns
 from fl_core.own.own_images import (
     CLASS_NAMES,
     IS_FLOAT,
@@ -26,6 +27,15 @@ from fl_core.own.own_images import (
     names_in,
     relabelled,
 )
+from fl_core.own.own_tables import (
+    COLUMNS,
+    TableAgreement,
+    TableSurvey,
+    agree_on_tables,
+    columns_in,
+    table_survey_in,
+)
+from fl_core.text import one_line
 
 DATA = "data"
 """In a device's `--node-config`: the import path of the function that returns its samples."""
@@ -71,17 +81,35 @@ class SampleSurvey:
         }
 
 
-def survey_in(config: Mapping[str, object]) -> Survey | SampleSurvey:
-    """Describe a device's images or other samples, for a message's config record.
+AnySurvey = Survey | SampleSurvey | TableSurvey
+
+
+def survey_in(config: Mapping[str, object]) -> AnySurvey:
+    """Describe a device's images, table or other samples, for a message's config record.
 
     Raises
     ------
     ValueError
         If an entry is missing, of another type, or not what a survey may say.
     """
+    if COLUMNS in config:
+        return table_survey_in(config)
     if SHAPE in config:
         return SampleSurvey(names_in(config), *kind_in(config))
     return Survey.from_config(config)
+
+
+def agreement_in(config: Mapping[str, object]) -> Agreement:
+    """Undo `Agreement.as_config`, of tables, too.
+
+    Raises
+    ------
+    ValueError
+        If an entry is missing, of another type, or not what an agreement may say.
+    """
+    if COLUMNS in config:
+        return TableAgreement.of(names_in(config), columns_in(config))
+    return Agreement.from_config(config)
 
 
 def survey_samples(path: str) -> SampleSurvey:
@@ -141,14 +169,17 @@ def _labelled(data: Dataset) -> LabelledImages:
     )
 
 
-def agree_all(surveys: Mapping[str, Survey | SampleSurvey]) -> Agreement:
+def agree_all(surveys: Mapping[str, AnySurvey]) -> Agreement:
     """Settle the classes and the kind of samples for all devices that are of one kind.
 
     Raises
     ------
     ValueError
-        As `agree`.
+        As `agree`, and `agree_on_tables`.
     """
+    tables = {name: one for name, one in surveys.items() if isinstance(one, TableSurvey)}
+    if tables:
+        return agree_on_tables(tables)
     images = {name: one for name, one in surveys.items() if isinstance(one, Survey)}
     samples = [one for one in surveys.values() if isinstance(one, SampleSurvey)]
     if not samples:
@@ -159,10 +190,10 @@ def agree_all(surveys: Mapping[str, Survey | SampleSurvey]) -> Agreement:
     return Agreement(names, samples[0].shape, samples[0].is_float, samples[0].is_regression)
 
 
-def outvoted(surveys: Mapping[str, Survey | SampleSurvey]) -> dict[str, str]:
+def outvoted(surveys: Mapping[str, AnySurvey]) -> dict[str, str]:
     """Return the devices whose samples are of another kind than most devices', and why they fail.
 
-    Images in folders are of one kind, whatever their size.
+    Images in folders are of one kind, whatever their size, and tables with the same columns.
 
     Raises
     ------
@@ -175,22 +206,37 @@ def outvoted(surveys: Mapping[str, Survey | SampleSurvey]) -> dict[str, str]:
     ranked = sorted(of_kind.items(), key=lambda item: -len(item[1]))
     (most, first), *others = ranked
     if others and len(others[0][1]) == len(first):
-        kinds = " and ".join(f"{kind} ({few(names)})" for kind, names in ranked[:2])
+        kinds = " and ".join(f"{one_line(kind)} ({few(names)})" for kind, names in ranked[:2])
         raise ValueError(
             f"{kinds} cannot be learnt together, and as many devices have the one as the other: "
             "convert them to one kind on all devices, or run them apart."
         )
     return {
-        name: f"its samples are {kind}, but most devices' are {most}: convert them, or leave this "
-        "device out."
+        name: _other_columns(surveys, first[0], name)
+        or f"its samples are {one_line(kind)}, but most devices' are {one_line(most)}: convert "
+        "them, or leave this device out."
         for kind, names in others
         for name in names
     }
 
 
-def _kind(said: Survey | SampleSurvey | Agreement) -> str:
+def _other_columns(surveys: Mapping[str, AnySurvey], usual: str, name: str) -> str:
+    """Say which column a device's table has, or has not, other than a usual one; else nothing."""
+    first, second = surveys[usual], surveys[name]
+    try:
+        if isinstance(first, TableSurvey) and isinstance(second, TableSurvey):
+            common_columns({usual: first.columns, name: second.columns})
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _kind(said: AnySurvey | Agreement) -> str:
     if isinstance(said, Survey):
         return "images in folders"
+    if isinstance(said, TableSurvey | TableAgreement):
+        of_texts = {name: " (texts)" if values else "" for name, values in said.columns.items()}
+        return f"tables of {', '.join(name + texts for name, texts in of_texts.items())}"
     if isinstance(said, Agreement):
         said = SampleSurvey(
             said.class_names[:1], said.image_shape, said.is_float, said.is_regression

@@ -1,0 +1,160 @@
+"""Devices with a table each: what they tell, what is agreed, whole runs in this process."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fl_app.config.run_config import parse_config
+from fl_app.devices.device_node import NodeConfig
+from fl_app.devices.site_check import table_found
+from fl_core.own.own_samples import agree_all, agreement_in, outvoted, survey_in
+from fl_core.own.own_tables import standardised_alone
+from tests.app_runs import DEFAULTS
+from tests.device_runs import groups, run
+
+BERLIN = "age,colour,outcome\n40,red,well\n60,blue,well\n50,red,ill\n50,red,well\n50,red,ill\n"
+OSLO = "outcome,colour,age\nwell,green,20\nwell,green,30\n"
+
+
+def device(folder, name, text, **own):
+    path = folder / f"{name}.csv"
+    path.write_text(text, encoding="utf-8")
+    return NodeConfig.of({"name": name, "data-path": str(path), "label": "outcome", **own})
+
+
+def agreed(**devices):
+    return agree_all({name: survey_in(own.survey().as_config()) for name, own in devices.items()})
+
+
+def test_columns_and_their_values_are_agreed_from_what_devices_tell(tmp_path):
+    berlin, oslo = device(tmp_path, "berlin", BERLIN), device(tmp_path, "oslo", OSLO)
+    assert oslo.survey().as_config() == {
+        "class-names": ["well"],
+        "columns": ["age", "colour"],
+        "values-of": ["colour"],
+        "values": ["green"],
+    }
+    one = agreed(berlin=berlin, oslo=oslo)
+    assert agreement_in(one.as_config()) == one == agreed(oslo=oslo, berlin=berlin)
+    assert (one.class_names, one.image_shape, one.is_float) == (("ill", "well"), (4,), True)
+    assert one.column_names == ("age", "colour=blue", "colour=green", "colour=red")
+    read = oslo.read(one)
+    assert read.train_images.tolist() == [[20, 0, 1, 0]]
+    assert (read.test_images.tolist(), read.test_labels.tolist()) == ([[30, 0, 1, 0]], [1])
+    assert berlin.read(one).train_labels.tolist() == [1, 1, 0, 1]
+
+
+def test_site_standardises_by_the_devices_own_training_rows(tmp_path):
+    """Ages 40, 60, 50, 50: mean 50, deviation √50; three of four rows are red."""
+    own = device(tmp_path, "berlin", BERLIN)
+    one = agreed(berlin=own, oslo=device(tmp_path, "oslo", OSLO))
+    read = standardised_alone(own.read(one))
+    np.testing.assert_allclose(read.train_images[:, 0], [-(2**0.5), 2**0.5, 0, 0], rtol=1e-6)
+    assert read.train_images[:, 2:].tolist() == [[0, 0.25], [0, -0.75], [0, 0.25], [0, 0.25]]
+    assert read.test_images.tolist() == [[0, -0.25, 0, 0.25]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BERLIN.replace("age", "Age"), "has the column Age, but tunis has not, and all sites need"),
+        (BERLIN.replace("50,red", "old,red"), "column age has numbers in berlin, but texts in tun"),
+    ],
+)
+def test_a_device_with_other_columns_is_left_out_by_name(tmp_path, text, message):
+    names = ("berlin", "lyon", "tunis")
+    texts = (BERLIN, BERLIN, text)
+    devices = {n: device(tmp_path, n, own) for n, own in zip(names, texts, strict=True)}
+    if "Age" in text:
+        message = "tunis has the column Age, but berlin has not"
+    reasons = outvoted({name: own.survey() for name, own in devices.items()})
+    assert list(reasons) == ["tunis"]
+    assert message in reasons["tunis"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BERLIN.replace("blue", "grey"), "column colour of tunis has grey, which was not there"),
+        (BERLIN.replace("ill", "dead"), "dead in .*tunis.csv cannot be learnt, since the classes"),
+        (BERLIN.replace("age", "Age"), "tunis.csv has the column Age, but what was agreed has not"),
+    ],
+)
+def test_what_was_agreed_without_a_device_is_told_to_it(tmp_path, text, message):
+    one = agreed(berlin=device(tmp_path, "berlin", BERLIN))
+    with pytest.raises(ValueError, match=message):
+        device(tmp_path, "tunis", text).read(one)
+
+
+CONFIG = {"class-names": ["a"], "columns": ["x", "y"], "values-of": ["y"], "values": ["u"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"columns": "x"}, "columns must be a list of texts, not 'x'"),
+        ({"values": ["u", "v"]}, "values must each have one of the columns in values-of"),
+        ({"values-of": ["z"]}, "values must each have one of the columns in values-of"),
+        ({"columns": ["y", "x"]}, "columns and their values must be sorted and differ"),
+        ({"columns": ["x", "y", "y"]}, "columns must differ, but there are two alike"),
+        (
+            {"values-of": ["y", "y"], "values": ["u", "u"]},
+            "columns and their values must be sorted",
+        ),
+        ({"columns": ["x\n", "y"]}, "'x\\n' is no name or value of a column: one line of at most"),
+        ({"values": ["u" * 201]}, "a str is no name or value of a column: one line of at most"),
+        ({"columns": [], "values-of": [], "values": []}, "sample-shape is "),
+        (
+            {"values-of": ["y"] * 51, "values": [f"{i:02}" for i in range(51)]},
+            "column y has 51 different texts",
+        ),
+        ({"columns": [*map(str, range(10_001))]}, "columns has 10001 entries, but 10000 at most"),
+    ],
+)
+def test_a_survey_of_a_table_is_checked_not_believed(changed, message):
+    assert survey_in(CONFIG).columns == {"x": (), "y": ("u",)}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        survey_in(CONFIG | changed)
+
+
+def test_the_check_of_a_site_tells_its_columns_and_classes(tmp_path):
+    own = device(tmp_path, "berlin", BERLIN)
+    said = table_found(own.path, own.label)
+    counted = "of each class for training + for testing: ill 1 + 1, well 3 + 0"
+    assert said == f"2 columns (age, colour), {counted}"
+    with pytest.raises(ValueError, match=r"^berlin\.csv has no column label or target or class"):
+        table_found(own.path, "")
+
+
+def test_means_of_all_devices_are_not_shared():
+    with pytest.raises(ValueError, match=r"^standardise is all, but dataset is \"own\", and"):
+        parse_config({**DEFAULTS, "dataset": "own", "standardise": "all"})
+
+
+@pytest.mark.slow  # a run
+@pytest.mark.parametrize("standardise", ["none", "site"])
+def test_devices_with_tables_are_grouped_and_learn(tmp_path, standardise, capsys):
+    rng = np.random.default_rng(0)
+    sites = {}
+    for name, kind in (("berlin", 0), ("lyon", 0), ("oslo", 1), ("rome", 1)):
+        ill = rng.integers(0, 2, 60)
+        frame = pd.DataFrame(rng.normal(size=(60, 4)), columns=[*"abcd"])
+        frame.iloc[:, kind] *= 8
+        frame.iloc[:, 2 + kind] += 6 * ill
+        frame["colour"] = rng.choice(["red", "blue"], 60)
+        frame["outcome"] = np.where(ill, "ill", "well")
+        sites[name] = tmp_path / f"{name}.csv"
+        frame.to_csv(sites[name], index=False)
+    summary, _ = run(
+        *(tmp_path / "out", sites),
+        **{"features": "raw", "num_clusters": 2, "num_eigenvectors": 2, "learning_rate": 0.03},
+        **{"num_server_rounds": 6, "label": "outcome", "standardise": standardise},
+    )
+    (one,) = summary["runs"]
+    assert one["names"] == [*sites]
+    assert one["accuracy"] > 0.9
+    if standardise == "none":
+        assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
+    assert "2 classes: ill, well\n" in capsys.readouterr().out

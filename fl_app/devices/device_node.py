@@ -171,7 +171,7 @@ class DeviceNode(Node):
     def _images(self) -> LabelledImages:
         read = self.own.read(self.kind)
         if self.config.standardise == SITE:
-            return standardised_alone(read, getattr(self.kind, "column_names", ()))
+            return standardised_alone(read, self.kind.column_names)
         return read
 
     def training_data(self) -> Images:

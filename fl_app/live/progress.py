@@ -38,6 +38,7 @@ class Progress:
         *,
         given: bool = False,
         names: Sequence[str] = (),
+        columns: Sequence[str] = (),
     ) -> None:
         """Say what is about to happen; `given`: the data come in partitions already made."""
         noise = (
@@ -67,6 +68,8 @@ class Progress:
             events += ", tests with each client's own mix of classes"
         if names:
             print(f"clients: {listed(names, _MOST_NAMES)}")
+        if columns:
+            print(_columns(columns))
         print(
             f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}{events}; "
             f"{_plan(config, folder)}",
@@ -84,11 +87,13 @@ class Progress:
         self, names: Sequence[str], agreement: Agreement, config: Config, folder: Path
     ) -> None:
         """Say which devices have come together, and what they have agreed."""
+        columns = agreement.column_names
+        kind = _columns(columns) if columns else _kind(agreement)
         self._width = max(map(len, config.strategy))
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
             f"{_asked(agreement)}: {printable(', '.join(agreement.class_names))}\n"
-            f"{_kind(agreement)}, {config.model}; {_plan(config, folder)}",
+            f"{kind}, {config.model}; {_plan(config, folder)}",
             flush=True,
         )
         self._rounds_started = self._clock()
@@ -168,6 +173,10 @@ def _plan(config: Config, folder: Path) -> str:
 
 def _asked(agreement: Agreement) -> str:
     return "a number" if agreement.is_regression else f"{agreement.num_classes} classes"
+
+
+def _columns(names: Sequence[str]) -> str:
+    return f"{len(names)} columns: {printable(listed(names, _MOST_NAMES, ', '))}"
 
 
 def _kind(samples: SampleKind) -> str:

@@ -111,7 +111,8 @@ class ResultsFolder:
             file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
             save = save_shared_part if strategy.training.private else save_model
             save(self.folder / file, protocol.to_arrays(model), card)
-        write_tables(self.folder, self.config, self.runs, sample_word(images))
+        samples = sample_word(images), images.column_names
+        write_tables(self.folder, self.config, self.runs, *samples)
         if federation is not None and strategy.clustering.shows_groups:
             self._draw_clusters(run, federation)
         found = Grouped(
@@ -188,6 +189,8 @@ class ResultsFolder:
             strategy.training.roster.unknown,
             sample_word(images),
         )
+        if images.column_names:
+            report["columns"] = list(images.column_names)
         path = self.folder / GROUPING
         if self._num_groupings:
             path = path.with_stem(f"{path.stem}-{found.strategy}-seed-{found.seed}")

@@ -27,11 +27,16 @@ _SOFTWARE = ("fedkin", "flwr", "torch", "torchvision", "numpy", "scipy", "scikit
 
 
 def write_tables(
-    folder: Path, config: Config, runs: Sequence[RunResult], sample: str = "image"
+    folder: Path,
+    config: Config,
+    runs: Sequence[RunResult],
+    sample: str = "image",
+    columns: Sequence[str] = (),
 ) -> None:
     """Write summary.json, metrics.csv and clients.csv of the runs so far.
 
-    What a sample is called is only said where it is no image.
+    What a sample is called is only said where it is no image, and what each of its numbers is
+    (`columns`) where it is a table's.
     """
     summary = {
         "version": VERSION,
@@ -39,6 +44,7 @@ def write_tables(
         "versions": versions(),
         **({} if sample == "image" else {"sample": sample}),
         **({"privacy": spent} if (spent := config.spent()) else {}),
+        **({"columns": list(columns)} if columns else {}),
         "runs": [run.as_json() for run in runs],
         "table": table_rows(runs),
     }

@@ -108,9 +108,12 @@ class Simulation:
         self._results = results
         federation = self._federation(self._config.seed)
         self._names = dict(enumerate(federation.names))
-        given = federation.dataset.held is not None
-        names = federation.names
-        progress.begin(self._config, self.num_clients, results.folder, given=given, names=names)
+        progress.begin(
+            *(self._config, self.num_clients, results.folder),
+            given=federation.dataset.held is not None,
+            names=federation.names,
+            columns=federation.dataset.column_names,
+        )
         entries = {**self.told, protocol.SEED: self._config.seed}
         roll = Conversation(self._grid, entries, self._config.pre_round_deadline, self.met)
         roll.call_roll()

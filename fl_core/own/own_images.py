@@ -137,6 +137,11 @@ class Agreement:
         return len(self.class_names)
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """Return what each number of a sample is, if they are of tables."""
+        return ()
+
+    @property
     def suits_folders(self) -> bool:
         """Return whether images in folders can be read so."""
         shape = self.image_shape

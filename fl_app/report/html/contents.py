@@ -10,7 +10,9 @@ from fl_app.report.html.matrices import Shown, matrices_of
 from fl_app.report.html.reading import Result
 from fl_app.report.html.sections import Grid, clusters_of, costs_of, troubles_of
 from fl_app.report.html.words import changed_options, command
+from fl_core.text import listed
 
+_MOST_COLUMNS = 200  # summary.json and grouping.json have all
 MOST_PICTURES = 8  # of a section
 
 Part = Grid | str | Callable[[], Shown]
@@ -36,6 +38,7 @@ class Content:
     command: str
     versions: Grid
     privacy: Grid
+    columns: str
 
 
 def content_of(result: Result, most_pictures: int = MOST_PICTURES) -> Content:
@@ -71,6 +74,7 @@ def content_of(result: Result, most_pictures: int = MOST_PICTURES) -> Content:
             [[name, f"{value:g}"] for name, value in result.privacy.items()],
             frozenset({1}),
         ),
+        columns=listed(result.columns, _MOST_COLUMNS, ", "),
     )
 
 

@@ -24,22 +24,17 @@ from pydantic import (
     ValidationError,
 )
 
+from fl_app.report.html.wrong_values import what_is_wrong
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_in, metrics_of
 from fl_core.text import one_line, printable
 
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rounds, (R,), and mean score there in each seed, (S, R); NaN where there is none."""
 
+_SAID = ("config", "versions", "privacy", "sample", "columns", "runs")
 SUMMARY, METRICS, GROUPING = "summary.json", "metrics.csv", "grouping.json"
 _LARGEST = 400_000_000  # bytes of a file: 10,000 clients, twenty strategies and seeds take 20 MB
 _MOST_NAMED = 2_000  # clients of a matrix, as a run keeps it
-_WORDS = {
-    "integer": "a whole number",
-    "string": "text",
-    "number": "a number",
-    "array": "a list",
-    "object": "a table",
-}
 _ODD = "its data are like nobody's"
 
 Read = TypeVar("Read")
@@ -182,6 +177,7 @@ class Grouping:
     untold: Line = ""
     uninformative: dict[Text, Line] = field(default_factory=dict)
     resamples: int
+    columns: list[Text] = field(default_factory=list)
     command: Long
 
     def __post_init__(self) -> None:
@@ -209,6 +205,7 @@ class Summary:
     versions: dict[Text, Text] = field(default_factory=dict)
     privacy: dict[Text, Number] = field(default_factory=dict)
     sample: Text = "image"
+    columns: list[Text] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +217,7 @@ class Result:
     versions: dict[str, str] = field(default_factory=dict)
     privacy: dict[str, float] = field(default_factory=dict)
     sample: str = "image"
+    columns: list[str] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     curves: dict[str, Curve] = field(default_factory=dict)
     matrices: list[Matrix] = field(default_factory=list)
@@ -255,10 +253,7 @@ def read_result(folder: Path) -> Result:
     parts: dict[str, Any] = {}
     if summary.is_file():
         said = _read(summary, lambda: TypeAdapter(Summary).validate_python(_json(summary)))
-        parts = {
-            name: getattr(said, name)
-            for name in ("config", "versions", "privacy", "sample", "runs")
-        }
+        parts = {name: getattr(said, name) for name in _SAID}
         metrics = folder / METRICS
         if metrics.is_file():
             parts["curves"] = _read(metrics, lambda: _curves(metrics))
@@ -273,6 +268,7 @@ def read_result(folder: Path) -> Result:
     if grouping.is_file():
         found = _read(grouping, lambda: TypeAdapter(Grouping).validate_python(_json(grouping)))
         parts["grouping"] = found
+        parts.setdefault("columns", found.columns)
         similarities = list(folder.glob("similarity-*.npz"))
         if not summary.is_file() and len(similarities) == 1:  # of several, one cannot say whose
             who = (found.names, found.clusters, None)
@@ -298,23 +294,6 @@ def _read(path: Path, read: Callable[[], Read]) -> Read:
             f"{path} is not as a run writes it ({one_line(said, 120)}): restore the file, or leave "
             "this folder out."
         ) from error
-
-
-def what_is_wrong(error: ValidationError) -> str:
-    """Return a sentence about the first value that is not what its type says."""
-    first = error.errors()[0]
-    *above, key = first["loc"] or ("",)
-    where, at = ".".join(map(str, above)) or "the file", ".".join(map(str, first["loc"]))
-    if first["type"] == "missing":
-        return f"{where} lacks the key {key}."
-    if first["type"] == "unexpected_keyword_argument":
-        return f"{where} has no key {key}: see docs/results.md for those it has."
-    if first["type"] == "value_error":
-        return str(first["ctx"]["error"])
-    said = first["msg"].replace("Input should be ", "it must be ")
-    for word, ours in _WORDS.items():
-        said = said.replace(f"a valid {word}", ours)
-    return f"{at} is {printable(repr(first['input']))[:60]}, but {said}."
 
 
 def _json(path: Path) -> Any:

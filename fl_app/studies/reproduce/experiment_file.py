@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from fl_app.config.run_config import Config, parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
-from fl_app.report.html.reading import what_is_wrong
+from fl_app.report.html.wrong_values import what_is_wrong
 from fl_app.studies.reproduce.claims import STRICT, Claim, Explanation
 from fl_app.studies.reproduce.measures import check_measure
 

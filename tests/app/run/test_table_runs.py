@@ -1,0 +1,83 @@
+"""`fedkin group` and `fedkin run` on scikit-learn's breast cancer table, cut into ten sites."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from fl_app.cli import main
+from fl_app.report.html.report_page import write_report
+from tests.app_runs import undrawn_pictures
+from tests.processes import fedkin
+
+CITIES = ("athens", "berlin", "cairo", "delhi", "essen", "fes", "genoa", "hanoi", "izmir", "jena")
+INCHES = CITIES[::2]
+
+
+@pytest.fixture
+def sites(tmp_path):
+    """Ten sites, five of which measure the radius, perimeter and area of nuclei in other units."""
+    frame = load_breast_cancer(as_frame=True).frame.sample(frac=1, random_state=0)
+    frame["target"] = np.where(frame["target"], "benign", "malignant")
+    frame["laboratory"] = np.random.default_rng(0).choice(["north", "south"], len(frame))
+    lengths = [name for name in frame if any(one in name for one in ("radius", "perimeter"))]
+    (tmp_path / "sites").mkdir()
+    for city, rows in zip(CITIES, np.array_split(np.arange(len(frame)), 10), strict=True):
+        own = frame.iloc[rows].copy()
+        if city in INCHES:
+            own[lengths] /= 2.54
+        own.to_csv(tmp_path / f"sites/{city}.csv", index=False)
+    return tmp_path / "sites"
+
+
+def test_sites_with_other_units_are_told_apart(sites, tmp_path, capsys):
+    words = ("dataset=tables", f"data-dir={sites}", "features=raw", "num-clusters=2")
+    with undrawn_pictures():
+        assert main(["group", *words, f"output-dir={tmp_path / 'all'}"]) == 0
+    report = json.loads((tmp_path / "all/grouping.json").read_text(encoding="utf-8"))
+    assert report["clients"] == list(CITIES)
+    others = {report["clusters"][CITIES.index(city)] for city in INCHES}
+    assert len(others) == 1
+    assert len(set(report["clusters"])) == 2
+    said = capsys.readouterr().out
+    assert "clients: athens berlin" in said
+    assert "32 columns: area error, " in said
+    assert report["columns"][:3] == ["area error", "compactness error", "concave points error"]
+    assert "laboratory=south" in report["columns"]
+    page = write_report([tmp_path / "all"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Each sample has these columns: area error, compactness error" in page
+
+
+@pytest.mark.slow  # processes
+def test_a_folder_of_tables_is_run(sites, tmp_path):
+    words = ("dataset=tables", f"data-dir={sites}", "label=target", "strategy=single,local")
+    running = fedkin(
+        ["run", *words, "num-server-rounds=4", "--workers", "1", f"output-dir={tmp_path / 'out'}"]
+    )
+    said, _ = running.communicate(timeout=300)
+    assert running.returncode == 0, said
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    single, local = summary["runs"]
+    assert single["names"] == list(CITIES)
+    assert single["num-clients"] == 10
+    assert (summary["config"]["label"], summary["config"]["standardise"]) == ("target", "all")
+    assert len(summary["columns"]) == 32
+    assert single["accuracy"] > 0.85
+    assert local["accuracy"] > 0.8
+
+
+def test_a_wrong_table_is_said_before_anything_starts(sites, capsys):
+    path = sites / "delhi.csv"
+    path.write_text(path.read_text().replace("north", "", 1), encoding="utf-8")
+    for command in ("run", "group"):
+        assert main([command, "dataset=tables", f"data-dir={sites}"]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: delhi.csv: column laboratory has no value in row ")
+        assert said.count("\n") == 1
+
+
+def test_a_folder_that_is_not_named_is_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FL_DATA_DIR", str(tmp_path / "nowhere"))
+    assert main(["run", "dataset=tables"]) == 2
+    assert 'nowhere, of dataset "tables", is no folder: set data-dir' in capsys.readouterr().err

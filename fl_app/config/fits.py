@@ -15,7 +15,7 @@ from clients.training.losses import check_own_loss
 from clients.training.train import as_pixels
 from fl_app.config.checks import shares_eigenvectors
 from fl_app.config.run_config import AS_TASKS, Config
-from fl_app.config.systems import FOUND, Setting, check_strategy
+from fl_app.config.systems import FOUND, Setting, able_strategies, check_strategy
 from fl_core.data.dataset import Dataset
 from fl_core.data.settings import OWN_IMAGES, SampleKind, are_images, described, sample_word
 from fl_core.extras import need_extra
@@ -50,6 +50,11 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
         If weights of features, or a file with an encoder, cannot be had.
     """
     config = config.for_samples(kind)
+    known = config
+    if config.num_clusters == AS_TASKS and not federation:
+        known = replace(config, num_clusters=config.num_tasks)
+    known, _ = able_strategies(Setting(known, cast(Dataset, kind), config.seed, federation))
+    config = replace(config, strategy=known.strategy)
     if federation:
         _check_tasks_are_known(config, federation)
         samples = federation.dataset.train_images[:3]
@@ -70,9 +75,6 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
             check_own_features(config.features, samples)
     if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
         need_extra("opacus", "training-epsilon", "set it to 0")
-    known = config
-    if config.num_clusters == AS_TASKS and not federation:
-        known = replace(config, num_clusters=config.num_tasks)
     for name in config.strategy:
         clustering = system_of(name).clustering
         for package in clustering.needs_packages:

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING
+from dataclasses import MISSING, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -127,6 +127,26 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
                 "default, is no option and nothing that the app finds out: give it a default."
             )
     return values
+
+
+def able_strategies(setting: Setting) -> tuple[Config, dict[str, str]]:
+    """Return the configuration without the strategies that lack something, and why, by name.
+
+    If all of several do, or the only one, none is left out, and `check_strategy` refuses it.
+    """
+    config, lacking = setting.config, {}
+    for name in config.strategy:
+        clustering = system_of(name).clustering
+        number = parameters(clustering).get("num_clusters")
+        if clustering.needs_tasks and setting.federation and not setting.federation.knows_tasks:
+            lacking[name] = (
+                f"it must know the clients' tasks, and nobody says those of {config.dataset}"
+            )
+        elif number and number.default is MISSING and wanted_clusters(setting) is None:
+            word = config.num_clusters
+            lacking[name] = f'it needs a number of clusters, and num-clusters is "{word}"'
+    able = tuple(name for name in config.strategy if name not in lacking)
+    return (replace(config, strategy=able), lacking) if able else (config, {})
 
 
 def _number(setting: Setting, part: Part, default: Any) -> Any:

@@ -77,7 +77,10 @@ def check_run(
     folder = check_place(config, folder)
     check_tracker(config.track)
     share = 0.0 if elsewhere else gpus_per_client(config.device, workers, gpus)
-    check_parts(config, check_data(config))
+    if is_own(config.dataset):
+        check_own_data(config)
+    else:
+        check_parts(config, check_data(config))
     return folder, share
 
 
@@ -133,6 +136,36 @@ def check_place(config: Config, folder: Path | None = None) -> Path:
     return folder
 
 
+def check_own_data(config: Config) -> None:
+    """Refuse, all at once, what is wrong with data of one's own, and what does not suit them.
+
+    They are read, and spread over the clients.
+
+    Raises
+    ------
+    ValueError
+        If anything is wrong.
+    """
+    from fl_app.config.fits import check_fits  # noqa: PLC0415
+    from fl_core.data.own_data import DATASET, read_own, read_twice  # noqa: PLC0415
+    from fl_core.federation.federation import spread  # noqa: PLC0415
+
+    wrong, federation = Refusals(), None
+    with wrong:
+        dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
+    if wrong:
+        try:  # what else there is
+            dataset = read_own(config.dataset, converted=True)
+        except ValueError:
+            wrong.refuse()
+    with wrong:
+        settings = config.federation_settings(config.simulated_clients, config.seed)
+        federation = spread(settings, dataset)
+    with wrong:
+        check_fits(config, dataset, federation)
+    wrong.refuse()
+
+
 def check_data(config: Config) -> Federation | None:
     """Refuse data that are not there, or not laid out as they must be.
 
@@ -141,16 +174,8 @@ def check_data(config: Config) -> Federation | None:
     Raises
     ------
     ValueError
-        If there is no such folder, a class without images, or data of one's own or tables are
-        wrong.
+        If there is no such folder, a class without images, or tables are wrong.
     """
-    if is_own(config.dataset):
-        from fl_core.data.own_data import DATASET, read_own, read_twice  # noqa: PLC0415
-        from fl_core.federation.federation import spread  # noqa: PLC0415
-
-        dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
-        clients = config.simulated_clients
-        return spread(config.federation_settings(clients, config.seed), dataset)
     try:
         if sites_of(config.dataset, config.data_dir):
             from fl_core.federation.federation import simulate_federation  # noqa: PLC0415

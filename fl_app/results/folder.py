@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,14 @@ _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told ap
 class ResultsFolder:
     """Collects runs and writes everything, the resolved `config` too, to its folder, after each.
 
-    `command` does the same again; by default, it is made from the configuration.
+    `command` does the same again; by default, it is made from the configuration. `left_out` says
+    why strategies that were asked for did not run.
     """
 
-    def __init__(self, config: Config, command: str = "") -> None:
-        self.config = config
+    def __init__(
+        self, config: Config, command: str = "", left_out: Mapping[str, str] | None = None
+    ) -> None:
+        self.config, self._left_out = config, left_out or {}
         self.command = command
         self._num_groupings = 0
         self.folder = Path(config.output_dir)
@@ -112,7 +116,7 @@ class ResultsFolder:
             save = save_shared_part if strategy.training.private else save_model
             save(self.folder / file, protocol.to_arrays(model), card)
         samples = sample_word(images), images.column_names
-        write_tables(self.folder, self.config, self.runs, *samples)
+        write_tables(self.folder, self.config, self.runs, *samples, self._left_out)
         if federation is not None and strategy.clustering.shows_groups:
             self._draw_clusters(run, federation)
         found = Grouped(

@@ -32,17 +32,19 @@ def write_tables(
     runs: Sequence[RunResult],
     sample: str = "image",
     columns: Sequence[str] = (),
+    left_out: Mapping[str, str] | None = None,
 ) -> None:
     """Write summary.json, metrics.csv and clients.csv of the runs so far.
 
     What a sample is called is only said where it is no image, and what each of its numbers is
-    (`columns`) where it is a table's.
+    (`columns`) where it is a table's; `left_out` says why strategies did not run.
     """
     summary = {
         "version": VERSION,
         "config": config.as_run_config(),
         "versions": versions(),
         **({} if sample == "image" else {"sample": sample}),
+        **({"left_out": dict(left_out)} if left_out else {}),
         **({"privacy": spent} if (spent := config.spent()) else {}),
         **({"columns": list(columns)} if columns else {}),
         "runs": [run.as_json() for run in runs],

@@ -19,6 +19,7 @@ from fl_app.config.fits import check_fits
 from fl_app.config.run_config import Config
 from fl_app.config.systems import (
     Setting,
+    able_strategies,
     build_strategy,
     initial_model,
     wanted_clusters,
@@ -101,13 +102,17 @@ def _run_all(
     for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
         setting = world.setting(seed)
     status.doing("preparing what strategies need")
+    config, left_out = able_strategies(setting)
+    setting = setting._replace(config=config)
     check(setting, world.num_at_start)
     progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
     if config.features == AUTO and shares_eigenvectors(config.strategy):
         progress.took_features(setting.config.features, setting.images)
     with checkpoints.only_run():
         status.write_to(checkpoints.folder)
-        results = ResultsFolder(resolved(setting, world, checkpoints.folder), command)
+        results = ResultsFolder(resolved(setting, world, checkpoints.folder), command, left_out)
+        for name, why in left_out.items():
+            print(f"{name} is left out: {why}", flush=True)
         status.doing("waiting until all clients have their data")
         world.begin(results, progress)
         if not config.num_server_rounds:

@@ -60,8 +60,10 @@ class Partitions:
     names: Sequence[str] | None = None
 
 
-def read_own(path: str) -> Dataset:
+def read_own(path: str, *, converted: bool = False) -> Dataset:
     """Call the function of an import path, and return the data set that it returns.
+
+    Numbers of other types are refused, or `converted`, to see what else there is to refuse.
 
     Raises
     ------
@@ -73,8 +75,8 @@ def read_own(path: str) -> Dataset:
         if isinstance(found, Dataset):
             return replace(found, name=path)
         if isinstance(found, Partitions):
-            return of_partitions(path, found)
-        return _dataset(path, *_arrays_and_names(found, _WANTED))
+            return of_partitions(path, found, converted=converted)
+        return _dataset(path, *_arrays_and_names(found, _WANTED, converted))
 
 
 def read_own_part(key: str, path: str) -> Dataset:
@@ -133,22 +135,26 @@ def _said(key: str, path: str) -> Iterator[None]:
         raise ValueError(f'{key} is "{path}", which returned {error}'.rstrip(".") + ".") from error
 
 
-def _arrays_and_names(found: Any, wanted: str) -> tuple[tuple[Tensor, ...], Any]:
+def _arrays_and_names(
+    found: Any, wanted: str, converted: bool = False
+) -> tuple[tuple[Tensor, ...], Any]:
     """Return the one partition that a function returned, checked, and class names, if any."""
     if not isinstance(found, tuple | list) or len(found) not in (4, 5):
         raise ValueError(f"{_brief(found)}: it must {wanted}")
-    return _part(found[:4], "the"), found[4] if len(found) == 5 else None
+    return _part(found[:4], "the", converted), found[4] if len(found) == 5 else None
 
 
-def of_partitions(name: str, given: Partitions) -> Dataset:
+def of_partitions(name: str, given: Partitions, *, converted: bool = False) -> Dataset:
     """Return the data set that partitions are together, under a name.
+
+    Numbers of other types are refused, or `converted`.
 
     Raises
     ------
     ValueError
         If they are no partitions, or not alike; the sentence begins with what they are.
     """
-    parts = [_part(own, f"client {client}'s") for client, own in enumerate(given.clients)]
+    parts = [_part(own, f"client {c}'s", converted) for c, own in enumerate(given.clients)]
     if not parts:
         raise ValueError("Partitions without clients: give it one partition each")
     for client, own in enumerate(parts):
@@ -206,13 +212,14 @@ def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
         raise ValueError(f"this: {error}") from error
 
 
-def _part(found: Sequence[Any], whose: str) -> tuple[Tensor, ...]:
+def _part(found: Sequence[Any], whose: str, converted: bool = False) -> tuple[Tensor, ...]:
     """Return one partition as tensors, checked."""
     if not isinstance(found, tuple | list) or len(found) != 4:
         raise ValueError(f"as {whose} partition {_brief(found)}, but four arrays are expected")
     tensors = []
     for which, samples, labels in (("training", *found[:2]), ("test", *found[2:])):
         x, y = (_tensor(one, f"{whose} {which} {what}") for one, what in _named(samples, labels))
+        x = x.float() if converted and x.dtype != torch.uint8 else x
         _check_samples(x, f"{whose} {which} samples")
         is_number = y.dtype == torch.float32
         is_whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)

@@ -31,7 +31,7 @@ from fl_core.text import one_line, printable
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rounds, (R,), and mean score there in each seed, (S, R); NaN where there is none."""
 
-_SAID = ("config", "versions", "privacy", "sample", "columns", "runs")
+_SAID = ("config", "versions", "privacy", "sample", "columns", "left_out", "runs")
 SUMMARY, METRICS, GROUPING = "summary.json", "metrics.csv", "grouping.json"
 _LARGEST = 400_000_000  # bytes of a file: 10,000 clients, twenty strategies and seeds take 20 MB
 _MOST_NAMED = 2_000  # clients of a matrix, as a run keeps it
@@ -206,6 +206,7 @@ class Summary:
     privacy: dict[Text, Number] = field(default_factory=dict)
     sample: Text = "image"
     columns: list[Text] = field(default_factory=list)
+    left_out: dict[Text, Line] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +219,7 @@ class Result:
     privacy: dict[str, float] = field(default_factory=dict)
     sample: str = "image"
     columns: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     curves: dict[str, Curve] = field(default_factory=dict)
     matrices: list[Matrix] = field(default_factory=list)

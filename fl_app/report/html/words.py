@@ -61,6 +61,7 @@ def answer(result: Result) -> list[str]:
         said.append(_best(means, tested))
     if result.grouping is not None:
         said += _groups(result.grouping)
+    said += [f"{name} did not run: {why}." for name, why in result.left_out.items()]
     failed = sorted({run.names[client] for run in result.runs for client in run.failures})
     if failed:
         said.append(

@@ -1,6 +1,7 @@
 """Code of somebody's own in whole runs: who may run it, what is tried beforehand, what is shown."""
 
 import csv
+import html
 import json
 
 import numpy as np
@@ -354,6 +355,60 @@ def test_what_is_wrong_is_said_before_anything_starts(text, options, message, ow
     with own_modules(own, bad=text), pytest.raises(ValueError, match=message) as caught:
         check_run(parse_config(given), own / "out")
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_wrong_with_own_data_is_said_at_once(own):
+    text = (
+        "from own import load as one\ndef load():\n    x, y, *test = one()\n"
+        "    return x.astype(float), y, *test"
+    )
+    options = {"dataset": "bad:load", "features": "hog", "num-tasks": 5}
+    given = {**DEFAULTS, **OWN, "strategy": "rcc-pfl", **options}
+    with own_modules(own, bad=text), pytest.raises(ValueError, match="float32") as caught:
+        check_run(parse_config(given), own / "out")
+    kind, tasks, features = str(caught.value).splitlines()
+    assert "but they must be float32" in kind
+    assert tasks.startswith("num-tasks is 5, but bad:load has 4 classes")
+    assert features.startswith('features is "hog"')
+
+
+def test_strategies_that_lack_something_let_the_others_run(own, capsys):
+    """Nobody knows the partitions' tasks, so nobody knows their number either."""
+    words = {"dataset": "parts:load", "num_clients": 6, "num_clusters": "auto"}
+    strategies = "optimum,rcc-pfl,ifca,single"
+    check_run(
+        parse_config(
+            {
+                **DEFAULTS,
+                **OWN,
+                "dataset": "parts:load",
+                "num-clients": 6,
+                "num-clusters": "auto",
+                "strategy": strategies,
+            }
+        ),
+        own / "out",
+    )
+    found = summary_of(own, strategy=strategies, **words)
+    assert [one["strategy"] for one in found["runs"]] == ["rcc-pfl", "single"]
+    why = {
+        "optimum": "it must know the clients' tasks, and nobody says those of parts:load",
+        "ifca": 'it needs a number of clusters, and num-clusters is "auto"',
+    }
+    assert found["left_out"] == why
+    said = capsys.readouterr().out
+    page = html.unescape((own / "out/report.html").read_text(encoding="utf-8"))
+    for name, reason in why.items():
+        assert f"{name} is left out: {reason}\n" in said
+        assert f"{name} did not run: {reason}." in page
+
+
+@pytest.mark.parametrize("strategies", ["ifca", "ifca,optimum"])
+def test_if_all_strategies_lack_something_that_is_refused(own, strategies):
+    words = {"dataset": "parts:load", "num-clients": 6, "num-clusters": "auto"}
+    config = parse_config({**DEFAULTS, **OWN, **words, "strategy": strategies})
+    with pytest.raises(ValueError, match=r"(ifca cannot choose|strategy names optimum)"):
+        check_run(config, own / "out")
 
 
 def test_a_model_is_tried_on_the_shape_of_a_known_data_set(own):

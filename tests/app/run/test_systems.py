@@ -237,7 +237,7 @@ def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, 
         ),
         *(
             (
-                {"strategy": f"single,{name}", "num_clusters": word},
+                {"strategy": name, "num_clusters": word},
                 f'num-clusters is "{word}", but {name} cannot choose a number of clusters: give',
             )
             for name, word in (

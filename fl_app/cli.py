@@ -90,8 +90,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _classify(options: argparse.Namespace) -> int:
-    from fl_app.devices.classify import classify_folder  # noqa: PLC0415
+    from fl_app.devices.classify import classify_data, classify_folder  # noqa: PLC0415
 
+    if bool(options.data) == bool(options.folder):
+        raise ValueError("fedkin classify needs a folder of images or --data, one of the two.")
+    if options.data:
+        return classify_data(options.model, options.data, options.output, options.own_code)
     return classify_folder(options.model, options.folder, options.output, options.own_code)
 
 
@@ -169,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     add_watch(commands)
     classify = commands.add_parser(
         "classify",
-        help="classify images with a model that a device saved",
+        help="classify images or other samples with a model that a device saved",
         description="Classify every image below a folder with a saved model, and write CSV with "
         "the columns path, class, probability; or, of a model that predicts a number, path and the "
         "number. Images are made grey or coloured and resized as in training. One that cannot be "
@@ -181,15 +185,22 @@ def _parser() -> argparse.ArgumentParser:
     classify.add_argument(
         "folder",
         type=Path,
+        nargs="?",
         metavar="FOLDER",
         help=f"searched at any depth, links to folders and hidden files left out, for "
         f"{' '.join(ENDINGS)}; or one image file",
     )
     classify.add_argument(
+        "--data",
+        default="",
+        metavar="MODULE:NAME",
+        help="instead of a folder, the function that returns samples, as a device's owner names it",
+    )
+    classify.add_argument(
         "--output",
         type=Path,
         metavar="FILE.csv",
-        help="write the CSV here, and print how many images there are of each class",
+        help="write the CSV here, and print how many there are of each class",
     )
     classify.add_argument(
         "--own-code",

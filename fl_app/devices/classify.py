@@ -27,6 +27,7 @@ from clients.training.train import as_pixels
 from fl_app.report.tables import render
 from fl_core.data.image_files import ENDINGS
 from fl_core.data.image_folder import attempt_each, header_of, in_words, pixels_of
+from fl_core.data.own_data import read_own_part
 from fl_core.data.settings import are_images
 from fl_core.files import open_file, replacing
 from fl_core.models.model_file import ModelCard, load_model
@@ -82,16 +83,13 @@ def classify_folder(
         If the model or the folder cannot be used, there are no images, or the CSV cannot be
         written.
     """
-    if output is not None and output.exists() and not output.is_file():
-        raise ValueError(
-            f"--output is {output}, which is not a file: name a new file, or a CSV file."
-        )
+    _check_output(output)
     model, card = load_model(model_path, own)
     if not are_images(card.image_shape, is_float=False):
         raise ValueError(
             f"{model_path} takes samples of shape {'×'.join(map(str, card.image_shape))}, but only "
-            "grey and colour images can be classified: "
-            "load it by fl_core.models.model_file.load_model."
+            "grey and colour images lie in folders: "
+            "name a function that returns such samples by --data."
         )
     paths = find_images(folder)
     counts: Counter[int] = Counter()
@@ -122,6 +120,46 @@ def classify_folder(
         print(render(_table(counts, card)), end="")
     _complain(failures, recoloured, card)
     return 1 if failures else 0
+
+
+def classify_data(model_path: Path, data: str, output: Path | None = None, own: str = "") -> int:
+    """Classify the training samples that a function returns, by their number from 0; return 0.
+
+    The other arguments are those of `classify_folder`.
+
+    Raises
+    ------
+    ValueError, OSError
+        As `classify_folder` and `fl_core.data.own_data.read_own_part`.
+    """
+    _check_output(output)
+    model, card = load_model(model_path, own)
+    samples = read_own_part("--data", data).train_images
+    if tuple(samples.shape[1:]) != card.image_shape:
+        shapes = ["×".join(map(str, one)) for one in (samples.shape[1:], card.image_shape)]
+        raise ValueError(
+            f"--data is {data}, whose samples have shape {shapes[0]}, but {model_path} takes "
+            f"{shapes[1]}: convert them first."
+        )
+    counts: Counter[int] = Counter()
+    with _opened(output) as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("sample", *COLUMNS[1:]))
+        for start in range(0, len(samples), _MOST_IMAGES_AT_ONCE):
+            said = _predict(model, samples[start : start + _MOST_IMAGES_AT_ONCE])
+            for number, (label, probability) in enumerate(zip(*said, strict=True), start):
+                writer.writerow((number, csv_cell(card.class_names[label]), f"{probability:.6f}"))
+                counts[label] += 1
+    if output is not None:
+        print(render(_table(counts, card, "samples")), end="")
+    return 0
+
+
+def _check_output(output: Path | None) -> None:
+    if output is not None and output.exists() and not output.is_file():
+        raise ValueError(
+            f"--output is {output}, which is not a file: name a new file, or a CSV file."
+        )
 
 
 def find_images(root: Path) -> list[Path]:
@@ -261,10 +299,10 @@ def _progress(output: Path | None) -> Progress:
     )
 
 
-def _table(counts: Counter[int], card: ModelCard) -> Table:
-    table = Table(title=f"{counts.total()} images", title_justify="left")
+def _table(counts: Counter[int], card: ModelCard, what: str = "images") -> Table:
+    table = Table(title=f"{counts.total()} {what}", title_justify="left")
     table.add_column("class", overflow="fold")
-    table.add_column("images", justify="right")
+    table.add_column(what, justify="right")
     for label in sorted(counts):
         table.add_row(Text(printable(card.class_names[label])), str(counts[label]))
     return table

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from fl_core.own_code import is_own
 
 if TYPE_CHECKING:  # torch is imported where it is needed
     import numpy as np
@@ -26,27 +29,40 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command = commands.add_parser(
         "place",
         help="say to which cluster of a run a new client belongs, without a new run",
-        description="Compare a folder of images with the clusters of a run, by what the run kept "
-        "in its results folder: nobody is asked and nothing leaves this machine. Says which "
-        "cluster, how sure that is, or that the images fit nobody: the exit status is then 1 "
-        "(docs/grouping.md).",
+        description="Compare a folder of images, or other samples of the run's kind, with the "
+        "clusters of a run, by what the run kept in its results folder: nobody is asked and "
+        "nothing leaves this machine. Says which cluster, how sure that is, or that they fit "
+        "nobody: the exit status is then 1 (docs/grouping.md).",
     )
     command.add_argument(
         "results", type=Path, metavar="RESULTS", help="the results folder of a run"
     )
-    command.add_argument(
+    data = command.add_mutually_exclusive_group(required=True)
+    data.add_argument(
         "--data-path",
         type=Path,
-        required=True,
         metavar="FOLDER",
         help="the new client's images, searched at any depth; their labels are not looked at",
+    )
+    data.add_argument(
+        "--data",
+        default="",
+        metavar="MODULE:NAME",
+        help="the function that returns its samples, as a device's owner names it",
+    )
+    command.add_argument(
+        "--own-code",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="features or a model of your own that the run had: their code is run",
     )
     command.add_argument("--strategy", help="whose clusters, if the run kept those of several")
     command.add_argument("--seed", type=int, help="of which seed (default: the first)")
     command.add_argument(
         "--classify",
         action="store_true",
-        help="then classify these images with the cluster's model, and write CSV",
+        help="then classify these samples with the cluster's model, and write CSV",
     )
     command.add_argument(
         "--output", type=Path, metavar="FILE.csv", help="with --classify: write the CSV here"
@@ -55,6 +71,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _place(options: argparse.Namespace) -> int:
+    from clients.pre_round.uninformative import why_uninformative  # noqa: PLC0415
     from fl_app.group.placing import place  # noqa: PLC0415
     from fl_app.results.spectra import load_spectra  # noqa: PLC0415
 
@@ -63,19 +80,32 @@ def _place(options: argparse.Namespace) -> int:
             f"--output is {options.output}, but only --classify writes a file: add it."
         )
     kept = load_spectra(kept_file(options.results, options.strategy, options.seed))
-    features = _features(kept.card, options.data_path)
+    check_features(kept.card.features, options.own_code)
+    features = _features(kept.card, options.data_path, options.data)
     found = place(features, kept, seed=kept.card.seed)
-    said = describe(found, kept, len(features))
+    said = describe(found, kept, len(features), why_uninformative(features))
     # The CSV is alone on the standard output.
     print(said, file=sys.stderr if options.classify and options.output is None else sys.stdout)
     if not found.fits:
         return 1
     if not options.classify:
         return 0
-    from fl_app.devices.classify import classify_folder  # noqa: PLC0415
+    from fl_app.devices.classify import classify_data, classify_folder  # noqa: PLC0415
 
     model = _model(options.results, kept.card, found.cluster)
-    return classify_folder(model, options.data_path, options.output)
+    own = next((path for path in options.own_code if path != kept.card.features), "")
+    if options.data:
+        return classify_data(model, options.data, options.output, own)
+    return classify_folder(model, options.data_path, options.output, own)
+
+
+def check_features(features: str, own_code: Sequence[str]) -> None:
+    """Refuse to run features that only a file names, by a ValueError."""
+    if is_own(features) and features not in own_code:
+        raise ValueError(
+            f"the run's features are {features}, code of somebody's own, and a file does not "
+            f"decide which code is run: if you trust it, add --own-code {features}."
+        )
 
 
 def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
@@ -96,8 +126,8 @@ def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
     if not kept:
         raise ValueError(
             f"{results} holds no eigenvectors of a run: they are kept by a strategy that groups by "
-            "them, such as rcc-pfl, with keep-spectra at true, of at most 2,000 clients with "
-            "images and features of this package, and not with relevance=class-energy."
+            "them, such as rcc-pfl, with keep-spectra at true, of at most 2,000 clients, and not "
+            "with relevance=class-energy."
         )
     names = sorted({name for name, _ in kept})
     if strategy is None and len(names) > 1:
@@ -115,12 +145,30 @@ def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
     return kept[wanted, seeds[0] if seed is None else seed]
 
 
-def _features(card: SpectraCard, folder: Path) -> NDArray[np.float32]:
+def _features(card: SpectraCard, folder: Path | None, data: str) -> NDArray[np.float32]:
     from clients.features.compute import feature_map  # noqa: PLC0415
     from fl_core.data.folders import cache_dir  # noqa: PLC0415
+    from fl_core.data.own_data import read_own_part  # noqa: PLC0415
+    from fl_core.data.settings import described, sample_word  # noqa: PLC0415
 
-    images = read_images(folder, card.image_shape)
-    return feature_map(card.features, cache_dir=cache_dir())(images).numpy()
+    of_run = described(card.image_shape, is_float=card.is_float)
+    if folder is None:
+        part = read_own_part("--data", data)
+        own = described(part.image_shape, is_float=part.is_float)
+        if own != of_run:
+            raise ValueError(
+                f"--data is {data}, whose samples are {own}, but the run's were {of_run}: convert "
+                "them first."
+            )
+        samples = part.train_images
+    elif sample_word(card) != "image":
+        raise ValueError(
+            f"--data-path is {folder}, a folder of images, but the run's samples were {of_run}: "
+            "name a function that returns such by --data."
+        )
+    else:
+        samples = read_images(folder, card.image_shape)
+    return feature_map(card.features, cache_dir=cache_dir())(samples).numpy()
 
 
 def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
@@ -164,22 +212,23 @@ def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(images)
 
 
-def describe(found: Place, kept: KeptSpectra, num_images: int) -> str:
-    """Describe a new client's place, in lines of text."""
+def describe(found: Place, kept: KeptSpectra, num_samples: int, poor: str = "") -> str:
+    """Describe a new client's place, in lines of text; `poor` says why its features say little."""
+    from fl_core.data.settings import sample_word  # noqa: PLC0415
     from fl_core.text import listed, printable  # noqa: PLC0415
 
-    card = kept.card
+    card, word = kept.card, sample_word(kept.card)
     names = [
         printable(name)
         for name, own in zip(card.names, kept.clusters.tolist(), strict=True)
         if own == found.cluster
     ]
     overlap = f"overlap {found.overlap:.2f}, needed {found.needed:.2f}"
-    lines = [f"{num_images} images, the clusters of {card.strategy} on seed {card.seed}"]
+    lines = [f"{num_samples} {word}s, the clusters of {card.strategy} on seed {card.seed}"]
     if not found.fits:
         lines.append(
             f"They fit nobody; the nearest cluster is {found.cluster} ({overlap}). Train these "
-            "images alone, or run again with this client."
+            f"{word}s alone, or run again with this client."
         )
         return "\n".join(lines)
     lines += [
@@ -190,9 +239,14 @@ def describe(found: Place, kept: KeptSpectra, num_images: int) -> str:
             if found.second is None
             else f", {found.margin:.3f} more than to cluster {found.second}"
         ),
-        f"sure in {100 * found.share:.0f} % of the resamples, a fifth of the images left out; "
-        f"{overlap}",
     ]
+    if poor:
+        lines.append(f"nobody knows how sure this is: {poor}; {overlap}")
+    elif found.second is None:
+        lines.append(f"nobody knows how sure this is, without another cluster; {overlap}")
+    else:
+        share = f"{100 * found.share:.0f} % of the resamples"
+        lines.append(f"sure in {share}, a fifth of the {word}s left out; {overlap}")
     return "\n".join(lines)
 
 

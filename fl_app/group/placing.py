@@ -12,6 +12,7 @@ from clients.pre_round.spectrum import Spectrum, leading_spectrum
 from clients.privacy.mechanisms import bounded_features
 from fl_app.group.images import LEFT_OUT, scores_of
 from fl_app.results.spectra import KeptSpectra
+from fl_core.data.settings import sample_word
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -81,15 +82,15 @@ def place(features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed
     """
     if len(features) < FEWEST_IMAGES:
         raise ValueError(
-            f"there are {len(features)} images, but at least {FEWEST_IMAGES} are needed to tell "
-            "where they belong: add some."
+            f"there are {len(features)} {sample_word(kept.card)}s, but at least {FEWEST_IMAGES} "
+            "are needed to tell where they belong: add some."
         )
     rows = bounded_features(features).astype(np.float32) if kept.card.is_private else features
     dimension = len(kept.eigenvectors[0])
     if rows.shape[1] != dimension:
         raise ValueError(
-            f"these images have features of {rows.shape[1]} dimensions, but the run's had "
-            f"{dimension}: place them with the version and the weights that the run had."
+            f"these {sample_word(kept.card)}s have features of {rows.shape[1]} dimensions, but the "
+            f"run's had {dimension}: place them with the version and the weights that the run had."
         )
     numbers, members = np.unique(kept.clusters, return_inverse=True)
     own = _spectrum(rows, kept)

@@ -20,7 +20,6 @@ from safetensors.numpy import save_file
 from clients.settings import FEATURES
 from fl_app.config.run_config import Config
 from fl_core.data.dataset import Dataset
-from fl_core.data.settings import are_images
 from fl_core.files import replacing
 from fl_core.own.own_images import Agreement
 from fl_core.own_code import is_own
@@ -53,11 +52,13 @@ class SpectraCard:
     num_eigenvectors : int
         How many of each are compared.
     image_shape : tuple of int
-        Channels, height and width.
+        Of a sample: of an image, channels, height and width.
     is_private : bool
         Whether features were projected and noise was added.
     names : tuple of K str
         Of the clients.
+    is_float : bool
+        Whether samples are float32; otherwise they are pixels, uint8.
     """
 
     strategy: str
@@ -68,6 +69,7 @@ class SpectraCard:
     image_shape: tuple[int, ...]
     is_private: bool
     names: tuple[str, ...]
+    is_float: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what this app does not write, by a ValueError."""
@@ -79,13 +81,13 @@ class SpectraCard:
             and not set(self.strategy) & set("/\\"),
             "seed": type(self.seed) is int and self.seed >= 0,
             "is_private": isinstance(self.is_private, bool),
-            "features": self.features in FEATURES,
+            "features": self.features in FEATURES or is_own(self.features),
             "relevance": self.relevance in FORMULAS,
             "num_eigenvectors": type(self.num_eigenvectors) is int and self.num_eigenvectors > 0,
             "image_shape": isinstance(shape, tuple)
-            and len(shape) == 3
-            and all(type(side) is int and side > 0 for side in shape)
-            and shape[0] in (1, 3),
+            and len(shape) > 0
+            and all(type(side) is int and side > 0 for side in shape),
+            "is_float": isinstance(self.is_float, bool),
             "names": isinstance(self.names, tuple) and all(isinstance(n, str) for n in self.names),
         }
         for name, is_right in right.items():
@@ -125,14 +127,9 @@ def keep_spectra(
 ) -> None:
     """Write the eigenvectors of a spectral clustering's clients; only their owner may read them.
 
-    Nothing is written if `keep-spectra` is false, of more than `MOST_KEPT` clients, or of what
-    `fedkin place` cannot read: features of one's own, or no images.
+    Nothing is written if `keep-spectra` is false, or of more than `MOST_KEPT` clients.
     """
-    if (
-        not config.keep_spectra
-        or is_own(config.features)
-        or not are_images(images.image_shape, is_float=images.is_float)
-    ):
+    if not config.keep_spectra:
         return
     of_client = strategy.clusters.of_client
     spectra = {c: own for c, own in strategy.clustering.spectra_to_keep().items() if c in of_client}
@@ -147,6 +144,7 @@ def keep_spectra(
         image_shape=images.image_shape,
         is_private=bool(config.pre_round_epsilon),
         names=tuple(found.names[client] for client in spectra),
+        is_float=images.is_float,
     )
     save_spectra(
         spectra_path(folder, found.strategy, found.seed),

@@ -204,16 +204,12 @@ def _parse_dataset(value: Any) -> str:
 DATASET = Rule(DATASET_WORDS, _parse_dataset, words=tuple(DATASETS))
 
 
-class SampleKind(Protocol):
-    """What the samples of a data set have in common."""
+class SampleForm(Protocol):
+    """What one sample is, whatever it is labelled with."""
 
     @property
     def image_shape(self) -> tuple[int, ...]:
         """Return the shape of a sample: of an image, channels, height and width."""
-
-    @property
-    def num_classes(self) -> int:
-        """Return the number of classes."""
 
     @property
     def is_float(self) -> bool:
@@ -224,12 +220,20 @@ class SampleKind(Protocol):
         """Return whether what is to be predicted is a number, not a class."""
 
 
+class SampleKind(SampleForm, Protocol):
+    """What the samples of a data set have in common."""
+
+    @property
+    def num_classes(self) -> int:
+        """Return the number of classes."""
+
+
 def are_images(shape: tuple[int, ...], *, is_float: bool) -> bool:
     """Return whether samples of this shape are grey or colour images of bytes."""
     return not is_float and len(shape) == 3 and shape[0] in (1, 3)
 
 
-def sample_word(kind: SampleKind) -> str:
+def sample_word(kind: SampleForm) -> str:
     """Return what one of the samples is called: image, or sample."""
     return "image" if are_images(kind.image_shape, is_float=kind.is_float) else "sample"
 

@@ -215,10 +215,6 @@ class SampleForm(Protocol):
     def is_float(self) -> bool:
         """Return whether samples are float32; otherwise they are pixels, uint8."""
 
-    @property
-    def is_regression(self) -> bool:
-        """Return whether what is to be predicted is a number, not a class."""
-
 
 class SampleKind(SampleForm, Protocol):
     """What the samples of a data set have in common."""
@@ -226,6 +222,10 @@ class SampleKind(SampleForm, Protocol):
     @property
     def num_classes(self) -> int:
         """Return the number of classes."""
+
+    @property
+    def is_regression(self) -> bool:
+        """Return whether what is to be predicted is a number, not a class."""
 
 
 def are_images(shape: tuple[int, ...], *, is_float: bool) -> bool:

@@ -207,8 +207,9 @@ def _label_names(values: NDArray[Any], name: str, where: str) -> NDArray[Any]:
     if fractions.any():
         row = _first(fractions)
         raise ValueError(
-            f"{where}: column {printable(name)}, the label, has {values[row - 1]:g} in row {row}, "
-            "but a class has a whole number or a text: make classes of it, such as low and high."
+            f"{where}: column {printable(name)}, the label, has a fraction in row {row}, but a "
+            "class has a whole number or a text: make classes of it, such as low and high, or "
+            "predict the number by a function of your own (docs/own-code.md)."
         )
     return np.array([f"{value:.0f}" for value in values], dtype=object)
 

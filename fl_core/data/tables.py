@@ -18,7 +18,7 @@ from fl_core.data.folders import TABLE_ENDINGS, is_table
 from fl_core.data.settings import TABLES, Source
 from fl_core.data.table_file import SPLIT, Columns, Table, read_table, site_of
 from fl_core.partitions.given_partitions import Held
-from fl_core.text import one_line, printable
+from fl_core.text import printable
 
 logger = logging.getLogger(__name__)
 
@@ -130,12 +130,12 @@ def common_columns(sites: Mapping[str, Columns]) -> Columns:
     }
     for name, values in common.items():
         if len(values) > MOST_VALUES:
+            # Without an example: a device's refusals are told to the server.
             site = max(sites, key=lambda site: len(sites[site][name]))
-            said = next(filter(_is_no_number, sites[site][name]), values[0])
             raise ValueError(
-                f"column {printable(name)} has {len(values)} different texts, such as "
-                f"{one_line(said, 40)} in {site}, but a category has {MOST_VALUES} at most: leave "
-                "names and identifiers out, and write numbers without other characters."
+                f"column {printable(name)} has {len(values)} different texts, most of them in "
+                f"{site}, but a category has {MOST_VALUES} at most: leave names and identifiers "
+                "out, and write numbers without other characters."
             )
     return common
 

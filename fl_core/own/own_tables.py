@@ -58,7 +58,7 @@ class TableSurvey:
         check_names(self.classes, 1, MAX_OWN_CLASSES)
         for texts in (self.columns, *filter(None, self.columns.values())):
             _check_texts(tuple(texts))
-        common_columns({"it": self.columns})
+        common_columns({"this table": self.columns})
         check_shape((len(sample_columns(self.columns)),))
 
     def as_config(self) -> dict[str, list[str]]:

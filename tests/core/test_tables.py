@@ -161,7 +161,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         (f"{HEAD}1,u,0\n1e39,v,1\n", "b.csv: column x has 1e+39 in row 2, but numbers must be"),
         (
             f"{HEAD}1,u,0\n2,v,0.5\n",
-            "b.csv: column label, the label, has 0.5 in row 2, but a class",
+            "b.csv: column label, the label, has a fraction in row 2, but a",
         ),
         ("x,x,label\n1,u,0\n2,v,1\n", "b.csv has two columns named x, column 2: rename it"),
         ("x,x ,label\n1,u,0\n2,v,1\n", "b.csv has two columns named x, column 2: rename it"),
@@ -178,7 +178,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         ("split,x,y,label\ntrain,1,u,0\n", "b.csv has 1 rows and none for testing, but each site"),
         (
             HEAD + "".join(f"1,name{i},0\n" for i in range(60)),
-            "column y has 62 different texts, such as name0 in b, but a category has 50 at most",
+            "column y has 62 different texts, most of them in b, but a category has 50 at most",
         ),
         (
             HEAD + "".join(f"1,u,l{i}\n" for i in range(1000)),

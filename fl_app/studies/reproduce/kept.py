@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 _KEPT = (
     *("accuracy", "accuracy-variance", "accuracy-per-client", "ari", "clusters", "tasks"),
     *("malicious", "malicious-isolated", "bytes", "seconds", "failures", "same-as"),
+    "balanced-accuracy",
 )
 _DIGITS = 6  # of raw numbers: a test of 10,000 images has five
 

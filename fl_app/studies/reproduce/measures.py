@@ -89,6 +89,9 @@ def _relevance(kept: Kept, one: int, other: int) -> float:
 
 MEASURES: dict[str, Measure] = {
     "accuracy": Measure("accuracy %", lambda kept: 100 * kept["accuracy"]),
+    "balanced-accuracy": Measure(
+        "balanced accuracy %", lambda kept: 100 * kept["balanced-accuracy"]
+    ),
     "variance": Measure("variance over clients", lambda kept: 1e4 * kept["accuracy-variance"]),
     "ari": Measure("ARI", lambda kept: kept["ari"], 2, (-0.15, 1.05)),
     "clusters": Measure("clusters", lambda kept: len(set(kept["clusters"]) - {-1}), 1),

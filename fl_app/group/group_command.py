@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fl_core.data.folders import holds_tables, is_table
 from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported where it is needed
@@ -166,6 +167,11 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
         held = sorted(
             path for path in folders[0].iterdir() if path.is_dir() and not path.name.startswith(".")
         )
+        if holds_tables(folders[0]):
+            raise ValueError(
+                f"--folders names {folders[0]}, which holds tables: group them by dataset=tables "
+                f"data-dir={folders[0]}, or name each of them."
+            )
         if not any(_holds_folders(path) for path in held):
             raise ValueError(
                 f"--folders names {folders[0]} alone, whose folders hold no class folders: name "
@@ -175,12 +181,13 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
     named: dict[str, Path] = {}
     for path in folders:
         own = path.absolute()
-        if own.name in named:
+        name = own.stem if is_table(own) else own.name
+        if name in named:
             raise ValueError(
-                f"--folders names {named[own.name]} and {own}, which have one name, and clients "
+                f"--folders names {named[name]} and {own}, which have one name, and clients "
                 "go by theirs: rename one."
             )
-        named[own.name] = own
+        named[name] = own
     if len(named) < 2:
         raise ValueError(
             f"--folders names {len(named)} client, but to group some, at least 2 are needed."

@@ -81,3 +81,16 @@ def test_a_folder_that_is_not_named_is_asked_for(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FL_DATA_DIR", str(tmp_path / "nowhere"))
     assert main(["run", "dataset=tables"]) == 2
     assert 'nowhere, of dataset "tables", is no folder: set data-dir' in capsys.readouterr().err
+
+
+def test_tables_are_grouped_as_folders_are(sites, tmp_path, capsys):
+    assert main(["group", "--folders", str(sites)]) == 2
+    said = capsys.readouterr().err
+    assert f"which holds tables: group them by dataset=tables data-dir={sites}, or name" in said
+    paths = [str(sites / f"{city}.csv") for city in CITIES[:4]]
+    words = ("model=mlp", "standardise=site", "--resamples", "0", f"output-dir={tmp_path / 'out'}")
+    with undrawn_pictures():
+        assert main(["group", *words, "--folders", *paths]) == 0
+    report = json.loads((tmp_path / "out/grouping.json").read_text(encoding="utf-8"))
+    assert report["clients"] == list(CITIES[:4])
+    assert len(report["columns"]) == 32

@@ -109,7 +109,8 @@ class Simulation:
         federation = self._federation(self._config.seed)
         self._names = dict(enumerate(federation.names))
         progress.begin(
-            *(self._config, self.num_clients, results.folder),
+            replace(self._config, strategy=results.config.strategy),
+            *(self.num_clients, results.folder),
             given=federation.dataset.held is not None,
             names=federation.names,
             columns=federation.dataset.column_names,

@@ -36,13 +36,16 @@ class Table(NamedTuple):
         The file's name without its ending.
     columns : dict
         Each column's n values by its name, sorted: float32, or texts.
-    labels : NDArray of str, shape (n,)
-        The names of classes.
+    label : str
+        The column of labels.
+    labels : NDArray, shape (n,)
+        The names of classes; or numbers, float32, if some have a fraction.
     is_test : NDArray[np.bool_], shape (n,)
     """
 
     site: str
     columns: dict[str, NDArray[Any]]
+    label: str
     labels: NDArray[Any]
     is_test: NDArray[np.bool_]
 
@@ -95,9 +98,9 @@ def read_table(path: Path, label: str = "") -> Table:
     for name, values in columns.items():
         if values.dtype != object:
             columns[name] = values.astype(np.float32)
-    labels = _label_names(_values(frame[label], label, where), label, where)
+    labels = _labels(_values(frame[label], label, where))
     is_test = _is_test(frame, where)
-    return Table(site_of(path), columns, labels, is_test)
+    return Table(site_of(path), columns, label, labels, is_test)
 
 
 def _frame(path: Path) -> Any:
@@ -200,17 +203,11 @@ def _first(rows: NDArray[np.bool_]) -> int:
     return int(np.argmax(rows)) + 1
 
 
-def _label_names(values: NDArray[Any], name: str, where: str) -> NDArray[Any]:
+def _labels(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype == object:
         return values
-    fractions = values != np.round(values)
-    if fractions.any():
-        row = _first(fractions)
-        raise ValueError(
-            f"{where}: column {printable(name)}, the label, has a fraction in row {row}, but a "
-            "class has a whole number or a text: make classes of it, such as low and high, or "
-            "predict the number by a function of your own (docs/own-code.md)."
-        )
+    if (values != np.round(values)).any():
+        return values.astype(np.float32)
     return np.array([f"{value:.0f}" for value in values], dtype=object)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,16 +38,11 @@ def read_tables(source: Source) -> Dataset:
     """
     tables = [read_table(path, source.label) for path in table_files(source.root)]
     columns = common_columns({one.site: one.kinds() for one in tables})
-    classes = class_names(one.labels for one in tables)
-    if len(classes) < 2:
-        raise ValueError(
-            f'all rows in {source.root} have the label "{printable(classes[0])}", but at least two '
-            "classes are needed: choose another column by label."
-        )
     rows = torch.from_numpy(np.concatenate([encoded(one, columns) for one in tables]))
-    labels = torch.from_numpy(np.concatenate([numbered(one.labels, classes) for one in tables]))
+    labels, classes = _targets(tables, source.root)
     test = torch.from_numpy(np.concatenate([one.is_test for one in tables]))
-    _warn_of_order(labels[~test], labels[test], classes)
+    if not labels.is_floating_point():
+        _warn_of_order(labels[~test], labels[test], classes)
     held = Held(
         tuple(int((~one.is_test).sum()) for one in tables),
         tuple(int(one.is_test.sum()) for one in tables),
@@ -182,6 +177,33 @@ def encoded(table: Table, columns: Columns) -> NDArray[np.float32]:
             )
         parts += [own == value for value in values] or [own]
     return np.stack(parts, axis=1).astype(np.float32)
+
+
+def _targets(tables: Sequence[Table], root: Path) -> tuple[Tensor, tuple[str, ...]]:
+    """Return all labels and the classes' names; or numbers to predict and what they measure.
+
+    They are numbers to predict if any of them has a fraction.
+    """
+    numbers = [one for one in tables if one.labels.dtype != object]
+    if numbers:
+        found = []
+        for one in tables:
+            try:
+                found.append(one.labels.astype(np.float32))
+            except ValueError as error:
+                raise ValueError(
+                    f"column {printable(one.label)} has fractions in {numbers[0].site}, but texts "
+                    f"in {one.site}: write numbers to predict, or classes, at all sites."
+                ) from error
+        return torch.from_numpy(np.concatenate(found)), (printable(tables[0].label),)
+    classes = class_names(one.labels for one in tables)
+    if len(classes) < 2:
+        raise ValueError(
+            f'all rows in {root} have the label "{printable(classes[0])}", but at least two '
+            "classes are needed: choose another column by label."
+        )
+    indices = np.concatenate([numbered(one.labels, classes) for one in tables])
+    return torch.from_numpy(indices), classes
 
 
 def class_names(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:

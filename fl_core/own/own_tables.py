@@ -11,7 +11,7 @@ import torch
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.settings import SITE, described
 from fl_core.data.standardise import moments, scaled, told_constant, warn_of_constant
-from fl_core.data.table_file import Columns, read_table
+from fl_core.data.table_file import Columns, Table, read_table
 from fl_core.data.tables import class_names, common_columns, encoded, numbered, sample_columns
 from fl_core.own.own_images import (
     CLASS_NAMES,
@@ -160,11 +160,22 @@ def survey_table(path: Path, label: str) -> TableSurvey:
     ValueError, OSError
         As `read_table`, or if names are not what a survey may say.
     """
-    table = read_table(path, label)
+    table = _read(path, label)
     try:
         return TableSurvey(tuple(sorted(set(table.labels.tolist()))), table.kinds())
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be used: {error}") from error
+
+
+def _read(path: Path, label: str) -> Table:
+    table = read_table(path, label)
+    if table.labels.dtype != object:
+        raise ValueError(
+            f"{path.name}: column {table.label}, the label, has fractions, but a device's table "
+            "has classes: make some of them, such as low and high, or predict the number by a "
+            "function of your own (docs/own-code.md)."
+        )
+    return table
 
 
 def agree_on_tables(surveys: Mapping[str, TableSurvey]) -> TableAgreement:
@@ -196,7 +207,7 @@ def read_own_table(path: Path, label: str, agreement: Agreement) -> LabelledImag
             f"the table {path} cannot be learnt with samples that are {agreed}, as was agreed: "
             "leave this device out."
         )
-    table = read_table(path, label)
+    table = _read(path, label)
     common_columns({"what was agreed": agreement.columns, path.name: table.kinds()})
     rows = torch.from_numpy(encoded(table, agreement.columns))
     classes = class_names([table.labels])

@@ -134,6 +134,19 @@ def test_what_spreadsheets_write_is_read(tmp_path):
     assert table.columns["x"].dtype == np.float32
 
 
+def test_a_label_with_a_fraction_is_a_number_to_predict(tmp_path):
+    one, two = "x,price [EUR]\n1,3\n2,4\n", "x,price [EUR]\n1,3.5\n2,-1\n"
+    data = read(written(tmp_path, a=one, b=two), "price [EUR]")
+    assert data.is_regression
+    assert data.class_names == ("price [EUR]",)
+    assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([3, 3.5], [4, -1])
+    (tmp_path / "other").mkdir()
+    written(tmp_path / "other", a=one.replace("3", "low"), b=two)
+    said = r"^column price \[EUR\] has fractions in b, but texts in a: write numbers to predict, or"
+    with pytest.raises(ValueError, match=said):
+        read(tmp_path / "other", "price [EUR]")
+
+
 def test_sorted_rows_are_told(tmp_path, caplog):
     text = "x,label\n" + "".join(f"1,{'ab'[i // 4]}\n" for i in range(5))
     with caplog.at_level(logging.WARNING):
@@ -159,10 +172,6 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         (f"{HEAD}1,' ',0\n2,  ,1\n", "b.csv: column y has no value in row 2 ("),
         (f"{HEAD}1,u,0\ninf,v,1\n", "b.csv: column x has inf in row 2, but numbers must be finite"),
         (f"{HEAD}1,u,0\n1e39,v,1\n", "b.csv: column x has 1e+39 in row 2, but numbers must be"),
-        (
-            f"{HEAD}1,u,0\n2,v,0.5\n",
-            "b.csv: column label, the label, has a fraction in row 2, but a",
-        ),
         ("x,x,label\n1,u,0\n2,v,1\n", "b.csv has two columns named x, column 2: rename it"),
         ("x,x ,label\n1,u,0\n2,v,1\n", "b.csv has two columns named x, column 2: rename it"),
         (",x,label\n1,u,0\n2,v,1\n", "b.csv has a column without a name, column 1: rename it"),

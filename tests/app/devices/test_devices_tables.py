@@ -158,3 +158,9 @@ def test_devices_with_tables_are_grouped_and_learn(tmp_path, standardise, capsys
     if standardise == "none":
         assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
     assert "2 classes: ill, well\n" in capsys.readouterr().out
+
+
+def test_a_number_to_predict_is_refused_on_a_device(tmp_path):
+    own = device(tmp_path, "berlin", BERLIN.replace("well", "0.5").replace("ill", "1"))
+    with pytest.raises(ValueError, match=r"^berlin\.csv: column outcome, the label, has fractions"):
+        own.survey()

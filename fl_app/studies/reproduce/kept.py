@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.metrics import metrics_in
+
 _KEPT = (
     *("accuracy", "accuracy-variance", "accuracy-per-client", "ari", "clusters", "tasks"),
+    *("rmse", "rmse-variance", "rmse-per-client", "mae", "r2"),
     *("malicious", "malicious-isolated", "bytes", "seconds", "failures", "same-as"),
     "balanced-accuracy",
 )
@@ -60,18 +63,19 @@ def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> lis
 
 
 def _rounds(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return, by round, accuracy, its variance over clients, ARI and bytes, and it by task."""
+    """Return, by round, the main score, its variance over clients, ARI and bytes, it by task."""
     rounds: dict[str, Any] = {}
-    names = ("accuracy", "accuracy-variance", "ari", "bytes")
+    score = metrics_in(run).main.name
+    names = (score, f"{score}-variance", "ari", "bytes")
     for line in _lines(folder / "metrics.csv", run):
         known = {name: float(line[name]) for name in names if line.get(name)}
         rounds[line["round"]] = _short(known)
     of_task: dict[tuple[str, str], list[float]] = {}
     for line in _lines(folder / "clients.csv", run):
-        if line["accuracy"] and line["task"]:
-            of_task.setdefault((line["round"], line["task"]), []).append(float(line["accuracy"]))
+        if line[score] and line["task"]:
+            of_task.setdefault((line["round"], line["task"]), []).append(float(line[score]))
     for (number, task), values in of_task.items():
-        means = rounds[number].setdefault("accuracy-per-task", {})
+        means = rounds[number].setdefault(f"{score}-per-task", {})
         means[task] = _short(sum(values) / len(values))
     return rounds
 

@@ -93,6 +93,9 @@ MEASURES: dict[str, Measure] = {
         "balanced accuracy %", lambda kept: 100 * kept["balanced-accuracy"]
     ),
     "variance": Measure("variance over clients", lambda kept: 1e4 * kept["accuracy-variance"]),
+    "rmse": Measure("RMSE", lambda kept: kept["rmse"], 4),
+    "mae": Measure("MAE", lambda kept: kept["mae"], 4),
+    "r2": Measure("R²", lambda kept: kept["r2"], 3),
     "ari": Measure("ARI", lambda kept: kept["ari"], 2, (-0.15, 1.05)),
     "clusters": Measure("clusters", lambda kept: len(set(kept["clusters"]) - {-1}), 1),
     "isolated": Measure("attackers alone %", lambda kept: 100 * kept["malicious-isolated"], 0),

@@ -26,6 +26,7 @@ from fl_app.studies.reproduce.keeping import (
 )
 from fl_app.studies.reproduce.kept import kept_of
 from fl_app.studies.sweeps.plan import Point, Sweep
+from fl_core.metrics import metrics_in
 from fl_core.text import clock
 
 NUMBERS = "sweep.json"
@@ -185,7 +186,7 @@ class _Crew:
                         return
                 else:
                     seconds = time.monotonic() - started
-                    found = f"{_accuracies(cell)}, after {clock(seconds)}"
+                    found = f"{_scores(cell)}, after {clock(seconds)}"
                     self._news.put((name, found, one))
 
     def _run(self, name: str, one: Missing, processes: int) -> Cell:
@@ -239,9 +240,13 @@ class _Log:
             self._tell(" ".join(line.split()))
 
 
-def _accuracies(cell: Mapping[str, list[Cell]]) -> str:
-    """Return the mean accuracy of each strategy in words."""
+def _scores(cell: Mapping[str, list[Cell]]) -> str:
+    """Return the mean score of each strategy in words."""
+    metric = metrics_in({key for run in cell["runs"] for key in run}).main
+    what = "" if metric.is_share else f"{metric.title} "
     found: dict[str, list[float]] = {}
     for run in cell["runs"]:
-        found.setdefault(run["strategy"], []).append(run.get("accuracy", float("nan")))
-    return ", ".join(f"{name} {100 * sum(v) / len(v):.1f} %" for name, v in found.items())
+        found.setdefault(run["strategy"], []).append(run.get(metric.name, float("nan")))
+    return ", ".join(
+        f"{name} {what}{metric.with_sign(sum(v) / len(v))}" for name, v in found.items()
+    )

@@ -16,7 +16,7 @@ from fl_app.studies.sweeps.plan import SEED, Sweep, shown
 from fl_app.studies.sweeps.sweep_tables import by_values
 from fl_core.options import Scalar
 
-_MEASURES = ("accuracy", "ari")
+_MEASURES = ("accuracy", "rmse", "ari")
 _MOST_PANELS = 40
 _LOGARITHMIC = 50.0  # the largest value is at least so many times the smallest
 
@@ -24,7 +24,7 @@ Places = Mapping[tuple[Any, ...], Mapping[str, NDArray[np.float64]]]
 
 
 def draw(sweep: Sweep, cells: Sequence[Cell], path: Path) -> None:
-    """Draw the accuracy, and the ARI where it is known, as PNG and as PDF for a paper.
+    """Draw the accuracy, or RMSE, and the ARI where it is known, as PNG and as PDF for a paper.
 
     There is none of a sweep over nothing but seeds, or where nothing was tested.
     """
@@ -126,5 +126,6 @@ def _limits(
         for v in p.values()
     ]
     values = np.concatenate(found)
-    pad = max(1.0, 0.05 * float(np.ptp(values)))
+    least = 1.0 if name == "accuracy" else 0.03 * float(abs(values).max())  # a point of accuracy
+    pad = max(least, 0.05 * float(np.ptp(values)))
     return float(values.min()) - pad, float(values.max()) + pad

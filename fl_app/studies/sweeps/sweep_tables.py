@@ -17,10 +17,11 @@ from fl_app.studies.reproduce.measures import MEASURES, in_words, measure, shown
 from fl_app.studies.sweeps.plan import SEED, Sweep
 from fl_app.studies.sweeps.plan import shown as typed
 from fl_core.files import replacing
+from fl_core.metrics import OF_A_NUMBER, metrics_in
 
 COLUMNS = ("strategy", SEED, "measure", "value")
 """After the name of the cell and the swept keys."""
-_TABULATED = ("accuracy", "ari")
+_TABULATED = ("accuracy", "rmse", "ari")
 
 
 def tidy_columns(sweep: Sweep) -> list[str]:
@@ -64,9 +65,10 @@ def by_values(sweep: Sweep, cells: Sequence[Cell], name: str) -> dict[tuple[Any,
 
 
 def printed_table(sweep: Sweep, cells: Sequence[Cell]) -> str:
-    """Return the accuracies as a table for the terminal; the best of each row is starred."""
-    keys, strategies, rows = _accuracies(sweep, cells, "{}*")
-    table = Table(title=_title(cells), title_justify="left")
+    """Return the scores as a table for the terminal; the best of each row is starred."""
+    name = metrics_in({key for cell in cells for run in cell["runs"] for key in run}).main.name
+    keys, strategies, rows = _scores(sweep, cells, "{}*", name)
+    table = Table(title=_title(cells, name), title_justify="left")
     for key in keys:
         table.add_column(key, overflow="fold")
     for name in strategies:
@@ -81,7 +83,7 @@ def summary_page(sweep: Sweep, cells: Sequence[Cell], command: str, picture: str
     done = f"{len(cells)} of {len(sweep.cells)} simulations are finished."
     lines = [f"# {', '.join(sweep.swept)}: a sweep", "", done, ""]
     for name in _TABULATED:
-        keys, strategies, rows = _accuracies(sweep, cells, "**{}**", name)
+        keys, strategies, rows = _scores(sweep, cells, "**{}**", name)
         if not rows or not any(cell != "–" for row in rows for cell in row[len(keys) :]):
             continue
         lines += [f"## {_title(cells, name)}", "", _line([*keys, *strategies])]
@@ -99,23 +101,26 @@ def summary_page(sweep: Sweep, cells: Sequence[Cell], command: str, picture: str
     return "\n".join(lines) + "\n"
 
 
-def _title(cells: Sequence[Cell], name: str = "accuracy") -> str:
+def _title(cells: Sequence[Cell], name: str) -> str:
     seeds = len({run[SEED] for cell in cells for run in cell["runs"]})
     return f"{in_words(name)}, " + (f"mean ± std over {seeds} seeds" if seeds > 1 else "one seed")
 
 
-def _accuracies(
-    sweep: Sweep, cells: Sequence[Cell], best: str, name: str = "accuracy"
+def _scores(
+    sweep: Sweep, cells: Sequence[Cell], best: str, name: str
 ) -> tuple[list[str], list[str], list[list[str]]]:
     """Return the swept keys, the strategies, and a row of texts for each place."""
     keys = [key for key in sweep.swept if key != SEED]
-    places = by_values(sweep, cells, name)
+    places, lower = by_values(sweep, cells, name), name == OF_A_NUMBER.main.name
     strategies = list(dict.fromkeys(one for here in places.values() for one in here))
     rows = []
     for place, here in places.items():
         texts = {one: _mean_and_std(name, values) for one, values in here.items()}
-        means = {one: round(float(values.mean()), 3) for one, values in here.items()}
-        top = max((mean for mean in means.values() if not math.isnan(mean)), default=math.nan)
+        means = {
+            one: round(float(values.mean()), 4 if lower else 3) for one, values in here.items()
+        }
+        known = [mean for mean in means.values() if not math.isnan(mean)]
+        top = (min if lower else max)(known, default=math.nan)
         for one, mean in means.items():
             if mean == top and len(means) > 1:
                 texts[one] = best.format(texts[one])

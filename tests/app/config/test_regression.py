@@ -8,10 +8,18 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
+from fl_app.devices.site_check import samples_found
 from fl_app.launch.preflight import check_run
 from fl_app.report.html.report_page import write_report
+from fl_app.studies.reproduce.kept import kept_of
+from fl_app.studies.sweeps.plan import plan_sweep
+from fl_app.studies.sweeps.running import _scores as words_of
+from fl_app.studies.sweeps.sweep_tables import printed_table, summary_page
+from fl_core.models.model_file import load_model
 from strategies.catalogue import SYSTEMS
-from tests.app_runs import DEFAULTS
+from tests.app_runs import DEFAULTS, undrawn_pictures
+from tests.device_runs import OPTIONS as DEVICES
+from tests.device_runs import Devices, run_on_devices
 from tests.own_modules import own_modules, run_alone
 
 SITES = """
@@ -36,6 +44,29 @@ def make_model(shape, num_classes):
     return nn.Sequential(
         nn.Linear(*shape, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, num_classes)
     )
+
+
+def site(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(60, 4)).astype(np.float32)
+    return rows[:40], rows[:40, 2], rows[40:], rows[40:, 2], "dose (mg)"
+
+
+def berlin():
+    return site(0)
+
+
+def lyon():
+    return site(1)
+
+
+def oslo():
+    rows, numbers, tests, wanted, _ = site(2)
+    return rows, (numbers > 0).astype(int), tests, (wanted > 0).astype(int), ["low", "high"]
+
+
+def rome():
+    return *site(3)[:4], "dose (g)"
 
 
 def absolute(outputs, labels):
@@ -187,3 +218,48 @@ def test_a_loss_of_ones_own_is_what_is_minimised_and_told(sites):
 def test_a_device_s_owner_must_allow_a_loss(sites):
     with pytest.raises(RuntimeError, match="sites:absolute"):
         run_alone(given(sites, loss="sites:absolute"), allowed="sites:load,sites:make_model")
+
+
+def test_devices_agree_on_a_number_and_those_with_another_target_are_named(sites, capsys, caplog):
+    kept = sites / "berlin.safetensors"
+    of_devices = {name: f"sites:{name}" for name in ("berlin", "lyon", "oslo", "rome")}
+    named = {"strategy": "single", "features": "raw", "num-clusters": 1}
+    values = {**DEFAULTS, **DEVICES, **named, "output-dir": str(sites / "out")}
+    grid = Devices(of_devices, values, model_paths={"berlin": kept})
+    with undrawn_pictures():
+        run_on_devices(values, grid)
+    said = capsys.readouterr().out
+    assert "a number: dose (mg)" in said
+    assert "round   1/" in said
+    (run,) = json.loads((sites / "out/summary.json").read_text(encoding="utf-8"))["runs"]
+    for name, kind in (("oslo", ""), ("rome", ' with the number "dose (g)"')):
+        why = f"its samples are float32 of shape 4{kind}, but most devices' are float32 of shape 4 "
+        assert f'{name} is left out, its survey failed: {why}with the number "dose' in caplog.text
+    assert [error is not None for error in run["rmse-per-client"]] == [True, True, False, False]
+    assert load_model(kept)[1].class_names == ("dose (mg)",)
+
+
+def test_a_site_is_told_what_it_would_predict(sites):
+    found = samples_found("sites:berlin")
+    counts = "for training + for testing: 40 + 20"
+    assert f"float32 of shape 4, {counts}, with a number to predict: dose (mg), -" in found
+
+
+def test_a_sweep_keeps_and_tabulates_errors(sites):
+    summary = run_alone(given(sites, strategy="rcc-pfl,single", num_server_rounds=2))
+    runs = [
+        {"strategy": run["strategy"], "seed": 0, **kept_of(run, sites / "out")}
+        for run in summary["runs"]
+    ]
+    assert [run["rounds"]["2"]["rmse"] for run in runs] == [run["rmse"] for run in runs]
+    options = {**OPTIONS, "strategy": "rcc-pfl,single", "learning-rate": [0.02, 0.1]}
+    planned = plan_sweep(options)
+    cells = [{"cell": "a", "values": {"learning-rate": 0.02}, "runs": runs}]
+    table = printed_table(planned, cells)
+    assert "RMSE, one seed" in table
+    best = min(run["rmse"] for run in runs)
+    assert f"{best:.4f}*" in table
+    page = summary_page(planned, cells, "", "")
+    assert "## RMSE, one seed" in page
+    assert "accuracy" not in page
+    assert words_of({"runs": runs}).startswith("rcc-pfl RMSE 0.")

@@ -81,6 +81,17 @@ def test_the_numbers_of_a_round():
     }
 
 
+def test_the_worst_of_errors_is_the_largest():
+    report = RoundReport(*(3, 5), rmses={0: 2.0, 1: 4.0}, clusters={0: 0, 1: 1}, is_regression=True)
+    told = round_values(report, 1.0, None)
+    assert {name: value for name, value in told.items() if "/" in name} == {
+        "rmse/mean": 3,
+        "rmse/worst-client": 4,
+        "rmse/cluster-0": 2,
+        "rmse/cluster-1": 4,
+    }
+
+
 def test_what_is_not_known_is_not_told():
     assert round_values(RoundReport(1, 5), 1.0, None) == {"bytes": 0, "seconds": 1.0, "clusters": 0}
 

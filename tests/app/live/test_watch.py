@@ -20,6 +20,7 @@ from fl_app.live import status as status_module
 from fl_app.live import watch
 from fl_app.live.status import Status
 from fl_app.live.watch import FAILED, FINISHED, LOCK_FILE, RUNNING, SILENT, lines_of, read_status
+from fl_app.report.tables import render
 from fl_app.run import experiment
 from strategies import Roster, RoundReport
 from tests.app_runs import DEFAULTS, of_strategy, run
@@ -139,6 +140,17 @@ def test_rounds_accuracy_and_the_time_left(status, clock):
     assert "nothing heard from the server for 0:00:21" in "\n".join(lines_of(said, clock.now + 21))
     status.after_round(report(2, {}), roster_of(2), 6, 200.0)  # not evaluated: the last stays
     assert status.content()["runs"][0]["accuracy"] == 0.625
+
+
+def test_of_a_number_the_table_has_errors(status):
+    status.begin_run("single", 0, 0, 4)
+    found = RoundReport(1, 4, rmses={0: 2.0, 1: 4.0}, clusters={0: 0, 1: 0}, is_regression=True)
+    status.after_round(found, roster_of(2), 3, 30.0)
+    (run,) = status.content()["runs"]
+    assert (run["rmse"], run["worst"]) == (3, 4)
+    lines = render(watch._table([run])).splitlines()
+    assert "RMSE ┃ worst client ┃" in lines[1]
+    assert "3.000 │        4.000 │" in lines[3]
 
 
 def test_who_is_left_out_of_secure_sums_is_named(status):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
 from clients.training.gradient_terms import GradientTerm, no_term
-from clients.training.losses import Loss, loss_of
+from clients.training.losses import loss_of
 
 
 class Scores(NamedTuple):
@@ -150,13 +149,13 @@ def evaluate(
         numbers, truths = (torch.cat(column) for column in zip(*outputs, strict=True))
         mean = float(loss_of(loss, labels)(numbers, truths)) if loss else None
         return _errors(numbers.squeeze(1).double().cpu(), truths.double().cpu(), mean)
-    summed: Loss = partial(F.cross_entropy, reduction="sum")
-    if loss:
-        own = loss_of(loss, labels)
-        summed = lambda logits, targets: own(logits, targets) * len(targets)  # noqa: E731
+    own = loss_of(loss, labels) if loss else None
     losses, guesses, num_classes = [], [], 0
     for logits, targets in outputs:
-        losses.append(summed(logits, targets))
+        if own is None:
+            losses.append(F.cross_entropy(logits, targets, reduction="sum"))
+        else:
+            losses.append(own(logits, targets) * len(targets))
         guesses.append(logits.argmax(dim=1))
         num_classes = logits.shape[1]
     total = sum(torch.stack(losses).tolist())

@@ -102,11 +102,12 @@ def _run_all(
     for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
         setting = world.setting(seed)
     status.doing("preparing what strategies need")
+    is_automatic = config.features == AUTO
     config, left_out = able_strategies(setting)
     setting = setting._replace(config=config)
     check(setting, world.num_at_start)
     progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
-    if config.features == AUTO and shares_eigenvectors(config.strategy):
+    if is_automatic and shares_eigenvectors(config.strategy):
         progress.took_features(setting.config.features, setting.images)
     with checkpoints.only_run():
         status.write_to(checkpoints.folder)

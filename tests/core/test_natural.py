@@ -27,7 +27,7 @@ def recordings():
     if find_spec("seglearn") is None:
         pytest.skip("the extra `watch` is not installed")
     path = folder_of("seglearn", "a test") / "data" / "watch_dataset.npy"
-    return watch._recordings(watch.checked_bytes(path))
+    return watch._recordings(path)
 
 
 @pytest.fixture

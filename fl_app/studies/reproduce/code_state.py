@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from fl_app.config.allowed_code import named_at_clients
@@ -78,7 +78,7 @@ def _reached(files: Iterable[Path]) -> set[Path]:
     return reached
 
 
-@lru_cache
+@cache
 def _imported(path: Path) -> list[Path]:
     names = [
         node.module
@@ -88,7 +88,7 @@ def _imported(path: Path) -> list[Path]:
     return [ROOT / f"{name.replace('.', '/')}.py" for name in names if name]
 
 
-@lru_cache
+@cache
 def code_hash(path: Path, changed: int) -> str:
     """Return a hash of a file's code without docstrings; `changed` is when it last was, in ns."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

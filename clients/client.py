@@ -14,7 +14,7 @@ from torch import nn
 from clients.privacy.mechanisms import Promise, Randomness, SystemRandomness
 from clients.settings import TrainingSettings
 from clients.training.personal import Personal
-from clients.training.train import evaluate
+from clients.training.train import OtherTest, evaluate
 from fl_core.wire import protocol
 
 Images = tuple[torch.Tensor, torch.Tensor]
@@ -77,6 +77,10 @@ class Client:
     def test_data(self) -> Images:
         """Return its test images and their labels."""
         raise self._lacks("test_data")
+
+    def other_test_data(self) -> OtherTest | None:
+        """Return what else it is tested on now, beside `test_data`; by default, nothing."""
+        return None
 
     def model(self) -> nn.Module:
         """Return a model of the right architecture; its weights come with the message."""

@@ -35,7 +35,7 @@ from clients.training.local_training import (
     train_by_objective,
     whole_model,
 )
-from clients.training.train import evaluate, train
+from clients.training.train import Errors, Scores, evaluate, evaluate_both, train
 from fl_core.wire import protocol
 
 # What waits at a client between messages.
@@ -224,11 +224,22 @@ def _evaluated(client: Client) -> RecordDict:
     model, (images, labels) = client.model(), client.test_data()
     arrays = model_to_test(client.message, client.personal())
     model.load_state_dict(arrays.to_torch_state_dict())
-    found = evaluate(model, images, labels, loss=client.loss())
-    told = {
+    other, loss = client.other_test_data(), client.loss()
+    if other is None:
+        found, beside = evaluate(model, images, labels, loss=loss), None
+    else:
+        found, beside = evaluate_both(model, images, labels, other, loss)
+    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **_told(found)})
+    content = RecordDict({protocol.METRICS: metrics})
+    if beside is not None:
+        content[protocol.OTHER_TEST] = MetricRecord({**_told(beside)})
+    return content
+
+
+def _told(found: Scores | Errors) -> dict[str, float]:
+    """Return what a test came to by names on the wire; what is not known is not there."""
+    return {
         name.replace("_", "-"): value
         for name, value in found._asdict().items()
         if value is not None
     }
-    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **told})
-    return RecordDict({protocol.METRICS: metrics})

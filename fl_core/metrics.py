@@ -46,6 +46,10 @@ class Metric:
         """Return what a column of it is called."""
         return f"{self.title} %" if self.is_share else self.title
 
+    def head_of(self, test: str) -> str:
+        """Return what a column of it is called that is of one test; a single test has its name."""
+        return self.head if test == self.name else f"{test}{self.sign}"
+
     @property
     def sign(self) -> str:
         """Return what stands behind a value that is `shown`."""

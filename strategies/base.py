@@ -27,7 +27,7 @@ from strategies.clusterings.clustering import Clustering
 from strategies.engine.conversation import Conversation
 from strategies.engine.exchange import UNTESTED, Exchange
 from strategies.engine.participants import draw_participants, draw_testers
-from strategies.engine.replies import read_test, read_update
+from strategies.engine.replies import read_tests, read_update
 from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters, Update
 from strategies.engine.training import RoundReport, Training, count_from
@@ -391,18 +391,17 @@ class ClusteredStrategy(Strategy):
             nodes = list(training.roster.nodes)
             clients = draw_testers(nodes, self.fraction_evaluate, self.seed, report.round)
         self._exchange = Exchange(training, clients, training.evaluate_traffic, UNTESTED)
-        return self._exchange.messages(
-            protocol.EVALUATE, {**config, **self.local_told}, self._timeout
-        )
+        told = {**config, **self.local_told}
+        return self._exchange.messages(protocol.EVALUATE, told, self._timeout)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Keep every client's scores and return the plain means over clients."""
         report = self.reports[-1]
-        tests = self._exchange.read(replies, lambda _, sent: read_test(sent, report.metrics))
+        tests = self._exchange.read(replies, lambda _, sent: read_tests(sent, report.metrics))
         for client, found in tests.items():
-            report.note(client, found)
+            report.note(client, *found)
         report.bytes = self.training.bytes
         self.training.seconds.evaluate += time.perf_counter() - self._started
         self.on_round(report)

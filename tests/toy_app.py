@@ -246,6 +246,17 @@ def with_arrays(change: Callable[[dict[str, np.ndarray]], None]) -> Spoil:
     return spoil
 
 
+def with_other_test(**scores: float) -> Spoil:
+    """Add a second test to an answer. `_` stands for `-`."""
+
+    def spoil(message: Message, context: Context, answer: Message) -> Message:
+        told = {name.replace("_", "-"): value for name, value in scores.items()}
+        answer.content["other-test"] = MetricRecord({**told})
+        return answer
+
+    return spoil
+
+
 def with_metrics(**values: float | list[float] | None) -> Spoil:
     """Change the metrics of an answer; None removes one. `_` stands for `-`."""
 

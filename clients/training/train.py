@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -54,6 +53,22 @@ class Errors(NamedTuple):
     rmse: float
     mae: float
     r2: float | None
+
+
+class OtherTest(NamedTuple):
+    """A second test of the same model, which shares samples with the first one.
+
+    Attributes
+    ----------
+    shared : torch.Tensor, int64, shape (s,)
+        Which samples of the first test belong to this one, too.
+    images, labels : torch.Tensor, shapes (n, …) and (n,)
+        All others of this one.
+    """
+
+    shared: torch.Tensor
+    images: torch.Tensor
+    labels: torch.Tensor
 
 
 def as_pixels(images: torch.Tensor) -> torch.Tensor:
@@ -143,23 +158,51 @@ def evaluate(
     loss : str
         As in `loss_of`.
     """
+    return _found(_outputs(model, images, batch_size), labels, loss, batch_size)
+
+
+@torch.inference_mode()
+def evaluate_both(
+    model: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    other: OtherTest,
+    loss: str = "",
+) -> tuple[Scores | Errors, Scores | Errors]:
+    """Test a model as `evaluate` does, and on another test; it sees a sample of both once."""
+    outputs = _outputs(model, images)
+    said, truth = outputs[other.shared], labels[other.shared]
+    if len(other.labels):
+        said = torch.cat([said, _outputs(model, other.images)])
+        truth = torch.cat([truth, other.labels])
+    return _found(outputs, labels, loss), _found(said, truth, loss)
+
+
+def _outputs(model: nn.Module, images: torch.Tensor, batch_size: int = 1000) -> torch.Tensor:
+    """Return what a model says of samples, shape (n, outputs)."""
     model.eval()
-    outputs = _outputs(model, images, labels, batch_size)
+    # So few at once are in the cache. To the bit as in one go.
+    parts = torch.split(images, min(batch_size, 250))
+    return torch.cat([model(as_pixels(part)) for part in parts])
+
+
+def _found(
+    outputs: torch.Tensor, labels: torch.Tensor, loss: str, batch_size: int = 1000
+) -> Scores | Errors:
     if labels.is_floating_point():
-        numbers, truths = (torch.cat(column) for column in zip(*outputs, strict=True))
-        mean = float(loss_of(loss, labels)(numbers, truths)) if loss else None
-        return _errors(numbers.squeeze(1).double().cpu(), truths.double().cpu(), mean)
-    own = loss_of(loss, labels) if loss else None
-    losses, guesses, num_classes = [], [], 0
-    for logits, targets in outputs:
+        mean = float(loss_of(loss, labels)(outputs, labels)) if loss else None
+        return _errors(outputs.squeeze(1).double().cpu(), labels.double().cpu(), mean)
+    own, losses = loss_of(loss, labels) if loss else None, []
+    # Losses are added up in batches, as ever.
+    for said, targets in zip(
+        torch.split(outputs, batch_size), torch.split(labels, batch_size), strict=True
+    ):
         if own is None:
-            losses.append(F.cross_entropy(logits, targets, reduction="sum"))
+            losses.append(F.cross_entropy(said, targets, reduction="sum"))
         else:
-            losses.append(own(logits, targets) * len(targets))
-        guesses.append(logits.argmax(dim=1))
-        num_classes = logits.shape[1]
-    total = sum(torch.stack(losses).tolist())
-    guessed, truth = torch.cat(guesses).cpu(), labels.cpu()
+            losses.append(own(said, targets) * len(targets))
+    total, num_classes = sum(torch.stack(losses).tolist()), outputs.shape[1]
+    guessed, truth = outputs.argmax(dim=1).cpu(), labels.cpu()
     right, labelled, predicted = (
         torch.bincount(of_class, minlength=num_classes).double()
         for of_class in (truth[guessed == truth], truth, guessed)
@@ -171,17 +214,6 @@ def evaluate(
         macro_f1=float((2 * right / (labelled + predicted))[there].mean()),
         balanced_accuracy=float((right / labelled)[there].mean()),
     )
-
-
-def _outputs(
-    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch_size: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the outputs for each batch, and its labels."""
-    for batch, targets in zip(
-        torch.split(images, batch_size), torch.split(labels, batch_size), strict=True
-    ):
-        # In the cache. To the bit as in one go; losses are added up as before.
-        yield torch.cat([model(as_pixels(part)) for part in torch.split(batch, 250)]), targets
 
 
 def _errors(numbers: torch.Tensor, truths: torch.Tensor, loss: float | None) -> Errors:

@@ -22,6 +22,7 @@ from clients.client import Client, Images
 from clients.features.compute import FeatureMap, feature_map
 from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import CPU, TrainingSettings
+from clients.training.train import OtherTest
 from fl_app.config.allowed_code import refuse_unallowed
 from fl_app.config.run_config import Config, parse_config
 from fl_app.nodes.personal_store import answer_with_state, take_state
@@ -193,6 +194,16 @@ class SimulatedNode(Node):
     def test_data(self) -> Images:
         """Return its test data of this round, with clean labels."""
         return self.federation.test_data(self.index, self._round)
+
+    def other_test_data(self) -> OtherTest | None:
+        """Return what belongs to the test that `client-test` does not name, in the last round.
+
+        Tables need no more, and a whole task can be many more images than a client's own mix.
+        """
+        if self._round < self.config.num_server_rounds:
+            return None
+        found = self.federation.other_test_data(self.index, self._round)
+        return None if found is None else OtherTest(*found)
 
 
 @lru_cache(maxsize=2)

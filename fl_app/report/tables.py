@@ -1,13 +1,10 @@
-"""Tables for people: in the terminal, on a report's page, and as CSV, Markdown and LaTeX."""
+"""Tables for people: in the terminal and on a report's page."""
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,59 +13,28 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_app.report.html.reading import Result, Run
-from fl_core.files import replacing
+from fl_app.report.text_table import TextTable
+from fl_core.data.settings import ASKED
 from fl_core.metrics import Metric, metrics_in
-from fl_core.text import csv_cell, listed
+from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
 
 WIDTH = 100
-_LONGEST_NAME = 20  # of a strategy, in one line
+_LONGEST_NAME = 17  # of a strategy, in one line
 _MOST_NAMES = 60  # of a cluster; summary.json has all
 _MOST_ROUNDS = 14  # columns that fit
 PRE_ROUND = ("pre-round-up", "pre-round-down")
 TRAINING = ("train-up", "train-down")
-ENDINGS = (".csv", ".md", ".tex")
 _NOT_KNOWN = "–"
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "–": "--",
-    "±": r"$\pm$",
-    "−": "$-$",
-    **{special: f"\\{special}" for special in "&%$#_{}"},
-}
-_MARKDOWN = str.maketrans({special: f"\\{special}" for special in "\\`*_{}[]<>|#~!"})
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table of text: the first `num_names` columns are names, the others numbers.
-
-    Attributes
-    ----------
-    columns : list of C str
-    rows : list of lists of C str
-        Rounded, for people.
-    exact : list of lists of C str or float
-        The same, for programs; NaN where there is none.
-    exact_columns : list of str
-        What the columns of `exact` are.
-    """
-
-    columns: list[str]
-    rows: list[list[str]]
-    exact_columns: list[str]
-    exact: list[list[str | float]]
-    num_names: int
 
 
 def strategy_table(results: Sequence[Result]) -> TextTable:
     """Return one row per result and strategy: scores, clusters, bytes, seconds, mean over seeds.
 
-    ± is the standard deviation over seeds (n − 1). The variance is that of the accuracy in percent
-    over clients (FLT's measure of fairness), or of a regression's RMSE. The first column is the
-    result's name if there are several.
+    Where clients were tested in both ways, there are two columns of scores instead of one; the
+    worst and the variance are of the first. ± is the standard deviation over seeds (n − 1). The
+    variance is that of the accuracy in percent over clients (FLT's measure of fairness), or of a
+    regression's RMSE. The first column is the result's name if there are several.
 
     Raises
     ------
@@ -80,12 +46,13 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
         said = " and ".join(f"{title} ({name})" for title, name in kinds.items())
         raise ValueError(f"{said} cannot stand in one table: name results of one kind only.")
     has_ari = any(run.ari is not None for result in results for run in result.runs)
+    tests = tests_of(run for result in results for run in result.runs)
     first = ["run", "strategy"] if len(results) > 1 else ["strategy"]
     names, cells = [], []
     for result in results:
         for name in result.strategies:
             names.append([result.name, name][-len(first) :])
-            cells.append(list(_cells(result.of(name), has_ari=has_ari)))
+            cells.append(list(_cells(result.of(name), tests, has_ari=has_ari)))
     return TextTable(
         columns=[*first, *(head for head, *_ in cells[0] if head)],
         rows=[
@@ -100,21 +67,28 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
     )
 
 
-def _cells(runs: Sequence[Run], *, has_ari: bool) -> Iterator[tuple[str, str, str, float]]:
+def tests_of(runs: Iterable[Run]) -> list[str]:
+    """Return what runs' clients were tested on, as `Run.tests` calls it."""
+    return list(dict.fromkeys(name for run in runs for name in run.tests))
+
+
+def _cells(
+    runs: Sequence[Run], tests: Sequence[str], *, has_ari: bool
+) -> Iterator[tuple[str, str, str, float]]:
     """Yield a strategy's numbers: as people call and read them, then as programs do."""
-    means = [run.score for run in runs]
     metrics = runs[0].metrics
     main = metrics.main
     known = [run.scores[np.isfinite(run.scores)] for run in runs]
-    deviation = float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
-    spread = "" if math.isnan(deviation) else f" ± {main.shown(deviation)}"
-    mean, tested = _mean(means), np.concatenate(known)
+    tested = np.concatenate(known)
     worst = float(main.worst(tested)) if tested.size else math.nan
     variance = _mean([float(own.var()) for own in known if own.size])
     counts = [len({*run.clusters} - {-1}) for run in runs]
     yield "", "", "seeds", len(runs)
-    yield main.head, _shown(main, mean) + spread, main.name, mean
-    yield "", "", f"{main.name}-std", deviation
+    for name in dict.fromkeys([main.name, *tests]):
+        found = (
+            runs if name == main.name else [run.tests[name] for run in runs if name in run.tests]
+        )
+        yield from _means(main, name, [one.score for one in found], shown=name in tests)
     for other in metrics.others if runs[0].is_regression else ():
         of_runs = _mean([getattr(run, other.name) for run in runs])
         yield other.head, _shown(other, of_runs), other.name, of_runs
@@ -130,6 +104,17 @@ def _cells(runs: Sequence[Run], *, has_ari: bool) -> Iterator[tuple[str, str, st
         yield f"{what} kB", _number(cost, ",.0f"), f"{what}-bytes-per-client", 1000 * cost
     seconds = _mean([run.seconds.get("total", math.nan) for run in runs])
     yield "seconds", _number(seconds, ",.1f"), "seconds", seconds
+
+
+def _means(
+    metric: Metric, test: str, means: Sequence[float], *, shown: bool
+) -> Iterator[tuple[str, str, str, float]]:
+    """Yield the cells of a test: the mean over seeds, and its standard deviation."""
+    mean, deviation = _mean(means), float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
+    spread = "" if math.isnan(deviation) else f" ± {metric.shown(deviation)}"
+    exact = metric.name if test == metric.name else f"{metric.name}-{test.replace(' ', '-')}"
+    yield metric.head_of(test) * shown, _shown(metric, mean) + spread, exact, mean
+    yield "", "", f"{exact}-std", deviation
 
 
 def print_results(runs: Sequence[Mapping[str, Any]]) -> None:
@@ -162,23 +147,30 @@ def render(table: Table) -> str:
 
 
 def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
-    """Return one row per strategy: the same numbers, but for the worst client's."""
+    """Return one row per strategy: the same numbers, but for the worst client's.
+
+    Nor is there room for the variance beside two columns of scores.
+    """
     seeds, main = len({run["seed"] for run in runs}), metrics_in(runs[0]).main
     table = Table(
         title=f"Test {main.title}, mean over {_tested(runs)} clients"
         + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
         title_justify="left",
     )
-    numbers = strategy_table([Result("", runs=TypeAdapter(list[Run]).validate_python(runs))])
-    shown = [place for place, head in enumerate(numbers.columns) if head != _worst_head(main)]
+    result = Result("", runs=TypeAdapter(list[Run]).validate_python(runs))
+    numbers, both = strategy_table([result]), len(tests_of(result.runs)) > 1
+    hidden = {_worst_head(main), "variance" if both else ""}
+    shown = [place for place, head in enumerate(numbers.columns) if head not in hidden]
     table.add_column("strategy", overflow="fold")
     for place in shown[1:]:
-        table.add_column(numbers.columns[place].replace(" kB", "\nkB/client"), justify="right")
+        head = numbers.columns[place].replace(" kB", "\nkB/client").replace("its ", "its\n")
+        table.add_column(head, justify="right")
     for row in numbers.rows:
         cells = [row[place].replace("−", "-") for place in shown]
         table.add_row(_in_lines(cells[0]), *cells[1:])
-    if once := trained_once((run["strategy"], run["seed"], run.get("same-as", "")) for run in runs):
-        table.caption, table.caption_justify = "\n".join(once), "left"
+    once = trained_once((run["strategy"], run["seed"], run.get("same-as", "")) for run in runs)
+    if said := [*([ASKED] if both else []), *once]:
+        table.caption, table.caption_justify = "\n".join(said), "left"
     return table
 
 
@@ -306,76 +298,6 @@ def _tested(runs: Sequence[Mapping[str, Any]]) -> str:
     if least == clients:
         return str(clients)
     return f"{least if least == most else f'{least} to {most}'} of {clients}"
-
-
-def check_ending(path: Path) -> None:
-    """Refuse, by a ValueError, a file whose ending says no format."""
-    if path.suffix not in ENDINGS:
-        raise ValueError(
-            f"the table cannot be written as {path.name}: name a file that ends with "
-            f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
-        )
-
-
-def write_table(table: TextTable, path: Path) -> None:
-    """Write a table as its path's ending says: CSV with all digits, Markdown, or LaTeX.
-
-    Raises
-    ------
-    ValueError
-        If it has another ending.
-    """
-    check_ending(path)
-    write = {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}[path.suffix]
-    with replacing(path) as partial:
-        partial.write_text(write(table), encoding="utf-8")
-
-
-def as_csv(table: TextTable) -> str:
-    """Return the table for programs: shares in [0, 1], bytes, empty cells where nothing is known.
-
-    No name in it is a formula to a spreadsheet.
-    """
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(table.exact_columns)
-    for row in table.exact:
-        writer.writerow(
-            csv_cell(cell) if isinstance(cell, str) else "" if math.isnan(cell) else f"{cell:.12g}"
-            for cell in row
-        )
-    return lines.getvalue()
-
-
-def as_markdown(table: TextTable) -> str:
-    """Return the table in Markdown; what names hold of its signs is escaped."""
-    lines = [table.columns, [":--" if place < table.num_names else "--:" for place in _of(table)]]
-    lines += [[cell.translate(_MARKDOWN) for cell in row] for row in table.rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def as_latex(table: TextTable) -> str:
-    """Return the table in LaTeX, with booktabs' rules; what names hold of its signs is escaped."""
-    alignment = "".join("l" if place < table.num_names else "r" for place in _of(table))
-    body = [" & ".join(map(_tex, row)) + r" \\" for row in [table.columns, *table.rows]]
-    lines = [
-        f"\\begin{{tabular}}{{{alignment}}}",
-        r"\toprule",
-        body[0],
-        r"\midrule",
-        *body[1:],
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(sign, sign) for sign in text)
-
-
-def _of(table: TextTable) -> range:
-    return range(len(table.columns))
 
 
 def _mean(values: Sequence[float]) -> float:

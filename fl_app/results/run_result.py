@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from fl_core.data.settings import name_of_test
 from fl_core.federation.federation import Federation
 from fl_core.metrics import Metrics
 from fl_core.wire import protocol
@@ -57,6 +58,8 @@ class RunResult:
         Why clients took part in no secure sum any more in the end, by index.
     same_as : str
         The strategy that trained it, where another one did; its seconds are counted as if alone.
+    other_test : str
+        What `client-test` calls the second test of `reports`, where there is one.
     malicious, newcomers, drifters : tuple of int
         Clients that attack, that came late, and whose task changed. Scores, ARI and NMI are those
         of the honest ones.
@@ -80,6 +83,7 @@ class RunResult:
     unknown: dict[int, str] = field(default_factory=dict)
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
     same_as: str = ""
+    other_test: str = ""
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
     drifters: tuple[int, ...] = ()
@@ -105,6 +109,7 @@ class RunResult:
             num_clients = federation.partition.num_clients
             rounds = [report.round for report in strategy.reports]
             known = {
+                "other_test": federation.other_test,
                 "malicious": federation.malicious,
                 "newcomers": federation.newcomers,
                 "drifters": federation.drifters,
@@ -163,11 +168,10 @@ class RunResult:
     @property
     def scores(self) -> NDArray[np.float64]:
         """Return the final main score of each client, shape (K,); NaN where it has none."""
-        return self._final(self.metrics.main.name)
+        return self._of_clients(self.reports[-1].tested)
 
-    def _final(self, score: str) -> NDArray[np.float64]:
-        final = self.reports[-1].scores[score]
-        return np.array([final.get(client, math.nan) for client in range(self.num_clients)])
+    def _of_clients(self, scores: Mapping[int, float]) -> NDArray[np.float64]:
+        return np.array([scores.get(client, math.nan) for client in range(self.num_clients)])
 
     @property
     def score(self) -> float:
@@ -197,7 +201,7 @@ class RunResult:
     def as_json(self) -> dict[str, Any]:
         """Return the run's entry in summary.json."""
         known: dict[str, Any] = {}
-        score = self.metrics.main.name
+        score, other = self.metrics.main.name, self.other_test_scores()
         if (found := self.ari_and_nmi()) is not None:
             known = {"tasks": self.tasks, "ari": found[0], "nmi": found[1]}
         if self.names is not None:
@@ -213,6 +217,7 @@ class RunResult:
             f"{score}-per-client": self.scores.tolist(),
             f"{score}-variance": self.spread() ** 2,
             **self._other_scores(),
+            **({name_of_test(self.other_test): other} if other else {}),
             "clusters": self.clusters,
             **known,
             "bytes": self.bytes,
@@ -232,8 +237,18 @@ class RunResult:
     def _other_scores(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for metric in self.metrics.others:
+            of_client = self.reports[-1].scores[metric.name]
             found[metric.name] = self.reports[-1].mean(metric.name)
-            found[f"{metric.name}-per-client"] = self._final(metric.name).tolist()
+            found[f"{metric.name}-per-client"] = self._of_clients(of_client).tolist()
+        return found
+
+    def other_test_scores(self) -> dict[str, Any]:
+        """Return the final scores of the second test, where there is one."""
+        found: dict[str, Any] = {}
+        for score, of_client in self.reports[-1].other_scores.items():
+            if self.other_test and of_client:
+                found[score] = float(np.mean(list(of_client.values())))
+                found[f"{score}-per-client"] = self._of_clients(of_client).tolist()
         return found
 
     def _events(self) -> dict[str, Any]:
@@ -312,14 +327,20 @@ def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
         means, score = [run.score for run in group], group[0].metrics.main.name
         found = [pair for run in group if (pair := run.ari_and_nmi()) is not None]
         known = {"ari-mean": float(np.mean([ari for ari, _ in found]))} if found else {}
+        if others := [other[score] for run in group if (other := run.other_test_scores())]:
+            known |= _mean_and_std(f"{score}-{name_of_test(group[0].other_test)}", others)
         rows.append(
             {
                 "strategy": name,
-                f"{score}-mean": float(np.mean(means)),
-                f"{score}-std": float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
+                **_mean_and_std(score, means),
                 f"{score}-std-over-clients": float(np.mean([run.spread() for run in group])),
                 f"{score}-variance": float(np.mean([run.spread() ** 2 for run in group])),
                 **known,
             }
         )
     return rows
+
+
+def _mean_and_std(name: str, values: Sequence[float]) -> dict[str, float]:
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {f"{name}-mean": float(np.mean(values)), f"{name}-std": std}

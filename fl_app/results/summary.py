@@ -17,6 +17,7 @@ import numpy as np
 
 from fl_app.config.run_config import Config
 from fl_app.results.run_result import RunResult, ari_and_nmi, table_rows
+from fl_core.data.settings import name_of_test
 from fl_core.files import replacing
 from fl_core.text import csv_cell
 from fl_core.wire import protocol
@@ -61,9 +62,13 @@ def write_tables(
         folder / "metrics.csv", [*columns, "loss", "train-loss", "bytes"], map(_metric_rows, runs)
     )
     scores = (score, protocol.LOSS, *others)
+    second = {name_of_test(run.other_test) for run in runs if run.other_test}
     _write_csv(
         folder / "clients.csv",
-        (*_CLIENT_COLUMNS, *scores, "left-out-of-sums"),
+        (
+            *(*_CLIENT_COLUMNS, *scores, "left-out-of-sums"),
+            *(f"{one}-{name}" for name in second for one in scores),
+        ),
         (_client_rows(run, scores) for run in runs),
     )
 
@@ -118,6 +123,10 @@ def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:
                 "" if samples is None else f"{samples:.15g}",
                 *(report.scores[score].get(client, "") for score in scores),
                 csv_cell(report.left_out_of_sums.get(client, "")),
+                *(
+                    report.other_scores.get(score, {}).get(client, "")
+                    for score in (scores if run.other_test else ())
+                ),
             ]
 
 

@@ -154,7 +154,7 @@ class Simulation:
     ) -> None:
         """Show a round without the malicious clients: what they get is nobody's success."""
         for client in self._now.malicious:
-            for of_client in report.scores.values():
+            for of_client in (*report.scores.values(), *report.other_scores.values()):
                 of_client.pop(client, None)
         show(report)
         self._let_arrive(report.round + 1)

@@ -37,7 +37,22 @@ WINDOW, TRAIN_SHARE = 100, 0.2
 NOBODY, SITE, ALL_SITES = "none", "site", "all"
 """Whose mean and deviation standardise samples."""
 
+TESTS = {"task": "on its task", "own": "on its own data"}
+"""What a client can be tested on, and what tables call it."""
+
+ASKED = (
+    "On its task asks how good a client's model is at all of its task, much of which that client "
+    "may have hardly seen; on its own data, how good it is at the mix of classes that it has "
+    "itself."
+)
+"""What the two columns of a table ask."""
+
 MODELS = ("logistic-regression", "mlp", "mlp-32", "cnn", "cnn-norm", "leaf-cnn")
+
+
+def name_of_test(client_test: str) -> str:
+    """Return what files call a way to test clients, such as `on-its-own-data`."""
+    return TESTS[client_test].replace(" ", "-")
 
 
 class Known(NamedTuple):
@@ -343,9 +358,10 @@ class FederationSettings:
     )
     client_test: str = option(
         "task",
-        one_of(("task", "own")),
+        one_of(tuple(TESTS)),
         "what a client is tested on: `task`: all test images of its task, as in the papers; `own`: "
-        "as many test images as there are with the mix of classes of its training images",
+        "as many test images as there are with the mix of classes of its training images; tables "
+        "have both",
     )
     newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
     newcomer_round: int = option(

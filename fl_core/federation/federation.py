@@ -6,9 +6,9 @@ And who comes late, whose task changes on the way, and who is malicious.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from fl_core.partitions.partition import (
     Tasks,
     default_tasks,
     make_partition,
-    own_tests,
+    own_test,
     parse_tasks,
     writer_partition,
 )
@@ -68,6 +68,11 @@ class Federation:
     after_drift : tuple of K int, or empty
         Whose data, `partition`'s and `train_labels`', each client holds from `drift_round` on;
         empty without drift.
+    other_test : str
+        What `client_test` calls the other way to test clients; empty if there is one way only.
+    other_indices : callable, optional
+        From a client to the indices of its other test images, ascending. Called when they are
+        needed: those of ten thousand clients would be large.
     """
 
     dataset: Dataset
@@ -77,6 +82,8 @@ class Federation:
     malicious: tuple[int, ...] = ()
     drift_round: int = 0
     after_drift: tuple[int, ...] = ()
+    other_test: str = ""
+    other_indices: Callable[[int], NDArray[np.int64]] | None = None
 
     @property
     def drifters(self) -> tuple[int, ...]:
@@ -117,6 +124,27 @@ class Federation:
         """
         own = torch.from_numpy(self.partition.test[self._holdings(server_round)[client]])
         return self.dataset.test_images[own], self.dataset.test_labels[own]
+
+    def other_test_data(
+        self, client: int, server_round: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+        """Return what a client is tested on in the other way: beside `test_data`, what is new.
+
+        Returns
+        -------
+        tuple of three Tensors, or None
+            Which of `test_data` belong to the other test as well, int64, (s,); all others of that
+            test, and their clean labels. None if there is no other way.
+        """
+        if self.other_indices is None:
+            return None
+        whose = self._holdings(server_round)[client]
+        first, other = self.partition.test[whose], self.other_indices(whose)
+        if not len(other):  # a class of the client has no test image
+            return None
+        alone = torch.from_numpy(np.setdiff1d(other, first))
+        shared = torch.from_numpy(np.flatnonzero(np.isin(first, other)))
+        return shared, self.dataset.test_images[alone], self.dataset.test_labels[alone]
 
     def tasks_at(self, server_round: int) -> NDArray[np.int64]:
         """Return each client's true task in a round, shape (K,); round 0 is before the first."""
@@ -191,9 +219,15 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     labels = dataset.train_labels.numpy()
     partition = _partition(settings, dataset)
     dataset = standardised(dataset, partition, settings.standardise)
+    groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
+    own = partial(own_test, *groups, partition.train, settings.seed)
+    other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", own)
     if settings.client_test == "own" and dataset.held is None:  # which says who tests on what
-        groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
-        partition = replace(partition, test=own_tests(*groups, partition.train, settings.seed))
+        other = ("task", partition.test.__getitem__)
+        partition = replace(partition, test=tuple(map(own, range(partition.num_clients))))
+    has_one = dataset.held is not None or settings.partition == "writer"  # whose tests are its own
+    if has_one or dataset.is_regression:  # whose numbers have no mix of classes
+        other = ("", None)
     noisy = tuple(
         add_label_noise(
             labels[indices],
@@ -215,6 +249,8 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         malicious=_spread(client_tasks, num_malicious(settings), settings.seed, _MALICE_STREAM),
         drift_round=settings.drift_round,
         after_drift=_exchange(client_tasks, settings.drift_clients, settings.seed, without=late),
+        other_test=other[0],
+        other_indices=other[1],
     )
 
 

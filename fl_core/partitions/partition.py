@@ -63,7 +63,7 @@ class Partition:
         Indices into the training set, own task and minority mixed, by client.
     test : tuple of K NDArray[np.int64]
         Indices into the test set: every test image of the client's own task, its own writer's, or
-        its share of all (`own_tests`).
+        its share of all (`own_test`).
     """
 
     tasks: Tasks
@@ -374,27 +374,25 @@ def _draw_shares(
     )
 
 
-def own_tests(
+def own_test(
     train_groups: NDArray[np.int64],
     test_groups: NDArray[np.int64],
     train: Sequence[NDArray[np.int64]],
     seed: int,
-) -> tuple[NDArray[np.int64], ...]:
-    """Draw for each client test images with the mix of classes of its training images.
+    client: int,
+) -> NDArray[np.int64]:
+    """Draw for a client test images with the mix of classes of its training images.
 
     As many as there can be: with n_c training images and m_c test images of class c, the client
     gets n_c · min over c of m_c / n_c of class c, rounded, and so all m_c of the scarcest. Classes
     are true ones, those of the minority included; of a data set with groups, its groups.
     """
-    drawn = []
-    for client, indices in enumerate(train):
-        rng = np.random.default_rng([seed, client, _TEST_STREAM])
-        classes, counts = np.unique(train_groups[indices], return_counts=True)
-        of_class = [np.flatnonzero(test_groups == c) for c in classes]
-        share = min(len(own) / n for own, n in zip(of_class, counts, strict=True))
-        mixed = [
-            rng.choice(own, size=round(share * n), replace=False)
-            for own, n in zip(of_class, counts.tolist(), strict=True)
-        ]
-        drawn.append(np.sort(np.concatenate(mixed)))
-    return tuple(drawn)
+    rng = np.random.default_rng([seed, client, _TEST_STREAM])
+    classes, counts = np.unique(train_groups[train[client]], return_counts=True)
+    of_class = [np.flatnonzero(test_groups == c) for c in classes]
+    share = min(len(own) / n for own, n in zip(of_class, counts, strict=True))
+    mixed = [
+        rng.choice(own, size=round(share * n), replace=False)
+        for own, n in zip(of_class, counts.tolist(), strict=True)
+    ]
+    return np.sort(np.concatenate(mixed))

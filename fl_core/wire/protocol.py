@@ -38,6 +38,8 @@ def query(action: str) -> str:
 ARRAYS = "arrays"
 CONFIG = "config"
 METRICS = "metrics"
+OTHER_TEST = "other-test"
+"""Metrics of a second test, which only a simulation has."""
 PRIVATE = "private"
 """A model's first private layers, for a client that has none of its own yet."""
 
@@ -174,11 +176,14 @@ def entropy(message: Message) -> list[int]:
 
 
 def payload_bytes(content: RecordDict) -> int:
-    """Return the bytes of arrays and metrics in a message's content, headers left out."""
+    """Return the bytes of arrays and metrics in a message's content, headers left out.
+
+    A second test counts for nothing: only a simulation has one.
+    """
     return sum(
         sum(len(array.data) for array in record.values())
         if isinstance(record, ArrayRecord)
         else record.count_bytes()
-        for record in content.values()
-        if isinstance(record, ArrayRecord | MetricRecord)
+        for name, record in content.items()
+        if isinstance(record, ArrayRecord | MetricRecord) and name != OTHER_TEST
     )

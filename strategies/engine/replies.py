@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fl_core.flower.basics import ErrorCode
-from fl_core.metrics import OF_CLASSES, Metrics
+from fl_core.metrics import Metrics
 from fl_core.text import one_line
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
@@ -100,17 +100,23 @@ def read_update(client: int, cluster: int, content: RecordDict, received: NDArra
     return Update(client, cluster, arrays, examples, received, shift, loss)
 
 
-def read_test(content: RecordDict, metrics: Metrics = OF_CLASSES) -> dict[str, float]:
-    """Return a client's main metric and, if it sent them, the others and its loss.
+def read_tests(content: RecordDict, metrics: Metrics) -> tuple[dict[str, float], dict[str, float]]:
+    """Return a client's scores, and those of a second test, if it sent any.
 
-    Under their names on the wire; a loss that is no finite number is left out.
+    They are the main metric and, if sent, the others and the loss, by their names on the wire; a
+    loss that is no finite number is left out.
 
     Raises
     ------
     ValueError
         If it did not send the main one, or one is not what that metric can be.
     """
-    sent = protocol.metrics_of(content)
+    other = content.metric_records.get(protocol.OTHER_TEST)
+    first = _read_test(protocol.metrics_of(content), metrics)
+    return first, {} if other is None else _read_test(other, metrics)
+
+
+def _read_test(sent: MetricRecord, metrics: Metrics) -> dict[str, float]:
     found = {}
     for metric in metrics.all:
         if metric.name not in sent and metric is not metrics.main:

@@ -38,6 +38,8 @@ class RoundReport:
         Test loss, macro-F1 and balanced accuracy by client index, of those that sent them.
     rmses, maes, r2s : dict of float
         In place of accuracy and these two where clients predict a number.
+    other_scores : dict of dicts
+        Scores of a second test, where clients sent them: as `scores`.
     samples : dict of float
         Number of samples of each client that trained in this round.
     clusters : dict of int
@@ -60,6 +62,7 @@ class RoundReport:
     rmses: dict[int, float] = field(default_factory=dict)
     maes: dict[int, float] = field(default_factory=dict)
     r2s: dict[int, float] = field(default_factory=dict)
+    other_scores: dict[str, dict[int, float]] = field(default_factory=dict)
     samples: dict[int, float] = field(default_factory=dict)
     clusters: dict[int, int] = field(default_factory=dict)
     bytes: int = 0
@@ -89,10 +92,12 @@ class RoundReport:
         """Return the main score of each client that was tested: its accuracy, or RMSE."""
         return self.scores[self.metrics.main.name]
 
-    def note(self, client: int, scores: Mapping[str, float]) -> None:
-        """Keep what a client's test came to, by names on the wire."""
+    def note(self, client: int, scores: Mapping[str, float], others: Mapping[str, float]) -> None:
+        """Keep what a client's test, and a second one, came to, by names on the wire."""
         for name, value in scores.items():
             self.scores[name][client] = value
+        for name, value in others.items():
+            self.other_scores.setdefault(name, {})[client] = value
 
     def mean(self, score: str) -> float:
         """Return a score's plain mean over the clients that have one; NaN without any."""

@@ -9,7 +9,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from torch import nn
 
 from clients.settings import TrainingSettings
-from clients.training.train import Errors, evaluate, train
+from clients.training.train import Errors, OtherTest, evaluate, evaluate_both, train
 
 
 class Repeats(nn.Module):
@@ -43,6 +43,17 @@ def test_the_mean_explains_nothing_and_the_truth_everything():
 def test_of_a_constant_number_r2_is_scikit_learns(guesses, r2):
     assert errors_of(guesses, [0.1] * 3).r2 == r2
     assert r2_score(np.zeros(3), np.float32(guesses) - np.float32(0.1)) == r2
+
+
+@pytest.mark.parametrize("loss", ["", "torch.nn.functional:l1_loss"])
+def test_a_second_test_has_its_own_errors_and_loss(loss):
+    samples, truths = torch.tensor([[2.0], [2], [3]]), torch.tensor([1.0, 2, 6])
+    other = OtherTest(torch.tensor([2]), samples[:1], torch.tensor([4.0]))
+    first, second = evaluate_both(Repeats(), samples, truths, other, loss)
+    assert first == evaluate(Repeats(), samples, truths, loss=loss)
+    # Off by −3 and −2.
+    assert (second.mae, second.rmse) == (5 / 2, math.sqrt(13 / 2))
+    assert second.loss == (5 / 2 if loss else 13 / 2)
 
 
 def test_one_sample_has_no_r2():

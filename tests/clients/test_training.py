@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
-from clients.training.train import Scores, as_pixels, evaluate, train
+from clients.training.train import OtherTest, Scores, as_pixels, evaluate, evaluate_both, train
 from fl_core.models.build import cnn
 
 
@@ -160,6 +160,35 @@ def test_scores_are_those_of_scikit_learn_and_do_not_depend_on_batches(seed):
     assert found.balanced_accuracy == pytest.approx(recall_score(labels, guesses, **same))
     assert scores_of(guesses.tolist(), labels.tolist(), batch_size=2) == pytest.approx(found)
     assert isinstance(found, Scores)
+
+
+def test_by_hand_a_second_test_sees_what_it_shares_once():
+    seen = []
+
+    class Counts(Says):
+        def forward(self, x):
+            seen.extend((255 * x[:, 0, 0, 0]).round().int().tolist())
+            return super().forward(x)
+
+    def pixels(*values):
+        return torch.tensor(values, dtype=torch.uint8).reshape(-1, 1, 1, 1)
+
+    # First test: 0 0 1 1, of which the last is wrong. Second: its images 2 and 3, then a 2, right.
+    images, labels = pixels(0, 0, 1, 1), torch.tensor([0, 0, 1, 2])
+    other = OtherTest(torch.tensor([2, 3]), pixels(2), torch.tensor([2]))
+    first, second = evaluate_both(Counts(), images, labels, other)
+    assert seen == [0, 0, 1, 1, 2]
+    assert first == evaluate(Says(), images, labels)
+    assert second == evaluate(Says(), pixels(1, 1, 2), torch.tensor([1, 2, 2]))
+    assert (first.accuracy, second.accuracy) == (3 / 4, 2 / 3)
+    inside = OtherTest(torch.tensor([3]), images[:0], labels[:0])
+    assert evaluate_both(Says(), images, labels, inside)[1].accuracy == 0
+    own = "torch.nn.functional:multi_margin_loss"
+    first, second = evaluate_both(Says(), images, labels, other, own)
+    assert first == evaluate(Says(), images, labels, loss=own)
+    # The wrong one of three is 1 + 100, 1 and 1 short of its margins, a mean over four classes.
+    assert second.loss == pytest.approx((1 + 100 + 1 + 1) / 4 / 3, rel=1e-5)
+    assert second == evaluate(Says(), pixels(1, 1, 2), torch.tensor([1, 2, 2]), loss=own)
 
 
 def test_batch_norm_buffers_take_part():

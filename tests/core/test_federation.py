@@ -14,7 +14,7 @@ from fl_core.data.datasets import load_dataset, rotated
 from fl_core.data.settings import FederationSettings
 from fl_core.federation import federation as module
 from fl_core.federation.federation import simulate_federation
-from fl_core.partitions.partition import ROTATIONS, Partition, own_tests
+from fl_core.partitions.partition import ROTATIONS, Partition, own_test
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 SETTINGS = FederationSettings(
@@ -86,10 +86,10 @@ def test_by_hand_a_client_is_tested_on_its_own_mix_of_classes():
     all_of_task = np.flatnonzero(np.arange(30) % 10 < 3)
     partition = Partition(((0, 1, 2),), np.zeros(1, np.int64), (train,), (all_of_task,))
     groups = toy().train_groups.numpy(), toy().test_groups.numpy()
-    (drawn,) = own_tests(*groups, partition.train, seed=0)
+    drawn = own_test(*groups, partition.train, seed=0, client=0)
     assert np.bincount(drawn % 10).tolist() == [3, 2, 1]
     assert len(set(drawn.tolist())) == 6
-    others = [own_tests(*groups, partition.train, seed)[0].tolist() for seed in range(9)]
+    others = [own_test(*groups, partition.train, seed, 0).tolist() for seed in range(9)]
     assert others[0] == drawn.tolist()
     assert len(set(map(tuple, others))) > 1
 
@@ -120,6 +120,47 @@ def test_own_tests_change_no_other_draw_and_follow_the_data():
         assert same_data(own.test_data(c), noisy.test_data(c))  # true labels count
         assert same_data(own.test_data(c, 3), own.test_data(whose))
         assert set(task.partition.test[c]) > set(own.partition.test[c]) - _of_minority(own, c)
+
+
+def both_tests(made, client, server_round=0):
+    """Return what `test_data` and the other test have, each as a sorted list of images' bytes."""
+    images, _ = made.test_data(client, server_round)
+    shared, more, _ = made.other_test_data(client, server_round)
+    other = [*images[shared], *more]
+    return [sorted(one.numpy().tobytes() for one in them) for them in (images, other)]
+
+
+def test_the_other_test_is_what_the_other_client_test_has_and_follows_the_data():
+    options = {"minority": 0.2, "drift_clients": 2, "drift_round": 3}
+    task, own = (federation(**options, client_test=kind) for kind in ("task", "own"))
+    assert (task.other_test, own.other_test) == ("own", "task")
+    for client in range(task.partition.num_clients):
+        for server_round in (0, 3):
+            first, other = both_tests(task, client, server_round)
+            assert both_tests(own, client, server_round) == [other, first]
+            assert len(other) not in (0, len(first))
+    shared, images, labels = task.other_test_data(0)
+    assert len(shared)
+    assert len(images) == len(labels) > 0
+    assert not {*labels.tolist()} & {*task.partition.tasks[task.partition.client_tasks[0]]}
+    held = task.after_drift[task.drifters[0]]
+    assert both_tests(task, task.drifters[0], 3) == both_tests(task, held)
+
+
+def test_a_number_has_no_mix_of_classes_and_so_one_test():
+    numbers = {name: getattr(toy(), name).float() for name in ("train_labels", "test_labels")}
+    data = replace(toy(), class_names=("dose",), **numbers)
+    for client_test in ("task", "own"):
+        settings = replace(SETTINGS, num_tasks=1, tasks="", noise="none", client_test=client_test)
+        made = module.spread(settings, data)
+        assert (made.other_test, made.other_test_data(0)) == ("", None)
+        assert len(made.test_data(0)[1]) == len(data.test_labels)
+
+
+def test_a_client_with_a_class_that_nobody_tests_has_no_other_test():
+    made = federation()
+    gone = replace(made, other_indices=lambda client: np.empty(0, np.int64))
+    assert gone.other_test_data(0) is None
 
 
 def _of_minority(made, client):

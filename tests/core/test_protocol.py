@@ -31,6 +31,7 @@ def test_payload_counts_arrays_and_metrics():
             "arrays": ArrayRecord([array]),
             "metrics": MetricRecord({"loss": 1.0}),
             "config": ConfigRecord({"empty": ""}),
+            "other-test": MetricRecord({"loss": 1.0}),
         }
     )
     assert payload_bytes(content) == alone + 8 + len("loss")

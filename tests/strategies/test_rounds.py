@@ -51,6 +51,7 @@ from tests.toy_app import (
     weights,
     with_arrays,
     with_metrics,
+    with_other_test,
 )
 
 rcc_pfl = STRATEGIES["rcc-pfl"]
@@ -353,6 +354,8 @@ def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason,
         with_metrics(macro_f1=1.5),
         with_metrics(balanced_accuracy=float("nan")),
         with_metrics(balanced_accuracy=[0.5]),
+        with_other_test(accuracy=1.1),
+        with_other_test(macro_f1=0.5),
     ],
 )
 def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
@@ -505,6 +508,16 @@ def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
     assert report.mean("macro-f1") == 0.25
     assert np.isnan(untested.mean("macro-f1"))
     assert untested.samples == report.samples == {0: 10, 2: 30}
+
+
+def test_a_second_test_is_kept_beside_the_first_and_costs_nothing():
+    spoil = {("evaluate", 1): with_other_test(accuracy=0.5, loss=2.0)}
+    strategy, plain = Single(), Single()
+    run(strategy, LocalGrid(toy_app(spoil=spoil), 3))
+    run(plain, LocalGrid(toy_app(), 3))
+    assert strategy.reports[0].other_scores == {"accuracy": {1: 0.5}, "loss": {1: 2}}
+    assert strategy.reports[0].scores == plain.reports[0].scores
+    assert strategy.training.evaluate_traffic == plain.training.evaluate_traffic
 
 
 def test_weights_below_one_count():

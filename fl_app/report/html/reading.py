@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from fl_app.report.html.wrong_values import what_is_wrong
+from fl_core.data.settings import TESTS
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_in, metrics_of
 from fl_core.text import one_line, printable
 
@@ -43,6 +44,7 @@ Line = Annotated[str, BeforeValidator(lambda value: one_line(str(value)))]
 Long = Annotated[str, BeforeValidator(lambda value: one_line(str(value), 2000))]
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 Option = bool | int | float | Annotated[str, AfterValidator(printable)]
+Nodes = dict[Annotated[str, BeforeValidator(lambda node: f"node {int(node)}")], Line]
 Array = Annotated[NDArray[np.float64], PlainValidator(lambda value: np.array(value, np.float64))]
 
 
@@ -50,24 +52,27 @@ def _either(form: str) -> AliasChoices:
     return AliasChoices(*(form.format(one.main.name) for one in (OF_CLASSES, OF_A_NUMBER)))
 
 
-Nodes = dict[Annotated[str, BeforeValidator(lambda node: f"node {int(node)}")], Line]
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tested:
+    """One way to test clients: the mean, and each client's accuracy or RMSE, (K,), or NaN."""
+
+    score: Annotated[Number, Field(validation_alias=_either("{}"))]
+    scores: Annotated[Array, Field(validation_alias=_either("{}-per-client"))]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Run:
+class Run(Tested):
     """One strategy on one seed, as summary.json says it (docs/results.md).
 
-    `scores`, shape (K,), are accuracies, or a regression's RMSE; NaN for clients that were not
-    tested, or are malicious; a cluster of −1: left out; `names` are printable, and `unknown` has
-    what to call nodes that are no client.
+    A cluster of −1: left out; `unknown` has what to call nodes that are no client.
     """
 
     __pydantic_config__ = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
     strategy: Text
     seed: int
     num_clients: int
-    score: Annotated[Number, Field(validation_alias=_either("{}"))]
-    scores: Annotated[Array, Field(validation_alias=_either("{}-per-client"))]
+    on_its_task: Tested | None = None
+    on_its_own_data: Tested | None = None
     is_regression: Annotated[bool, BeforeValidator(lambda _: True), Field(alias="rmse")] = False
     mae: Number = math.nan
     r2: Number = math.nan
@@ -95,18 +100,28 @@ class Run:
         clients = range(self.num_clients)
         if not self.names:
             self.names.extend(map(str, clients))
-        for what in (self.scores, self.names, self.clusters, self.tasks or self.clusters):
-            if len(what) != len(clients):
-                raise ValueError("it does not say the same of all clients")
+        tested = [one.scores for one in self.tests.values()]
+        counts = {len(self.names), len(self.clusters), len(self.tasks or self.clusters)}
+        if {*counts, *map(len, tested)} != {self.num_clients}:
+            raise ValueError("it does not say the same of all clients")
         said = (self.failures, self.odd, self.not_kept, self.left_out_of_sums)
         for those in (*said, self.malicious, self.newcomers, self.drifters):
             _check_clients(those, len(clients))
-        _check_scores(self.scores, self.metrics.main)
+        _check_scores(np.concatenate(tested), self.metrics.main)
 
     @property
     def metrics(self) -> Metrics:
         """Return what tests measure."""
         return metrics_of(is_regression=self.is_regression)
+
+    @property
+    def tests(self) -> dict[str, Tested]:
+        """Return the ways in which clients were tested, by name: of a single one, the metric's."""
+        if other := self.on_its_own_data:
+            return {TESTS["task"]: self, TESTS["own"]: other}
+        if other := self.on_its_task:
+            return {TESTS["own"]: self, TESTS["task"]: other}
+        return {self.metrics.main.name: self}
 
     def kilobytes(self, *parts: str) -> float:
         """Return the mean bytes that a client that was not left out sent and received."""

@@ -20,8 +20,9 @@ from fl_app.report.html.reading import Result, read_result
 from fl_app.report.html.sections import first_runs
 from fl_app.report.html.words import answer, question
 from fl_app.report.pictures import Spec, on_page
-from fl_app.report.tables import strategy_table, trained_once
+from fl_app.report.tables import strategy_table, tests_of, trained_once
 from fl_core.data.folders import cache_dir
+from fl_core.data.settings import ASKED
 from fl_core.extras import load_extra
 from fl_core.files import replacing
 from fl_core.text import printable
@@ -174,7 +175,7 @@ def _tested(results: Sequence[Result]) -> str:
         for result in results
         for line in trained_once((run.strategy, run.seed, run.same_as) for run in result.runs)
     ]
-    return "; ".join(
+    said = "; ".join(
         [
             f"Test {main.title}, mean over {clients} clients{over}",
             f"{main.extreme}: of any client",
@@ -182,6 +183,7 @@ def _tested(results: Sequence[Result]) -> str:
             *("kB: sent and received by a client", *dict.fromkeys(once)),
         ]
     )
+    return f"{said}. {ASKED}" if len(tests_of(firsts)) > 1 else said
 
 
 @lru_cache

@@ -118,6 +118,7 @@ def test_partitions_with_tasks_show_it(own):
     found = summary_of(own, dataset="parts:with_tasks", num_clients=6, strategy="rcc-pfl,optimum")
     assert [one["ari"] for one in found["runs"]] == [1, 1]
     assert found["runs"][0]["tasks"] == [0, 1] * 3
+    assert "on-its-" not in json.dumps(found)  # they have one test set each
 
 
 def test_clients_go_by_their_names_wherever_devices_do(own, capsys):

@@ -104,6 +104,7 @@ def test_a_class_that_only_some_sites_have_and_sizes_that_differ(tmp_path):
     folders = write_sites(tmp_path / "sites", sites, sides={"berlin": 40, "rome": 64})
     summary, _ = run(tmp_path / "out", folders, model_paths={"lyon": tmp_path / "m.safetensors"})
     assert groups(summary["runs"][0]) == TOGETHER
+    assert "on-its-" not in json.dumps(summary)  # a device has one test set
     _, card = load_model(tmp_path / "m.safetensors")
     # Sides 40, 28, 28, 64: their median is 34, and 36 is the multiple of 4 that is nearest.
     assert card.image_shape in {(1, 32, 32), (1, 36, 36)}

@@ -22,7 +22,8 @@ from fl_app.report.html.report_page import MOST_BYTES, REPORT, build_report, wri
 from fl_app.report.html.words import answer, changed_options, command, question
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_DOTS
-from fl_app.report.tables import as_csv, as_latex, as_markdown, strategy_table
+from fl_app.report.tables import strategy_table
+from fl_app.report.text_table import as_csv, as_latex, as_markdown
 from fl_app.results.folder import ResultsFolder
 from tests.app_runs import DEFAULTS, run
 from tests.picture_data import marked, rows_of

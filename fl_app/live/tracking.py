@@ -11,6 +11,7 @@ from typing import Any
 from fl_app.config.run_config import Config
 from fl_app.live.trackers import OPENED_BY, About, Rows, Tracker
 from fl_app.results.run_result import RunResult, ari_and_nmi
+from fl_core.data.settings import name_of_test
 from fl_core.federation.federation import Federation
 from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.text import csv_cell, one_line
@@ -129,6 +130,10 @@ def round_values(
             f"{main.name}/worst-client": main.worst(tested.values()),
         }
         values |= _per_cluster(report)
+    score = report.metrics.main.name
+    if federation is not None and (others := report.other_scores.get(score)):
+        name = name_of_test(federation.other_test)
+        values[f"{score}/mean-{name}"] = sum(others.values()) / len(others)
     if federation is not None and federation.knows_tasks:
         tasks = federation.tasks_at(report.round).tolist()
         values["ari"] = ari_and_nmi(tasks, clusters, federation.malicious)[0]

@@ -19,8 +19,8 @@ from fl_core.metrics import Metric, metrics_in
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
 
-WIDTH = 100
-_LONGEST_NAME = 17  # of a strategy, in one line
+WIDTH = 104
+_LONGEST_NAME = 20  # of a strategy, in one line
 _MOST_NAMES = 60  # of a cluster; summary.json has all
 _MOST_ROUNDS = 14  # columns that fit
 PRE_ROUND = ("pre-round-up", "pre-round-down")

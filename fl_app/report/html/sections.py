@@ -52,35 +52,36 @@ def clusters_of(result: Result) -> list[Grid]:
 
 
 def _clusters(run: Run, is_first: bool) -> Grid:
-    known = run.tasks is not None
+    known, tests = run.tasks is not None, run.tests
     match = "" if run.ari is None else f", ARI {run.ari:.2f} against the true tasks"
     rows, metric = [], run.metrics.main
     numbers = sorted(set(run.clusters))
     for cluster in numbers[:MOST_CLUSTERS]:
         members = [client for client, own in enumerate(run.clusters) if own == cluster]
-        of_members = run.scores[members]
-        of_members = of_members[np.isfinite(of_members)]
+        tested = [one.scores[members] for one in tests.values()]
+        tested = [own[np.isfinite(own)] for own in tested]
         tasks = Counter(run.tasks[client] for client in members) if run.tasks else Counter()
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
                 f"{len(members):,}",
-                metric.shown(of_members.mean()) if of_members.size else "–",
-                metric.shown(metric.worst(of_members)) if of_members.size else "–",
+                *(metric.shown(own.mean()) if own.size else "–" for own in tested),
+                metric.shown(metric.worst(tested[0])) if tested[0].size else "–",
                 *([", ".join(f"{t} ({n:,})" for t, n in sorted(tasks.items()))] if known else []),
                 named([_marked(run, client) for client in members], MOST_NAMES),
             ]
         )
     more = len(numbers) - MOST_CLUSTERS
     if more > 0:
-        rows.append([f"{more:,} more", *[""] * (4 + known)])
-    columns = ["cluster", "clients", metric.head, f"{metric.extreme}{metric.sign}"]
+        rows.append([f"{more:,} more", *[""] * (3 + len(tests) + known)])
+    heads = map(metric.head_of, tests)
+    columns = ["cluster", "clients", *heads, f"{metric.extreme}{metric.sign}"]
     columns += [*(["true tasks (clients)"] if known else []), "who"]
     return Grid(
         f"{run.strategy}, seed {run.seed}{match}",
         columns,
         rows,
-        frozenset({1, 2, 3}),
+        frozenset(range(1, 3 + len(tests))),
         open=is_first,
     )
 
@@ -119,7 +120,10 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
                 for run in shown
                 for text in (
                     "–" if run.clusters[client] < 0 else str(run.clusters[client]),
-                    metric.shown(run.scores[client]) if np.isfinite(run.scores[client]) else "–",
+                    *(
+                        metric.shown(one.scores[client]) if np.isfinite(one.scores[client]) else "–"
+                        for one in run.tests.values()
+                    ),
                 )
             ),
         ]
@@ -128,7 +132,8 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
     columns = ["client", *(["certainty %"] if sure else [])]
     for run in shown:
         said = metric.sign.strip() or metric.title
-        columns += [f"{run.strategy}: cluster", f"{run.strategy}: {said}"]
+        whose = [f"{said} {test}" for test in run.tests] if len(run.tests) > 1 else [said]
+        columns += [f"{run.strategy}: {what}" for what in ("cluster", *whose)]
     which = f"{MOST_CLIENTS} of {count:,} clients" if count > MOST_CLIENTS else "All clients"
     caption = f"{which}, the {metric.extreme} {metric.title} first (seed {shown[0].seed})"
     return Grid(caption, columns, rows, frozenset(range(1, len(columns))), open=False)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.html.reading import Grouping, Result, Run
+from fl_app.report.tables import tests_of
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
@@ -52,13 +53,16 @@ def answer(result: Result) -> list[str]:
     """Say in a few sentences what the run found."""
     said = []
     tested = [run for run in result.runs if np.isfinite(run.scores).any()]
-    means = {
-        name: float(np.mean([run.score for run in tested if run.strategy == name]))
-        for name in dict.fromkeys(run.strategy for run in tested)
-    }
-    means = {name: mean for name, mean in means.items() if math.isfinite(mean)}
-    if means:
-        said.append(_best(means, tested))
+    tests = tests_of(tested)
+    for test in tests:
+        found: dict[str, list[float]] = {}
+        for run in tested:
+            if test in run.tests and math.isfinite(run.tests[test].score):
+                found.setdefault(run.strategy, []).append(run.tests[test].score)
+        if found:
+            means = {name: float(np.mean(own)) for name, own in found.items()}
+            own = _best(means, tested, test)
+            said.append(own if len(tests) == 1 else f"Each client tested {test}, {own}")
     if result.grouping is not None:
         said += _groups(result.grouping)
     said += [f"{name} did not run: {why}." for name, why in result.left_out.items()]
@@ -80,7 +84,7 @@ def answer(result: Result) -> list[str]:
     return said
 
 
-def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
+def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
     metric = runs[0].metrics.main
     lower = metric.lower_is_better
     best = (min if lower else max)(means.values())
@@ -101,10 +105,11 @@ def _best(means: Mapping[str, float], runs: Sequence[Run]) -> str:
     # Of equals the first seed's first client, whichever end is the worse.
     sign = -1 if lower else 1
     least, seed, _, name = min(
-        (sign * float(run.scores[client]), run.seed, client, run.names[client])
+        (sign * float(own[client]), run.seed, client, run.names[client])
         for run in runs
-        if run.strategy == first[0]
-        for client in np.flatnonzero(np.isfinite(run.scores)).tolist()
+        if run.strategy == first[0] and test in run.tests
+        for own in (run.tests[test].scores,)
+        for client in np.flatnonzero(np.isfinite(own)).tolist()
     )
     whose = f"client {name}" if name.isdecimal() else name
     whose += f", seed {seed}" if seeds > 1 else ""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.data.settings import TESTS, name_of_test
 from fl_core.metrics import metrics_in
 
 _KEPT = (
@@ -33,6 +34,11 @@ def kept_of(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         The run's results.
     """
     kept = {name: _short(run[name]) for name in _KEPT if run.get(name) not in (None, {})}
+    kept |= {
+        name: {"accuracy": _short(run[name]["accuracy"])}
+        for name in map(name_of_test, TESTS)
+        if name in run
+    }
     found = kept | {"rounds": _rounds(run, folder)}
     similarity = folder / f"similarity-{run['strategy']}-seed-{run['seed']}.npz"
     if similarity.is_file() and "tasks" in run:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fl_core.data.settings import TESTS, name_of_test
+
 Kept = Mapping[str, Any]
 _WAYS = ("up", "down")
 CLOSE = 0.99
@@ -87,11 +89,19 @@ def _relevance(kept: Kept, one: int, other: int) -> float:
     return math.nan if value is None else float(value)
 
 
+def _other_test(name: str) -> Callable[[Kept], float]:
+    return lambda kept: 100 * float(kept[name]["accuracy"])
+
+
 MEASURES: dict[str, Measure] = {
     "accuracy": Measure("accuracy %", lambda kept: 100 * kept["accuracy"]),
     "balanced-accuracy": Measure(
         "balanced accuracy %", lambda kept: 100 * kept["balanced-accuracy"]
     ),
+    **{
+        name_of_test(test): Measure(f"accuracy % {words}", _other_test(name_of_test(test)))
+        for test, words in TESTS.items()
+    },
     "variance": Measure("variance over clients", lambda kept: 1e4 * kept["accuracy-variance"]),
     "rmse": Measure("RMSE", lambda kept: kept["rmse"], 4),
     "mae": Measure("MAE", lambda kept: kept["mae"], 4),

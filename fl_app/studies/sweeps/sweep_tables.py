@@ -16,12 +16,13 @@ from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import MEASURES, in_words, measure, shown
 from fl_app.studies.sweeps.plan import SEED, Sweep
 from fl_app.studies.sweeps.plan import shown as typed
+from fl_core.data.settings import TESTS, name_of_test
 from fl_core.files import replacing
 from fl_core.metrics import OF_A_NUMBER, metrics_in
 
 COLUMNS = ("strategy", SEED, "measure", "value")
 """After the name of the cell and the swept keys."""
-_TABULATED = ("accuracy", "rmse", "ari")
+_TABULATED = ("accuracy", *map(name_of_test, TESTS), "rmse", "ari")
 
 
 def tidy_columns(sweep: Sweep) -> list[str]:

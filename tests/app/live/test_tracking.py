@@ -11,6 +11,7 @@ import struct
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,6 +58,15 @@ def nobody_elses(monkeypatch, tmp_path):
 
 
 # ------------------------------------------------------------------------------ what is told
+
+
+def test_the_second_test_is_told_by_its_name():
+    others = {"accuracy": {0: 0.25, 1: 0.5}}
+    report = RoundReport(3, 3, accuracies={0: 0.5}, clusters={0: 0}, other_scores=others)
+    federation = SimpleNamespace(other_test="own", knows_tasks=False)
+    told = round_values(report, 1, federation)
+    assert (told["accuracy/mean"], told["accuracy/mean-on-its-own-data"]) == (0.5, 0.375)
+    assert not any("on-its" in name for name in round_values(report, 1, None))
 
 
 def test_the_numbers_of_a_round():

@@ -421,6 +421,41 @@ def test_tables_are_exact_for_programs_and_escaped_for_people(tmp_path):
     assert {line.count(" & ") for line in lines[4:6]} == {len(table.columns) - 1}
 
 
+def test_two_tests_have_two_columns_on_the_page_and_in_tables(tmp_path):
+    def change(summary):
+        for one in summary["runs"]:
+            accuracies = [0.75, 0.25, *[None] * (one["num-clients"] - 2)]
+            one["on-its-own-data"] = {"accuracy": 0.5, "accuracy-per-client": accuracies}
+
+    folder = write_results(tmp_path, change=change)
+    result = read_result(folder)
+    table = strategy_table([result])
+    assert table.columns[1:3] == ["on its task %", "on its own data %"]
+    assert "accuracy %" not in table.columns
+    (row, *_) = csv.DictReader(io.StringIO(as_csv(table)))
+    assert row["accuracy"] == row["accuracy-on-its-task"]
+    assert float(row["accuracy-on-its-own-data"]) == 0.5
+    assert table.rows[0][2].split()[0] == "50.0"
+    said = answer(result)
+    assert said[0].startswith("Each client tested on its task, ")
+    assert said[1].startswith(
+        "Each client tested on its own data, rcc-pfl and single reached 50.0 %"
+    )
+    assert said[1].endswith("reached 25.0 %.")
+    page = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
+    for text in (
+        "much of which that client",
+        ">on its own data %<",
+        ">rcc-pfl: % on its own data<",
+    ):
+        assert text in page
+    # Where a run has one test, both its column and the others' are there.
+    alone = read_result(write_results(tmp_path / "alone"))
+    mixed = strategy_table([result, alone])
+    assert mixed.columns[2:5] == ["accuracy %", "on its task %", "on its own data %"]
+    assert mixed.rows[-1][3:5] == ["–", "–"]
+
+
 def test_a_late_client_is_kept_with_what_it_said_of_the_others(tmp_path):
     options = {"newcomers": 1, "newcomer_round": 2, "figure_format": "svg"}
     summary = run(tmp_path, clients=9, strategy="rcc-pfl", **options)

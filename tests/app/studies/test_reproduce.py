@@ -361,6 +361,7 @@ def test_the_verdicts_by_hand(experiment):
 
 
 KEPT = {
+    "on-its-own-data": {"accuracy": 0.7},
     "accuracy": 0.9,
     "accuracy-variance": 0.0004,
     "clusters": [0, 1, 1, -1],
@@ -379,6 +380,8 @@ KEPT = {
     ("name", "value"),
     [
         ("accuracy", 90),
+        ("on-its-own-data", 70),
+        ("on-its-task", math.nan),  # `accuracy` is that
         ("variance", 4),
         ("clusters", 2),
         ("megabytes", 6),  # three clients took part

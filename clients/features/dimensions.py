@@ -9,7 +9,7 @@ import math
 
 from clients.privacy.mechanisms import PROJECTED
 from clients.settings import AUTO, FEATURES, USUAL_EIGENVECTORS
-from fl_core.data.settings import are_images, described
+from fl_core.data.samples import are_images, described
 from fl_core.own_code import is_own
 
 # Of the histograms of oriented gradients (clients.features.hog).

@@ -17,7 +17,8 @@ from fl_app.config.checks import shares_eigenvectors
 from fl_app.config.run_config import AS_TASKS, Config
 from fl_app.config.systems import FOUND, Setting, able_strategies, check_strategy
 from fl_core.data.dataset import Dataset
-from fl_core.data.settings import OWN_IMAGES, SampleKind, are_images, described, sample_word
+from fl_core.data.samples import SampleKind, are_images, described, sample_word
+from fl_core.data.settings import OWN_IMAGES
 from fl_core.extras import need_extra
 from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model

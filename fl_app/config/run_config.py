@@ -27,6 +27,7 @@ from fl_app.config.checks import (
     shares_eigenvectors,
 )
 from fl_core.data.known import known_of, sites_of
+from fl_core.data.samples import SampleKind
 from fl_core.data.settings import (
     ALL_SITES,
     DATASET,
@@ -36,7 +37,6 @@ from fl_core.data.settings import (
     SYNTHETIC,
     TABLES,
     FederationSettings,
-    SampleKind,
     paper_model,
 )
 from fl_core.options import (

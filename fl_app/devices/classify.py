@@ -28,7 +28,7 @@ from fl_app.report.tables import render
 from fl_core.data.image_files import ENDINGS
 from fl_core.data.image_folder import attempt_each, header_of, in_words, pixels_of
 from fl_core.data.own_data import read_own_part
-from fl_core.data.settings import are_images
+from fl_core.data.samples import are_images
 from fl_core.files import open_file, replacing
 from fl_core.models.model_file import ModelCard, load_model
 from fl_core.text import csv_cell, printable

@@ -23,7 +23,8 @@ from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.image_folder import LabelledImages
-from fl_core.data.settings import OWN_IMAGES, SITE, sample_word
+from fl_core.data.samples import sample_word
+from fl_core.data.settings import OWN_IMAGES, SITE
 from fl_core.extras import need_extra
 from fl_core.models.model_file import ModelCard, save_model
 from fl_core.own.own_images import CLASS_NAMES, Agreement, read_own_images, survey_images

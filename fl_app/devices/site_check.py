@@ -24,7 +24,7 @@ from fl_core.data.folders import is_table
 from fl_core.data.image_files import hold_out, listed_images
 from fl_core.data.image_folder import for_each_image
 from fl_core.data.own_data import read_own_part, read_twice
-from fl_core.data.settings import described
+from fl_core.data.samples import described
 from fl_core.data.table_file import read_table
 from fl_core.flower.calls import (
     ApiErrorCode,

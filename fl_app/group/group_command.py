@@ -210,7 +210,7 @@ def redrawn(
     """
     from clients.pre_round.uninformative import why_uninformative  # noqa: PLC0415
     from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
-    from fl_core.data.settings import sample_word  # noqa: PLC0415
+    from fl_core.data.samples import sample_word  # noqa: PLC0415
 
     nodes, clusters = strategy.training.roster.nodes, strategy.clusters
     sample = sample_word(grid.node(nodes[next(iter(clusters.of_client))]).kind)

@@ -149,7 +149,7 @@ def _features(card: SpectraCard, folder: Path | None, data: str) -> NDArray[np.f
     from clients.features.compute import feature_map  # noqa: PLC0415
     from fl_core.data.folders import cache_dir  # noqa: PLC0415
     from fl_core.data.own_data import read_own_part  # noqa: PLC0415
-    from fl_core.data.settings import described, sample_word  # noqa: PLC0415
+    from fl_core.data.samples import described, sample_word  # noqa: PLC0415
 
     of_run = described(card.image_shape, is_float=card.is_float)
     if folder is None:
@@ -214,7 +214,7 @@ def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
 
 def describe(found: Place, kept: KeptSpectra, num_samples: int, poor: str = "") -> str:
     """Describe a new client's place, in lines of text; `poor` says why its features say little."""
-    from fl_core.data.settings import sample_word  # noqa: PLC0415
+    from fl_core.data.samples import sample_word  # noqa: PLC0415
     from fl_core.text import listed, printable  # noqa: PLC0415
 
     card, word = kept.card, sample_word(kept.card)

@@ -12,7 +12,7 @@ from clients.pre_round.spectrum import Spectrum, leading_spectrum
 from clients.privacy.mechanisms import bounded_features
 from fl_app.group.images import LEFT_OUT, scores_of
 from fl_app.results.spectra import KeptSpectra
-from fl_core.data.settings import sample_word
+from fl_core.data.samples import sample_word
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

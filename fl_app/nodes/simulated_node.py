@@ -28,7 +28,7 @@ from fl_app.config.run_config import Config, parse_config
 from fl_app.nodes.personal_store import answer_with_state, take_state
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
-from fl_core.data.settings import sample_word
+from fl_core.data.samples import sample_word
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.models.build import empty_model
 from fl_core.own.own_images import Agreement

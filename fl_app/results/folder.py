@@ -35,7 +35,7 @@ from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_app.results.spectra import keep_spectra
 from fl_app.results.summary import write_tables
 from fl_core.data.dataset import Dataset
-from fl_core.data.settings import are_images, sample_word
+from fl_core.data.samples import are_images, sample_word
 from fl_core.federation.federation import Federation
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model, save_shared_part

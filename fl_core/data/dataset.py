@@ -8,7 +8,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from fl_core.data.settings import sample_word
+from fl_core.data.samples import sample_word
 from fl_core.partitions.given_partitions import Held
 
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
-from fl_core.data.settings import SYNTHETIC, FederationSettings, sample_word
+from fl_core.data.samples import sample_word
+from fl_core.data.settings import SYNTHETIC, FederationSettings
 from fl_core.data.standardise import standardised
 from fl_core.data.synthetic import synthetic
 from fl_core.federation.concept import concept_shifted, concept_tasks

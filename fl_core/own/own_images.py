@@ -21,7 +21,7 @@ from fl_core.data.image_folder import (
     read_image_folder,
     summarize_image_folder,
 )
-from fl_core.data.settings import are_images, described
+from fl_core.data.samples import are_images, described
 from fl_core.models.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
 from fl_core.text import printable
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fl_core.data.dataset import Dataset
 from fl_core.data.image_folder import LabelledImages, few
 from fl_core.data.own_data import read_own_part
-from fl_core.data.settings import described
+from fl_core.data.samples import described
 from fl_core.data.tables import common_columns
 from fl_core.own.own_images import (
     CLASS_NAMES,

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from fl_core.data.image_folder import LabelledImages
-from fl_core.data.settings import SITE, described
+from fl_core.data.samples import described
+from fl_core.data.settings import SITE
 from fl_core.data.standardise import moments, scaled, told_constant, warn_of_constant
 from fl_core.data.table_file import Columns, Table, read_table
 from fl_core.data.tables import class_names, common_columns, encoded, numbered, sample_columns

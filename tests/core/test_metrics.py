@@ -7,7 +7,7 @@ import pytest
 from flwr.app import MetricRecord, RecordDict
 
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, metrics_in, metrics_of
-from strategies.engine.replies import read_test
+from strategies.engine.replies import read_tests
 from strategies.engine.training import RoundReport
 
 ACCURACY, RMSE = OF_CLASSES.main, OF_A_NUMBER.main
@@ -44,7 +44,9 @@ def test_what_values_can_be():
 
 
 def read_of(metrics, **sent):
-    return read_test(RecordDict({"metrics": MetricRecord(sent)}), metrics)
+    found, other = read_tests(RecordDict({"metrics": MetricRecord(sent)}), metrics)
+    assert not other
+    return found
 
 
 def test_a_number_s_test_is_read_and_what_is_no_metric_of_it_is_passed_over():
@@ -72,8 +74,8 @@ def test_a_test_that_cannot_be_is_refused(sent, message):
 
 def test_a_report_has_means_of_what_was_sent():
     report = RoundReport(1, 1, is_regression=True)
-    report.note(0, {"rmse": 1.0, "mae": 1.0, "r2": 0.5, "loss": 1.0})
-    report.note(1, {"rmse": 3.0, "mae": 2.0, "loss": 9.0})
+    report.note(0, {"rmse": 1.0, "mae": 1.0, "r2": 0.5, "loss": 1.0}, {})
+    report.note(1, {"rmse": 3.0, "mae": 2.0, "loss": 9.0}, {})
     assert (report.score, report.mean("mae"), report.mean("r2"), report.loss) == (2, 1.5, 0.5, 5)
     assert report.tested == {0: 1, 1: 3}
     assert dict(report.as_metrics(range(2))) == {

@@ -356,12 +356,13 @@ def node_configs(text: str) -> list[Mapping[str, str]]:
 
 
 def test_the_page_names_every_key_of_a_device():
-    config, checked, with_code, of_trial = node_configs(PAGE)
+    config, checked, with_code, of_table, of_trial = node_configs(PAGE)
     assert config == checked
     assert config.keys() == {"name", "data-path", "model-path"}
     assert with_code.keys() == {"name", "data-path", OWN_CODE}
+    assert of_table.keys() == {"name", "data-path", "label"}
     assert of_trial.keys() < config.keys()
-    for key in {**config, **with_code, DATA: ""}:
+    for key in {**config, **with_code, **of_table, DATA: ""}:
         assert f"| `{key}` |" in PAGE
 
 

@@ -28,7 +28,7 @@ def tables(page):
     for line in promised_by(page):
         if line.startswith("Test accuracy"):
             found.append({})
-        row = re.match(r"│ (\S+) +│ +([\d.]+)[^│]*│ +[\d.]+ │ +(-?[\d.]+) │", line)
+        row = re.match(r"│ (\S+) +│ +([\d.]+)[^│]*│ +[\d.]+[^│]*│ +(-?[\d.]+) │", line)
         if row:
             found[-1][row[1]] = (float(row[2]), float(row[3]))
     return found

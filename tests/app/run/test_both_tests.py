@@ -33,7 +33,7 @@ def without_both(value):
 @pytest.mark.parametrize(
     "options",
     [
-        {"strategy": "all", "num_clusters": 3},
+        pytest.param({"strategy": "all", "num_clusters": 3}, marks=pytest.mark.faults),
         {"strategy": "rcc-pfl,optimum,ifca,single,spectral+mean+ditto", **EVENTS},
         {"strategy": "single,local", "client_test": "own", "attack": "sign-flip", "malicious": 0.2},
     ],

@@ -183,7 +183,7 @@ def _tested(results: Sequence[Result]) -> str:
             *("kB: sent and received by a client", *dict.fromkeys(once)),
         ]
     )
-    return f"{said}. {ASKED}" if len(tests_of(firsts)) > 1 else said
+    return f"{said}. {ASKED}" if len(tests_of(firsts)) > 1 else f"{said}."
 
 
 @lru_cache

@@ -91,6 +91,8 @@ def test_the_second_test_is_in_the_last_round_of_honest_clients_that_were_tested
     printed = " ".join(capsys.readouterr().out.split())
     assert "on its ┃ on its ┃" in printed
     assert "On its task asks how good a client's model is at all of its task," in printed
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "the mix of classes that it has itself.<" in page
 
 
 def test_a_training_that_is_taken_over_has_both(tmp_path):

@@ -95,29 +95,22 @@ def classify_folder(
     counts: Counter[int] = Counter()
     failures: list[Failure] = []
     recoloured = 0
-    target = csv_cell(card.class_names[0]) if len(card.class_names) == 1 else ""
     with _opened(output) as stream, _progress(output) as progress:
         task = progress.add_task("classifying", total=len(paths))
         writer = csv.writer(stream)
-        writer.writerow((COLUMNS[0], target) if target else COLUMNS)
+        writer.writerow((COLUMNS[0], *_headings(card)))
         on_terminal = output is None and sys.stdout.isatty()
         for answer in classify_images(model, card, paths):
             progress.advance(task)
             if isinstance(answer, Failure):
                 failures.append(answer)
                 continue
-            name = csv_cell(card.class_names[answer.label])
             path = _path_cell(answer.path, on_terminal)
-            if target:
-                writer.writerow((path, f"{answer.probability:.6g}"))
-            else:
-                writer.writerow((path, name, f"{answer.probability:.6f}"))
+            writer.writerow((path, *_cells(card, answer.label, answer.probability)))
             counts[answer.label] += 1
             recoloured += answer.is_recoloured
-    if output is not None and target:
-        print(f"{counts.total()} images have their {printable(target)}")
-    elif output is not None:
-        print(render(_table(counts, card)), end="")
+    if output is not None:
+        print(_summary(counts, card, "images"), end="")
     _complain(failures, recoloured, card)
     return 1 if failures else 0
 
@@ -144,15 +137,36 @@ def classify_data(model_path: Path, data: str, output: Path | None = None, own: 
     counts: Counter[int] = Counter()
     with _opened(output) as stream:
         writer = csv.writer(stream)
-        writer.writerow(("sample", *COLUMNS[1:]))
+        writer.writerow(("sample", *_headings(card)))
         for start in range(0, len(samples), _MOST_IMAGES_AT_ONCE):
             said = _predict(model, samples[start : start + _MOST_IMAGES_AT_ONCE])
             for number, (label, probability) in enumerate(zip(*said, strict=True), start):
-                writer.writerow((number, csv_cell(card.class_names[label]), f"{probability:.6f}"))
+                writer.writerow((number, *_cells(card, label, probability)))
                 counts[label] += 1
     if output is not None:
-        print(render(_table(counts, card, "samples")), end="")
+        print(_summary(counts, card, "samples"), end="")
     return 0
+
+
+def _predicts_number(card: ModelCard) -> bool:
+    return len(card.class_names) == 1
+
+
+def _headings(card: ModelCard) -> tuple[str, ...]:
+    """Return what the columns of an answer are called, beside what it is of."""
+    return (csv_cell(card.class_names[0]),) if _predicts_number(card) else COLUMNS[1:]
+
+
+def _cells(card: ModelCard, label: int, probability: float) -> tuple[str, ...]:
+    if _predicts_number(card):
+        return (f"{probability:.6g}",)
+    return csv_cell(card.class_names[label]), f"{probability:.6f}"
+
+
+def _summary(counts: Counter[int], card: ModelCard, what: str) -> str:
+    if _predicts_number(card):
+        return f"{counts.total()} {what} have their {printable(csv_cell(card.class_names[0]))}\n"
+    return render(_table(counts, card, what))
 
 
 def _check_output(output: Path | None) -> None:
@@ -299,7 +313,7 @@ def _progress(output: Path | None) -> Progress:
     )
 
 
-def _table(counts: Counter[int], card: ModelCard, what: str = "images") -> Table:
+def _table(counts: Counter[int], card: ModelCard, what: str) -> Table:
     table = Table(title=f"{counts.total()} {what}", title_justify="left")
     table.add_column("class", overflow="fold")
     table.add_column(what, justify="right")

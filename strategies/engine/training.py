@@ -22,6 +22,10 @@ from strategies.engine.rounds import Clusters, Comparison, Resamples, Round, Upd
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
 
 
+def _mean(of_client: Mapping[int, float]) -> float:
+    return float(np.mean(list(of_client.values()))) if of_client else float("nan")
+
+
 @dataclass
 class RoundReport:
     """What is known after one round.
@@ -101,14 +105,12 @@ class RoundReport:
 
     def mean(self, score: str) -> float:
         """Return a score's plain mean over the clients that have one; NaN without any."""
-        values = list(self.scores[score].values())
-        return float(np.mean(values)) if values else float("nan")
+        return _mean(self.scores[score])
 
     @property
     def accuracy(self) -> float:
         """Return the mean accuracy over clients; NaN without any."""
-        accuracies = list(self.accuracies.values())
-        return float(np.mean(accuracies)) if accuracies else float("nan")
+        return _mean(self.accuracies)
 
     @property
     def score(self) -> float:

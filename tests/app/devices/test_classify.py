@@ -13,13 +13,14 @@ from PIL import ExifTags, Image
 
 from clients.settings import TrainingSettings
 from clients.training.train import as_pixels, evaluate, train
-from fl_app.cli import _parser
+from fl_app.cli import _parser, main
 from fl_app.devices import classify
 from fl_app.devices.classify import Failure, Prediction, classify_images, find_images
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_folder import read_image_folder
 from fl_core.models.build import build_model
 from fl_core.models.model_file import ModelCard, load_model, save_model
+from tests.own_modules import own_modules
 
 
 def call(*words):
@@ -187,6 +188,17 @@ def test_a_number_is_predicted_in_a_column_of_its_name(pictures, tmp_path, capsy
     assert [float(number) for _, number in rows[1:]] == pytest.approx([-2.4, 2.4])
     assert call(path, pictures, "--output", tmp_path / "out.csv") == 0
     assert "2 images have their age (years)" in capsys.readouterr().out
+    ages = (
+        "import numpy as np\n"
+        "def load():\n"
+        "    rows = np.array([51, 204], np.uint8).reshape(2, 1, 1, 1).repeat(2, 2).repeat(2, 3)\n"
+        "    return rows, np.zeros(2, np.float32), rows, np.zeros(2, np.float32), 'age (years)'\n"
+    )
+    with own_modules(tmp_path, ages=ages):
+        assert main(["classify", str(path), "--data", "ages:load"]) == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
+    assert rows[0] == ["sample", "age (years)"]
+    assert [float(number) for _, number in rows[1:]] == pytest.approx([-2.4, 2.4])
 
 
 def test_all_image_files_at_any_depth_sorted_without_hidden_ones(pictures, tmp_path):

@@ -74,6 +74,10 @@ class Client:
         """Return its training images and their labels."""
         raise self._lacks("training_data")
 
+    def validation_data(self) -> Images | None:
+        """Return what it compares models on and never trains on; by default, nothing."""
+        return None
+
     def test_data(self) -> Images:
         """Return its test images and their labels."""
         raise self._lacks("test_data")

@@ -118,6 +118,10 @@ class Node(Client, ABC):
         """Keep the final model that the message carries, and say so; a simulation has no need."""
         return False
 
+    def deploy_model(self) -> bool:
+        """Use the model of the strategy that the message names; a simulation has no need."""
+        return False
+
     @abstractmethod
     def keep_state(self) -> RecordDict:
         """Hold what is this client's own, so that it is there when the run is resumed."""
@@ -191,6 +195,10 @@ class SimulatedNode(Node):
             labels = flip_labels(labels, self.kind.num_classes)
         return images, labels
 
+    def validation_data(self) -> Images | None:
+        """Return what it keeps from training in this round, labels as it knows them."""
+        return self.federation.validation_data(self.index, self._round)
+
     def test_data(self) -> Images:
         """Return its test data of this round, with clean labels."""
         return self.federation.test_data(self.index, self._round)
@@ -198,9 +206,10 @@ class SimulatedNode(Node):
     def other_test_data(self) -> OtherTest | None:
         """Return what belongs to the test that `client-test` does not name, in the last round.
 
-        Tables need no more, and a whole task can be many more images than a client's own mix.
+        Tables need no more, and a whole task can be many more images than a client's own mix. With
+        early stopping, each round may be the last one.
         """
-        if self._round < self.config.num_server_rounds:
+        if self._round < self.config.num_server_rounds and not self.config.early_stopping:
             return None
         found = self.federation.other_test_data(self.index, self._round)
         return None if found is None else OtherTest(*found)

@@ -51,6 +51,8 @@ class Dataset:
         Which client holds what, where the data come so; by default nobody has said.
     column_names : tuple of str
         Of a table, what each number of a sample is, with its unit if that is known.
+    is_in_time : bool
+        Whether each client's training samples are in order of time, at least within a class.
 
     Raises
     ------
@@ -67,6 +69,7 @@ class Dataset:
     groups: Groups | None = None
     held: Held | None = None
     column_names: tuple[str, ...] = ()
+    is_in_time: bool = False
 
     def __post_init__(self) -> None:
         for which, images, labels, groups in (

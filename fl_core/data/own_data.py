@@ -52,12 +52,16 @@ class Partitions:
         the name of what they measure, with its unit, if any: a str, or a sequence of one.
     names : sequence of K str, optional
         What to call the clients: people, machines, places. By default their numbers.
+    is_in_time : bool
+        Whether training samples are in order of time, at least within a class: the last ones then
+        validate (`validation-share`), instead of some that are drawn.
     """
 
     clients: Sequence[Part]
     tasks: Sequence[int] | None = None
     class_names: Sequence[str] | str | None = None
     names: Sequence[str] | None = None
+    is_in_time: bool = False
 
 
 def read_own(path: str, *, converted: bool = False) -> Dataset:
@@ -179,7 +183,8 @@ def of_partitions(name: str, given: Partitions, *, converted: bool = False) -> D
     names = None if given.names is None else tuple(given.names)
     held = Held(tuple(map(len, trained)), tuple(map(len, tested)), tasks, names)
     whole = tuple(torch.cat(column) for column in zip(*parts, strict=True))
-    return replace(_dataset(name, whole, given.class_names), held=held)
+    found = _dataset(name, whole, given.class_names)
+    return replace(found, held=held, is_in_time=given.is_in_time)
 
 
 def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:

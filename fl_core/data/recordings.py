@@ -77,7 +77,8 @@ def read_watch(source: Source) -> Dataset:
     ]
     names = [f"person {person}, {('left', 'right')[arm]} arm" for person, arm in sites]
     classes = tuple(EXERCISES.values())
-    return of_partitions(source.name, Partitions(clients, class_names=classes, names=names))
+    given = Partitions(clients, class_names=classes, names=names, is_in_time=True)
+    return of_partitions(source.name, given)
 
 
 def checked_bytes(path: Path) -> bytes:

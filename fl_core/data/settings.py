@@ -324,6 +324,12 @@ class FederationSettings:
         "as many test images as there are with the mix of classes of its training images; tables "
         "have both",
     )
+    validation_share: float = option(
+        0.0,
+        number(float, 0, 0.5),
+        "share of each client's training samples that it keeps for comparing strategies; with "
+        "`local` and another one, each client gets a verdict: docs/verdicts.md",
+    )
     newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
     newcomer_round: int = option(
         5, number(int, 2), "the round in which they join", default=0, needs="newcomers"

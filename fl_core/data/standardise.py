@@ -19,7 +19,12 @@ from fl_core.text import listed, printable
 logger = logging.getLogger(__name__)
 
 
-def standardised(data: Dataset, partition: Partition, whose: str) -> Dataset:
+def standardised(
+    data: Dataset,
+    partition: Partition,
+    whose: str,
+    validation: Sequence[NDArray[np.int64]] = (),
+) -> Dataset:
     """Return a data set whose columns are standardised by the training rows that clients hold.
 
     Of samples with more than one axis, a column is the first: the channel of a series.
@@ -33,6 +38,8 @@ def standardised(data: Dataset, partition: Partition, whose: str) -> Dataset:
     whose : {"none", "site", "all"}
         Whose training rows say the mean and the deviation: each client's its own, or all clients'
         together, in which each row counts once.
+    validation : sequence of K NDArray[np.int64], or empty
+        The rows that each client keeps from training: they become what its training rows say.
 
     Raises
     ------
@@ -53,14 +60,16 @@ def standardised(data: Dataset, partition: Partition, whose: str) -> Dataset:
         )
     train, test = data.train_images.clone(), data.test_images.clone()
     if whose == SITE:
-        groups = list(zip(partition.train, partition.test, strict=True))
+        kept = validation or [np.empty(0, np.int64)] * partition.num_clients
+        groups = list(zip(partition.train, partition.test, kept, strict=True))
     else:
-        groups = [(np.unique(np.concatenate(partition.train)), np.arange(len(test)))]
+        everybody = np.unique(np.concatenate(partition.train))
+        groups = [(everybody, np.arange(len(test)), np.empty(0, np.int64))]
     constant: set[int] = set()
-    for rows, tests in groups:
+    for rows, tests, others in groups:
         mean, deviation, alike = moments(train[rows])
         constant.update(told_constant(mean, alike, whose))
-        own = slice(None) if whose != SITE else rows
+        own = slice(None) if whose != SITE else np.concatenate([rows, others])
         train[own] = scaled(train[own], mean, deviation)
         test[tests] = scaled(test[tests], mean, deviation)
     warn_of_constant(sorted(constant), data.column_names, whose)

@@ -40,6 +40,7 @@ from fl_core.partitions.partition import (
     writer_partition,
 )
 from fl_core.partitions.tasks import are_random, parse_counts, random_tasks
+from fl_core.partitions.validation import STREAM, split_validation
 
 # Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
 _NOISE_STREAM = 0x4015E
@@ -60,6 +61,9 @@ class Federation:
         Tasks, and who holds which image.
     train_labels : tuple of K NDArray[np.int64]
         Each client's training labels after noise, in the order of `partition.train`.
+    validation, validation_labels : tuple of K NDArray[np.int64], or empty
+        Which training images each client keeps for comparing models, ascending, and their labels
+        after noise: nobody trains on them, and they are not in `partition.train`.
     newcomers : tuple of int
         The clients that are not there before `newcomer_round`, ascending.
     malicious : tuple of int
@@ -79,6 +83,8 @@ class Federation:
     dataset: Dataset
     partition: Partition
     train_labels: tuple[NDArray[np.int64], ...]
+    validation: tuple[NDArray[np.int64], ...] = ()
+    validation_labels: tuple[NDArray[np.int64], ...] = ()
     newcomers: tuple[int, ...] = ()
     malicious: tuple[int, ...] = ()
     drift_round: int = 0
@@ -113,6 +119,17 @@ class Federation:
         own = torch.from_numpy(self.partition.train[whose])
         images = self.dataset.train_images
         return images[own], torch.from_numpy(self.train_labels[whose]).to(images.device)
+
+    def validation_data(
+        self, client: int, server_round: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return what a client compares models on in a round, with noisy labels, if it does."""
+        if not self.validation:
+            return None
+        whose = self._holdings(server_round)[client]
+        images = self.dataset.train_images
+        labels = torch.from_numpy(self.validation_labels[whose])
+        return images[torch.from_numpy(self.validation[whose])], labels.to(images.device)
 
     def training_indices(self, client: int, server_round: int = 0) -> NDArray[np.int64]:
         """Return which training images a client holds in a round, shape (n,); round 0: at first."""
@@ -219,7 +236,6 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     check_noise(settings, dataset.groups is not None)
     labels = dataset.train_labels.numpy()
     partition = _partition(settings, dataset)
-    dataset = standardised(dataset, partition, settings.standardise)
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
     own = partial(own_test, *groups, partition.train, settings.seed)
     other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", own)
@@ -240,12 +256,15 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         )
         for client, indices in enumerate(partition.train)
     )
+    partition, noisy, kept = _validating(settings, dataset, partition, noisy)
+    dataset = standardised(dataset, partition, settings.standardise, kept[0])
     client_tasks = partition.client_tasks
     late = _spread(client_tasks, settings.newcomers, settings.seed, _NEWCOMER_STREAM)
     return Federation(
         dataset,
         partition,
         noisy,
+        *kept,
         newcomers=late,
         malicious=_spread(client_tasks, num_malicious(settings), settings.seed, _MALICE_STREAM),
         drift_round=settings.drift_round,
@@ -253,6 +272,27 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         other_test=other[0],
         other_indices=other[1],
     )
+
+
+Labels = tuple[NDArray[np.int64], ...]
+
+
+def _validating(
+    settings: FederationSettings, dataset: Dataset, partition: Partition, labels: Labels
+) -> tuple[Partition, Labels, tuple[Labels, Labels]]:
+    """Take each client's validation part out of what it trains on, and out of its labels."""
+    if not settings.validation_share:
+        return partition, labels, ((), ())
+    train, trained, kept, known = [], [], [], []
+    for client, (held, own) in enumerate(zip(partition.train, labels, strict=True)):
+        rng = np.random.default_rng([settings.seed, client, STREAM])
+        drawn = None if dataset.is_in_time else rng
+        parts = split_validation(own, settings.validation_share, drawn)
+        train.append(held[parts.train])
+        trained.append(own[parts.train])
+        kept.append(held[parts.validation])
+        known.append(own[parts.validation])
+    return replace(partition, train=tuple(train)), tuple(trained), (tuple(kept), tuple(known))
 
 
 def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_core.data.own_data import Partitions, of_partitions
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation, spread
+from fl_core.partitions.validation import split_validation
+
+
+def test_the_last_of_each_class_validate_where_samples_are_in_time_and_one_between_is_left_out():
+    labels = np.array([0, 1, 0, 1, 0, 0, 0, 1, 1, 1])
+    parts = split_validation(labels, 0.4)
+    assert np.flatnonzero(parts.validation).tolist() == [5, 6, 8, 9]
+    assert np.flatnonzero(parts.train).tolist() == [0, 1, 2, 3]  # 4 and 7 are next to both
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=2, max_size=60),
+    st.floats(0.01, 0.5),
+    st.integers(0, 3),
+)
+def test_every_class_gives_its_share_and_somebody_trains(labels, share, seed):
+    labels = np.array(labels)
+    parts = split_validation(labels, share, np.random.default_rng(seed))
+    assert not (parts.train & parts.validation).any()
+    assert (parts.train | parts.validation).all()  # drawn, none is between
+    assert parts.train.any()
+    assert parts.validation.any()
+    wanted = share * len(labels)
+    assert abs(parts.validation.sum() - max(1, min(wanted, len(labels) - 1))) <= 0.5 + 1e-9
+    for label in set(labels.tolist()):
+        own = labels == label
+        assert abs(parts.validation[own].sum() - share * own.sum()) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("labels", [[3], [0.5, 0.25, 1.0]])
+def test_a_single_sample_trains_and_numbers_are_of_one_class(labels):
+    parts = split_validation(np.array(labels), 0.34, np.random.default_rng(0))
+    assert parts.validation.sum() == (len(labels) > 1)
+
+
+def test_without_a_share_all_train():
+    assert split_validation(np.array([0, 1, 1]), 0.0, np.random.default_rng(0)).train.all()
+    assert split_validation(np.array([0, 1, 1]), 0.0).train.all()
+
+
+def test_a_simulated_client_trains_on_the_rest_and_tests_on_the_same(real_data=None):
+    usual = {"dataset": "mnist-5k", "num_clients": 6, "seed": 3, "noise": "class-independent"}
+    whole = simulate_federation(FederationSettings(**usual))
+    cut = simulate_federation(FederationSettings(**usual, validation_share=0.2))
+    for client in range(6):
+        kept, trained = cut.validation[client], cut.partition.train[client]
+        every = whole.partition.train[client]
+        assert sorted([*kept, *trained]) == sorted(every)
+        assert abs(len(kept) - 0.2 * len(every)) <= 0.5
+        assert np.array_equal(cut.partition.test[client], whole.partition.test[client])
+        noisy = dict(zip(every.tolist(), whole.train_labels[client].tolist(), strict=True))
+        images, labels = cut.validation_data(client)
+        assert labels.tolist() == [noisy[i] for i in kept.tolist()]
+        assert (images == cut.dataset.train_images[kept]).all()
+        assert cut.train_labels[client].tolist() == [noisy[i] for i in trained.tolist()]
+    assert whole.validation_data(0) is None
+
+
+def test_validation_rows_are_scaled_by_what_training_rows_say():
+    x = np.arange(20, dtype=np.float32).reshape(10, 2)
+    y = np.zeros(10, np.int64)
+    given = Partitions([(x, y, x[:2], y[:2])] * 2, class_names=["a", "b"], is_in_time=True)
+    for whose in ("site", "all"):
+        settings = FederationSettings(
+            dataset="own", num_clients=2, seed=0, validation_share=0.2, standardise=whose
+        )
+        found = spread(settings, of_partitions("own", given))
+        rows, _ = found.training_data(0)
+        kept, _ = found.validation_data(0)
+        assert len(rows) == 7
+        assert rows.mean(0).tolist() == pytest.approx([0, 0], abs=1e-6)
+        assert rows.std(0, correction=0).tolist() == pytest.approx([1, 1], abs=1e-6)
+        step = rows[1] - rows[0]
+        assert (kept[0] - rows[-1]).tolist() == pytest.approx((2 * step).tolist(), abs=1e-5)

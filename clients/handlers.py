@@ -28,6 +28,7 @@ from clients.pre_round.answers import (
 )
 from clients.pre_round.shift import data_shift, image_sketch
 from clients.privacy.private_training import train_privately
+from clients.training.candidates import compare_candidate
 from clients.training.gradient_terms import OBJECTIVES, Fit, GradientTerm
 from clients.training.local_training import (
     Instructions,
@@ -35,7 +36,7 @@ from clients.training.local_training import (
     train_by_objective,
     whole_model,
 )
-from clients.training.train import Errors, Scores, evaluate, evaluate_both, train
+from clients.training.train import Errors, Scores, each_score, evaluate, evaluate_both, train
 from fl_core.wire import protocol
 
 # What waits at a client between messages.
@@ -233,6 +234,13 @@ def _evaluated(client: Client) -> RecordDict:
     content = RecordDict({protocol.METRICS: metrics})
     if beside is not None:
         content[protocol.OTHER_TEST] = MetricRecord({**_told(beside)})
+    label = client.message.content.config_records[protocol.CONFIG].get(protocol.CANDIDATE)
+    if label is not None and (kept := client.validation_data()) is not None and len(kept[1]):
+        seed = protocol.setting(client.message, protocol.SEED, 0)
+        scores, own_loss = each_score(model, *kept), evaluate(model, *kept, loss=loss).loss
+        content[protocol.VALIDATION] = compare_candidate(
+            client.context, str(label), seed, scores, own_loss
+        )
     return content
 
 

@@ -61,12 +61,13 @@ def _run(options: argparse.Namespace) -> int:
     app = options.app and options.app.absolute()
     defaults = read_defaults(app or installed_app())
     given, twice = read_overrides(options.overrides, defaults)
+    typed, given = given, {**options.presets, **given}
     config = parse_config({**defaults, **given})
     for package in ("ray", *DRAWING):
         need_extra(package, "fedkin run")
     address, gpus = options.ray_address, options.gpus_per_client
     folder, share = check_run(config, workers=options.workers, gpus=gpus, elsewhere=bool(address))
-    for sentence in (*twice, *without_effect(given, config)):
+    for sentence in (*twice, *without_effect(typed, config)):
         print("warning:", sentence, file=sys.stderr, flush=True)
     if options.dry_run:
         print(planned(config, given, folder))
@@ -99,35 +100,7 @@ def _classify(options: argparse.Namespace) -> int:
     return classify_folder(options.model, options.folder, options.output, options.own_code)
 
 
-def _parser() -> argparse.ArgumentParser:
-    # Here, where Ctrl-C is heard: they take a while.
-    from importlib.metadata import version  # noqa: PLC0415
-
-    from fl_app.devices import certificates  # noqa: PLC0415
-    from fl_app.devices.devices_command import add_command as add_devices  # noqa: PLC0415
-    from fl_app.devices.gate.gate_command import add_command as add_gate  # noqa: PLC0415
-    from fl_app.group.group_command import add_command as add_group  # noqa: PLC0415
-    from fl_app.group.place import add_command as add_place  # noqa: PLC0415
-    from fl_app.live.watch import add_command as add_watch  # noqa: PLC0415
-    from fl_app.report.html.report_command import add_command as add_report  # noqa: PLC0415
-    from fl_app.studies.reproduce.reproduce_command import add_command as add_reproduce  # noqa: PLC0415
-    from fl_app.studies.sweeps.sweep_command import add_command as add_sweep  # noqa: PLC0415
-    from fl_core.data.image_files import ENDINGS  # noqa: PLC0415
-
-    parser = argparse.ArgumentParser(
-        prog="fedkin",
-        description="Cluster federated clients by what they want to learn. On real devices, the "
-        "training itself is started with `flwr run` (docs/devices.md).",
-    )
-    parser.add_argument("--version", action="version", version=f"fedkin {version('fedkin')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run",
-        help="simulate the app on this machine or on a Ray cluster",
-        description="Simulate the app with `flwr run` on a SuperLink of its own, show its "
-        "progress, and stop everything at the end. Without num-clients, it simulates 25, or as "
-        "many as the data come with.",
-    )
+def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in docs/options.md"
     )
@@ -161,7 +134,66 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="check what can be checked beforehand, say what would run, and start nothing",
     )
-    run.set_defaults(call=_run)
+
+
+TRIAL: dict[str, str | float] = {
+    "strategy": "local,single,ditto,rcc-pfl,spectral+mean+ditto",
+    "num-clusters": "auto",
+    "validation-share": 0.2,
+    "num-server-rounds": 20,
+    "evaluate-every": 2,
+    "early-stopping": 2,
+}
+"""What `fedkin trial` does otherwise than `fedkin run`."""
+
+
+def trial_words() -> str:
+    """Return a trial's values as one types them."""
+    return " ".join(f"{key}={value}" for key, value in TRIAL.items())
+
+
+def _parser() -> argparse.ArgumentParser:
+    # Here, where Ctrl-C is heard: they take a while.
+    from importlib.metadata import version  # noqa: PLC0415
+
+    from fl_app.devices import certificates  # noqa: PLC0415
+    from fl_app.devices.devices_command import add_command as add_devices  # noqa: PLC0415
+    from fl_app.devices.gate.gate_command import add_command as add_gate  # noqa: PLC0415
+    from fl_app.group.group_command import add_command as add_group  # noqa: PLC0415
+    from fl_app.group.place import add_command as add_place  # noqa: PLC0415
+    from fl_app.live.watch import add_command as add_watch  # noqa: PLC0415
+    from fl_app.report.html.report_command import add_command as add_report  # noqa: PLC0415
+    from fl_app.studies.reproduce.reproduce_command import add_command as add_reproduce  # noqa: PLC0415
+    from fl_app.studies.sweeps.sweep_command import add_command as add_sweep  # noqa: PLC0415
+    from fl_core.data.image_files import ENDINGS  # noqa: PLC0415
+
+    parser = argparse.ArgumentParser(
+        prog="fedkin",
+        description="Cluster federated clients by what they want to learn. On real devices, the "
+        "training itself is started with `flwr run` (docs/devices.md).",
+    )
+    parser.add_argument("--version", action="version", version=f"fedkin {version('fedkin')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="simulate the app on this machine or on a Ray cluster",
+        description="Simulate the app with `flwr run` on a SuperLink of its own, show its "
+        "progress, and stop everything at the end. Without num-clients, it simulates 25, or as "
+        "many as the data come with.",
+    )
+    _add_run_arguments(run)
+    run.set_defaults(call=_run, presets={})
+    trial = commands.add_parser(
+        "trial",
+        help="which clients should train together, which alone: try it on validation samples",
+        description="Simulate what may serve each client in few rounds, compare the models on a "
+        "fifth of its own training samples, which none of them trains on, and say what each client "
+        "should do: join, stay alone, one model for all, or that nobody can tell yet "
+        f"(docs/verdicts.md). It is `fedkin run` with {trial_words()}; each can be given another "
+        "value.",
+    )
+    _add_run_arguments(trial)
+    trial.set_defaults(call=_run, presets=TRIAL)
     add_group(commands)
     add_place(commands)
     add_reproduce(commands)

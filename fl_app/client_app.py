@@ -33,6 +33,13 @@ def keep_model(message: Message, context: Context) -> Message:
     return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)
 
 
+@app.query(protocol.DEPLOY_MODEL)
+def deploy_model(message: Message, context: Context) -> Message:
+    """Let the model that this device's verdict names be the one at its `model-path`."""
+    answer = MetricRecord({protocol.KEPT: int(open_node(message, context).deploy_model())})
+    return Message(RecordDict({protocol.METRICS: answer}), reply_to=message)
+
+
 @app.query(protocol.KEEP_STATE)
 def keep_state(message: Message, context: Context) -> Message:
     """Hold what this client keeps for itself, for a checkpoint of the run."""

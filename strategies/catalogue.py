@@ -124,6 +124,9 @@ SYSTEMS: dict[str, System] = {
     "fedrep": System(SingleCluster, ClusterMean, False, "Collins et al., 2021", o.PrivateHead),
     "fedbn": System(SingleCluster, ClusterMean, False, "Li et al., 2021", o.PrivateNorms),
 }
+ALONE, ALL = "local", "single"
+"""The strategies that stand for staying alone, and for one model for all."""
+
 # One model for all, or none: what groups clients is measured against these.
 UNGROUPED = tuple(n for n, s in SYSTEMS.items() if s.clustering.shares == "nothing")
 CLUSTERINGS = {system.clustering.name: system.clustering for system in SYSTEMS.values()}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
@@ -176,6 +178,22 @@ def evaluate_both(
         said = torch.cat([said, _outputs(model, other.images)])
         truth = torch.cat([truth, other.labels])
     return _found(outputs, labels, loss), _found(said, truth, loss)
+
+
+@torch.inference_mode()
+def each_score(
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor
+) -> NDArray[np.uint8] | NDArray[np.float32]:
+    """Return how a model does on each sample, shape (n,): 1 if right and 0 if wrong, uint8.
+
+    Of a number, how far the model is off, float32. Parameters are as in `evaluate`.
+    """
+    outputs = _outputs(model, images)
+    if labels.is_floating_point():
+        off: NDArray[np.float32] = (outputs.squeeze(1) - labels).abs().float().cpu().numpy()
+        return off
+    right: NDArray[np.uint8] = (outputs.argmax(dim=1) == labels).byte().cpu().numpy()
+    return right
 
 
 def _outputs(model: nn.Module, images: torch.Tensor, batch_size: int = 1000) -> torch.Tensor:

@@ -131,6 +131,12 @@ class Results:
                 rows.append({**place, "cluster": cluster, **known})
         return _pandas().DataFrame(rows)
 
+    @cached_property
+    def verdicts(self) -> DataFrame:
+        """verdicts.csv: a row per client and seed; empty if clients compared nothing."""
+        path = self.folder / "verdicts.csv"
+        return _pandas().read_csv(path) if path.is_file() else _pandas().DataFrame()
+
     def relevance(self, strategy: str = "", seed: int | None = None) -> DataFrame:
         """Return how relevant clients' data are to each other, a row and a column per client.
 

@@ -13,7 +13,7 @@ from clients.privacy.mechanisms import PROJECTED
 from fl_core.data.settings import ALL_SITES, OWN_IMAGES
 from fl_core.options import at_value, refusal
 from fl_core.wire.protocol import CLASS_ENERGY
-from strategies.catalogue import parameters, system_of
+from strategies.catalogue import ALONE, parameters, system_of
 from strategies.clusterings.spectral import AT_CLIENTS, AT_SERVER
 from strategies.secure.secure_round import why_not
 
@@ -31,6 +31,12 @@ def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) 
     yield from _check_for_privacy(values)
     if values["secure_aggregation"]:
         yield from _check_for_single_models(strategies)
+    if values["validation_share"] and (ALONE not in strategies or len(strategies) < 2):
+        yield (
+            f"validation-share is {values['validation_share']:g}, for comparing strategies with "
+            f"{ALONE}, but strategy is {','.join(strategies)}: name {ALONE} and another one, or "
+            "set validation-share to 0."
+        )
     if values["dataset"] == OWN_IMAGES:
         yield from _check_for_devices(values)
     yield from _check_rounds(values, of_strategies["warm-up-rounds"])

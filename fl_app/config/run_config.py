@@ -184,6 +184,13 @@ class Config(
     evaluate_every: int = option(
         1, COUNT, "test the models every so many rounds, and after the last"
     )
+    early_stopping: int = option(
+        0,
+        NATURAL,
+        "a strategy ends after so many tests in a row without a better mean score on clients' "
+        "validation samples; 0: never",
+        needs="validation-share",
+    )
     fraction_evaluate: float = option(
         1.0, number(float, 0, 1, low_open=True), "share of the clients that test them then"
     )

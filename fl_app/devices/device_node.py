@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import zlib
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from flwr.app import ConfigRecordValues, Context, Message, RecordDict
 from numpy.typing import NDArray
 
@@ -26,11 +28,13 @@ from fl_core.data.image_folder import LabelledImages
 from fl_core.data.samples import sample_word
 from fl_core.data.settings import OWN_IMAGES, SITE
 from fl_core.extras import need_extra
+from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model
 from fl_core.own.own_images import CLASS_NAMES, Agreement, read_own_images, survey_images
 from fl_core.own.own_samples import DATA, AnySurvey, agreement_in, read_own_samples, survey_samples
 from fl_core.own.own_tables import read_own_table, standardised_alone, survey_table
 from fl_core.own_code import is_own
+from fl_core.partitions.validation import STREAM, Parts, split_validation
 from fl_core.wire import protocol
 
 logger = logging.getLogger(__name__)
@@ -175,10 +179,26 @@ class DeviceNode(Node):
             return standardised_alone(read, self.kind.column_names)
         return read
 
+    @cached_property
+    def _parts(self) -> Parts:
+        """Return which of its samples but those for testing train, and which validate."""
+        rng = np.random.default_rng([self.index, STREAM])
+        labels = self._images.train_labels.numpy()
+        return split_validation(labels, self.config.validation_share, rng)
+
     def training_data(self) -> Images:
-        """Return its samples but those for testing, labels as they are."""
-        images = self._images
-        return images.train_images.to(self.device), images.train_labels.to(self.device)
+        """Return its samples but those for testing and validation, labels as they are."""
+        return self._kept(self._parts.train)
+
+    def validation_data(self) -> Images | None:
+        """Return what it keeps from training to compare models on; labels as they are."""
+        return self._kept(self._parts.validation) if self.config.validation_share else None
+
+    def _kept(self, those: NDArray[np.bool_]) -> Images:
+        images, which = self._images, torch.from_numpy(those)
+        samples = images.train_images if those.all() else images.train_images[which]
+        labels = images.train_labels if those.all() else images.train_labels[which]
+        return samples.to(self.device), labels.to(self.device)
 
     def test_data(self) -> Images:
         """Return its test images.
@@ -252,10 +272,15 @@ class DeviceNode(Node):
     def keep_model(self) -> bool:
         """Save its own final model where `model-path` says, if it says so.
 
-        That is its personal one, where the local objective has such a thing.
+        That is its personal one, where the local objective has such a thing. Of a strategy that
+        may not be the one that serves it, it waits beside for `deploy_model`.
         """
         if self.model_path is None:
             return False
+        path = self.model_path
+        if protocol.CANDIDATE in self._told:
+            path = candidate_path(path, str(self._told[protocol.STRATEGY]))
+            path.parent.mkdir(mode=0o700, exist_ok=True)
         card = ModelCard(
             architecture=self.config.model,
             image_shape=self.kind.image_shape,
@@ -265,8 +290,39 @@ class DeviceNode(Node):
             num_rounds=protocol.setting(self.message, protocol.SERVER_ROUND),
         )
         arrays = model_to_test(self.message, self.personal())
-        save_model(self.model_path, protocol.to_arrays(arrays), card)
+        save_model(path, protocol.to_arrays(arrays), card)
         return True
+
+    def deploy_model(self) -> bool:
+        """Put the model of its verdict where `model-path` says, and the verdict beside it.
+
+        Models of other strategies are removed.
+
+        Raises
+        ------
+        ValueError
+            If this device has no model of that strategy.
+        """
+        if self.model_path is None:
+            return False
+        strategy = str(self._told[protocol.STRATEGY])
+        chosen = candidate_path(self.model_path, strategy)
+        if not chosen.is_file():
+            raise ValueError(
+                f"{self.name} has no model of {strategy} to deploy: it was not sent one, or lost "
+                "it; the model of an earlier run, if there is one, stays."
+            )
+        with replacing(self.model_path.with_suffix(".verdict.json")) as partial:
+            partial.write_text(str(self._told[protocol.VERDICT]) + "\n", encoding="utf-8")
+        chosen.replace(self.model_path)
+        shutil.rmtree(chosen.parent)
+        return True
+
+
+def candidate_path(model_path: Path, strategy: str) -> Path:
+    """Return where a device keeps a strategy's model until its verdict is known."""
+    folder = model_path.with_name(f"{model_path.stem}-candidates")
+    return folder / f"{zlib.crc32(strategy.encode()):08x}.safetensors"
 
 
 def check_model_path(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -13,10 +14,11 @@ from flwr.serverapp import Grid
 
 from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
-from fl_app.devices.handing_out import hand_out_models
+from fl_app.devices.handing_out import deploy_models, hand_out_models
 from fl_app.devices.names import NAMES_FILE, KnowsKeys, NameOwners
 from fl_app.live.progress import Progress
 from fl_app.nodes.personal_store import ConfigValues, keep_states
+from fl_app.report.verdicts import NONE, SeedVerdicts
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
@@ -107,12 +109,36 @@ class Devices:
         self._seen.update(clusters)
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
-        """Hand out the models of the first strategy, which devices keep."""
-        if self._results.runs:
+        """Hand out the models of the first strategy, which devices keep.
+
+        Where they compare strategies, those of all on the first seed, until verdicts are known.
+        """
+        judged = self._config.validation_share > 0
+        if self._results.runs and not (judged and run.seed == self._config.seed):
             return
         told = {**self.told, protocol.SEED: run.seed, protocol.STRATEGY: run.strategy}
+        if judged:
+            told[protocol.CANDIDATE] = run.strategy
         deadline = self._config.round_deadline
         run.not_kept.update(hand_out_models(strategy, self._grid, ConfigRecord(told), deadline))
+        if not judged:
+            self._progress.handed_out(run.not_kept, self.met.names)
+
+    def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
+        """Let devices use the models of their verdicts; without one, that of the first strategy."""
+        if not self._config.validation_share or seed != self._config.seed:
+            return
+        usual = {**self.told, protocol.SEED: seed, protocol.STRATEGY: self._config.strategy[0]}
+        chosen = {
+            client: ConfigRecord({**usual, protocol.VERDICT: json.dumps({"verdict": NONE})})
+            for client in self.met.nodes
+        }
+        for one in verdicts.clients if verdicts else ():
+            said = {protocol.STRATEGY: one.strategy, protocol.VERDICT: json.dumps(one.as_json())}
+            chosen[one.client] = ConfigRecord({**usual, **said})
+        run = next(run for run in self._results.runs if run.seed == seed)
+        failures = deploy_models(self.met.nodes, chosen, self._grid, self._config.round_deadline)
+        run.not_kept.update(failures)
         self._progress.handed_out(run.not_kept, self.met.names)
 
 

@@ -112,6 +112,12 @@ class Progress:
         said = f"same clusters as {other} from round 1 on: trained once"
         print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
 
+    def ended(self, strategy: str, seed: int, report: RoundReport) -> None:
+        """Say that a strategy ends early, and count on no more rounds of it."""
+        self.total_rounds -= report.num_rounds - report.round
+        said = f"ends after round {report.round}: its validation scores improve no more"
+        print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
+
     def joined(self, name: str, server_round: int, cluster: int) -> None:
         """Say where a device belongs that was not there at the start."""
         print(f"{name} joined in round {server_round}, in cluster {cluster}", flush=True)

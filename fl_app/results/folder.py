@@ -21,6 +21,7 @@ from fl_app.report.html.reading import Result, Run
 from fl_app.report.html.report_page import NO_REPORT, REPORT, write_report
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
+from fl_app.report.verdicts import SeedVerdicts
 from fl_app.results.compared import accuracy_curves, cluster_curves
 from fl_app.results.grouping_report import (
     GROUPING,
@@ -33,7 +34,9 @@ from fl_app.results.grouping_report import (
 from fl_app.results.grouping_tables import print_grouping, warnings_of
 from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_app.results.spectra import keep_spectra
-from fl_app.results.summary import write_tables
+from fl_app.results.summary import write_tables, write_verdicts
+from fl_app.results.verdict_table import print_verdicts
+from fl_app.results.verdicts import verdicts_of
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import are_images, sample_word
 from fl_core.federation.federation import Federation
@@ -45,6 +48,8 @@ from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares
 from strategies.engine.rounds import Comparison
 
+_MOST_JUDGED = 100  # clients in a picture of verdicts: its file, verdicts.csv, has all
+VERDICTS = "verdicts.csv"
 _MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megabytes
 _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
 
@@ -64,6 +69,7 @@ class ResultsFolder:
         self._num_groupings = 0
         self.folder = Path(config.output_dir)
         self.runs: list[RunResult] = []
+        self.verdicts: list[SeedVerdicts] = []
         self.pictures: list[Path] = []
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -115,8 +121,8 @@ class ResultsFolder:
             file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
             save = save_shared_part if strategy.training.private else save_model
             save(self.folder / file, protocol.to_arrays(model), card)
-        samples = sample_word(images), images.column_names
-        write_tables(self.folder, self.config, self.runs, *samples, self._left_out)
+        self._samples = sample_word(images), images.column_names
+        self._write_tables()
         if federation is not None and strategy.clustering.shows_groups:
             self._draw_clusters(run, federation)
         found = Grouped(
@@ -132,6 +138,22 @@ class ResultsFolder:
             report = self.add_grouping(found, strategy, images, federation)
             for line in warnings_of(report):
                 print(f"{run.strategy}, seed {run.seed}: {line}", flush=True)
+
+    def _write_tables(self) -> None:
+        write_tables(
+            self.folder, self.config, self.runs, *self._samples, self._left_out, self.verdicts
+        )
+
+    def judge(self, seed: int) -> SeedVerdicts | None:
+        """Judge for each client which of a seed's strategies serves it, where clients compared."""
+        found = verdicts_of([run for run in self.runs if run.seed == seed])
+        self.verdicts += [] if found is None else [found]
+        return found
+
+    def end_seed(self) -> None:
+        """Write the verdicts so far, and who did not keep the model of its own."""
+        self._write_tables()
+        write_verdicts(self.folder / VERDICTS, self.verdicts, self.runs[0].names)
 
     def add_grouping_alone(
         self,
@@ -215,32 +237,10 @@ class ResultsFolder:
 
     def _add_similarity(self, found: Grouped) -> None:
         """Write and draw the similarity of clients, where the clustering has one."""
-        clusters, compared = found.clusters, found.clusters.comparison
-        if compared is None:
-            return
-        clients = [*compared.clients, *compared.late]
-        similarity = self.folder / f"similarity-{found.strategy}-seed-{found.seed}.npz"
-        kept = {
-            "clients": np.array(clients),
-            "merges": compared.merges,
-            "measure": np.array(compared.measure),
-        }
-        if len(clients) <= _MOST_KEPT:
-            kept["similarity"] = with_late(compared)
-        with replacing(similarity) as path:
-            np.savez_compressed(path, allow_pickle=False, **kept)
-        if len(clients) > _MOST_DRAWN:
-            return
-        figure = pictures.similarity_figure(
-            with_late(compared),
-            compared.merges,
-            [clusters.of_client[c] for c in clients],
-            None if found.tasks is None else [found.tasks[c] for c in clients],
-            task_names=found.task_names,
-            measure=compared.measure,
-            client_names=[found.names[c] for c in clients],
-        )
-        self.pictures.append(pictures.save(figure, self._picture(similarity.stem)))
+        name = f"similarity-{found.strategy}-seed-{found.seed}"
+        figure = write_similarity(self.folder / f"{name}.npz", found)
+        if figure is not None:
+            self.pictures.append(pictures.save(figure, self._picture(name)))
 
     def _draw_clusters(self, run: RunResult, federation: Federation) -> None:
         """Draw typical images of the first clusters that were found by HoG, with their HoG."""
@@ -261,6 +261,8 @@ class ResultsFolder:
     def finish(self) -> None:
         """Print the tables, then draw what compares strategies."""
         print_results([run.as_json() for run in self.runs])
+        for one in self.verdicts:
+            print_verdicts(one, self.runs[0], several=len(self.verdicts) > 1)
         runs = TypeAdapter(list[Run]).validate_python([run.as_json() for run in self.runs])
         curves = accuracy_curves(self.runs, self.config.strategy)
         rows = compared([Result("", runs=runs, curves=curves)])
@@ -275,6 +277,10 @@ class ResultsFolder:
             lines = {run.strategy: cluster_curves(run) for run in self.runs if run.seed == first}
             drawn = pictures.cluster_rounds_figure(lines, first, metric)
             figures[f"{metric.name}-per-cluster"] = drawn
+        if self.verdicts:
+            judged = self.verdicts[0].clients
+            names = self.runs[0].names or [str(c) for c in range(self.runs[0].num_clients)]
+            figures["verdicts"] = pictures.verdicts_figure(judged[:_MOST_JUDGED], names, metric)
         for name, figure in figures.items():
             if figure is not None:
                 self.pictures.append(pictures.save(figure, self._picture(name)))
@@ -298,6 +304,37 @@ class ResultsFolder:
 
     def _picture(self, name: str) -> Path:
         return self.folder / f"{name}.{self.config.figure_format}"
+
+
+def write_similarity(path: Path, found: Grouped) -> pictures.Spec | None:
+    """Write the similarity of clients, where the clustering has one; return its picture.
+
+    There is none of more clients than one can tell apart in it.
+    """
+    clusters, compared = found.clusters, found.clusters.comparison
+    if compared is None:
+        return None
+    clients = [*compared.clients, *compared.late]
+    kept = {
+        "clients": np.array(clients),
+        "merges": compared.merges,
+        "measure": np.array(compared.measure),
+    }
+    if len(clients) <= _MOST_KEPT:
+        kept["similarity"] = with_late(compared)
+    with replacing(path) as partial:
+        np.savez_compressed(partial, allow_pickle=False, **kept)
+    if len(clients) > _MOST_DRAWN:
+        return None
+    return pictures.similarity_figure(
+        with_late(compared),
+        compared.merges,
+        [clusters.of_client[c] for c in clients],
+        None if found.tasks is None else [found.tasks[c] for c in clients],
+        task_names=found.task_names,
+        measure=compared.measure,
+        client_names=[found.names[c] for c in clients],
+    )
 
 
 def with_late(found: Comparison) -> NDArray[np.float64]:

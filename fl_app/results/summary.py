@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.config.run_config import Config
+from fl_app.report.verdicts import SeedVerdicts
 from fl_app.results.run_result import RunResult, ari_and_nmi, table_rows
 from fl_core.data.settings import name_of_test
 from fl_core.files import replacing
@@ -24,6 +25,11 @@ from fl_core.wire import protocol
 
 VERSION = 1
 _CLIENT_COLUMNS = ("strategy", "seed", "round", "client", "name", "cluster", "task", "samples")
+VERDICT_COLUMNS = (
+    *("seed", "client", "name", "verdict", "strategy", "cluster", "validation-samples", "compared"),
+    *("gain", "gain-low", "gain-high"),
+    *("gain-over-single", "gain-over-single-low", "gain-over-single-high", "samples-needed"),
+)
 _SOFTWARE = ("fedkin", "flwr", "torch", "torchvision", "numpy", "scipy", "scikit-learn")
 
 
@@ -34,6 +40,7 @@ def write_tables(
     sample: str = "image",
     columns: Sequence[str] = (),
     left_out: Mapping[str, str] | None = None,
+    verdicts: Sequence[SeedVerdicts] = (),
 ) -> None:
     """Write summary.json, metrics.csv and clients.csv of the runs so far.
 
@@ -50,6 +57,7 @@ def write_tables(
         **({"columns": list(columns)} if columns else {}),
         "runs": [run.as_json() for run in runs],
         "table": table_rows(runs),
+        **({"verdicts": [one.as_json() for one in verdicts]} if verdicts else {}),
     }
     with replacing(folder / "summary.json") as path:
         text = json.dumps(_without_nan(summary), indent=1, allow_nan=False)
@@ -71,6 +79,23 @@ def write_tables(
         ),
         (_client_rows(run, scores) for run in runs),
     )
+
+
+def write_verdicts(
+    path: Path, verdicts: Sequence[SeedVerdicts], names: Sequence[str] | None
+) -> None:
+    """Write a row for each client and seed; what is not known is empty."""
+    rows = [
+        [
+            *(of_seed.seed, one.client, "" if names is None else csv_cell(names[one.client])),
+            *(one.verdict, one.strategy, one.cluster, one.validation_samples, one.compared),
+            *(*one.gain, *(one.gain_over_single or ("", "", ""))),
+            "" if one.samples_needed is None else one.samples_needed,
+        ]
+        for of_seed in verdicts
+        for one in of_seed.clients
+    ]
+    _write_csv(path, VERDICT_COLUMNS, [rows])
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Sequence[Any]]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +33,7 @@ from fl_app.live.tracking import Tracking
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.early_stopping import EnoughRounds, is_enough
 from fl_app.run.kept_trainings import trainings_of
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
@@ -137,6 +138,9 @@ def _run_all(
                     world.end_run(run, strategy)
                     results.add_run(run, strategy, setting.images, setting.federation)
                     tracking.end_run(run)
+                if config.validation_share:
+                    world.end_seed(seed, results.judge(seed))
+                    results.end_seed()
             status.doing("drawing pictures")
             results.finish()
             tracking.finish(results.pictures)
@@ -228,6 +232,9 @@ def run_strategy(
                 states = world.keep_states(strategy, told)
                 checkpoints.save_personal(name, seed, report.round, states)
             checkpoints.save(name, seed, strategy, seconds())
+        if report.round < report.num_rounds and is_enough(strategy.reports, config.early_stopping):
+            progress.ended(name, seed, report)
+            raise EnoughRounds
 
     strategy = build_strategy(
         name,
@@ -253,17 +260,26 @@ def run_strategy(
             world.restore_states(checkpoints.load_personal(name, seed, done), {**told, **identity})
         progress.resumed(name, seed, done)
     status.watch(lambda: strategy.training.roster)
-    with _quiet_flower():
-        result = strategy.start(
+    with _quiet_flower(), suppress(EnoughRounds):
+        strategy.start(
             grid,
             ArrayRecord(initial_model(setting).state_dict()),
             config.num_server_rounds,
             config.round_deadline,
             train_config=told,
-            evaluate_config=told,
+            evaluate_config=candidate_of(name, told) if config.validation_share else told,
         )
-    run = RunResult.of(name, seed, strategy, result.arrays, seconds(), setting.federation)
+    arrays = protocol.pack_models(strategy.training.records)
+    run = RunResult.of(name, seed, strategy, arrays, seconds(), setting.federation)
     return run, strategy
+
+
+def candidate_of(name: str, told: ConfigRecord) -> ConfigRecord:
+    """Return what tests are told where clients compare the strategies' models.
+
+    Each is then trained, though it may be the same as another one's: clients have scored the other.
+    """
+    return ConfigRecord({**told, protocol.CANDIDATE: name})
 
 
 def check(setting: Setting, num_clients: int) -> None:

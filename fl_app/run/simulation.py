@@ -15,6 +15,7 @@ from fl_app.config.systems import Setting
 from fl_app.grid.around import GridAround
 from fl_app.live.progress import Progress
 from fl_app.nodes.personal_store import ConfigValues, keep_states, restore_states
+from fl_app.report.verdicts import SeedVerdicts
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
@@ -165,6 +166,9 @@ class Simulation:
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
         """Do nothing: simulated clients have no use for their models."""
+
+    def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
+        """Do nothing: nor for verdicts, which the results have."""
 
 
 class ArrivingNodes(GridAround):

@@ -12,6 +12,7 @@ from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
 from fl_app.live.progress import Progress
 from fl_app.nodes.personal_store import ConfigValues
+from fl_app.report.verdicts import SeedVerdicts
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
@@ -75,6 +76,10 @@ class World(Protocol):
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
         """Do what is due when a strategy has ended, before its results are written."""
+        ...
+
+    def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
+        """Do what is due when all strategies have ended on a seed, and clients are judged."""
         ...
 
 

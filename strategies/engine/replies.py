@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -100,11 +101,14 @@ def read_update(client: int, cluster: int, content: RecordDict, received: NDArra
     return Update(client, cluster, arrays, examples, received, shift, loss)
 
 
-def read_tests(content: RecordDict, metrics: Metrics) -> tuple[dict[str, float], dict[str, float]]:
-    """Return a client's scores, and those of a second test, if it sent any.
+Tests = tuple[dict[str, float], dict[str, float], dict[str, list[float]]]
 
-    They are the main metric and, if sent, the others and the loss, by their names on the wire; a
-    loss that is no finite number is left out.
+
+def read_tests(content: RecordDict, metrics: Metrics) -> Tests:
+    """Return a client's scores, those of a second test, and its comparisons, if it sent any.
+
+    Scores are the main metric and, if sent, the others and the loss, by their names on the wire; a
+    loss that is no finite number is left out. For comparisons, see `RoundReport.validated`.
 
     Raises
     ------
@@ -113,7 +117,27 @@ def read_tests(content: RecordDict, metrics: Metrics) -> tuple[dict[str, float],
     """
     other = content.metric_records.get(protocol.OTHER_TEST)
     first = _read_test(protocol.metrics_of(content), metrics)
-    return first, {} if other is None else _read_test(other, metrics)
+    compared = content.metric_records.get(protocol.VALIDATION)
+    return (
+        first,
+        {} if other is None else _read_test(other, metrics),
+        {} if compared is None else _read_comparisons(compared),
+    )
+
+
+def _read_comparisons(sent: MetricRecord) -> dict[str, list[float]]:
+    """Return on how many samples a client compared models, this one's score and loss; pairs."""
+    count, score = (protocol.number(sent, key) for key in (protocol.NUM_EXAMPLES, protocol.SCORE))
+    if count is None or score is None or not 0 < count <= _MOST_EXAMPLES or score < 0:
+        raise ValueError(f"it compared models on {count} samples, with the score {score}")
+    loss = protocol.number(sent, protocol.LOSS)
+    found = {"": [count, score, math.inf if loss is None else loss]}
+    for label in sent.keys() - {protocol.NUM_EXAMPLES, protocol.SCORE, protocol.LOSS}:
+        pair = sent[label]
+        if not isinstance(pair, list) or len(pair) != 2 or not np.isfinite(pair).all():
+            raise ValueError(f"its comparison with {one_line(label)} is {pair}, not two numbers")
+        found[label] = [float(pair[0]), float(pair[1])]
+    return found
 
 
 def _read_test(sent: MetricRecord, metrics: Metrics) -> dict[str, float]:

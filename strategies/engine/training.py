@@ -44,6 +44,9 @@ class RoundReport:
         In place of accuracy and these two where clients predict a number.
     other_scores : dict of dicts
         Scores of a second test, where clients sent them: as `scores`.
+    validated : dict of dicts
+        By client: under "", on how many samples it compared models, and the mean score and the loss
+        of this one; under another strategy's label, two numbers (`clients.training.candidates`).
     samples : dict of float
         Number of samples of each client that trained in this round.
     clusters : dict of int
@@ -67,6 +70,7 @@ class RoundReport:
     maes: dict[int, float] = field(default_factory=dict)
     r2s: dict[int, float] = field(default_factory=dict)
     other_scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    validated: dict[int, dict[str, list[float]]] = field(default_factory=dict)
     samples: dict[int, float] = field(default_factory=dict)
     clusters: dict[int, int] = field(default_factory=dict)
     bytes: int = 0
@@ -96,12 +100,23 @@ class RoundReport:
         """Return the main score of each client that was tested: its accuracy, or RMSE."""
         return self.scores[self.metrics.main.name]
 
-    def note(self, client: int, scores: Mapping[str, float], others: Mapping[str, float]) -> None:
-        """Keep what a client's test, and a second one, came to, by names on the wire."""
+    def note(
+        self,
+        client: int,
+        scores: Mapping[str, float],
+        others: Mapping[str, float],
+        compared: Mapping[str, list[float]],
+    ) -> None:
+        """Keep what a client's test, and a second one, came to, by names on the wire.
+
+        And how its model compared with those of other strategies.
+        """
         for name, value in scores.items():
             self.scores[name][client] = value
         for name, value in others.items():
             self.other_scores.setdefault(name, {})[client] = value
+        if compared:
+            self.validated[client] = dict(compared)
 
     def mean(self, score: str) -> float:
         """Return a score's plain mean over the clients that have one; NaN without any."""

@@ -9,6 +9,7 @@ from typing import Any
 from fl_app.report.html.matrices import Shown, matrices_of
 from fl_app.report.html.reading import Result
 from fl_app.report.html.sections import Grid, clusters_of, costs_of, troubles_of
+from fl_app.report.html.verdict_section import verdicts_of
 from fl_app.report.html.words import changed_options, command
 from fl_core.text import listed
 
@@ -19,6 +20,7 @@ Part = Grid | str | Callable[[], Shown]
 """A table, a sentence, or a picture, which is drawn if the page has room for it."""
 
 SECTIONS: Mapping[str, Callable[[Result], Sequence[Part]]] = {
+    "What each client should do": verdicts_of,
     "Who is in which cluster": clusters_of,
     "Who is like whom": matrices_of,
     "Failures, odd clients and attacks": troubles_of,

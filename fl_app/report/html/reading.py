@@ -19,12 +19,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PlainValidator,
     TypeAdapter,
     ValidationError,
 )
 
+from fl_app.report.html.fields import Array, Line, Long, Number, Text
 from fl_app.report.html.wrong_values import what_is_wrong
+from fl_app.report.verdicts import SeedVerdicts
 from fl_core.data.settings import TESTS
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_in, metrics_of
 from fl_core.text import one_line, printable
@@ -32,20 +33,15 @@ from fl_core.text import one_line, printable
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rounds, (R,), and mean score there in each seed, (S, R); NaN where there is none."""
 
-_SAID = ("config", "versions", "privacy", "sample", "columns", "left_out", "runs")
+_SAID = ("config", "versions", "privacy", "sample", "columns", "left_out", "runs", "verdicts")
 SUMMARY, METRICS, GROUPING = "summary.json", "metrics.csv", "grouping.json"
 _LARGEST = 400_000_000  # bytes of a file: 10,000 clients, twenty strategies and seeds take 20 MB
 _MOST_NAMED = 2_000  # clients of a matrix, as a run keeps it
 _ODD = "its data are like nobody's"
 
 Read = TypeVar("Read")
-Text = Annotated[str, BeforeValidator(lambda value: printable(str(value)))]
-Line = Annotated[str, BeforeValidator(lambda value: one_line(str(value)))]
-Long = Annotated[str, BeforeValidator(lambda value: one_line(str(value), 2000))]
-Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 Option = bool | int | float | Annotated[str, AfterValidator(printable)]
 Nodes = dict[Annotated[str, BeforeValidator(lambda node: f"node {int(node)}")], Line]
-Array = Annotated[NDArray[np.float64], PlainValidator(lambda value: np.array(value, np.float64))]
 
 
 def _either(form: str) -> AliasChoices:
@@ -197,8 +193,7 @@ class Grouping:
 
     def __post_init__(self) -> None:
         """Refuse, by a ValueError, what contradicts itself."""
-        count = len(self.names)
-        if len(self.clusters) != count or len(self.certainty) != count:
+        if not len(self.clusters) == len(self.certainty) == (count := len(self.names)):
             raise ValueError("it does not say the same of all clients")
         for matrix in (self.together, self.relevance):
             if matrix is not None:
@@ -222,6 +217,12 @@ class Summary:
     sample: Text = "image"
     columns: list[Text] = field(default_factory=list)
     left_out: dict[Text, Line] = field(default_factory=dict)
+    verdicts: list[SeedVerdicts] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, verdicts of clients that are none."""
+        for one in self.verdicts:
+            _check_clients([own.client for own in one.clients], self.runs[0].num_clients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +236,7 @@ class Result:
     sample: str = "image"
     columns: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    verdicts: list[SeedVerdicts] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     curves: dict[str, Curve] = field(default_factory=dict)
     matrices: list[Matrix] = field(default_factory=list)
@@ -263,10 +265,8 @@ def read_result(folder: Path) -> Result:
         raise ValueError(f"{folder} is no folder: name the results folder of a run.")
     summary, grouping = folder / SUMMARY, folder / GROUPING
     if not summary.is_file() and not grouping.is_file():
-        raise ValueError(
-            f"{folder} holds neither {SUMMARY} nor {GROUPING}: name the results folder of a run "
-            "that has ended."
-        )
+        neither = f"{folder} holds neither {SUMMARY} nor {GROUPING}"
+        raise ValueError(f"{neither}: name the results folder of a run that has ended.")
     parts: dict[str, Any] = {}
     if summary.is_file():
         said = _read(summary, lambda: TypeAdapter(Summary).validate_python(_json(summary)))

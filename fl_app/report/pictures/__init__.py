@@ -17,6 +17,7 @@ from fl_app.report.pictures.published import Group, agreement_figure, published_
 from fl_app.report.pictures.rounds import cluster_rounds_figure, rounds_figure
 from fl_app.report.pictures.similarity import similarity_figure
 from fl_app.report.pictures.traffic import traffic_figure
+from fl_app.report.pictures.verdicts import verdicts_figure
 
 __all__ = [
     "MOST_CLUSTERS",
@@ -37,4 +38,5 @@ __all__ = [
     "save",
     "similarity_figure",
     "traffic_figure",
+    "verdicts_figure",
 ]

@@ -1,0 +1,38 @@
+"""What each client should do: its verdict, and the gain that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from fl_app.report.html.matrices import Shown
+from fl_app.report.html.reading import Result
+from fl_app.report.html.sections import MOST_CLIENTS, Grid
+from fl_app.report.pictures import on_page, verdicts_figure
+from fl_app.report.verdicts import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
+
+
+def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
+    """Say and draw the first seed's verdicts, and tabulate those of each."""
+    if not result.verdicts:
+        return []
+    first = result.verdicts[0]
+    metric, names = result.runs[0].metrics.main, result.runs[0].names
+    grids = [
+        Grid(
+            f"Seed {one.seed}",
+            verdict_columns(metric),
+            [verdict_row(own, names[own.client], metric) for own in one.clients[:MOST_CLIENTS]],
+            frozenset({3, 4, 5}),
+            open=one is first,
+        )
+        for one in result.verdicts
+    ]
+    return [f"{first.said(metric)} {EXPLAINED}", partial(_drawn, result, first), *grids]
+
+
+def _drawn(result: Result, shown: SeedVerdicts) -> Shown:
+    run = result.runs[0]
+    spec = verdicts_figure(shown.clients[:MOST_CLIENTS], run.names, run.metrics.main)
+    title, note, page = on_page(spec)
+    return f"{title} · seed {shown.seed}", note, page

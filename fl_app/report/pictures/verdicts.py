@@ -1,0 +1,87 @@
+"""What each client gains over staying alone: a bar for what it can be, a dot for what was seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fl_app.report.pictures.figure import Spec, picture, short_name
+from fl_app.report.verdicts import WORDS, Verdict, gain_text, unit_of
+from fl_core.metrics import Metric
+
+_COLOURS = ("#0072b2", "#009e73", "#d55e00", "#8a8a8a")
+_ROW = 16  # points
+_LONGEST = 40
+
+
+def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: Metric) -> Spec:
+    """Draw a row for each client: its gain over staying alone, coloured by its verdict.
+
+    Parameters
+    ----------
+    verdicts : sequence of Verdict
+    names : sequence of str
+        What to call the clients, by index.
+    metric : Metric
+        In whose unit gains are; shares are drawn in points.
+    """
+    factor = 100 if metric.is_share else 1
+    short = [short_name(name, _LONGEST) for name in names]
+    twice = {name for name, count in Counter(short).items() if count > 1}
+    called = [f"{name} ({c})" if name in twice else name for c, name in enumerate(short)]
+    rows = [
+        {
+            "client": called[one.client],
+            "verdict": one.verdict,
+            "model": one.model,
+            "gain": factor * one.gain[0],
+            "low": factor * one.gain[1],
+            "high": factor * one.gain[2],
+            "said": gain_text(metric, one.gain),
+        }
+        for one in verdicts
+    ]
+    across = {"type": "quantitative", "title": f"gain over staying alone, {unit_of(metric)}"}
+    colour = {
+        "field": "verdict",
+        "type": "nominal",
+        "scale": {"domain": list(WORDS), "range": list(_COLOURS)},
+        "title": None,
+    }
+    limit = {"labelLimit": 260}
+    down = {"field": "client", "type": "nominal", "title": None, "sort": None, "axis": limit}
+    tooltip = [{"field": key} for key in ("client", "verdict", "model", "said")]
+    layers = [
+        {
+            "data": {"values": [{"nothing": 0}]},
+            "mark": {"type": "rule", "strokeDash": [3, 3]},
+            "encoding": {"x": {"field": "nothing", "type": "quantitative"}},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 3},
+            "encoding": {
+                "x": {"field": "low", **across},
+                "x2": {"field": "high"},
+                "y": down,
+                "color": colour,
+                "tooltip": tooltip,
+            },
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 45},
+            "encoding": {
+                "x": {"field": "gain", **across},
+                "y": down,
+                "color": colour,
+                "tooltip": tooltip,
+            },
+        },
+    ]
+    return picture(
+        "What each client gains over staying alone",
+        "by its validation samples; the bar is the interval that its verdict rests on",
+        WORDS,
+        height=_ROW * len(rows),
+        data={"values": rows},
+        layer=layers,
+    )

@@ -1,0 +1,150 @@
+"""A verdict for each client: what it is, and how people read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, FiniteFloat
+
+from fl_app.report.html.fields import Text
+from fl_core.metrics import Metric
+from strategies.catalogue import ALL, ALONE
+
+Word = Literal["join", "stay alone", "one model for all", "cannot tell yet"]
+JOIN: Word = "join"
+STAY: Word = "stay alone"
+ONE: Word = "one model for all"
+UNSURE: Word = "cannot tell yet"
+NONE = "nothing was compared"
+WORDS = (JOIN, ONE, STAY, UNSURE)
+
+ERROR = 0.05
+"""The probability that any of a federation's verdicts claims a gain or a loss that is none."""
+
+EXPLAINED = (
+    "Gains are measured on each client's validation samples, on which nobody trained. The "
+    "intervals are so wide that, of all clients and strategies together, any verdict is wrong with "
+    f"a probability of {ERROR:.0%} at most. Where nobody can tell, the model named is the best so "
+    "far."
+)
+
+Gain = tuple[FiniteFloat, FiniteFloat, FiniteFloat]
+"""As seen, and between which bounds it is: accuracy in [−1, 1], or less error in its unit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a client's own validation samples say, as in summary.json.
+
+    Attributes
+    ----------
+    client : int
+    verdict : str
+        `JOIN`, `STAY`, `ONE` or `UNSURE`.
+    strategy : str
+        Whose model it should use: the best on its validation samples among those that are surely
+        better than its own alone; where none is, the best of all, its own if equal. So it never
+        uses a model that its samples say is worse than the one that it has alone.
+    cluster : int
+        Its cluster there.
+    validation_samples : int
+    compared : str
+        The strategy whose gain over staying alone is shown: `strategy`, or, if that is `ALONE`,
+        the best other one.
+    gain : tuple of three float
+        Of that strategy over staying alone, with the interval that its verdict rests on.
+    gain_over_single : tuple of three float, optional
+        Of `strategy` over one model for all, if that was trained and is another one.
+    samples_needed : int, optional
+        If nobody can tell: how many validation samples would, if the gain is as seen.
+    """
+
+    __pydantic_config__ = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+    client: Annotated[int, Field(ge=0)]
+    verdict: Word
+    strategy: Text
+    cluster: int
+    validation_samples: int
+    compared: Text
+    gain: Gain
+    gain_over_single: Gain | None = None
+    samples_needed: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its entry in summary.json."""
+        values = {one.name.replace("_", "-"): getattr(self, one.name) for one in fields(self)}
+        return {key: value for key, value in values.items() if value is not None}
+
+    @property
+    def model(self) -> str:
+        """Return whose model it should use: the strategy, and which cluster's there."""
+        alone = self.strategy in (ALONE, ALL)
+        return self.strategy if alone else f"{self.strategy} / {self.cluster}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedVerdicts:
+    """The verdicts of one seed.
+
+    Attributes
+    ----------
+    seed : int
+    clients : list of Verdict
+    means : dict of three float
+        By strategy, the mean over clients of its gain over staying alone, with its interval.
+    """
+
+    seed: int
+    clients: list[Verdict]
+    means: dict[Text, Gain]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its entry in summary.json."""
+        return {**vars(self), "clients": [one.as_json() for one in self.clients]}
+
+    def said(self, metric: Metric) -> str:
+        """Return how many clients should do what, and what strategies gain on average."""
+        counts = Counter(one.verdict for one in self.clients)
+        words = ", ".join(f"{word}: {counts[word]}" for word in WORDS if counts[word])
+        gains = "; ".join(f"{name} {gain_text(metric, gain)}" for name, gain in self.means.items())
+        mean = f" On average over clients, {unit_of(metric)} over alone: {gains}." if gains else ""
+        return f"Of {len(self.clients):,} clients: {words}.{mean}"
+
+
+def unit_of(metric: Metric) -> str:
+    """Return in what gains are."""
+    return "points" if metric.is_share else f"{metric.title} less"
+
+
+def gain_text(metric: Metric, gain: Gain | None) -> str:
+    """Return a gain with its interval.
+
+    Examples
+    --------
+    >>> from fl_core.metrics import OF_CLASSES
+    >>> gain_text(OF_CLASSES.main, (0.125, -0.01, 0.26))
+    '+12 (−1 to +26)'
+    """
+    if gain is None:
+        return "–"
+    factor, form = (100, "+.0f") if metric.is_share else (1, "+.3g")
+    said = [f"{factor * value:{form}}".replace("-", "−") for value in gain]
+    return f"{said[0]} ({said[1]} to {said[2]})"
+
+
+def verdict_columns(metric: Metric) -> list[str]:
+    """Return what the columns of `verdict_row` are called."""
+    over = [f"{unit_of(metric)} over alone", "over one for all"]
+    return ["client", "verdict", "model / cluster", *over, "samples (needed)"]
+
+
+def verdict_row(one: Verdict, name: str, metric: Metric) -> list[str]:
+    """Return what a table says of a client: the last three columns are numbers."""
+    return [
+        *(name, one.verdict, one.model),
+        *(gain_text(metric, one.gain), gain_text(metric, one.gain_over_single)),
+        f"{one.validation_samples:,}"
+        + ("" if one.samples_needed is None else f" ({one.samples_needed:,})"),
+    ]

@@ -1,0 +1,31 @@
+"""Verdicts in the terminal."""
+
+from __future__ import annotations
+
+from rich.console import JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from fl_app.report.tables import render
+from fl_app.report.verdicts import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
+from fl_app.results.run_result import RunResult
+from fl_core.text import printable
+
+_MOST_SHOWN = 60  # clients; verdicts.csv has all
+
+
+def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False) -> None:
+    """Print a row for each client, of a run that knows their names; the seed if of several."""
+    metric, verdicts = run.metrics.main, found.clients
+    of_seed = f", seed {found.seed}" if several else ""
+    table = Table(title=f"What each client should do{of_seed}", title_justify="left")
+    for place, head in enumerate(verdict_columns(metric)):
+        justify: JustifyMethod = "right" if place > 2 else "left"
+        table.add_column(head, overflow="fold", justify=justify, no_wrap=place not in (0, 2))
+    for one in verdicts[:_MOST_SHOWN]:
+        name = str(one.client) if run.names is None else printable(run.names[one.client])
+        cells = [cell.replace(" to ", "…") for cell in verdict_row(one, name, metric)]
+        table.add_row(*map(Text, cells))
+    if len(verdicts) > _MOST_SHOWN:
+        table.caption = f"{_MOST_SHOWN} of {len(verdicts):,} clients; verdicts.csv has all"
+    print(f"\n{render(table)}{found.said(metric)}\n{EXPLAINED}", flush=True)

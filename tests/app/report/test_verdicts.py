@@ -1,0 +1,90 @@
+"""Verdicts on a report's page, and their picture."""
+
+import pytest
+
+from fl_app.report.html.reading import read_result
+from fl_app.report.html.verdict_section import verdicts_of
+from fl_app.report.pictures import save, verdicts_figure
+from fl_app.report.verdicts import JOIN, UNSURE, Verdict
+from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
+from tests.picture_data import rows_of
+from tests.report_data import EVIL, write_results
+
+
+def verdict(client, word=JOIN, **others):
+    return Verdict(
+        client=client,
+        verdict=word,
+        strategy="rcc-pfl",
+        cluster=1,
+        validation_samples=40,
+        compared="rcc-pfl",
+        gain=(0.25, 0.125, 0.5),
+        **others,
+    )
+
+
+def judged(*verdicts):
+    def change(summary):
+        clients = [one.as_json() for one in verdicts]
+        means = {"rcc-pfl": [0.1, -0.05, 0.25]}
+        summary["verdicts"] = [{"seed": 0, "clients": clients, "means": means}]
+
+    return change
+
+
+def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):
+    found = (verdict(0), verdict(2, UNSURE, samples_needed=1234, gain_over_single=(0, -0.1, 0.1)))
+    result = read_result(write_results(tmp_path, seeds=1, clients=3, change=judged(*found)))
+    said, drawn, table = verdicts_of(result)
+    assert said.startswith(
+        "Of 2 clients: join: 1, cannot tell yet: 1. On average over clients, points over alone: "
+        "rcc-pfl +10 (−5 to +25)."
+    )
+    assert table.rows == [
+        ["0", "join", "rcc-pfl / 1", "+25 (+12 to +50)", "–", "40"],
+        [
+            "2",
+            "cannot tell yet",
+            "rcc-pfl / 1",
+            "+25 (+12 to +50)",
+            "+0 (−10 to +10)",
+            "40 (1,234)",
+        ],
+    ]
+    title, _, _ = drawn()
+    assert title == "What each client gains over staying alone · seed 0"
+
+
+def test_a_run_without_verdicts_has_no_such_section(tmp_path):
+    assert verdicts_of(read_result(write_results(tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"client": 7},
+        {"verdict": "run away"},
+        {"gain": [0.1, 0.2]},
+        {"gain": [0.1, 0.2, "x"]},
+    ],
+)
+def test_a_verdict_that_is_none_is_refused(tmp_path, change):
+    def spoiled(summary):
+        judged(verdict(0))(summary)
+        summary["verdicts"][0]["clients"][0].update(change)
+
+    with pytest.raises(ValueError, match=r"summary\.json"):
+        read_result(write_results(tmp_path, seeds=1, clients=3, change=spoiled))
+
+
+def test_gains_are_drawn_in_points_and_numbers_in_their_unit(tmp_path):
+    names = ["berlin", EVIL, "x" * 80, "x" * 81]
+    found = [verdict(client) for client in range(4)]
+    spec = verdicts_figure(found, names, OF_CLASSES.main)
+    rows = rows_of(spec)
+    assert [row["low"] for row in rows] == [12.5] * 4
+    assert len({row["client"] for row in rows}) == 4  # two are told apart though cut
+    assert save(spec, tmp_path / "one.png").stat().st_size > 5_000
+    other = verdicts_figure(found[:1], names, OF_A_NUMBER.main)
+    assert rows_of(other)[0]["low"] == 0.125

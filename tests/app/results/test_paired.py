@@ -1,0 +1,93 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import multinomial, ttest_1samp
+
+from fl_app.results.paired import Counts, Differences, holm_levels
+
+
+def test_mcnemars_exact_test_is_a_sign_test_on_samples_that_differ():
+    assert Counts(5, 0, 40).p_value() == pytest.approx(2 / 2**5)
+    assert Counts(3, 1, 40).p_value() == pytest.approx(2 * (1 + 4) / 2**4)
+    assert Counts(0, 0, 40).p_value() == 1.0
+
+
+def test_tangos_interval_is_that_of_his_table():
+    """Tango (1998), section 5: of 44 pairs, 1 against 11."""
+    low, high = Counts(0, 11, 44).interval(0.05)
+    # By solving his equation: (b − c − nδ)² = z² n (2q + δ(1 − δ)), q at its most likely.
+    for gain in (low, high):
+        n, b, c = 44, 0, 11
+        big = -b - c + (2 * n - b + c) * gain
+        q = (math.sqrt(big**2 + 8 * n * c * gain * (1 - gain)) - big) / (4 * n)
+        left = (b - c - n * gain) ** 2
+        assert left == pytest.approx(1.959964**2 * n * (2 * q + gain * (1 - gain)), rel=1e-4)
+    assert low < -0.25 < high < 0
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.floats(0.0005, 0.2))
+def test_an_interval_has_the_gain_in_it_and_turns_round_with_the_models(wins, losses, ties, alpha):
+    num = wins + losses + ties
+    if not num:
+        return
+    low, high = Counts(wins, losses, num).interval(alpha)
+    assert -1 <= low <= Counts(wins, losses, num).gain <= high <= 1
+    back = Counts(losses, wins, num).interval(alpha)
+    assert back == pytest.approx((-high, -low), abs=1e-6)
+    wider = Counts(wins, losses, num).interval(alpha / 2)
+    assert wider[0] <= low + 1e-9
+    assert wider[1] >= high - 1e-9
+    if Counts(wins, losses, num).p_value() > alpha:
+        assert low <= 0 <= high
+
+
+def test_intervals_cover_the_true_gain_as_often_as_they_say():
+    """Over all outcomes of 20 samples, for models that differ on few, some and most of them."""
+    num, alpha = 20, 0.05
+    counts = [(w, loss) for w in range(num + 1) for loss in range(num + 1 - w)]
+    intervals = [Counts(w, loss, num).interval(alpha) for w, loss in counts]
+    for share in (0.05, 0.2, 0.5, 0.8):
+        for theta in (0.5, 0.7, 0.9, 1.0):
+            first, second = share * theta, share * (1 - theta)
+            chances = multinomial.pmf(
+                [(w, loss, num - w - loss) for w, loss in counts],
+                num,
+                (first, second, 1 - share),
+            )
+            covers = [low - 1e-9 <= first - second <= high + 1e-9 for low, high in intervals]
+            assert chances[covers].sum() > 0.94
+
+
+def test_how_many_samples_would_tell_grows_as_gains_shrink():
+    assert Counts(0, 0, 10).needed(0.05) is None
+    assert Counts(3, 3, 10).needed(0.05) is None
+    few, many = Counts(30, 10, 100).needed(0.05), Counts(22, 18, 100).needed(0.05)
+    assert few < 100 < many
+    assert Counts(22, 18, 100).needed(0.005) > many
+    # Connor (1987): (1.96 √0.4 + 0.8416 √(0.4 − 0.04))² / 0.04
+    assert few == math.ceil((1.959964 * math.sqrt(0.4) + 0.841621 * 0.6) ** 2 / 0.04)
+
+
+def test_differences_of_numbers_are_judged_by_students_t():
+    values = np.array([2.0, 1.0, 0.5, -1.0, 3.0])
+    found = Differences(values.mean(), values.var(ddof=1), len(values))
+    wanted = ttest_1samp(values, 0)
+    assert found.p_value() == pytest.approx(wanted.pvalue)
+    interval = wanted.confidence_interval(0.9)
+    assert found.interval(0.1) == pytest.approx((interval.low, interval.high))
+    assert found.needed(0.05) > 5
+    assert Differences(0.0, 1.0, 9).needed(0.05) is None
+    assert Differences(1.0, 0.0, 1).p_value() == 1.0
+    assert Differences(1.0, 0.0, 1).interval(0.05) == (-math.inf, math.inf)
+    assert Differences(1.0, 0.0, 4).p_value() == 0.0
+    assert Differences(0.0, 0.0, 4).p_value() == 1.0
+
+
+def test_holms_levels_stop_at_the_first_that_is_not_small_enough():
+    assert holm_levels([0.011, 0.02, 0.9], 0.03) == pytest.approx([0.01, 0.01, 0.01])
+    assert holm_levels([0.001, 0.014, 0.9], 0.03) == pytest.approx([0.01, 0.015, 0.03])
+    assert holm_levels([], 0.05) == []
+    assert holm_levels([0.2], 0.05) == [0.05]

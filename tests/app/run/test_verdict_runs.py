@@ -1,0 +1,115 @@
+"""Runs in which clients compare strategies on validation samples, simulated and on devices."""
+
+import csv
+import json
+
+import pytest
+
+from fl_app.cli import TRIAL
+from fl_app.config.run_config import OPTIONS, parse_config
+from fl_app.report.html.reading import read_result
+from fl_core.models.model_file import load_model
+from tests.app_runs import DEFAULTS, run
+from tests.device_images import SITES, write_sites
+from tests.device_runs import run as run_devices
+
+pytestmark = pytest.mark.slow
+
+STRATEGIES = "local,single,rcc-pfl"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("verdicts") / "out"
+    run(out, strategy=STRATEGIES, validation_share=0.25, checkpoint_every=1, evaluate_every=2)
+    return out
+
+
+def summary_of(folder):
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def test_each_client_gets_a_verdict_in_every_file(folder):
+    summary = summary_of(folder)
+    (found,) = summary["verdicts"]
+    assert found["seed"] == 0
+    assert [one["client"] for one in found["clients"]] == list(range(6))
+    assert set(found["means"]) == {"single", "rcc-pfl"}
+    for one in found["clients"]:
+        gain, low, high = one["gain"]
+        assert low <= gain <= high
+        assert one["compared"] in ("single", "rcc-pfl")
+    with (folder / "verdicts.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["verdict"] for row in rows] == [one["verdict"] for one in found["clients"]]
+    assert [float(row["gain"]) for row in rows] == [one["gain"][0] for one in found["clients"]]
+    result = read_result(folder)
+    assert [one.as_json() for one in result.verdicts[0].clients] == found["clients"]
+
+
+def test_the_same_again_and_when_resumed_after_the_end(folder, tmp_path):
+    again = run(tmp_path / "again", strategy=STRATEGIES, validation_share=0.25, evaluate_every=2)
+    assert again["verdicts"] == summary_of(folder)["verdicts"]
+    options = {"strategy": STRATEGIES, "validation_share": 0.25, "evaluate_every": 2}
+    before = summary_of(folder)["verdicts"]
+    run(folder, **options, checkpoint_every=1, resume=str(folder))
+    assert summary_of(folder)["verdicts"] == before
+
+
+def test_a_strategy_may_end_early(tmp_path, capsys):
+    summary = run(
+        tmp_path / "out",
+        strategy="local,single",
+        validation_share=0.25,
+        early_stopping=1,
+        learning_rate=1e-30,  # nothing is learnt
+        num_server_rounds=9,
+    )
+    assert [one["rounds"] for one in summary["runs"]] == [2, 2]
+    assert "single  seed 0  ends after round 2: its validation scores improve" in (
+        capsys.readouterr().out
+    )
+    assert all("on-its-own-data" in one for one in summary["runs"])
+
+
+def test_validation_samples_are_for_comparing_with_staying_alone():
+    wrong = {**DEFAULTS, "validation-share": 0.2, "strategy": "rcc-pfl,single"}
+    with pytest.raises(ValueError, match=r"validation-share is 0\.2, .* name local and another"):
+        parse_config(wrong)
+    with pytest.raises(ValueError, match=r"validation-share is 0\.7, but it must be"):
+        parse_config({**wrong, "validation-share": 0.7})
+
+
+def test_a_trial_is_a_run_with_values_of_its_own():
+    assert TRIAL.keys() <= OPTIONS.keys()
+    config = parse_config({**DEFAULTS, **TRIAL})
+    assert config.strategy[:2] == ("local", "single")
+
+
+def test_devices_use_the_model_of_their_verdict_and_keep_no_other(tmp_path):
+    folders = write_sites(tmp_path / "sites")
+    kept = {name: tmp_path / f"models/{name}.safetensors" for name in sorted(SITES)[:3]}
+    summary, grid = run_devices(
+        tmp_path / "out",
+        folders,
+        strategy="rcc-pfl,single,local",
+        validation_share=0.3,
+        model_paths=kept,
+    )
+    verdicts = {one["client"]: one for one in summary["verdicts"][0]["clients"]}
+    names = summary["runs"][0]["names"]
+    for client, name in enumerate(names):
+        if name not in kept:
+            assert name not in {path.stem for path in (tmp_path / "models").iterdir()}
+            continue
+        _, card = load_model(kept[name])
+        assert card.strategy == verdicts[client]["strategy"]
+        said = kept[name].with_suffix(".verdict.json").read_text(encoding="utf-8")
+        assert json.loads(said) == verdicts[client]
+    assert {path.name for path in (tmp_path / "models").iterdir()} == {
+        *(f"{name}.safetensors" for name in kept),
+        *(f"{name}.verdict.json" for name in kept),
+    }
+    last = names[-1]
+    assert summary["runs"][0]["models-not-kept"] == {str(len(names) - 1): "it has no model-path"}
+    assert "query.deploy_model" in grid.asked(last)

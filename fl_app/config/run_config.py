@@ -129,8 +129,9 @@ class Config(
     num_clusters: int | str = option(
         AS_TASKS,
         or_words(COUNT, AUTO, AS_TASKS, *COUNT_RULES),
-        "how many groups; `elbow`: where the dendrogram has its widest gap; `auto`: `elbow`, and "
-        "`silhouette` for `fedhc`",
+        "how many groups; `elbow`: where the dendrogram has its widest gap, never one; `auto`: one "
+        "or more, by relevance, docs/grouping.md; of strategies without it `elbow`, and of `fedhc` "
+        "`silhouette`",
     )
     weighted_mean: bool | None = option(
         False,

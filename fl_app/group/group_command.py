@@ -100,7 +100,8 @@ def _group(options: argparse.Namespace) -> int:
     def redraw(strategy: ClusteredStrategy, config: Config, seed: int) -> Clusters:
         nonlocal told
         clusters = redrawn(grid, strategy, config, options.resamples, seed)
-        told = told and not untold(clusters)
+        rule = getattr(strategy.clustering, "num_clusters", config.num_clusters)
+        told = told and not untold(clusters, rule)
         return clusters
 
     command = _command(folders, given, options.resamples)

@@ -100,7 +100,7 @@ def grouped(clients: Sequence[Own], clustering: SpectralClustering) -> Relevance
         vectors = [one.eigenvectors for one in spectra]
         scores = np.array([scores_of(formula, one, vectors) for one in spectra])
     strange = strangers_by_vectors(vectors, np.random.default_rng(0))
-    return group_by_relevance(scores, number, linkage, strange=strange)
+    return group_by_relevance(scores, number, linkage, formula=formula, strange=strange)
 
 
 def spectrum(features: Float32, count: int) -> Spectrum:

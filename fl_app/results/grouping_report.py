@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +31,9 @@ from strategies.clusterings.certainty import (
     pair_shares,
     why_untold,
 )
-from strategies.clusterings.grouping import gaps, silhouettes
+from strategies.clusterings.grouping import COUNT_RULES, gaps
+from strategies.clusterings.how_many import Evidence, evidence
+from strategies.clusterings.silhouettes import silhouettes
 from strategies.engine.rounds import Clusters
 
 VERSION = 1
@@ -116,14 +119,23 @@ def _toml(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def untold(clusters: Clusters) -> str:
-    """Return why a clustering has told nobody apart; empty: it may have."""
+def untold(clusters: Clusters, rule: int | str) -> str:
+    """Return why a clustering has told nobody apart; empty: it may have, or has found one group.
+
+    Parameters
+    ----------
+    clusters, rule
+        As of `grouping_report`.
+    """
     if (clusters.uninformative or {}).keys() >= clusters.of_client.keys():
         return "no client has more than one column or one row to compare"
     compared = clusters.comparison
     if compared is None or compared.measure != "relevance":
         return ""
-    return why_untold(np.array(list(clusters.of_client.values())), compared.similarity)
+    labels = np.array(list(clusters.of_client.values()))
+    found_one = rule == "auto" and len(set(labels)) == 1
+    # One group is an answer where clients can be compared: as if they were in two.
+    return why_untold(np.arange(len(labels)) % 2 if found_one else labels, compared.similarity)
 
 
 def grouping_report(
@@ -153,7 +165,7 @@ def grouping_report(
         What one of the clients' samples is called.
     """
     count, uninformative = len(names), clusters.uninformative or {}
-    if why := untold(clusters):  # then resamples agree, and mean nothing
+    if why := untold(clusters, rule):  # then resamples agree, and mean nothing
         clusters = replace(clusters, resamples=None)
     labels = [clusters.of_client.get(client, -1) for client in range(count)]
     sure: list[float | None] = [None] * count
@@ -228,24 +240,26 @@ def _number(clusters: Clusters, rule: int | str, why_not: str) -> dict[str, Any]
     """Return how many clusters there are, why, and what speaks for other numbers."""
     chosen = len(set(clusters.of_client.values()))
     found: list[Candidate] = []
-    silhouette = rule == "silhouette"
+    weighed: Evidence | None = None
     compared, resamples = clusters.comparison, clusters.resamples
-    # Of another similarity, 1 − R is not the distance that the clusters were made by.
-    if compared is not None and not why_not and (compared.measure == "relevance" or not silhouette):
-        if silhouette:
-            distances = np.clip(1 - compared.similarity, 0, None)
-            np.fill_diagonal(distances, 0)
-            scores = silhouettes(distances, compared.merges)
-        else:
-            scores = gaps(compared.merges)
-        found = candidates(scores, () if resamples is None else resamples.numbers)
+    if compared is not None and not why_not:
+        numbers = () if resamples is None else resamples.numbers
+        distances = np.clip(1 - compared.similarity, 0, None)
+        np.fill_diagonal(distances, 0)
+        if compared.formula and rule not in COUNT_RULES:
+            weighed = evidence(compared.similarity, compared.merges, compared.formula)
+            found = candidates(np.append(np.nan, weighed.scores), numbers, first=1)
+        elif rule != "silhouette":
+            found = candidates(gaps(compared.merges), numbers)
+        elif compared.measure == "relevance":  # of others, 1 − R is not the distance
+            found = candidates(silhouettes(distances, compared.merges), numbers)
     return {
         "chosen": chosen,
-        "why": _why(chosen, rule, found, len(clusters.odd), why_not),
+        "why": _why(chosen, rule, found, weighed, len(clusters.odd), why_not),
         "candidates": [
             {
                 "num_clusters": one.num_clusters,
-                "score": _rounded(one.score),
+                "score": None if math.isnan(one.score) else _rounded(one.score),
                 "resamples": _rounded(one.resamples),
             }
             for one in _foremost(found, chosen)
@@ -255,29 +269,45 @@ def _number(clusters: Clusters, rule: int | str, why_not: str) -> dict[str, Any]
 
 def _foremost(found: Sequence[Candidate], chosen: int) -> list[Candidate]:
     """Return the candidates with most to say for them, and the chosen one, by their number."""
-    ranked = sorted(found, key=lambda one: (one.num_clusters != chosen, -one.resamples, -one.score))
+    ranked = sorted(
+        found,
+        key=lambda one: (one.num_clusters != chosen, -one.resamples, -np.nan_to_num(one.score)),
+    )
     return sorted(ranked[:_MOST_CANDIDATES], key=lambda one: one.num_clusters)
 
 
 def _why(
-    chosen: int, rule: int | str, found: Sequence[Candidate], num_odd: int, why_not: str
+    chosen: int,
+    rule: int | str,
+    found: Sequence[Candidate],
+    weighed: Evidence | None,
+    num_odd: int,
+    why_not: str,
 ) -> str:
     score = "silhouette" if rule == "silhouette" else "gap between merges"
-    best = sorted(found, key=lambda one: -one.score)[:2]
-    said = f"num-clusters asks for {rule}" if isinstance(rule, int) else ""
-    if best:
+    best = sorted((one for one in found if one.num_clusters > 1), key=lambda one: -one.score)[:2]
+    number = weighed.number if weighed else best[0].num_clusters if best else chosen
+    said = [f"num-clusters asks for {rule}"] if isinstance(rule, int) else []
+    if weighed:
+        side = "above" if number > 1 else "not above"
+        said.append(
+            f"the {weighed.measure} ({weighed.apart:.3f}) is {side} what one group has at most "
+            f"({weighed.least:g})"
+        )
+    if best and number > 1:
         widest = f"the widest {score}" if score != "silhouette" else "the highest silhouette"
-        evidence = f"{widest} ({best[0].score:.3f}) speaks for {best[0].num_clusters}"
+        widest = "the highest score" if weighed else widest
+        evidence_for = f"{widest} ({best[0].score:.3f}) speaks for {best[0].num_clusters}"
         if len(best) > 1:
-            evidence += f", the next ({best[1].score:.3f}) for {best[1].num_clusters}"
-        said = f"{said}; {evidence}" if said else evidence
-    elif not said and why_not:
-        said = f"nothing was told apart, since {why_not}"
+            evidence_for += f", the next ({best[1].score:.3f}) for {best[1].num_clusters}"
+        said.append(evidence_for)
+    if not said and why_not:
+        said.append(f"nothing was told apart, since {why_not}")
     elif not said:
-        said = "one client is one cluster" if chosen == 1 else "the strategy chooses it"
-    if num_odd and best and chosen != best[0].num_clusters:
-        said += f"; {num_odd} odd client(s) come on top where they stay alone"
-    return said
+        said.append("one client is one cluster" if chosen == 1 else "the strategy chooses it")
+    if num_odd and best and chosen != number:
+        said.append(f"{num_odd} odd client(s) come on top where they stay alone")
+    return "; ".join(said)
 
 
 def write_grouping(report: Mapping[str, Any], path: Path) -> Path:

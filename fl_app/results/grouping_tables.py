@@ -107,7 +107,7 @@ def _doubt_table(report: Mapping[str, Any]) -> Table:
 
 def _candidate_table(report: Mapping[str, Any]) -> Table:
     number = report["num_clusters"]
-    shown = sorted(number["candidates"], key=lambda one: (-one["resamples"], -one["score"]))
+    shown = sorted(number["candidates"], key=lambda one: (-one["resamples"], -(one["score"] or 0)))
     shown = sorted(shown[:_MOST_SHOWN], key=lambda one: one["num_clusters"])
     table = Table(title="How many groups the evidence supports", title_justify="left")
     table.add_column("clusters", justify="right")
@@ -115,7 +115,8 @@ def _candidate_table(report: Mapping[str, Any]) -> Table:
     table.add_column("best in % of resamples", justify="right")
     for one in shown:
         share = f"{100 * one['resamples']:.0f}" if report["resamples"] else ""
-        table.add_row(str(one["num_clusters"]), f"{one['score']:.3f}", share)
+        score = "–" if one["score"] is None else f"{one['score']:.3f}"
+        table.add_row(str(one["num_clusters"]), score, share)
     return table
 
 

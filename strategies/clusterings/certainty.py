@@ -84,7 +84,7 @@ class Candidate(NamedTuple):
     ----------
     num_clusters : int
     score : float
-        How wide the gap between merges is there, or the silhouette.
+        How far apart clusters lie there; NaN of one cluster, which has none.
     resamples : float
         In how many of the resamples this number has the best score.
     """
@@ -178,18 +178,20 @@ def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
     return Certainty(votes[everybody, labels], votes)
 
 
-def candidates(scores: Float64, chosen: Sequence[int]) -> list[Candidate]:
-    """Weigh each number of clusters, from 2 on.
+def candidates(scores: Float64, chosen: Sequence[int], first: int = 2) -> list[Candidate]:
+    """Weigh each number of clusters.
 
     Parameters
     ----------
     scores : NDArray[np.float64], shape (n,)
-        Of 2, 3, … clusters: `strategies.clusterings.grouping.gaps` or `silhouettes`.
+        Of `first`, `first` + 1, … clusters.
     chosen : sequence of int
         The number that was best in each of the resamples.
+    first : int
+        The lowest number that could be chosen.
     """
     total = max(1, len(chosen))
     return [
         Candidate(number, float(score), chosen.count(number) / total)
-        for number, score in enumerate(scores.tolist(), start=2)
+        for number, score in enumerate(scores.tolist(), start=first)
     ]

@@ -12,6 +12,8 @@ from scipy.cluster.hierarchy import DisjointSet, linkage
 from scipy.spatial.distance import squareform
 from threadpoolctl import threadpool_limits
 
+from strategies.clusterings.silhouettes import best_silhouette
+
 LINKAGES = ("average", "complete", "single", "ward", "weighted", "centroid", "median")
 COUNT_RULES = ("elbow", "silhouette")
 NumClusters = int | Literal["elbow", "silhouette"]
@@ -212,46 +214,9 @@ def k_means(points: Float64, num_clusters: int, seed: int) -> NDArray[np.int64]:
         return canonical_labels(KMeans(number, n_init=10, random_state=seed).fit_predict(points))
 
 
-def number_by_rule(rule: str, similarity: Float64, merges: Float64) -> int:
-    """Return the number of clusters that "elbow" or "silhouette" chooses; 1 for one client."""
-    distances = np.clip(1 - similarity, 0, None)
-    np.fill_diagonal(distances, 0)
-    return _number_by_rule(rule, distances, merges)
-
-
 def _number_by_rule(rule: str, distances: Float64, merges: Float64) -> int:
     if not len(merges):
         return 1
     if rule == "silhouette":
         return best_silhouette(distances, merges)
     return choose_num_clusters(merges)
-
-
-def best_silhouette(distances: Float64, merges: Float64) -> int:
-    """Return the number of clusters, 2 to K − 1, with the highest mean silhouette.
-
-    Of equals, the lowest; 2 for two clients, whose silhouette is not defined.
-
-    Parameters
-    ----------
-    distances : NDArray[np.float64], shape (K, K)
-        With a zero diagonal.
-    merges : NDArray[np.float64], shape (K − 1, 4)
-        A dendrogram of K >= 2 clients.
-    """
-    scores = silhouettes(distances, merges)
-    return 2 + int(scores.argmax()) if len(scores) else 2
-
-
-def silhouettes(distances: Float64, merges: Float64) -> Float64:
-    """Return the mean silhouette of 2, 3, …, K − 1 clusters, as in `best_silhouette`."""
-    # On a device, each message starts a process, which imports this file but never needs sklearn.
-    from sklearn.metrics import silhouette_score  # noqa: PLC0415 - it takes a second
-
-    return np.array(
-        [
-            silhouette_score(distances, cut_dendrogram(merges, number), metric="precomputed")
-            for number in range(2, len(distances))
-        ],
-        np.float64,
-    )

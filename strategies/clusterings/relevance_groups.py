@@ -8,10 +8,12 @@ it was measured on, and the numbers that are set here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.relevance import PAPER
 from strategies.clusterings.grouping import (
     NumClusters,
     agglomerate,
@@ -20,13 +22,18 @@ from strategies.clusterings.grouping import (
     closest_clusters,
     cut_dendrogram,
     merge_heights,
-    number_by_rule,
 )
+from strategies.clusterings.how_many import evidence
 from strategies.clusterings.odd_clients import believed_clients, strangers
 from strategies.clusterings.server_relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+
+NumGroups = NumClusters | Literal["auto"]
+"""A number of clusters, or the rule by which it is chosen; "auto": `how_many.evidence`."""
+MOST_WEIGHED = 300
+"""Clients of whom numbers of clusters are weighed where one is asked for: it takes a moment."""
 
 # A gap between merges that overrules the number that was asked for; with 2 a liar could do so.
 _FAR_WIDER = 4.0
@@ -56,7 +63,7 @@ class RelevanceGroups:
         From client to what is odd about it.
     by_rule : int
         How many clusters the rule chose, before any came on top; if a number was asked for, how
-        many "elbow" would choose.
+        many "auto" would choose, or 0 of more than `MOST_WEIGHED` clients.
     resampled : tuple of RelevanceGroups
         How the same clients were grouped when something was drawn again.
     """
@@ -72,9 +79,10 @@ class RelevanceGroups:
 
 def group_by_relevance(
     scores: NDArray[np.floating],
-    num_clusters: NumClusters,
+    num_clusters: NumGroups,
     linkage: str = "average",
     *,
+    formula: str = PAPER,
     strange: Int64 | None = None,
     own_words: bool = True,
     resamples: int = 0,
@@ -91,10 +99,12 @@ def group_by_relevance(
     ----------
     scores : NDArray, shape (K, K)
         r(i, j), of client j to client i.
-    num_clusters : int, "elbow" or "silhouette"
+    num_clusters : int, "auto", "elbow" or "silhouette"
         As in `agglomerate`; odd clients that stay apart come on top, and so do clusters of less
         than a hundredth of the clients (`_number_beside_few`). But a client that is alone because
         it is not believed may be one of the tasks (`_number_with_tasks_of_one`).
+    formula : str
+        Which relevance it is, by which "auto" knows one group.
     strange : NDArray[np.int64], shape (K,), optional
         Who shares nothing with most others, as `strangers` or `strangers_by_vectors` returns it; by
         default nobody.
@@ -109,18 +119,21 @@ def group_by_relevance(
     believed = usual
     if own_words:
         believed = usual[believed_clients(scores[np.ix_(usual, usual)])]
-    groups = _grouped(scores, strange, believed, num_clusters, linkage)
+    groups = _grouped(scores, strange, believed, num_clusters, linkage, formula)
     rng = rng or np.random.default_rng(0)
-    drawn = [heard_anew(scores, groups, num_clusters, linkage, rng) for _ in range(resamples)]
+    drawn = [
+        heard_anew(scores, groups, num_clusters, linkage, rng, formula) for _ in range(resamples)
+    ]
     return replace(groups, resampled=tuple(one for one in drawn if one is not None))
 
 
 def heard_anew(
     scores: NDArray[np.floating],
     groups: RelevanceGroups,
-    num_clusters: NumClusters,
+    num_clusters: NumGroups,
     linkage: str,
     rng: np.random.Generator,
+    formula: str = PAPER,
 ) -> RelevanceGroups | None:
     """Group clients once more, by opinions drawn from those that there are: one resample.
 
@@ -130,7 +143,7 @@ def heard_anew(
 
     Parameters
     ----------
-    scores, num_clusters, linkage
+    scores, num_clusters, linkage, formula
         As in `group_by_relevance`.
     groups : RelevanceGroups
         What it returned.
@@ -144,23 +157,29 @@ def heard_anew(
     strange = np.full(len(scores), -1)
     apart = [client for client, why in groups.odd.items() if why == SHARES_NOTHING]
     strange[apart] = canonical_labels(groups.labels[apart])
-    return _grouped(heard, strange, believed, num_clusters, linkage)
+    return _grouped(heard, strange, believed, num_clusters, linkage, formula)
 
 
 def _grouped(
     scores: NDArray[np.floating],
     strange: Int64,
     believed: Int64,
-    num_clusters: NumClusters,
+    num_clusters: NumGroups,
     linkage: str,
+    formula: str,
 ) -> RelevanceGroups:
     everybody = np.arange(len(scores))
     doubted = np.setdiff1d(np.flatnonzero(strange < 0), believed)
     similarity = average_relevance(scores[np.ix_(believed, believed)])
-    plain = agglomerate(similarity, _possible(num_clusters, len(believed), len(everybody)), linkage)
+    possible = _possible(num_clusters, len(believed), len(everybody))
+    plain = agglomerate(similarity, 1 if possible == "auto" else possible, linkage)
     merges, chosen = plain.merges, isinstance(num_clusters, str)
     found = int(plain.labels.max()) + 1
-    by_rule = found if chosen else number_by_rule("elbow", similarity, merges)
+    if num_clusters == "auto":
+        found = evidence(similarity, merges, formula).number
+    by_rule = found if chosen else 0
+    if not chosen and len(believed) <= MOST_WEIGHED:
+        by_rule = evidence(similarity, merges, formula).number
     number = _number_beside_few(merges, found, chosen=chosen)
     cut = cut_dendrogram(merges, number)
     opinions = scores[np.ix_(believed, doubted)]
@@ -182,7 +201,7 @@ def _grouped(
     return RelevanceGroups(canonical_labels(labels), believed, similarity, merges, odd, by_rule)
 
 
-def _possible(num_clusters: NumClusters, left: int, count: int) -> NumClusters:
+def _possible(num_clusters: NumGroups, left: int, count: int) -> NumGroups:
     """Return the number of clusters, at most one for each client left if some were set apart."""
     if left == count or isinstance(num_clusters, str):
         return num_clusters
@@ -272,7 +291,7 @@ def group_by_eigenpairs(
     everybody: Spectra,
     formula: str,
     num_eigenvectors: int,
-    num_clusters: NumClusters,
+    num_clusters: NumGroups,
     linkage: str = "average",
     *,
     num_compared: int | None = None,
@@ -292,8 +311,8 @@ def group_by_eigenpairs(
         One of `strategies.clusterings.server_relevance.FORMULAS`.
     num_eigenvectors : int
         How many of each client are compared.
-    num_clusters : int, "elbow" or "silhouette"
-        As in `agglomerate`.
+    num_clusters : int, "auto", "elbow" or "silhouette"
+        As in `group_by_relevance`.
     num_compared : int, optional
         If there are more clients, so many are drawn and compared with each other, and each other
         one joins the cluster that is most relevant to it; by default all are compared.
@@ -318,6 +337,7 @@ def group_by_eigenpairs(
         scores,
         possible,
         linkage,
+        formula=formula,
         own_words=False,
         resamples=0 if len(others) else resamples,
         rng=rng,

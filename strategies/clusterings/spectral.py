@@ -20,9 +20,11 @@ from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.text import listed
 from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering, learnt
-from strategies.clusterings.grouping import LINKAGES, NumClusters, closest_clusters
+from strategies.clusterings.grouping import LINKAGES, closest_clusters
 from strategies.clusterings.odd_clients import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
+    MOST_WEIGHED,
+    NumGroups,
     RelevanceGroups,
     group_by_eigenpairs,
     group_by_relevance,
@@ -41,7 +43,7 @@ RANK = 10
 """How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
 OPINIONS = "of what two clients say of each other, either counts twice, or both once"
-RESAMPLES, MOST_RESAMPLED, MOST_WITH_SILHOUETTES = 100, 1_000, 100
+RESAMPLES, MOST_RESAMPLED = 100, 1_000
 """How often opinions are drawn again, of how many clients at most: it then takes seconds."""
 _LANDMARKS_STREAM, _OPINIONS_STREAM = 0x1A9D, 0x0911
 _MOST_LISTED = 20  # clients in a line of the log
@@ -58,7 +60,7 @@ class SpectralClustering(Clustering):
 
     Attributes
     ----------
-    num_clusters : int, "elbow" or "silhouette"
+    num_clusters : int, "auto", "elbow" or "silhouette"
         M, or how it is chosen from the dendrogram.
     num_eigenvectors : int
         k, how many leading eigenvectors each client uploads.
@@ -82,7 +84,7 @@ class SpectralClustering(Clustering):
     shares: ClassVar[str] = "eigenvectors"
     exact_number: ClassVar[bool] = True
     shows_groups: ClassVar[bool] = True
-    num_clusters: NumClusters = "elbow"
+    num_clusters: NumGroups = "auto"
     num_eigenvectors: int = 20
     linkage: str = option(
         "average",
@@ -136,6 +138,7 @@ class SpectralClustering(Clustering):
             scores,
             self.num_clusters,
             self.linkage,
+            formula=self.relevance,
             strange=strangers_by_vectors(list(self._spectra.values()), rng),
             resamples=num_resamples(len(answers), self.num_clusters),
             rng=rng,
@@ -180,6 +183,7 @@ class SpectralClustering(Clustering):
                 tuple(clients[place] for place in groups.compared.tolist()),
                 groups.similarity,
                 groups.merges,
+                formula=self.relevance,
             ),
         )
         return with_resamples(found, groups.resampled, OPINIONS)
@@ -308,14 +312,14 @@ def with_resamples(clusters: Clusters, drawn: Sequence[RelevanceGroups], what: s
             tuple(clusters.of_client),
             np.stack([one.labels for one in drawn]),
             what,
-            tuple(one.by_rule for one in drawn),
+            tuple(one.by_rule for one in drawn if one.by_rule),
         ),
     )
 
 
-def num_resamples(count: int, num_clusters: NumClusters) -> int:
+def num_resamples(count: int, num_clusters: NumGroups) -> int:
     """Return how often opinions of so many clients are drawn again at the server."""
-    most = MOST_WITH_SILHOUETTES if num_clusters == "silhouette" else MOST_RESAMPLED
+    most = MOST_WEIGHED if num_clusters in ("auto", "silhouette") else MOST_RESAMPLED
     return RESAMPLES if count <= most else 0
 
 

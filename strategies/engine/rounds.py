@@ -27,6 +27,8 @@ class Comparison:
         The dendrogram, as scipy writes it.
     measure : str
         What `similarity` is, in words.
+    formula : str
+        By which it was found, if it is a relevance: `relevance` in docs/options.md; or empty.
     late : mapping of NDArray[np.float64], shape (n,)
         How near each client that came later is to those compared; NaN where it is not known.
     """
@@ -35,6 +37,7 @@ class Comparison:
     similarity: NDArray[np.float64]
     merges: NDArray[np.float64]
     measure: str = "relevance"
+    formula: str = ""
     late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
 
 

@@ -99,7 +99,7 @@ def test_every_argument_of_a_name_is_an_option_or_found():
         ({"update-distance": "euclidean"}, "update", {"distance": "euclidean"}),
         ({"num-clusters": "auto"}, "update", {"num_clusters": "silhouette"}),
         ({"num-clusters": "elbow"}, "update", {"num_clusters": "elbow"}),
-        ({"num-clusters": "auto"}, "spectral", {"num_clusters": "elbow"}),
+        ({"num-clusters": "auto"}, "spectral", {"num_clusters": "auto"}),
         ({"num-clusters": "silhouette"}, "spectral", {"num_clusters": "silhouette"}),
         ({"num-eigenvectors": 5}, "spectral", {"num_eigenvectors": 5}),
         ({"stop-reassociation": 2}, "loss", {"stop_after": 2, "enforce": False}),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import squareform
 
 import strategies.clusterings.grouping
+from fl_core.relevance import PAPER
 from strategies.clusterings.certainty import (
     APART,
     SAME_SCORES,
@@ -17,8 +18,9 @@ from strategies.clusterings.certainty import (
     pair_shares,
     why_untold,
 )
-from strategies.clusterings.grouping import gaps, merge_heights, number_by_rule
-from strategies.clusterings.relevance_groups import group_by_relevance, heard_anew
+from strategies.clusterings.grouping import gaps, merge_heights
+from strategies.clusterings.how_many import evidence
+from strategies.clusterings.relevance_groups import MOST_WEIGHED, group_by_relevance, heard_anew
 from strategies.clusterings.spectral import num_resamples, with_resamples
 from strategies.engine.rounds import Clusters
 
@@ -103,10 +105,10 @@ def test_what_speaks_for_each_number():
     np.testing.assert_allclose(gaps(groups.merges), [0.7, 0.1])
     found = candidates(gaps(groups.merges), [2, 2, 3, 2])
     assert [(one.num_clusters, one.resamples) for one in found] == [(2, 0.75), (3, 0.25)]
-    assert number_by_rule("elbow", groups.similarity, groups.merges) == 2
-    assert number_by_rule("silhouette", groups.similarity, groups.merges) == 2
+    assert groups.by_rule == 2
+    assert group_by_relevance(1 - distances, "silhouette").by_rule == 2
     one = group_by_relevance(np.ones((1, 1)), 1)
-    assert number_by_rule("elbow", one.similarity, one.merges) == 1
+    assert one.by_rule == 1
     assert candidates(gaps(one.merges), []) == []
 
 
@@ -179,14 +181,18 @@ def test_each_resample_chooses_its_number_once(monkeypatch):
     assert found.resamples.numbers == tuple(counted[1:])
 
 
-def test_where_a_number_is_asked_for_resamples_say_what_the_elbow_would_choose():
+def test_where_a_number_is_asked_for_resamples_say_what_auto_would_choose():
     groups = group_by_relevance(two_opinions(), 3, resamples=5)
     for one in groups.resampled:
-        assert one.by_rule == number_by_rule("elbow", one.similarity, one.merges)
+        assert one.by_rule == evidence(one.similarity, one.merges, PAPER).number
+    many = group_by_relevance(np.eye(MOST_WEIGHED + 1), 3)
+    clusters = Clusters(dict(enumerate(many.labels.tolist())))
+    assert many.by_rule == 0
+    assert with_resamples(clusters, [many], "opinions").resamples.numbers == ()
 
 
 def test_so_many_clients_are_resampled_at_the_server_that_it_takes_seconds():
-    for rule, most in (("elbow", 1000), (3, 1000), ("silhouette", 100)):
+    for rule, most in (("elbow", 1000), (3, 1000), ("silhouette", 300), ("auto", 300)):
         assert num_resamples(most, rule) == 100
         assert num_resamples(most + 1, rule) == 0
 

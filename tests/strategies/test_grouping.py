@@ -10,12 +10,12 @@ from strategies.clusterings.grouping import (
     agglomerate,
     agglomerate_distances,
     average_relevance,
-    best_silhouette,
     canonical_labels,
     choose_num_clusters,
     closest_clusters,
     cut_dendrogram,
 )
+from strategies.clusterings.silhouettes import best_silhouette
 
 
 def similarity(seed, count):

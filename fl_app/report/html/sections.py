@@ -193,7 +193,9 @@ def _doubts(grouping: Grouping) -> list[Grid]:
 
 def _likeliest(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the numbers of clusters that most speaks for, ascending."""
-    best = sorted(candidates, key=lambda one: (one.resamples, one.score), reverse=True)
+    best = sorted(
+        candidates, key=lambda one: (one.resamples, np.nan_to_num(one.score)), reverse=True
+    )
     return sorted(best[:MOST_CANDIDATES], key=lambda one: one.num_clusters)
 
 

@@ -1,0 +1,181 @@
+"""How many groups there are, one among them: numbers by hand, and what must not matter."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import silhouette_samples
+
+from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE, relative_scores
+from fl_core.wire.protocol import CLASS_ENERGY
+from strategies.clusterings import how_many
+from strategies.clusterings.grouping import agglomerate, cut_dendrogram
+from strategies.clusterings.how_many import evidence, second_eigenvalue
+from strategies.clusterings.relevance_groups import group_by_relevance
+from strategies.clusterings.silhouettes import balanced_silhouettes, silhouettes
+
+FORMULAS = (PAPER, MISSED_ENERGY, PRINCIPAL_ANGLE, CLASS_ENERGY)
+
+
+def blocks(tasks, within=0.8, between=0.3, noise=0.0, seed=0):
+    drawn = np.random.default_rng(seed).normal(0, noise, (len(tasks), len(tasks)))
+    found = np.where(np.equal.outer(tasks, tasks), within, between) + (drawn + drawn.T) / 2
+    np.fill_diagonal(found, 1)
+    return np.clip(found, 0, 1)
+
+
+def number(similarity, formula=PAPER):
+    return evidence(similarity, agglomerate(similarity, 1).merges, formula).number
+
+
+@pytest.mark.parametrize("size", [2, 5, 40])
+@pytest.mark.parametrize("groups", [2, 3, 5])
+def test_by_hand_the_eigenvalue_of_groups_of_one_size_does_not_depend_on_their_size(size, groups):
+    """(w − b)/(w + (M − 1) b), but for what the diagonal adds: the row's mean in place of w.
+
+    With m clients in each of M groups the row's mean d is ((m − 1) w + (M − 1) m b)/(mM − 1). An
+    eigenvector that is constant in each group, with sum 0, has ((m − 1) w + d − m b) / (mM d).
+    """
+    tasks, w, b = np.repeat(np.arange(groups), size), 0.8, 0.3
+    count = groups * size
+    d = ((size - 1) * w + (groups - 1) * size * b) / (count - 1)
+    expected = ((size - 1) * w + d - size * b) / (count * d)
+    found = second_eigenvalue(blocks(tasks, w, b))
+    assert found == pytest.approx(expected)
+    assert abs(found - (w - b) / (w + (groups - 1) * b)) < 1 / count
+
+
+@pytest.mark.parametrize("count", [3, 10, 100])
+def test_of_clients_that_are_all_alike_it_is_nought_for_any_number_of_them(count):
+    """An off-diagonal value alone, with itself on the diagonal, has rank one."""
+    assert second_eigenvalue(blocks(np.zeros(count, int))) == pytest.approx(0, abs=1e-12)
+    assert number(blocks(np.zeros(count, int))) == 1
+
+
+def test_by_hand_three_clients_one_of_them_apart():
+    """Between 0 and 1 0.8, to client 2 0.2; the means of rows are 0.5, 0.5, 0.2; D 1.5, 1.5, 0.6.
+
+    The eigenvector (1, 1, x) is found by hand: A = [[1/3, 8/15, a], [·, 1/3, a], [a, a, 1/3]], a =
+    0.2/√0.9; its trace is 1, its eigenvalues 1, 1/3 − 8/15 = −1/5, and so 1/5.
+    """
+    similarity = np.array([[1, 0.8, 0.2], [0.8, 1, 0.2], [0.2, 0.2, 1]])
+    assert second_eigenvalue(similarity) == pytest.approx(0.2)
+
+
+def test_noise_within_one_group_is_as_the_semicircle_says():
+    """2σ/(mean·√K), whatever the level of each client: K = 400, σ = 0.05, mean 0.5."""
+    rng = np.random.default_rng(3)
+    noise = rng.normal(0, 0.05, (400, 400))
+    similarity = 0.5 + np.triu(noise, 1) + np.triu(noise, 1).T
+    expected = 2 * 0.05 / (0.5 * 20)
+    assert second_eigenvalue(similarity) == pytest.approx(expected, rel=0.1)
+    levels = rng.uniform(0.8, 1.2, 400)
+    leveled = similarity * np.multiply.outer(levels, levels)
+    assert second_eigenvalue(leveled) == pytest.approx(expected, rel=0.15)
+    assert number(similarity) == 1
+
+
+def test_of_many_clients_the_eigenvalue_is_found_by_iterations(monkeypatch):
+    similarity = blocks(np.arange(60) % 3, noise=0.1)
+    exact = second_eigenvalue(similarity)
+    monkeypatch.setattr(how_many, "_MOST_EXACT", 10)
+    assert second_eigenvalue(similarity) == pytest.approx(exact, abs=1e-3)
+    assert second_eigenvalue(similarity) == second_eigenvalue(similarity)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_few_clients_and_equal_scores_are_one_group(count, formula, value):
+    similarity = np.full((count, count), value)
+    np.fill_diagonal(similarity, 1)
+    assert number(similarity, formula) == 1
+    assert group_by_relevance(similarity, "auto", formula=formula).labels.tolist() == [0] * count
+
+
+def test_by_hand_how_far_apart_clusters_lie():
+    """Two pairs, 0.1 within and 0.9 across: 8/9 each. Three clusters leave one pair: 4/9 and 0."""
+    similarity = blocks(np.array([0, 0, 1, 1]), 0.9, 0.1)
+    distances = 1 - similarity
+    merges = agglomerate(similarity, 1).merges
+    assert balanced_silhouettes(distances, merges) == pytest.approx([8 / 9, (4 / 9 + 0) / 2])
+    # A lone client's silhouette is 0, so with it in the cut the worst cluster's is: (2/3)·(8/9)/2.
+    similarity = blocks(np.array([0, 0, 1]), 0.9, 0.1)
+    found = balanced_silhouettes(1 - similarity, agglomerate(similarity, 1).merges)
+    assert found == pytest.approx([8 / 27])
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize(
+    "sizes", [(5, 5), (3, 9), (4, 4, 4), (2, 6, 10), (3, 3, 3, 3, 3), (20, 30, 50)]
+)
+def test_clear_groups_of_any_sizes_are_found(sizes, formula):
+    tasks = np.random.default_rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    found = group_by_relevance(blocks(tasks, noise=0.03), "auto", formula=formula)
+    assert found.by_rule == len(sizes)
+    assert (np.equal.outer(found.labels, found.labels) == np.equal.outer(tasks, tasks)).all()
+
+
+@pytest.mark.parametrize("count", [6, 25, 100])
+@pytest.mark.parametrize("seed", range(5))
+def test_chance_stretched_to_the_whole_scale_makes_no_groups(count, seed):
+    """Missed energies of clients that are all alike, which differ by chance alone."""
+    missed = np.exp(np.random.default_rng(seed).normal(-2, 0.05, (count, count)))
+    np.fill_diagonal(missed, 0)
+    found = group_by_relevance(relative_scores(missed), "auto", formula=MISSED_ENERGY)
+    assert found.by_rule == 1
+
+
+def random_similarity(seed, count, decimals):
+    found = np.random.default_rng(seed).random((count, count)).round(decimals)
+    found = (found + found.T) / 2
+    np.fill_diagonal(found, 1)
+    return found
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(3, 12), st.sampled_from([1, 9]))
+def test_silhouettes_of_all_cuts_are_those_of_scikit_learn(seed, count, decimals):
+    distances = 1 - random_similarity(seed, count, decimals)
+    merges = agglomerate(1 - distances, 1).merges
+    mean, both = [], []
+    for clusters in range(2, count):
+        labels = cut_dendrogram(merges, clusters)
+        own = silhouette_samples(distances, labels, metric="precomputed")
+        mean.append(own.mean())
+        worst = min(own[labels == cluster].mean() for cluster in range(clusters))
+        both.append((own.mean() + worst) / 2)
+    np.testing.assert_allclose(silhouettes(distances, merges), mean, atol=1e-12)
+    np.testing.assert_allclose(balanced_silhouettes(distances, merges), both, atol=1e-12)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.integers(0, 3), min_size=1, max_size=14),
+    st.sampled_from(FORMULAS),
+    st.data(),
+)
+def test_the_number_does_not_depend_on_the_order_of_clients(seed, tasks, formula, data):
+    similarity = blocks(np.array(tasks), 0.6, 0.4, 0.1, seed)
+    order = np.array(data.draw(st.permutations(range(len(tasks)))))
+    moved = similarity[np.ix_(order, order)]
+    assert number(moved, formula) == number(similarity, formula)
+    assert second_eigenvalue(moved) == pytest.approx(second_eigenvalue(similarity))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(3, 12), st.floats(0.05, 1))
+def test_what_scale_the_relevance_has_does_not_matter_to_the_eigenvalue(seed, count, scale):
+    similarity = random_similarity(seed, count, 9)
+    assert second_eigenvalue(similarity * scale) == pytest.approx(second_eigenvalue(similarity))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(3, 12), st.floats(0.05, 1))
+def test_how_far_clusters_lie_apart_does_not_depend_on_the_unit_of_distance(seed, count, scale):
+    distances = 1 - random_similarity(seed, count, 9)
+    merges = agglomerate(1 - distances, 1).merges
+    np.testing.assert_allclose(
+        balanced_silhouettes(distances * scale, merges), balanced_silhouettes(distances, merges)
+    )

@@ -39,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
+    if "supernode" in options:
+        options.supernode = rest
+        return options
     # argparse's subcommands do not take KEY=VALUE on both sides of an option.
     if rest and ("overrides" not in options or any(word.startswith("-") for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -163,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     from fl_app.group.place import add_command as add_place  # noqa: PLC0415
     from fl_app.live.watch import add_command as add_watch  # noqa: PLC0415
     from fl_app.report.html.report_command import add_command as add_report  # noqa: PLC0415
+    from fl_app.site.node_command import add_command as add_node  # noqa: PLC0415
     from fl_app.studies.reproduce.reproduce_command import add_command as add_reproduce  # noqa: PLC0415
     from fl_app.studies.sweeps.sweep_command import add_command as add_sweep  # noqa: PLC0415
     from fl_core.data.image_files import ENDINGS  # noqa: PLC0415
@@ -202,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     certificates.add_command(commands)
     add_gate(commands)
     add_devices(commands)
+    add_node(commands)
     add_watch(commands)
     classify = commands.add_parser(
         "classify",

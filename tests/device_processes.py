@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,7 +201,13 @@ class Federation:
 
     @contextmanager
     def supernode(
-        self, name: str, node_config: str = "", *, key: Path | None = None, **options: str
+        self,
+        name: str,
+        node_config: str = "",
+        *,
+        key: Path | None = None,
+        command: Sequence[str] = ("fedkin", "node"),
+        **options: str,
     ) -> Iterator[Program]:
         """Start a device's SuperNode.
 
@@ -213,6 +219,8 @@ class Federation:
             Such as `name="berlin" data-path="/srv/scans"`.
         key : Path, optional
             Its private key (default: that of the registered device of this name).
+        command : sequence of str
+            What it is started by.
         **options : str
             Other values of options, such as `root_certificates` or `superlink`.
         """
@@ -225,7 +233,7 @@ class Federation:
             **({"node_config": node_config} if node_config else {}),
             **options,
         }
-        words = [program_path("flower-supernode"), "--host", "127.0.0.1"]
+        words = [program_path(command[0]), *command[1:], "--host", "127.0.0.1"]
         for option, value in given.items():
             words += [f"--{option.replace('_', '-')}", value]
         with running("supernode", words, self.folder / name) as program:

@@ -24,6 +24,7 @@ from typer.main import get_command
 
 from fl_app.devices.gate import gate_command as gate
 from fl_app.devices.gate.callers import MOST_BYTES_HELD
+from fl_app.site import node_command
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SYSTEMD_ANALYZE = shutil.which("systemd-analyze")
@@ -45,8 +46,10 @@ def read(words: list[str]) -> argparse.Namespace:
     name = Path(program).name
     if name == "flower-superlink":
         return _parse_args_run_superlink().parse_args(rest)
-    if name == "flower-supernode":
-        return _parse_args_run_supernode().parse_args(rest)
+    if (name, rest[0]) == ("fedkin", "node"):
+        supernode = rest[1:]
+        assert not node_command._read(supernode).alone
+        return _parse_args_run_supernode().parse_args(supernode)
     assert (name, rest[0]) == ("fedkin", "gate")
     parser = argparse.ArgumentParser()
     gate.add_command(parser.add_subparsers())

@@ -140,7 +140,7 @@ class Site:
     @contextmanager
     def supernode(self, name: str, images: Path) -> Iterator[Program]:
         """Start a device as the page says; each on this machine needs a port of its own."""
-        words = self.words("flower-supernode", **self._own(name, images))
+        words = self.words("fedkin node", **self._own(name, images))
         home = self._home(name)
         (port,) = free_ports(1)
         with running("supernode", [*words, "--port", str(port)], home, home) as program:

@@ -1,0 +1,155 @@
+"""What a message costs a site, by a process for each or by a fork: docs/scale.md.
+
+SuperLink, gate, SuperNodes and the app are the real programs, all on this machine, in turns: sites
+started by `flower-supernode`, which starts a process for each message, and by `fedkin node`, which
+forks for it. The CPU's seconds count more than the clock's where other things run, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from fl_app.site.warm import READY
+from fl_core.files import replacing
+from tests.device_images import write_sites
+from tests.device_processes import Program, federation
+
+ROOT = Path(__file__).parents[1]
+WAYS = {"a process for each message": ("flower-supernode",), "a fork": ("fedkin", "node")}
+_PATIENCE = 900.0
+
+
+def measure(command: Sequence[str], rounds: int, folder: Path) -> dict[str, Any]:
+    """Run the app once on four sites, and return what it took."""
+    images = write_sites(folder / "images", images=120)
+    kept = {name: folder / "kept" / f"{name}.safetensors" for name in images}
+    with federation(folder / "devices") as devices, ExitStack() as stack:
+        devices.register(*images)
+        sites = [
+            stack.enter_context(
+                devices.supernode(
+                    name,
+                    f'name="{name}" data-path="{images[name]}" model-path="{kept[name]}"',
+                    command=command,
+                )
+            )
+            for name in images
+        ]
+        for site in sites:
+            site.wait_for("SuperNode ID")
+            if command[0] == "fedkin":
+                site.wait_for(READY)
+        time.sleep(2)
+        memory = [_memory(site) for site in sites]
+        before, started = [_cpu(site) for site in sites], time.monotonic()
+        settings = {
+            **{"dataset": "own", "strategy": "rcc-pfl", "num-clients": len(sites)},
+            **{"model": "cnn", "learning-rate": 0.001, "local-epochs": 2, "batch-size": 32},
+            **{"num-server-rounds": rounds, "evaluate-every": rounds, "seed": 0},
+            "output-dir": str(folder / "out"),
+        }
+        with devices.started_run(ROOT, settings) as run:
+            status = run.wait_for_exit(_PATIENCE)
+            seconds = time.monotonic() - started
+            if status or not (folder / "out/summary.json").exists():
+                raise RuntimeError(run.text)
+        cpu = [_cpu(site) - first for site, first in zip(sites, before, strict=True)]
+        messages = sum(site.text.count("Sending: ") for site in sites)
+    (one,) = json.loads((folder / "out/summary.json").read_text(encoding="utf-8"))["runs"]
+    models = sorted((folder / "out/models").rglob("*.safetensors"))
+    return {
+        "seconds": round(seconds, 1),
+        "pre-round-seconds": round(one["seconds"]["pre-round"], 2),
+        "round-seconds": round(one["seconds"]["train"] / rounds, 2),
+        "messages": messages,
+        "cpu-seconds": round(sum(cpu), 1),
+        "cpu-seconds-per-message": round(sum(cpu) / messages, 2),
+        "memory-mib-at-rest": round(median(memory)),
+        "accuracy": one["accuracy"],
+        "models": hashlib.sha256(b"".join(path.read_bytes() for path in models)).hexdigest(),
+    }
+
+
+def _family(site: Program) -> list[psutil.Process]:
+    first = psutil.Process(site.process.pid)
+    return [first, *first.children(recursive=True)]
+
+
+def _cpu(site: Program) -> float:
+    """Return the seconds that a site's processes, and those that they waited for, have taken."""
+    total = 0.0
+    for process in _family(site):
+        with suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
+def _memory(site: Program) -> float:
+    """Return the memory of a site's processes, MiB, what several share counted once."""
+    return sum(process.memory_full_info().pss for process in _family(site)) / 2**20
+
+
+def table(measured: Mapping[str, Any]) -> str:
+    """Return the table of docs/measured/scale.md in Markdown."""
+    heads = ("way", "runs", "CPU a message", "seconds of a run", "memory at rest", "models alike")
+    lines: list[Sequence[object]] = [heads, ["---"] * len(heads)]
+    models = {run["models"] for run in measured["runs"]}
+    for way in WAYS:
+        runs = [run for run in measured["runs"] if run["way"] == way]
+        lines.append(
+            (
+                way,
+                len(runs),
+                f"{median(run['cpu-seconds-per-message'] for run in runs):.2f} s",
+                f"{median(run['seconds'] for run in runs):.0f}",
+                f"{median(run['memory-mib-at-rest'] for run in runs):.0f} MiB",
+                "yes" if len(models) == 1 else "no",
+            )
+        )
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def main() -> None:
+    """Measure, write the result and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=2, help="of each way, in turns")
+    parser.add_argument("--rounds", type=int, default=3, help="of each run")
+    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/site-rounds.json"))
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"  # sites share the cores; one thread sums in one order
+    result: dict[str, Any] = {
+        "versions": {name: version(name) for name in ("flwr", "torch")}
+        | {"python": platform.python_version()},
+        "cores": len(os.sched_getaffinity(0)),
+        "rounds": options.rounds,
+        "runs": [],
+    }
+    for _ in range(options.repeats):
+        for way, command in WAYS.items():
+            load = os.getloadavg()[0]
+            with tempfile.TemporaryDirectory(prefix="site-rounds-") as folder:
+                os.environ["FL_CACHE_DIR"] = str(Path(folder) / "cache")
+                run = measure(command, options.rounds, Path(folder))
+            result["runs"].append({"way": way, **run, "load-before": round(load, 1)})
+            print(way, json.dumps(run), flush=True)
+            with replacing(options.output) as partial:
+                partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{table(result)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""A warm process whose messages come from a test: `python -m tests.warm_site WHAT FOLDER`.
+
+Apart from pytest's process, since it forks.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from fl_app.site import warm
+
+STATE = {"answered": 0}
+
+
+class Given:
+    """Names of messages to answer, one a look; then Ctrl-C, once all are answered."""
+
+    def __init__(self, names, folder, seconds=30.0):
+        self.names, self.folder, self.closed_in = list(names), folder, []
+        self.count, self.end = len(self.names), time.monotonic() + seconds
+
+    def take(self):
+        if self.names:
+            return self.names.pop(0)
+        answered = len(list(self.folder.glob("*.json")))
+        if answered == self.count or time.monotonic() > self.end:
+            raise KeyboardInterrupt
+        return None
+
+    def close(self):
+        self.closed_in.append(os.getpid())
+
+
+def notes(folder):
+    """Return what notes down what a child is like."""
+
+    def answer(name):
+        STATE["answered"] += 1
+        noted = {
+            "process": os.getpid(),
+            "parent": os.getppid(),
+            "answered": STATE["answered"],
+            "drawn": int(np.random.randint(2**31)),  # noqa: NPY002
+            "closed": os.getpid() in TASKS[0].closed_in,
+            "default": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
+        }
+        part = folder / f"{name}.part"
+        part.write_text(json.dumps(noted), encoding="utf-8")
+        part.rename(folder / f"{name}.json")
+        if name == "fails":
+            raise RuntimeError("as an app does")
+        if name == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name == "hangs":
+            time.sleep(600)
+
+    return answer
+
+
+TASKS: list[Given] = []
+
+
+def answer_some(folder, *names):
+    """Answer messages, and note which processes are left."""
+    TASKS.append(Given(names, folder))
+    warm.log_here()
+    try:
+        warm.serve(TASKS[0], notes(folder))
+    except KeyboardInterrupt:
+        left = [child.pid for child in psutil.Process().children()]
+        (folder / "left").write_text(json.dumps([left, STATE["answered"]]), encoding="utf-8")
+
+
+def warm_up(folder):
+    """Warm up, and note what is imported then, and what an app of a run is then."""
+    warm.warm_up()
+    import torch  # noqa: PLC0415
+
+    noted = {
+        "ours": [name for name in sys.modules if name.partition(".")[0] in warm.OURS],
+        "cuda": torch.cuda.is_initialized(),
+        "threads": threading.active_count(),
+    }
+    before = set(sys.modules)
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
+    noted["by-adam"] = sorted(set(sys.modules) - before)
+    app = folder / "run" / "fl_app"
+    app.mkdir(parents=True)
+    (app / "__init__.py").touch()
+    (app / "client_app.py").write_text("app = 'of the run'\n", encoding="utf-8")
+    sys.path.insert(0, str(app.parent))
+    from fl_app.client_app import app as of_the_run  # noqa: PLC0415
+
+    noted["app"] = of_the_run
+    (folder / "noted").write_text(json.dumps(noted), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    what, place, *more = sys.argv[1:]
+    {"answer": answer_some, "warm-up": warm_up}[what](Path(place), *more)

@@ -206,7 +206,7 @@ class Federation:
         node_config: str = "",
         *,
         key: Path | None = None,
-        command: Sequence[str] = ("fedkin", "node"),
+        command: Sequence[str] = ("flower-supernode",),
         **options: str,
     ) -> Iterator[Program]:
         """Start a device's SuperNode.
@@ -220,7 +220,7 @@ class Federation:
         key : Path, optional
             Its private key (default: that of the registered device of this name).
         command : sequence of str
-            What it is started by.
+            What it is started by: this, or `fedkin node`.
         **options : str
             Other values of options, such as `root_certificates` or `superlink`.
         """

@@ -78,6 +78,33 @@ def answer_some(folder, *names):
         (folder / "left").write_text(json.dumps([left, STATE["answered"]]), encoding="utf-8")
 
 
+def answer_many(folder, count):
+    """Warm up, train for a moment in each of many children, and note the memory before each."""
+    warm.warm_up()
+    me, sizes = psutil.Process(), []
+
+    class Counted(Given):
+        def take(self):
+            sizes.append(me.memory_info().rss)
+            return super().take()
+
+    def answer(name):
+        import torch  # noqa: PLC0415
+
+        model = torch.nn.Linear(100, 100)
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(10):
+            optimizer.zero_grad()
+            model(torch.randn(1000, 100)).square().mean().backward()
+            optimizer.step()
+        (folder / f"{name}.json").touch()
+
+    try:
+        warm.serve(Counted([str(number) for number in range(int(count))], folder, 300.0), answer)
+    except KeyboardInterrupt:
+        (folder / "sizes").write_text(json.dumps(sizes), encoding="utf-8")
+
+
 def warm_up(folder):
     """Warm up, and note what is imported then, and what an app of a run is then."""
     warm.warm_up()
@@ -104,4 +131,4 @@ def warm_up(folder):
 
 if __name__ == "__main__":
     what, place, *more = sys.argv[1:]
-    {"answer": answer_some, "warm-up": warm_up}[what](Path(place), *more)
+    {"answer": answer_some, "many": answer_many, "warm-up": warm_up}[what](Path(place), *more)

@@ -38,7 +38,10 @@ from fl_core.text import printable
 from fl_core.wire import protocol
 from fl_core.wire.message_salt import Salt, without_salt
 
-_PAUSE = 1.0  # seconds between two looks for answers
+# Seconds between two looks for answers, each of which is a request to the SuperLink for each answer
+# that is missing: at most so long, and so many requests a second where that lets one look earlier.
+_PAUSE = 1.0
+_LOOKS = 8.0
 # So many answers are fetched at a time, since each request is a write to the SuperLink's database;
 # one that takes longer than so many seconds does not count: its sender may be slow, or dead.
 _FETCHES = 4
@@ -144,7 +147,7 @@ class DeviceGrid(QuorumGrid):
             if time.monotonic() + _PAUSE > patience.end:
                 break
             if waiting:
-                time.sleep(_PAUSE)
+                time.sleep(min(_PAUSE, len(waiting) / _LOOKS))
         if patience.has_quorum:
             self._fetched |= fetched
         return replies

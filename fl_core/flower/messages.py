@@ -17,6 +17,7 @@ from flwr.proto.message_pb2 import (
     Message,
     ObjectTree,
     PullObjectRequest,
+    PullObjectResponse,
     PushObjectRequest,
 )
 from flwr.proto.node_pb2 import Node, NodeInfo
@@ -43,6 +44,7 @@ __all__ = [
     "PullAppMessagesRequest",
     "PullMessagesResponse",
     "PullObjectRequest",
+    "PullObjectResponse",
     "PushMessagesRequest",
     "PushMessagesResponse",
     "PushObjectRequest",

@@ -169,8 +169,12 @@ def kill(program: Program) -> None:
 
 @contextmanager
 def held(program: Program) -> Iterator[None]:
-    """Let a program stand still for a while: a device that takes its time."""
-    process = psutil.Process(program.process.pid)
+    """Let a device's SuperNode stand still for a while: a device that takes its time."""
+    (process,) = (
+        child
+        for child in psutil.Process(program.process.pid).children()
+        if any(Path(word).name == "flower-supernode" for word in child.cmdline())
+    )
     process.suspend()
     try:
         yield

@@ -36,6 +36,7 @@ from fl_app.devices.gate.connections import Connection
 from fl_app.devices.gate.failures import answer_for
 from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_push, pushed_for
 from fl_app.devices.gate.sizes import Sizes, TooLargeError
+from fl_app.devices.gate.waiting import HELD_SECONDS, Waiting, has_no_message, lacks_part
 
 FLEET_PATHS = frozenset(
     f"/v1/fleet/{name}".encode("ascii")
@@ -92,6 +93,7 @@ class Gate:
         self._client = client
         self._callers = Callers()
         self._sizes = Sizes()
+        self._waiting = Waiting()
         self._runs: set[int] = set()
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._heartbeats = asyncio.Semaphore(_HEARTBEATS_AT_A_TIME)
@@ -189,7 +191,41 @@ class Gate:
                     if reply is not None and response.status_code == httpx.codes.OK:
                         pushing.post.reply = reply.messages_list[0].metadata.message_id
         held.give_back()
-        return await self._learnt_from(response, key, path, body)
+        response = await self._learnt_from(response, key, path, body)
+        if device is None or connection is None or path not in (_PULL_MESSAGES, _PULL_OBJECT):
+            return response
+        return await self._once_there(scope, key, device, connection, body, response)
+
+    async def _once_there(
+        self,
+        scope: Event,
+        key: bytes,
+        device: Device,
+        connection: Connection,
+        body: bytearray,
+        response: httpx.Response,
+    ) -> httpx.Response:
+        """Return the answer to a question of a device once it brings something, or after a while.
+
+        The SuperLink takes what it has answered for delivered: one that has gone asks no more.
+        """
+        for_message = scope["raw_path"] == _PULL_MESSAGES
+        is_empty = has_no_message if for_message else lacks_part
+        wait = self._waiting.for_message if for_message else self._waiting.for_part
+        end = time.monotonic() + HELD_SECONDS
+        with self._waiting.one_more() if for_message else nullcontext():
+            while await is_empty(response) and time.monotonic() < end:
+                await wait()
+                if connection.is_stopping:
+                    break
+                async with self._turn(scope["raw_path"], device):
+                    if connection.is_closed:
+                        raise DeviceGoneError
+                    response = await self._send(scope, body)
+                    if not for_message:
+                        self._note_size(device, body, response)
+                response = await self._learnt_from(response, key, scope["raw_path"], body)
+        return response
 
     def _hear(self, scope: Event, key: bytes) -> Callable[[bytes], None] | None:
         """Return the callback that hears an answer before the device does."""
@@ -198,9 +234,11 @@ class Gate:
             return None
 
         def hear(answer: bytes) -> None:
+            before = device.post.asked
             device.post.hear(answer)
-            if device.post.asked is not None:
+            if device.post.asked is not None and device.post.asked is not before:
                 self._runs.add(device.post.asked.metadata.run_id)
+                self._waiting.hear(device.post.asked)
 
         return hear
 

@@ -101,7 +101,9 @@ async def pass_back(
             }
         )
         whole = bytearray()
-        async for part in response.aiter_raw():
+        # One that was held has been read.
+        parts = response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw()
+        async for part in parts:
             if hear is None:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             else:

@@ -50,6 +50,7 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, newcomers: Newcomers, **options: Any) -> None:
         super().__init__(*args, **options)
         self._newcomers = newcomers
+        self.is_stopping = False
         self.app_state = {"connection": self}  # requests carry it in their scope
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -64,6 +65,11 @@ class Connection(H11Protocol):
         """Let it go."""
         super().connection_lost(exc)
         self._newcomers.remove(self)
+
+    def shutdown(self) -> None:
+        """Hear that the gate stops: what is held here is answered as it stands."""
+        self.is_stopping = True
+        super().shutdown()
 
     def is_devices(self) -> None:
         """Hear that a known device uses this connection."""

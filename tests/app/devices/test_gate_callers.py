@@ -134,7 +134,7 @@ def test_a_device_is_no_newcomer():
     heard = []
 
     class Connection:
-        is_closed = False
+        is_closed, is_stopping = False, True
 
         def is_devices(self):
             heard.append("device")

@@ -1,0 +1,103 @@
+"""Devices that ask for what is not there yet: the gate holds the question, and asks again itself.
+
+A SuperNode that is told that there is no message looks again three seconds later, and one that is
+told that a part of its message is still being sent, one second later, then two, and so on. Neither
+has an option. So the gate, which stands between, answers once there is something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import httpx
+from google.protobuf.message import DecodeError
+
+from fl_core.flower.messages import Message, PullMessagesResponse, PullObjectResponse
+
+HELD_SECONDS = 20.0
+"""So long a question is held: SuperNodes wait for an answer for 30 seconds."""
+# All devices together have the SuperLink asked so often in a second, as long as that is more often
+# than they would ask themselves, once in `_OWN_PAUSE` seconds each; and no device more often than
+# once in `_SHORTEST_PAUSE`.
+_LOOKS = 8.0
+_OWN_PAUSE = 3.0
+_SHORTEST_PAUSE = 0.5
+# So long after a message was handed out, the next is expected soon; after that, none is.
+_EXPECTANT = 60.0
+_PART_PAUSE = 0.25  # seconds between two looks for a part of a message
+_LONGEST_WITHOUT = 64  # bytes of an answer that brings no part
+
+
+class Waiting:
+    """The devices whose questions for messages are held."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._batch: tuple[object, ...] = ()
+        self._expected_until = 0.0
+        self._news = asyncio.Event()
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count a device that waits, for the length of the block."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    def hear(self, message: Message) -> None:
+        """Hear that a device was handed a message: others will have theirs of the same batch."""
+        about = message.metadata
+        self._expected_until = time.monotonic() + _EXPECTANT
+        batch = (about.run_id, about.group_id, about.message_type)
+        if batch != self._batch:
+            self._batch = batch
+            self._news.set()
+            self._news = asyncio.Event()
+
+    @property
+    def pause(self) -> float:
+        """Seconds after which a device that waits has the SuperLink asked again."""
+        if time.monotonic() > self._expected_until:
+            return _OWN_PAUSE
+        return min(_OWN_PAUSE, max(_SHORTEST_PAUSE, self._held / _LOOKS))
+
+    async def for_message(self) -> None:
+        """Wait until one is likely."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), self.pause)
+
+    async def for_part(self) -> None:
+        """Wait until a part of a message is likely to have been sent."""
+        await asyncio.sleep(_PART_PAUSE)
+
+
+async def has_no_message(response: httpx.Response) -> bool:
+    """Return whether the SuperLink answers that there is no message, after reading all of that."""
+    if not _is_plain(response):
+        return False
+    try:
+        return not PullMessagesResponse.FromString(await response.aread()).messages_list
+    except DecodeError:
+        return False
+
+
+async def lacks_part(response: httpx.Response) -> bool:
+    """Return whether it answers that a part of a message is still to come."""
+    length = int(response.headers.get("content-length", _LONGEST_WITHOUT + 1))
+    if not _is_plain(response) or length > _LONGEST_WITHOUT:
+        return False
+    try:
+        found = PullObjectResponse.FromString(await response.aread())
+    except DecodeError:
+        return False
+    return bool(found.object_found) and not found.object_available
+
+
+def _is_plain(response: httpx.Response) -> bool:
+    """Return whether an answer can be passed on after it was read: it is one, and not packed."""
+    return response.status_code == httpx.codes.OK and "content-encoding" not in response.headers

@@ -1,0 +1,210 @@
+"""The gate answers a device once there is something, and asks the SuperLink sparingly."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from flwr.app import Message, RecordDict
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PullMessagesResponse
+from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResponse
+
+from fl_app.devices.gate import application, waiting
+from fl_app.devices.gate.application import Gate
+from fl_app.devices.gate.waiting import Waiting
+from tests.gate_requests import DEVICE, PULL, STRANGER, ask, known, said
+
+PULL_OBJECT = b"/v1/fleet/pull-object"
+NOTHING = PullMessagesResponse().SerializeToString()
+TO_COME = PullObjectResponse(object_found=True).SerializeToString()
+PART = PullObjectResponse(
+    object_found=True, object_available=True, object_content=bytes(100)
+).SerializeToString()
+
+
+def handed_out(group="1", kind="train"):
+    message = Message(RecordDict(), dst_node_id=5, message_type=kind, group_id=group)
+    return PullMessagesResponse(
+        messages_list=[message_to_proto(message)], message_object_trees=[ObjectTree()]
+    ).SerializeToString()
+
+
+class SuperLink(httpx.MockTransport):
+    """Answers each device with what is next for it, and with the last of that from then on."""
+
+    def __init__(self, **answers):
+        self.answers = {key.encode(): list(found) for key, found in answers.items()}
+        self.asked = []
+        super().__init__(self.answer)
+
+    def answer(self, request):
+        whose = request.content
+        self.asked.append((whose, time.monotonic()))
+        left = self.answers[whose]
+        content = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(content, int):
+            return httpx.Response(content, stream=httpx.ByteStream(b""))
+        headers = {"content-length": str(len(content))}
+        return httpx.Response(200, headers=headers, stream=httpx.ByteStream(content))
+
+    def count(self, whose):
+        return sum(one == whose for one, _ in self.asked)
+
+
+def connection(**state):
+    return SimpleNamespace(
+        is_devices=lambda: None, **{"is_closed": False, "is_stopping": False, **state}
+    )
+
+
+async def asking(gate, whose, *, key=DEVICE, target=PULL, its=None):
+    """Ask as a device, by a body that the SuperLink here knows, and return what is answered."""
+
+    async def receive():
+        return said(whose)
+
+    answered = await ask(
+        gate,
+        receive,
+        target=target,
+        key=key,
+        headers=[(b"content-length", b"%d" % len(whose))],
+        state={"connection": its or connection()},
+    )
+    return answered and (answered[0]["status"], b"".join(one["body"] for one in answered[1:]))
+
+
+def at_gate(superlink, steps):
+    async def run():
+        async with httpx.AsyncClient(transport=superlink) as client:
+            return await steps(known(Gate("127.0.0.1:8000", client), DEVICE, STRANGER))
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(waiting, "_OWN_PAUSE", 0.3)
+    monkeypatch.setattr(waiting, "_SHORTEST_PAUSE", 0.05)
+    monkeypatch.setattr(waiting, "_PART_PAUSE", 0.02)
+    monkeypatch.setattr(application, "HELD_SECONDS", 1.0)
+
+
+def test_a_device_is_answered_once_there_is_a_message():
+    message = handed_out()
+    superlink = SuperLink(a=[NOTHING, NOTHING, message])
+    assert at_gate(superlink, lambda gate: asking(gate, b"a")) == (200, message)
+    assert superlink.count(b"a") == 3
+
+
+def test_it_is_answered_after_a_while_even_if_there_is_none():
+    superlink = SuperLink(a=[NOTHING])
+    started = time.monotonic()
+    assert at_gate(superlink, lambda gate: asking(gate, b"a")) == (200, NOTHING)
+    assert 1.0 <= time.monotonic() - started < 3.0
+    # Nothing is expected: no oftener than the device would ask itself.
+    assert superlink.count(b"a") <= 5
+
+
+def test_others_are_asked_for_at_once_when_one_is_handed_a_message_of_a_new_batch(monkeypatch):
+    monkeypatch.setattr(waiting, "_OWN_PAUSE", 0.9)
+    first, second = handed_out(), handed_out()
+    superlink = SuperLink(a=[NOTHING, second], b=[first])
+
+    async def steps(gate):
+        held = asyncio.ensure_future(asking(gate, b"a"))
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        assert (await asking(gate, b"b", key=STRANGER))[1] == first
+        assert (await held)[1] == second
+        return time.monotonic() - started
+
+    assert at_gate(superlink, steps) < 0.5
+
+
+def test_further_messages_of_a_batch_are_no_news():
+    heard = Waiting()
+    (message,) = PullMessagesResponse.FromString(handed_out("1")).messages_list
+    (later,) = PullMessagesResponse.FromString(handed_out("2")).messages_list
+    (other,) = PullMessagesResponse.FromString(handed_out("2", "evaluate")).messages_list
+
+    async def news(of):
+        waits = heard._news
+        heard.hear(of)
+        return waits.is_set()
+
+    async def all_news():
+        return [await news(one) for one in (message, message, later, later, other)]
+
+    assert asyncio.run(all_news()) == [True, False, True, False, True]
+
+
+def test_many_devices_together_ask_no_oftener_than_they_would_themselves():
+    heard = Waiting()
+    assert heard.pause == waiting._OWN_PAUSE
+    (message,) = PullMessagesResponse.FromString(handed_out()).messages_list
+    heard.hear(message)
+    heard._held = 1
+    assert heard.pause == max(waiting._SHORTEST_PAUSE, 1 / waiting._LOOKS)
+    heard._held = 2
+    assert heard.pause == 2 / waiting._LOOKS
+    heard._held = 1000
+    assert heard.pause == waiting._OWN_PAUSE
+
+
+def test_a_part_that_is_still_being_sent_is_waited_for():
+    superlink = SuperLink(a=[TO_COME, TO_COME, PART])
+    answered = at_gate(superlink, lambda gate: asking(gate, b"a", target=PULL_OBJECT))
+    assert answered == (200, PART)
+    assert superlink.count(b"a") == 3
+    lacking = PullObjectResponse(object_found=False).SerializeToString()
+    superlink = SuperLink(a=[lacking])
+    assert at_gate(superlink, lambda gate: asking(gate, b"a", target=PULL_OBJECT))[1] == lacking
+    assert superlink.count(b"a") == 1
+
+
+def test_a_part_that_was_waited_for_counts_as_handed_out():
+    wanted = PullObjectRequest(object_id="part").SerializeToString()
+    superlink = SuperLink(**{wanted.decode(): [TO_COME, PART]})
+
+    async def steps(gate):
+        device = gate._callers.device(next(iter(gate._callers._devices)))
+        device.post._parts = {"part": 0}
+        await asking(gate, wanted, target=PULL_OBJECT)
+        return device.post._parts, gate._sizes._largest
+
+    assert at_gate(superlink, steps) == ({"part": len(PART)}, len(PART))
+
+
+def test_a_device_that_has_gone_is_not_asked_for():
+    superlink = SuperLink(a=[NOTHING, handed_out()])
+
+    async def steps(gate):
+        its = connection()
+        held = asyncio.ensure_future(asking(gate, b"a", its=its))
+        await asyncio.sleep(0.1)
+        its.is_closed = True
+        return await held
+
+    assert at_gate(superlink, steps) == []
+    assert superlink.count(b"a") == 1
+
+
+def test_a_gate_that_stops_keeps_nobody():
+    superlink = SuperLink(a=[NOTHING])
+    started = time.monotonic()
+    its = connection(is_stopping=True)
+    assert at_gate(superlink, lambda gate: asking(gate, b"a", its=its)) == (200, NOTHING)
+    assert time.monotonic() - started < 0.8
+
+
+def test_a_device_that_is_turned_away_meanwhile_is_told_so():
+    superlink = SuperLink(a=[NOTHING, 401])
+
+    async def steps(gate):
+        answered = await asking(gate, b"a")
+        return answered, [device.is_known for device in gate._callers._devices.values()]
+
+    assert at_gate(superlink, steps) == ((401, b""), [False, True])

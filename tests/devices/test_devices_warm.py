@@ -1,0 +1,75 @@
+"""What forks for a site's messages is killed, and so is what it has forked: real processes."""
+
+import json
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fl_app.site.warm import READY
+from tests.device_images import SITES, write_sites
+from tests.device_processes import Program, federation
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("berlin", "lyon")
+_PATIENCE = 600.0
+
+
+def forking(node: Program) -> psutil.Process:
+    """Return the process that forks for a site's messages."""
+    (found,) = (
+        child
+        for child in psutil.Process(node.process.pid).children()
+        if "fl_app.site.warm" in child.cmdline()
+    )
+    return found
+
+
+def forked(node: Program) -> psutil.Process:
+    """Return what answers a message, once there is one."""
+    deadline = time.monotonic() + _PATIENCE
+    while not (found := forking(node).children()):
+        assert time.monotonic() < deadline, node.text
+        time.sleep(0.01)
+    return found[0]
+
+
+def test_it_costs_an_update_and_the_next_message_is_answered(tmp_path, monkeypatch):
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    images = write_sites(tmp_path / "sites", {name: SITES[name] for name in NAMES})
+    out = tmp_path / "out"
+    options = {
+        **{"dataset": "own", "num-clients": len(NAMES), "strategy": "single", "model": "mlp-32"},
+        **{"num-server-rounds": 4, "evaluate-every": 4, "output-dir": str(out)},
+    }
+    with federation(tmp_path / "federation") as devices, ExitStack() as stack:
+        devices.register(*NAMES)
+        nodes = {}
+        for name in NAMES:
+            config = f'name="{name}" data-path="{images[name]}"'
+            started = devices.supernode(name, config, command=("fedkin", "node"))
+            nodes[name] = stack.enter_context(started)
+        for node in nodes.values():
+            node.wait_for(READY)
+        with devices.started_run(ROOT, options) as run:
+            nodes["berlin"].wait_for("Receiving: train", _PATIENCE)
+            forked(nodes["berlin"]).kill()
+            nodes["lyon"].wait_for("Receiving: train", _PATIENCE)
+            child = forked(nodes["lyon"])
+            forking(nodes["lyon"]).kill()
+            psutil.wait_procs([child], timeout=30)
+            assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+            assert run.wait_for_exit(_PATIENCE) == 0, run.text
+        texts = {name: node.text for name, node in nodes.items()}
+    assert "was ended by SIGKILL: the server is told in a minute" in texts["berlin"]
+    assert "was ended by SIGKILL and is started again" in texts["lyon"]
+    assert texts["lyon"].count(READY) == 2
+    for name in NAMES:
+        assert f"{name} failed in round " in run.text
+    (one,) = json.loads((out / "summary.json").read_text(encoding="utf-8"))["runs"]
+    assert one["accuracy"] > 0.5

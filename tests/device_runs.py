@@ -11,6 +11,7 @@ from fl_app.devices.devices_run import Devices as DeviceWorld
 from fl_app.run.experiment import run_experiment
 from fl_core.own_code import is_own
 from fl_core.wire.message_salt import without_salt
+from fl_core.wire.packing import unpacked
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp
@@ -57,12 +58,12 @@ class Devices(LocalGrid):
         }
 
     def send_and_receive(self, messages, *, timeout=None):
-        """Take the salt out of answers, as the server's own grid does."""
+        """Unpack answers and take the salt out, as the server's own grid does."""
         replies = list(super().send_and_receive(messages, timeout=timeout))
         for reply in replies:
             if reply.has_content():
                 with suppress(Exception):  # spoilt ones are as they are
-                    reply.content = without_salt(reply.content)
+                    reply.content = unpacked(without_salt(reply.content))
         return replies
 
     def asked(self, name):

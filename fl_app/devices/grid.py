@@ -37,6 +37,7 @@ from fl_core.flower.server import HttpGrid
 from fl_core.text import printable
 from fl_core.wire import protocol
 from fl_core.wire.message_salt import Salt, without_salt
+from fl_core.wire.packing import Packer, unpacked
 
 # Seconds between two looks for answers, each of which is a request to the SuperLink for each answer
 # that is missing: at most so long, and so many requests a second where that lets one look earlier.
@@ -269,7 +270,7 @@ class DeviceGrid(QuorumGrid):
         found = cast(Message, inflate_object_from_contents(message_id, contents))
         if found.has_error():
             return Message(found.error, reply_to=asked)
-        return Message(without_salt(found.content), reply_to=asked)
+        return Message(unpacked(without_salt(found.content)), reply_to=asked)
 
     def _confirm(self, message_id: str) -> None:
         """Let the SuperLink delete an answer, whatever it was."""
@@ -351,11 +352,11 @@ def _wait_for_room(fetches: Iterable[_Fetch]) -> None:
 
 
 def _with_salt(messages: Iterable[Message]) -> list[Message]:
-    """Return copies of messages that share one salt."""
-    salt = Salt()
+    """Return copies of messages, packed, that share one salt."""
+    salt, packer = Salt(), Packer()
     return [
         Message(
-            salt.added_to(message.content),
+            salt.added_to(packer.packed(message.content)),
             dst_node_id=message.metadata.dst_node_id,
             message_type=message.metadata.message_type,
             ttl=message.metadata.ttl,

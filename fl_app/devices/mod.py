@@ -9,16 +9,15 @@ from fl_app.nodes.simulated_node import config_of
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.wire.message_salt import Salt
-
-_FORESEEABLE = 1024  # bytes of an array, which may be but a counter
+from fl_core.wire.packing import Packer, unpacked
 
 
 def device_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer as the app does, but only the SuperLink, and so that nobody foresees the answer.
 
     Without the salt, another device could keep this one's answer out of the SuperLink's store: all
-    devices answer some queries alike (`fl_core.wire.message_salt`), and count the same batches. A
-    simulated client is left alone.
+    devices answer some queries alike (`fl_core.wire.message_salt`), and count the same batches.
+    What is heard and said is packed (`fl_core.wire.packing`). A simulated client is left alone.
 
     Raises
     ------
@@ -36,7 +35,9 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
             f"{about.run_id} is refused: this is node {context.node_id} in run {context.run_id}, "
             "and takes instructions from the SuperLink alone."
         )
+    if message.has_content():
+        message.content = unpacked(message.content)
     answer = call_next(message, context)
     if answer.has_content():
-        answer.content = Salt().added_to(answer.content, longest=_FORESEEABLE)
+        answer.content = Salt().added_to(Packer().packed(answer.content))
     return answer

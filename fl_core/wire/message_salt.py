@@ -35,12 +35,8 @@ class Salt:
         # With the original, since only then its id stays its own.
         self._made: dict[int, tuple[Array, Array]] = {}
 
-    def added_to(self, content: RecordDict, *, longest: int | None = None) -> RecordDict:
-        """Return a copy of a message's content, each record and array of which holds the salt.
-
-        Arrays of more than `longest` bytes go without, if it is given: of what else is computed
-        from private data, nobody foresees a bit.
-        """
+    def added_to(self, content: RecordDict) -> RecordDict:
+        """Return a copy of a message's content, each record and array of which holds the salt."""
         records: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {}
         for name, record in content.items():
             if isinstance(record, ConfigRecord):
@@ -48,12 +44,7 @@ class Salt:
             elif isinstance(record, MetricRecord):
                 records[name] = MetricRecord({**record, KEY: self._numbers})
             else:
-                records[name] = ArrayRecord(
-                    {
-                        key: self._once(one) if longest is None or len(one.data) <= longest else one
-                        for key, one in record.items()
-                    }
-                )
+                records[name] = ArrayRecord({key: self._once(a) for key, a in record.items()})
         return RecordDict(records)
 
     def _once(self, array: Array) -> Array:

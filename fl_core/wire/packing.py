@@ -75,8 +75,10 @@ def unpacked(content: RecordDict) -> RecordDict:
     """
     records: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {}
     for name, record in content.items():
-        is_packed = isinstance(record, ArrayRecord) and list(record) == [PACKED]
-        records[name] = _several_arrays(record[PACKED]) if is_packed else record
+        if isinstance(record, ArrayRecord) and list(record) == [PACKED]:
+            records[name] = _several_arrays(record[PACKED])
+        else:
+            records[name] = record
     return RecordDict(records)
 
 
@@ -92,12 +94,12 @@ def _one_array(record: Mapping[str, Array]) -> ArrayRecord:
 
 
 def _several_arrays(packed: Array) -> ArrayRecord:
-    data = memoryview(np.ascontiguousarray(packed.numpy()).view(np.uint8).reshape(-1))
+    data = packed.numpy().tobytes()
     start = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
     if start > min(len(data), _LENGTH + _LONGEST_LIST):
         raise ValueError("packed arrays do not begin with a list of them")
     try:
-        parts = _PARTS.validate_json(bytes(data[_LENGTH:start]))
+        parts = _PARTS.validate_json(data[_LENGTH:start])
     except ValidationError as error:
         raise ValueError(
             f"the list of packed arrays is wrong: {error.errors()[0]['msg']}"
@@ -112,7 +114,7 @@ def _several_arrays(packed: Array) -> ArrayRecord:
             dtype=part.dtype,
             shape=part.shape,
             stype=part.stype,
-            data=bytes(data[start : start + part.size]),
+            data=data[start : start + part.size],
         )
         start += part.size
     return ArrayRecord(arrays)

@@ -296,6 +296,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     """Return the table of docs/measured/scale.md in Markdown, by name."""
     heads = (
         *("devices", "rounds", "seconds a round", "replies", "requests a second"),
+        "requests of a device and round",
         *("answers of 500", "database is locked", "heartbeats missed", "longest call"),
         "longest wait for the lock",
     )
@@ -312,6 +313,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
                 f"{median(one['seconds'] for one in rounds):.0f}",
                 f"{replies:,} of {devices * len(rounds):,}",
                 f"{median(one['requests-per-second'] for one in rounds):.0f}",
+                f"{median(map(_requests_of_device, rounds)):.0f}",
                 sum(sum(run["superlink-500"].values()) for run in runs),
                 sum(run["database-is-locked"] for run in runs),
                 f"{sum(run['heartbeats-missed'] for run in runs):,} of {beats:,}",
@@ -320,6 +322,10 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
             )
         )
     return {"many": "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)}
+
+
+def _requests_of_device(one: Mapping[str, Any]) -> float:
+    return float(one["requests-per-second"] * one["seconds"] / one["nodes"])
 
 
 def surroundings(rounds: int, deadline: float) -> dict[str, Any]:

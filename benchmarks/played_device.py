@@ -34,6 +34,8 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
+from fl_core.wire.packing import Packer, unpacked
+
 PAUSE = 3.0  # seconds between two looks of a SuperNode for messages
 
 
@@ -73,9 +75,10 @@ def reply_to(message: Message) -> Message:
     rng = np.random.default_rng()
     arrays = {
         name: Array(rng.random(array.shape, np.float32))
-        for name, array in message.content.array_records["arrays"].items()
+        for name, array in unpacked(message.content).array_records["arrays"].items()
     }
-    return Message(RecordDict({"arrays": ArrayRecord(arrays)}), reply_to=message)
+    content = Packer().packed(RecordDict({"arrays": ArrayRecord(arrays)}))
+    return Message(content, reply_to=message)
 
 
 def taken_apart(message: Message) -> tuple[Message, ObjectTree, dict[str, bytes]]:

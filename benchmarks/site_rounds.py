@@ -2,7 +2,7 @@
 
 SuperLink, gate, SuperNodes and the app are the real programs, all on this machine, in turns: sites
 started by `flower-supernode`, which starts a process for each message, and by `fedkin node`, which
-forks for it. The CPU's seconds count more than the clock's where other things run, too.
+forks for it; and, with `--before`, by the first with the code of an earlier checkout. The CPU's seconds count more than the clock's where other things run, too.
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ from tests.device_images import write_sites
 from tests.device_processes import Program, federation
 
 ROOT = Path(__file__).parents[1]
-WAYS = {"a process for each message": ("flower-supernode",), "a fork": ("fedkin", "node")}
+PROCESS, FORK = "a process for each message", "a fork"
+WAYS = {PROCESS: ("flower-supernode",), FORK: ("fedkin", "node")}
+BEFORE = "an earlier version, a process for each message"
 _PATIENCE = 900.0
 
 
-def measure(command: Sequence[str], rounds: int, folder: Path) -> dict[str, Any]:
-    """Run the app once on four sites, and return what it took."""
+def measure(
+    command: Sequence[str], rounds: int, folder: Path, checkout: Path = ROOT
+) -> dict[str, Any]:
+    """Run the app of a checkout once on four sites, and return what it took."""
+    os.environ["PYTHONPATH"] = str(checkout)
     images = write_sites(folder / "images", images=120)
     kept = {name: folder / "kept" / f"{name}.safetensors" for name in images}
     with federation(folder / "devices") as devices, ExitStack() as stack:
@@ -62,7 +67,7 @@ def measure(command: Sequence[str], rounds: int, folder: Path) -> dict[str, Any]
             **{"num-server-rounds": rounds, "evaluate-every": rounds, "seed": 0},
             "output-dir": str(folder / "out"),
         }
-        with devices.started_run(ROOT, settings) as run:
+        with devices.started_run(checkout, settings) as run:
             status = run.wait_for_exit(_PATIENCE)
             seconds = time.monotonic() - started
             if status or not (folder / "out/summary.json").exists():
@@ -105,17 +110,23 @@ def _memory(site: Program) -> float:
 
 def table(measured: Mapping[str, Any]) -> str:
     """Return the table of docs/measured/scale.md in Markdown."""
-    heads = ("way", "runs", "CPU a message", "seconds of a run", "memory at rest", "models alike")
+    heads = (
+        *("way", "runs", "CPU a message", "pre-round", "a round", "memory of a site at rest"),
+        "models alike",
+    )
     lines: list[Sequence[object]] = [heads, ["---"] * len(heads)]
     models = {run["models"] for run in measured["runs"]}
-    for way in WAYS:
+    for way in (BEFORE, *WAYS):
         runs = [run for run in measured["runs"] if run["way"] == way]
+        if not runs:
+            continue
         lines.append(
             (
                 way,
                 len(runs),
                 f"{median(run['cpu-seconds-per-message'] for run in runs):.2f} s",
-                f"{median(run['seconds'] for run in runs):.0f}",
+                f"{median(run['pre-round-seconds'] for run in runs):.1f} s",
+                f"{median(run['round-seconds'] for run in runs):.1f} s",
                 f"{median(run['memory-mib-at-rest'] for run in runs):.0f} MiB",
                 "yes" if len(models) == 1 else "no",
             )
@@ -128,6 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=2, help="of each way, in turns")
     parser.add_argument("--rounds", type=int, default=3, help="of each run")
+    parser.add_argument("--before", type=Path, help="a checkout of an earlier version")
     parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/site-rounds.json"))
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"  # sites share the cores; one thread sums in one order
@@ -138,12 +150,15 @@ def main() -> None:
         "rounds": options.rounds,
         "runs": [],
     }
+    ways = [(way, command, ROOT) for way, command in WAYS.items()]
+    if options.before:
+        ways.insert(0, (BEFORE, WAYS[PROCESS], options.before.absolute()))
     for _ in range(options.repeats):
-        for way, command in WAYS.items():
+        for way, command, checkout in ways:
             load = os.getloadavg()[0]
             with tempfile.TemporaryDirectory(prefix="site-rounds-") as folder:
                 os.environ["FL_CACHE_DIR"] = str(Path(folder) / "cache")
-                run = measure(command, options.rounds, Path(folder))
+                run = measure(command, options.rounds, Path(folder), checkout)
             result["runs"].append({"way": way, **run, "load-before": round(load, 1)})
             print(way, json.dumps(run), flush=True)
             with replacing(options.output) as partial:

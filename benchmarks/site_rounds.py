@@ -2,7 +2,8 @@
 
 SuperLink, gate, SuperNodes and the app are the real programs, all on this machine, in turns: sites
 started by `flower-supernode`, which starts a process for each message, and by `fedkin node`, which
-forks for it; and, with `--before`, by the first with the code of an earlier checkout. The CPU's seconds count more than the clock's where other things run, too.
+forks for it; and, with `--before`, by the first with the code of an earlier checkout. The CPU's
+seconds count more than the clock's where other things run, too.
 """
 
 from __future__ import annotations

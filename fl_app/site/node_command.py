@@ -1,0 +1,156 @@
+"""`fedkin node`: a site's SuperNode, and beside it a process that is ready for its messages."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from fl_app.launch.superlink import program_path
+from fl_app.site.parents import can_fork_safely, end_with, log_here
+
+_STOP_SECONDS = 20.0
+_REST = 2.0  # seconds before what was killed is started again
+
+_log = logging.getLogger("fedkin.node")
+
+
+class _Given(NamedTuple):
+    """What a SuperNode's options say that matters here; the rest is Flower's.
+
+    Attributes
+    ----------
+    address : str
+        Where it will answer its own machine's processes; empty: where Flower says.
+    authority : str, optional
+        The file of the certificate by which it is checked there.
+    alone : str
+        Why it must start its processes itself; empty: it need not.
+    """
+
+    address: str
+    authority: str | None
+    alone: str
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `node` to the command line."""
+    parser = commands.add_parser(
+        "node",
+        help="take part in runs, at a site: a SuperNode that is ready for its messages",
+        usage="fedkin node OPTIONS",
+        description="Start flower-supernode with its own options, all of them, and beside it a "
+        "process that has PyTorch imported once and forks for each message, instead of starting "
+        "one that imports everything anew. Where forking is not to be had (it takes Linux), or "
+        "dependencies are to be installed for each run, the SuperNode starts a process for each "
+        "message, and this says so. `flower-supernode --help` lists the options.",
+    )
+    parser.set_defaults(call=_run, supernode=())
+
+
+def _run(options: argparse.Namespace) -> int:
+    log_here()
+    return run_node(options.supernode)
+
+
+def run_node(words: list[str]) -> int:
+    """Run a SuperNode until it ends, and return its exit status, or 0 after a polite kill.
+
+    Parameters
+    ----------
+    words : list of str
+        The options of `flower-supernode`.
+
+    Raises
+    ------
+    ValueError
+        If they hold what is decided here.
+    """
+    given = _read(words)
+    command = [program_path("flower-supernode"), *words]
+    if given.alone:
+        _log.warning("the SuperNode starts a process for each message: %s", given.alone)
+        return _ended(subprocess.call(command))
+    me = os.getpid()
+    supernode = subprocess.Popen(
+        [*command, "--isolation", "process"],
+        preexec_fn=partial(end_with, me, signal.SIGTERM),  # noqa: PLW1509 - there is one thread
+    )
+    started = [supernode]
+    with suppress(KeyboardInterrupt):
+        try:
+            while supernode.poll() is None:
+                started = [supernode, _warm(given)]
+                while all(process.poll() is None for process in started):
+                    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+                ended = started[-1].poll()
+                if ended is not None and ended > 0:
+                    raise RuntimeError(
+                        f"what answers messages has ended with status {ended}: see above why."
+                    )
+                if ended is not None and supernode.poll() is None:
+                    _log.warning(
+                        "what answers messages was ended by %s and is started again: the "
+                        "server is told in a minute that a message was not answered",
+                        signal.Signals(-ended or signal.SIGTERM).name,
+                    )
+                    time.sleep(_REST)
+            return _ended(supernode.returncode)
+        finally:
+            _stop(started)
+    return 0
+
+
+def _read(words: list[str]) -> _Given:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", default="9094")
+    parser.add_argument("--ssl-ca-certfile")
+    parser.add_argument("--isolation")
+    parser.add_argument("--superexec-auth-secret-file")
+    parser.add_argument("--allow-runtime-dependency-installation", action="store_true")
+    found, _ = parser.parse_known_args(words)
+    for option in ("isolation", "superexec-auth-secret-file"):
+        if getattr(found, option.replace("-", "_")) is not None:
+            raise ValueError(
+                f"fedkin node takes no --{option}, since it starts what answers messages itself: "
+                "leave the option out, or start flower-supernode."
+            )
+    alone = ""
+    if found.allow_runtime_dependency_installation:
+        alone = "each run may bring packages of its own (--allow-runtime-dependency-installation)"
+    elif not can_fork_safely():
+        alone = f"there is no safe fork on {sys.platform}"
+    host = f"[{found.host}]" if ":" in found.host else found.host
+    return _Given(f"{host}:{found.port}", found.ssl_ca_certfile, alone)
+
+
+def _warm(given: _Given) -> subprocess.Popen[bytes]:
+    """Start the process that forks for messages; the SuperNode need not answer yet."""
+    words = [str(os.getpid()), given.address, *([given.authority] if given.authority else [])]
+    # -P: what lies in the folder where a site is started is not imported, as in Flower's programs.
+    return subprocess.Popen([sys.executable, "-P", "-m", "fl_app.site.warm", *words])
+
+
+def _ended(status: int) -> int:
+    """Return an exit status as a shell gives it."""
+    return status if status >= 0 else 128 - status
+
+
+def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    for process in processes:
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

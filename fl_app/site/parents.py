@@ -1,0 +1,49 @@
+"""Processes that end with the one that started them, however that ends."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def log_here() -> None:
+    """Let what these processes say appear on stderr, and nothing else: Flower's log is its own."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log = logging.getLogger("fedkin.node")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def can_fork_safely() -> bool:
+    """Return whether this system forks, and ends a child with its parent."""
+    return sys.platform == "linux"
+
+
+def end_with(parent: int, number: signal.Signals) -> None:
+    """Have this process sent a signal once the process `parent`, which started it, has ended.
+
+    Parameters
+    ----------
+    parent : int
+        Its process id, as it read it itself: it may have ended by now.
+    number : Signals
+        The signal.
+
+    Raises
+    ------
+    OSError
+        If the system does not do that.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    if os.getppid() != parent:
+        signal.raise_signal(number)

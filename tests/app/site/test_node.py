@@ -1,0 +1,170 @@
+"""`fedkin node`: its two processes end together, and what answers messages is started again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
+
+from fl_app.cli import main
+from fl_app.site import node_command
+from fl_app.site.node_command import _read, run_node
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="a fork that ends with its parent"),
+]
+
+# With programs of a test in the place of Flower's, and of what forks.
+NODE = """
+import subprocess, sys
+from fl_app.cli import main
+from fl_app.site import node_command
+supernode, warm = sys.argv[1:3]
+node_command._REST = 0.1
+node_command.program_path = lambda name: supernode
+node_command._warm = lambda given: subprocess.Popen([warm, given.address])
+sys.exit(main(["node", *sys.argv[3:]]))
+"""
+SLEEPS = 'echo "$$ $@" >> "$0.started"; exec sleep 60'
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Return a function that starts `fedkin node` with two shell scripts; end all at the end."""
+    running = []
+
+    def start(supernode=SLEEPS, warm=SLEEPS, *words):
+        paths = []
+        for name, script in (("supernode", supernode), ("warm", warm)):
+            paths.append(tmp_path / name)
+            paths[-1].write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+            paths[-1].chmod(0o700)
+        command = [sys.executable, "-c", NODE, *map(str, paths), *words]
+        running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        return running[-1]
+
+    yield start
+    for process in running:
+        if process.poll() is None:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            process.kill()
+        process.communicate()
+
+
+def starts(folder, name, count=1):
+    """Return the process ids and options with which a script has been started so often."""
+    path, deadline = folder / f"{name}.started", time.monotonic() + 30
+    while not path.exists() or len(path.read_text().splitlines()) < count:
+        assert time.monotonic() < deadline, f"{name} was not started"
+        time.sleep(0.05)
+    lines = [line.split() for line in path.read_text().splitlines()]
+    return [(int(first), rest) for first, *rest in lines]
+
+
+def is_gone(process_id):
+    """Return whether a process ends in a while."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_the_status_is_the_supernodes_and_its_options_are_passed_on(node, tmp_path):
+    ends = 'echo "$$ $@" >> "$0.started"; sleep 1; exit 3'
+    process = node(ends, SLEEPS, "--superlink", "fl.example.org:9092", "--port", "9095")
+    assert process.wait(30) == 3
+    ((_, words),) = starts(tmp_path, "supernode")
+    assert words == [
+        *("--superlink", "fl.example.org:9092", "--port", "9095", "--isolation", "process"),
+    ]
+    ((warm, (address,)),) = starts(tmp_path, "warm")
+    assert address == "127.0.0.1:9095"
+    assert is_gone(warm)
+
+
+def test_a_polite_kill_ends_both(node, tmp_path):
+    process = node()
+    both = [starts(tmp_path, name)[0][0] for name in ("supernode", "warm")]
+    process.terminate()
+    assert process.wait(30) == 0
+    assert all(map(is_gone, both))
+
+
+def test_the_supernode_ends_with_a_node_that_is_killed(node, tmp_path):
+    process = node()
+    (supernode, _), (warm, _) = starts(tmp_path, "supernode")[0], starts(tmp_path, "warm")[0]
+    process.kill()
+    assert is_gone(supernode)
+    os.kill(warm, signal.SIGKILL)  # this one would have seen to it itself
+
+
+def test_what_answers_messages_is_started_again_once_it_is_killed(node, tmp_path):
+    process = node()
+    ((first, _),) = starts(tmp_path, "warm")
+    os.kill(first, signal.SIGKILL)
+    second = starts(tmp_path, "warm", 2)[1][0]
+    assert first != second
+    assert len(starts(tmp_path, "supernode")) == 1
+    process.terminate()
+    _, said = process.communicate(timeout=30)
+    assert said.count("ended by SIGKILL and is started again") == 1
+    assert is_gone(second)
+
+
+def test_what_fails_by_itself_ends_the_node(node, tmp_path):
+    process = node(SLEEPS, "sleep 1; exit 1")
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "error: what answers messages has ended with status 1" in said
+    assert is_gone(starts(tmp_path, "supernode")[0][0])
+
+
+@pytest.mark.parametrize("option", ["--isolation", "--superexec-auth-secret-file"])
+def test_what_is_decided_here_is_refused(option, capsys):
+    assert main(["node", option, "process"]) == 2
+    assert f"fedkin node takes no {option}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "platform", "why"),
+    [
+        (["--allow-runtime-dependency-installation"], "linux", "packages of its own"),
+        (["--insecure"], "darwin", "no safe fork on darwin"),
+    ],
+)
+def test_else_the_supernode_starts_its_processes_and_this_says_so(
+    words, platform, why, tmp_path, monkeypatch, caplog
+):
+    said = tmp_path / "said"
+    program = tmp_path / "flower-supernode"
+    program.write_text(f'#!/bin/sh\necho "$@" > {said}\nexit 4\n', encoding="utf-8")
+    program.chmod(0o700)
+    monkeypatch.setattr(node_command, "program_path", lambda name: str(program))
+    monkeypatch.setattr(sys, "platform", platform)
+    assert run_node(words) == 4
+    assert said.read_text().split() == words
+    assert "the SuperNode starts a process for each message: " in caplog.text
+    assert why in caplog.text
+
+
+def test_where_the_supernode_answers_is_read_as_flower_reads_it():
+    flower = _parse_args_run_supernode().parse_args([])
+    assert _read([]).address == f"{flower.host}:{flower.port}"
+    given = _read(["--host", "::1", "--port=9095", "--ssl-ca-certfile", "ca.crt", "--insecure"])
+    assert (given.address, given.authority, given.alone) == ("[::1]:9095", "ca.crt", "")
+    known = {word for action in _parse_args_run_supernode()._actions for word in action.option_strings}
+    assert {
+        *("--host", "--port", "--ssl-ca-certfile", "--isolation"),
+        *("--superexec-auth-secret-file", "--allow-runtime-dependency-installation"),
+    } <= known

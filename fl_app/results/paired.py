@@ -88,9 +88,7 @@ class Counts:
         b = -wins - losses + (2 * num - wins + losses) * gain
         c = -losses * gain * (1 - gain)
         root = math.sqrt(max(b * b - 8 * num * c, 0))
-        alone = (root - b) / (
-            4 * num
-        )  # the second alone is right: likeliest share
+        alone = (root - b) / (4 * num)  # the second alone is right: likeliest share
         variance = num * (2 * alone + gain * (1 - gain))
         return (wins - losses - num * gain) / math.sqrt(max(variance, _EDGE))
 

@@ -204,7 +204,9 @@ def main(words: list[str]) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     warm_up()
-    where = Where(resolve_bind_address(address), *(Path(path).expanduser().read_bytes() for path in authority))
+    where = Where(
+        resolve_bind_address(address), *(Path(path).expanduser().read_bytes() for path in authority)
+    )
     _log.info(READY)
     serve(SuperNodeTasks(where), answer_for(where))
 

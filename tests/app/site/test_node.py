@@ -163,7 +163,9 @@ def test_where_the_supernode_answers_is_read_as_flower_reads_it():
     assert _read([]).address == f"{flower.host}:{flower.port}"
     given = _read(["--host", "::1", "--port=9095", "--ssl-ca-certfile", "ca.crt", "--insecure"])
     assert (given.address, given.authority, given.alone) == ("[::1]:9095", "ca.crt", "")
-    known = {word for action in _parse_args_run_supernode()._actions for word in action.option_strings}
+    known = {
+        word for action in _parse_args_run_supernode()._actions for word in action.option_strings
+    }
     assert {
         *("--host", "--port", "--ssl-ca-certfile", "--isolation"),
         *("--superexec-auth-secret-file", "--allow-runtime-dependency-installation"),

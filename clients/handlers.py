@@ -37,6 +37,7 @@ from clients.training.local_training import (
     whole_model,
 )
 from clients.training.train import Errors, Scores, each_score, evaluate, evaluate_both, train
+from fl_core.models.build import seeded
 from fl_core.wire import protocol
 
 # What waits at a client between messages.
@@ -191,7 +192,11 @@ def _private_fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> 
 @contextmanager
 def _drawn_from(seed: int, device: torch.device) -> Iterator[None]:
     """Let what a model itself draws while it trains, such as dropout, depend on a seed alone."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    if device.type != "cuda":
+        with seeded(seed):
+            yield
+        return
+    with torch.random.fork_rng(devices=[device]):
         torch.manual_seed(seed)
         yield
 

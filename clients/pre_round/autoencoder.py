@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from clients.features.hog import check_images
 from clients.training.train import as_pixels
+from fl_core.models.build import seeded
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +75,7 @@ def build_autoencoder(channels: int, seed: int) -> Autoencoder:
             f"the images have {channels} channels, but there are autoencoders for 1 (grey) and "
             "3 (colour) only: convert the images."
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         encoder, decoder = _grey_layers() if channels == 1 else _colour_layers()
         autoencoder = Autoencoder(encoder, decoder, channels)
     return autoencoder.to(memory_format=torch.channels_last)  # a fifth faster for grey images

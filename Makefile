@@ -20,7 +20,8 @@ help:
 	@echo "make grid       the clustering grid of docs/results.md (needs FL_DATA_DIR)"
 
 # Compiled after the installation, since pip does so on one core; some files of the packages are
-# written for other versions of Python. Never left to the first import: where PYTHONDONTWRITEBYTECODE is set,
+# written for other versions of Python, and a fifth, the packages' own tests and Ray's RLlib, is never
+# imported. Never left to the first import: where PYTHONDONTWRITEBYTECODE is set,
 # every process would compile PyTorch for itself.
 $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
@@ -28,7 +29,7 @@ $(INSTALLED): pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV), about 7 GB once and for all: minutes, most of them for PyTorch"
 	$(BIN)/pip install --disable-pip-version-check --no-compile --editable '.[simulation,efficientnet,privacy,docs,dev]'
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
+	@$(BIN)/python -m compileall -q -j 0 -x '/(tests|rllib)/' $(VENV)/lib >/dev/null 2>&1 || true
 	@touch $@
 
 run: $(INSTALLED)
@@ -42,10 +43,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Five processes for two cores, since tests with real devices mostly wait; each library on one thread,
-# since threads that share a core wait for each other. In the order of their names: otherwise those that
-# mostly wait come last, all together.
-PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 5 --dist loadfile --no-loadscope-reorder
+# Four processes for two cores, since tests with real devices mostly wait; no more, since each imports
+# all tests first, twelve seconds. Each library on one thread, since threads that share a core wait for
+# each other. In the order of their names: otherwise those that mostly wait come last, all together.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: lint
 	$(PYTEST) -m "not slow"

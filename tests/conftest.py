@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,11 @@ from tests.toy_app import toy_plane
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("any time", deadline=None)
 settings.load_profile("any time")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the modules and 5,000 cases that stay until the end anyway."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

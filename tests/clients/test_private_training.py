@@ -5,8 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from opacus.accountants import RDPAccountant
-from opacus.accountants.analysis.rdp import compute_rdp
 from torch import nn
 
 from clients.privacy.mechanisms import Promise
@@ -146,6 +144,9 @@ def test_each_image_is_drawn_by_itself_with_the_rate_of_the_batch():
 
 @pytest.mark.parametrize(("epsilon", "rate", "steps"), [(1, 0.1, 100), (8, 1, 20), (0.1, 0.02, 50)])
 def test_the_accountant_agrees_with_the_noise(epsilon, rate, steps):
+    # A second of every process that collects tests, if it stood above.
+    from opacus.accountants import RDPAccountant  # noqa: PLC0415
+
     sigma = training_noise(epsilon, 1e-5, rate, steps)
     accountant = RDPAccountant()
     accountant.history = [(sigma, rate, steps)]
@@ -153,6 +154,8 @@ def test_the_accountant_agrees_with_the_noise(epsilon, rate, steps):
 
 
 def test_the_accountant_is_that_of_abadi_et_al():
+    from opacus.accountants.analysis.rdp import compute_rdp  # noqa: PLC0415
+
     # "Deep Learning with Differential Privacy", section 3.2: q = 0.01, σ = 4, δ = 1e-5, 10,000
     # steps: ε is about 1.26. What turns the accountant's orders into ε has become better since.
     orders = np.arange(2, 64)

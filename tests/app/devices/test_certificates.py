@@ -18,10 +18,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supernode.cli.flower_supernode import (
-    _parse_args_run_supernode,
-    _try_setup_client_authentication,
-)
 
 from fl_app.devices.certificates import add_command, make_certificates, new_authority
 from fl_app.devices.gate.gate_command import server_tls, superlink_tls
@@ -116,6 +112,12 @@ def test_a_client_refuses_another_name_another_authority_and_an_old_certificate(
 
 @pytest.mark.parametrize("name", ["berlin", "paris"])
 def test_flower_reads_both_halves_of_a_device(folder, name):
+    # A second of every process that collects tests, if it stood above.
+    from flwr.supernode.cli.flower_supernode import (  # noqa: PLC0415
+        _parse_args_run_supernode,
+        _try_setup_client_authentication,
+    )
+
     private, public = folder / f"devices/{name}.key", folder / f"devices/{name}.pub"
     words = ["--auth-supernode-private-key", str(private)]
     keys = _try_setup_client_authentication(_parse_args_run_supernode().parse_args(words))

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterable
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -20,15 +21,22 @@ MAY_IMPORT = {
 }
 
 
-def imported_names(source: str) -> set[str]:
+@cache
+def nodes_of(source: str) -> tuple[ast.AST, ...]:
+    """Return what `ast.walk` goes through, parsed once for all tests."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
+@cache
+def imported_names(source: str) -> frozenset[str]:
     """Return the dotted names that a module imports, at any depth; relative ones as a dot."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             names.update("." if node.level else f"{node.module}.{a.name}" for a in node.names)
-    return names
+    return frozenset(names)
 
 
 def imported_rooms(source: str) -> set[str]:
@@ -188,7 +196,7 @@ def test_what_is_private_in_flower_is_imported_behind_one_door():
 
 def asked_for_clusterings(source: str) -> set[str]:
     """Return the clusterings for which a module asks by `isinstance` or `issubclass`."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes_of(source) if isinstance(node, ast.Call)]
     asked = [call for call in calls if ast.unparse(call.func) in ("isinstance", "issubclass")]
     named = {name for call in asked for name in re.findall(r"\w+", ast.unparse(call.args[1]))}
     return named & {one.__name__ for one in (Clustering, *CLUSTERINGS.values())}
@@ -212,12 +220,13 @@ LONG_CLASSES = {
 }
 
 
+@cache
 def lengths() -> dict[str, tuple[int, int]]:
     """Return the lines of each module, and those of its longest class."""
     found = {}
     for path in (path for room in MAY_IMPORT for path in modules_of(room).values()):
         text = path.read_text(encoding="utf-8")
-        classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+        classes = [node for node in nodes_of(text) if isinstance(node, ast.ClassDef)]
         longest = max((node.end_lineno - node.lineno + 1 for node in classes), default=0)
         found[path.relative_to(ROOT).as_posix()] = text.count("\n"), longest
     return found

@@ -1,6 +1,6 @@
 """docs/devices.md, command by command: a federation of real processes on this machine.
 
-SuperLink with TLS and registered devices, the gate, four SuperNodes with real digits of two tasks,
+SuperLink with TLS and registered devices, the gate, three SuperNodes with real digits of two tasks,
 one of which is killed in the middle of a round and comes back, models on the devices' disks.
 """
 
@@ -28,7 +28,7 @@ from fl_core.models.checkpoint import load_checkpoint
 from fl_core.models.model_file import load_model
 from fl_core.own.own_samples import DATA
 from tests.app_runs import DEFAULTS
-from tests.device_images import SITES, TOGETHER, write_sites
+from tests.device_images import SITES, write_sites
 from tests.device_processes import Program, environment, running
 from tests.device_runs import Devices, groups, run_on_devices
 
@@ -192,7 +192,7 @@ def is_in(node: Program) -> bool:
 
 
 def one_thread(monkeypatch) -> None:
-    """Four devices share two cores here; and one thread sums in one order."""
+    """Devices share two cores here; and one thread sums in one order."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -220,15 +220,16 @@ def set_up(folder: Path, names: list[str]) -> Iterator[tuple[Site, ExitStack, di
 def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
     one_thread(monkeypatch)
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
-    with set_up(tmp_path, list(SITES)) as (site, stack, images):
-        nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in SITES}
+    names = ["berlin", "oslo", "rome"]  # a device more is seconds for each of its messages
+    with set_up(tmp_path, names) as (site, stack, images):
+        nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in names}
         for node in nodes.values():
             node.wait_for("SuperNode ID")
         assert site.check("berlin", images["berlin"]).count("✓") == 5
         path = profile(
             tmp_path / "profile.toml",
             strategy="rcc-pfl",
-            num_clients=4,
+            num_clients=3,
             model="mlp-32",
             learning_rate=0.003,
             num_server_rounds=2,
@@ -251,11 +252,11 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
                     assert time.monotonic() < deadline, "rome is not let in again"
             assert started.wait_for_exit(_PATIENCE) == 0, started.text
     log = started.text
-    assert "4 devices: berlin, lyon, oslo, rome" in log
-    assert "4 of 4 devices keep their model" in log
+    assert "3 devices: berlin, oslo, rome" in log
+    assert "3 of 3 devices keep their model" in log
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     (one,) = summary["runs"]
-    assert groups(one) == TOGETHER
+    assert groups(one) == [["berlin"], ["oslo", "rome"]]
     assert one["failures"] == one["models-not-kept"] == {}
     assert "ari" not in one
     assert one["accuracy"] > 0.6

@@ -17,7 +17,7 @@ from fl_app.config.run_config import parse_config
 from fl_app.report.comparisons import COMPARISONS
 from fl_core.models.model_file import load_model
 from fl_core.wire.message_salt import KEY as SALT
-from tests.app_runs import DEFAULTS, undrawn_pictures, untrained_encoder, whole_space
+from tests.app_runs import DEFAULTS, undrawn_pictures, untrained_encoder
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import OPTIONS, Devices, groups, run, run_on_devices
 from tests.toy_app import fail, with_arrays
@@ -221,23 +221,29 @@ def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("where", "reason"),
+    ("of_oslo", "of_rome"),
     [
-        ("model.safetensors", "model-path is model.safetensors"),
-        ("{}/file/model.safetensors", "rome: model-path is"),
-        ("/proc/nobody/model.safetensors", "may not write there: make the folder"),
-        ("{}/sites", "sites, which is a folder: name a file in it, such as"),
+        (
+            ("model.safetensors", "model-path is model.safetensors"),
+            ("{}/file/model.safetensors", "rome: model-path is"),
+        ),
+        (
+            ("/proc/nobody/model.safetensors", "may not write there: make the folder"),
+            ("{}/sites", "sites, which is a folder: name a file in it, such as"),
+        ),
     ],
 )
 def test_a_model_path_that_cannot_be_written_is_known_before_the_training(
-    tmp_path, where, reason, caplog
+    tmp_path, of_oslo, of_rome, caplog
 ):
     folders = write_sites(tmp_path / "sites", images=10)
     (tmp_path / "file").touch()
-    path = Path(where.format(tmp_path))
-    summary, _ = run(tmp_path / "out", folders, model_paths={"rome": path})
-    assert summary["runs"][0]["names"] == ["berlin", "lyon", "oslo"]
-    assert reason in caplog.text
+    wrong = {"oslo": of_oslo, "rome": of_rome}
+    paths = {name: Path(where.format(tmp_path)) for name, (where, _) in wrong.items()}
+    summary, _ = run(tmp_path / "out", folders, model_paths=paths)
+    assert summary["runs"][0]["names"] == ["berlin", "lyon"]
+    for _, reason in wrong.values():
+        assert reason in caplog.text
 
 
 def say(**entries):
@@ -250,23 +256,27 @@ def say(**entries):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "reason"),
+    ("of_lyon", "of_rome"),
     [
-        (say(height=100_000), "height of images must be from 1 to 224"),
-        (say(class_names=["b", "a"]), "class names must be sorted"),
-        (say(grey="perhaps"), "grey of a survey"),
-        (fail, "the disk is full"),
+        (
+            (say(height=100_000), "height of images must be from 1 to 224"),
+            (say(class_names=["b", "a"]), "class names must be sorted"),
+        ),
+        ((say(grey="perhaps"), "grey of a survey"), (fail, "the disk is full")),
     ],
 )
-def test_a_device_that_tells_nonsense_of_its_images_is_left_out(tmp_path, spoil, reason, caplog):
+def test_a_device_that_tells_nonsense_of_its_images_is_left_out(tmp_path, of_lyon, of_rome, caplog):
     folders = write_sites(tmp_path / "sites")
-    summary, _ = run(tmp_path / "out", folders, spoil={("query.describe", "rome"): spoil})
-    assert reason in caplog.text
+    wrong = {"lyon": of_lyon, "rome": of_rome}
+    spoil = {("query.describe", name): said for name, (said, _) in wrong.items()}
+    summary, _ = run(tmp_path / "out", folders, spoil=spoil)
+    for _, reason in wrong.values():
+        assert reason in caplog.text
     one = summary["runs"][0]
-    if spoil is fail:  # nobody knows what it is called
-        assert one["names"] == ["berlin", "lyon", "oslo"]
-    assert {"berlin", "lyon"} <= set(one["names"])
-    assert groups(one)[0] == ["berlin", "lyon"]
+    if of_rome[0] is fail:  # nobody knows what it is called
+        assert "rome" not in one["names"]
+    found = dict(zip(one["names"], one["clusters"], strict=True))
+    assert 0 <= found["berlin"] != found["oslo"] >= 0
 
 
 GARBAGE = {
@@ -277,18 +287,22 @@ GARBAGE = {
 }
 
 
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_a_device_that_answers_garbage_is_named_and_the_others_go_on(tmp_path, garbage, caplog):
+@pytest.mark.parametrize(
+    "kinds", [("NaN", "wrong shape"), ("not orthonormal", "too large")], ids=" and ".join
+)
+def test_devices_that_answer_garbage_are_named_and_the_others_go_on(tmp_path, kinds, caplog):
     folders = write_sites(tmp_path / "sites", images=20)
-    spoil = {("query.spectrum", "lyon"): garbage}
+    wrong = dict(zip(("lyon", "oslo"), kinds, strict=True))
+    spoil = {("query.spectrum", name): GARBAGE[kind] for name, kind in wrong.items()}
     summary, grid = run(tmp_path / "out", folders, spoil=spoil)
     one = summary["runs"][0]
-    assert one["clusters"][1] == -1
-    assert list(one["failures"]) == ["1"]
-    assert "lyon is left out, its spectrum failed: its eigenvectors" in caplog.text
-    assert grid.asked("lyon").count("query.spectrum") == 3  # it gets two more chances
-    assert "train" not in grid.asked("lyon")
-    assert groups(one) == [["berlin"], ["oslo", "rome"]]
+    assert one["clusters"][1:3] == [-1, -1]
+    assert list(one["failures"]) == ["1", "2"]
+    for name in wrong:
+        assert f"{name} is left out, its spectrum failed: its eigenvectors" in caplog.text
+        assert grid.asked(name).count("query.spectrum") == 3  # it gets two more chances
+        assert "train" not in grid.asked(name)
+    assert groups(one) == [["berlin"], ["rome"]]
 
 
 def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(tmp_path, capsys):
@@ -362,17 +376,20 @@ def test_strategies_that_need_the_tasks_are_refused(strategy):
 
 
 @pytest.mark.parametrize(
-    "strategy", ["flt", "mt-hfl", "fedhc", "ifca", "fedsem", "cfl", "pca-km-hc", "local"]
+    ("strategy", "options"),
+    [
+        ("flt,mt-hfl,fedhc,cfl,pca-km-hc,local", {}),
+        ("ifca,fedsem", {"num_clusters": 2}),
+    ],
 )
-def test_every_other_strategy_runs_on_devices(tmp_path, strategy, monkeypatch):
-    monkeypatch.setattr("strategies.clusterings.flt.embed_signatures", whole_space)
-    options = {"num_clusters": 2} if strategy in ("ifca", "fedsem") else {}
-    options |= untrained_encoder(tmp_path) if strategy == "flt" else {}
+def test_every_other_strategy_runs_on_devices(tmp_path, strategy, options, plane_without_umap):
+    options = options | untrained_encoder(tmp_path)
     folders = write_sites(tmp_path / "sites", images=12)
     summary, _ = run(tmp_path / "out", folders, strategy=strategy, **options)
-    one = summary["runs"][0]
-    assert min(one["accuracy-per-client"]) >= 0
-    assert min(one["clusters"]) == 0
+    assert ",".join(one["strategy"] for one in summary["runs"]) == strategy
+    for one in summary["runs"]:
+        assert min(one["accuracy-per-client"]) >= 0
+        assert min(one["clusters"]) == 0
 
 
 class PowerCutError(Exception):
@@ -456,13 +473,18 @@ def test_warnings_of_devices_use_their_names(tmp_path, caplog):
     assert "oslo failed in round 1 and is left out of it: the disk is full" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["$x^$", "$\\foo{$", "[/b]", "[red]", "<b>", "=1+1"])
-def test_a_name_is_shown_as_it_is_whatever_it_means_to_a_library(tmp_path, name, capsys):
+ODD_NAMES = (("$x^$", "[/b]", "<b>", "=1+1"), ("$\\foo{$", "[red]"))
+
+
+@pytest.mark.parametrize("names", ODD_NAMES, ids=range(2))
+def test_a_name_is_shown_as_it_is_whatever_it_means_to_a_library(tmp_path, names, capsys):
     folders = write_sites(tmp_path / "sites", images=10)
-    folders[name] = folders.pop("rome")
+    for name in names:
+        folders[name] = folders.pop(next(iter(folders)))
     summary, _ = run(tmp_path / "out", folders)
-    assert name in summary["runs"][0]["names"]
-    assert name in capsys.readouterr().out.split("clusters found")[1]
+    assert set(names) <= set(summary["runs"][0]["names"])
+    shown = capsys.readouterr().out.split("clusters found")[1]
+    assert all(name in shown for name in names)
     assert (tmp_path / "out/similarity-rcc-pfl-seed-0.png").exists()
 
 
@@ -489,17 +511,20 @@ HUGE = b"\x93NUMPY\x01\x00v\x00" + (
 )
 
 
-@pytest.mark.parametrize("data", [npz(), b"PK\x03\x04junk", HUGE, b""], ids=range(4))
+@pytest.mark.parametrize("data", [(npz(), b"PK\x03\x04junk"), (HUGE, b"")], ids=range(2))
 @pytest.mark.parametrize(
     ("kind", "name"), [("train", "output.bias"), ("query.spectrum", "eigenvectors")]
 )
-def test_bytes_that_are_no_array_cost_only_the_device_that_sent_them(
+def test_bytes_that_are_no_array_cost_only_the_devices_that_sent_them(
     tmp_path, kind, name, data, caplog
 ):
     folders = write_sites(tmp_path / "sites")
-    summary, _ = run(tmp_path / "out", folders, spoil={(kind, "rome"): bytes_for(name, data)})
-    assert "rome failed in" in caplog.text or "rome is left out" in caplog.text
-    assert summary["runs"][0]["clusters"][:2] == [0, 0]
+    wrong = dict(zip(("lyon", "rome"), data, strict=True))
+    spoil = {(kind, device): bytes_for(name, sent) for device, sent in wrong.items()}
+    summary, _ = run(tmp_path / "out", folders, spoil=spoil)
+    for device in wrong:
+        assert f"{device} failed in" in caplog.text or f"{device} is left out" in caplog.text
+    assert summary["runs"][0]["clusters"][::2] == [0, 1]
     assert summary["runs"][0]["rounds"] == 3
 
 
@@ -592,23 +617,30 @@ def test_every_strategy_begins_with_the_devices_that_are_there(tmp_path):
     assert second["clusters"] == [0, 1, 2, 3]
 
 
-NAMES = {"another kind": 7, "empty": "", "not printable": "a\nb", "too long": "x" * 101}
+NAMES = (None, 7, "", "a\nb", "x" * 101)
 
 
-@pytest.mark.parametrize("name", [None, *NAMES.values()], ids=["none", *NAMES])
-def test_a_device_without_a_name_that_can_be_used_is_left_out_for_good(tmp_path, name, caplog):
+@pytest.mark.parametrize("names", [NAMES[:2], NAMES[2:4], NAMES[4:]], ids=range(3))
+def test_a_device_without_a_name_that_can_be_used_is_left_out_for_good(tmp_path, names, caplog):
     """Whatever number it says it is."""
 
-    def spoil(message, context, answer):
-        said = answer.content.config_records["config"]
-        said.pop("name")
-        if name is not None:
-            said["name"] = name
-        answer.content.metric_records["metrics"]["client-index"] = 1
-        return answer
+    def nameless(name):
+        def spoil(message, context, answer):
+            said = answer.content.config_records["config"]
+            said.pop("name")
+            if name is not None:
+                said["name"] = name
+            answer.content.metric_records["metrics"]["client-index"] = 1
+            return answer
+
+        return spoil
 
     folders = write_sites(tmp_path / "sites")
-    summary, _ = run(tmp_path / "out", folders, spoil={("query.describe", "rome"): spoil})
-    assert "it gave no name that can be used" in caplog.text
-    assert groups(summary["runs"][0]) == [["berlin", "lyon"], ["oslo"]]
-    assert summary["runs"][0]["names"] == ["berlin", "lyon", "oslo"]
+    wrong = dict(zip(("rome", "lyon"), names, strict=False))
+    spoil = {("query.describe", device): nameless(name) for device, name in wrong.items()}
+    summary, _ = run(tmp_path / "out", folders, spoil=spoil)
+    assert caplog.text.count("it gave no name that can be used") >= len(names)
+    others = sorted(set(SITES) - set(wrong))
+    alike = ["berlin", "lyon"] if "lyon" in others else ["berlin"]
+    assert groups(summary["runs"][0]) == [alike, ["oslo"]]
+    assert summary["runs"][0]["names"] == others

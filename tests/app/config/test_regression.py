@@ -121,7 +121,7 @@ def column(folder, name):
 @pytest.mark.slow
 def test_every_strategy_learns_a_number_or_says_why_not(sites, capsys):
     names = [name for name in SYSTEMS if name not in IMAGES_ONLY]
-    summary = run_alone(given(sites, strategy=",".join(names)))
+    summary = run_alone(given(sites, strategy=",".join(names), num_server_rounds=3))
     errors = column(sites, "rmse")
     assert set(errors) == set(names)
     for name, of_rounds in errors.items():

@@ -14,7 +14,6 @@ import grpc
 import psutil
 import pytest
 
-from fl_app.launch.superlink import private_superlink
 from tests.processes import fedkin, wait_for_line
 
 pytestmark = pytest.mark.slow
@@ -26,6 +25,12 @@ CALLS = (
     "/ray.rpc.ObjectManagerService/FreeObjects",
     "/ray.rpc.CoreWorkerService/GetCoreWorkerStats",
 )
+# What a user's environment may say of another Ray, which a run of ours must not join.
+OF_A_CLUSTER = {
+    "RAY_ADDRESS": "192.0.2.1:6379",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_AUTH_TOKEN": "a-cluster-token",
+}
 STRANGER = """
 import sys, ray
 
@@ -43,7 +48,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[psutil.Pro
     """Return the processes of a simulation after its first round; end it after the last test."""
     words = ["strategy=local", "num-clients=2", "num-server-rounds=5000", "--workers", "1"]
     folder = tmp_path_factory.mktemp("run")
-    with fedkin(["run", *words, f"output-dir={folder}"]) as running:
+    with fedkin(["run", *words, f"output-dir={folder}"], **OF_A_CLUSTER) as running:
         try:
             wait_for_line(running, "round   1/5000")
             yield psutil.Process(running.pid).children(recursive=True)
@@ -145,11 +150,9 @@ def test_the_token_is_on_no_command_line_and_not_in_rays_files(family):
         assert not [path for path in files if token.encode() in path.read_bytes()]
 
 
-def test_a_run_starts_a_ray_of_its_own_whatever_the_environment_says(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "a-cluster's")
-    with private_superlink(tmp_path) as env:
-        assert env["RAY_ADDRESS"] == "local"
-        assert env["RAY_AUTH_MODE"] == "token"
-        assert len(env["RAY_AUTH_TOKEN"]) == 64
+def test_a_run_starts_a_ray_of_its_own_whatever_the_environment_says(family):
+    (gcs,) = (one for one in family if one.name() == "gcs_server")
+    found = gcs.environ()
+    assert found["RAY_AUTH_MODE"] == "token"
+    assert len(found["RAY_AUTH_TOKEN"]) == 64
+    assert OF_A_CLUSTER["RAY_AUTH_TOKEN"] != found["RAY_AUTH_TOKEN"]

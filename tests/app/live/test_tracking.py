@@ -22,7 +22,7 @@ from fl_app.live.tracking import Tracking, round_values
 from fl_core import extras
 from fl_core.extras import MissingExtraError
 from strategies import RoundReport
-from tests.app_runs import of_strategy, per_round, run
+from tests.app_runs import LARGE_STEPS, of_strategy, per_round, run
 
 # MLflow's, of SQLAlchemy 2.1 and of Python.
 pytestmark = [
@@ -372,7 +372,7 @@ def test_a_tracker_that_fails_on_the_way_ends_no_training(at, tmp_path, monkeypa
     failing = Failing(at)
     monkeypatch.setitem(OPENED_BY, "tensorboard", failing)
     monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
-    summary = run(tmp_path, strategy="single,local", track="tensorboard")
+    summary = run(tmp_path, strategy="single,local", track="tensorboard", **LARGE_STEPS)
     assert len(summary["runs"]) == 2
     assert len(failing.calls) == at
     assert caplog.text.count("track=tensorboard fails, and is told no more") == 1
@@ -383,7 +383,7 @@ def test_the_order_of_what_is_told(tmp_path, monkeypatch):
     failing = Failing(0)
     monkeypatch.setitem(OPENED_BY, "mlflow", failing)
     monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
-    run(tmp_path, strategy="single,local", track="mlflow")
+    run(tmp_path, strategy="single,local", track="mlflow", **LARGE_STEPS)
     told = [1, 2, "clusters", "end"]
     assert failing.calls[:12] == [
         "single-seed-0",

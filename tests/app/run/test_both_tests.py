@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fl_core.federation.federation import Federation
-from tests.app_runs import run, without_seconds
+from tests.app_runs import LARGE_STEPS, run, without_seconds
 from tests.toy_app import fail
 
 EVENTS = {
@@ -16,6 +16,7 @@ EVENTS = {
     "drift_clients": 2,
     "drift_round": 3,
     "num_server_rounds": 3,
+    **LARGE_STEPS,
 }
 BOTH = ("on-its-task", "on-its-own-data")
 SCORES = ("accuracy", "macro-f1", "balanced-accuracy")
@@ -34,7 +35,7 @@ def without_both(value):
     "options",
     [
         pytest.param({"strategy": "all", "num_clusters": 3}, marks=pytest.mark.faults),
-        {"strategy": "rcc-pfl,optimum,ifca,single,spectral+mean+ditto", **EVENTS},
+        {"strategy": "rcc-pfl,optimum,ifca,spectral+mean+ditto", **EVENTS},
         {"strategy": "single,local", "client_test": "own", "attack": "sign-flip", "malicious": 0.2},
     ],
     ids=["all", "events", "own"],

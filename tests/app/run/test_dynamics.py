@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.app_runs import SGD, of_strategy, per_round, run, untrained_encoder, whole_space
+from tests.app_runs import LARGE_STEPS, of_strategy, per_round, run, untrained_encoder, whole_space
 
-OPTIONS = {"clients": 12, "num_tasks": 3, **SGD}
+OPTIONS = {"clients": 12, "num_tasks": 3, **LARGE_STEPS}
 DRIFT = {"drift_clients": 4, "drift_round": 3}
 LATE = {"newcomers": 3, "newcomer_round": 3}
 

@@ -1,9 +1,8 @@
 """Every strategy by its name, parts with parts, on real images.
 
-Parts in pairs, not all triples: every clustering with every aggregation of the papers, each time
-with another local objective, and each of these with each of those; one clustering with the
-aggregations that survive attackers. In strategies/test_rounds.py there are all pairs of clusterings
-and aggregations, without images.
+Every aggregation of the papers with every local objective, each time with the next clustering; one
+clustering with the aggregations that survive attackers. In strategies/test_rounds.py there are all
+pairs of clusterings and aggregations, without images.
 """
 
 import itertools
@@ -27,7 +26,7 @@ from strategies.catalogue import (
 from strategies.objectives import Plain
 from tests.app_runs import (
     DEFAULTS,
-    SGD,
+    LARGE_STEPS,
     models_of,
     of_strategy,
     run,
@@ -40,14 +39,17 @@ PLAIN = [name for name, system in SYSTEMS.items() if system.objective is Plain]
 # With norms, which this model has not, in app/run/test_local_objectives.py.
 OBJECTIVES_HERE = [name for name in OBJECTIVES if name != "private-norms"]
 PAPERS = [name for name, part in AGGREGATIONS.items() if part not in ROBUST]
+PAIRS = list(itertools.product(PAPERS, OBJECTIVES_HERE))
 TRIPLES = [
-    f"{clustering}+{aggregation}+{OBJECTIVES_HERE[(row + column) % len(OBJECTIVES_HERE)]}"
-    for row, clustering in enumerate(CLUSTERINGS)
-    for column, aggregation in enumerate(PAPERS)
+    "+".join((clustering, *pair))
+    for _, clustering, pair in zip(
+        range(max(len(CLUSTERINGS), len(PAIRS))),
+        itertools.cycle(CLUSTERINGS),
+        itertools.cycle(PAIRS),
+        strict=False,
+    )
 ]
 SURVIVING = [f"spectral+{part.name}" for part in ROBUST]
-# A quarter of the steps, each on four times as many images.
-LARGE_STEPS = SGD | {"batch_size": 128, "learning_rate": 0.3}
 PRESETS = ("fedprox", "ditto", "fedper", "fedrep")
 MODEL = (784 * 10 + 10) * 4  # bytes of the logistic regression
 
@@ -116,10 +118,8 @@ def test_strategies_that_look_at_the_first_training_find_the_tasks_of_right_labe
 
 def test_the_triples_hold_every_pair_of_parts_that_they_should():
     parts = {tuple(triple.split("+")) for triple in TRIPLES}
-    assert {one[:2] for one in parts} == set(itertools.product(CLUSTERINGS, PAPERS))
-    assert {one[1:] for one in parts} == set(itertools.product(PAPERS, OBJECTIVES_HERE))
-    for clustering in CLUSTERINGS:
-        assert len({own for found, _, own in parts if found == clustering}) == len(PAPERS)
+    assert {clustering for clustering, *_ in parts} == set(CLUSTERINGS)
+    assert {tuple(pair) for _, *pair in parts} == set(PAIRS)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_a_name_is_its_parts(name):
 
 def test_a_strategy_sends_the_same_whatever_ran_before_it(tmp_path):
     """What a client keeps from one strategy of a run is nothing to the next."""
-    options = untrained_encoder(tmp_path) | SGD
+    options = untrained_encoder(tmp_path) | LARGE_STEPS
     summary = run(tmp_path / "out", strategy="single,flt,single+mean", **options)
     before, _, after = summary["runs"]
     for key in ("bytes", "accuracy-per-client", "clusters"):
@@ -183,7 +183,7 @@ def test_the_mean_is_weighted_as_the_paper_does_or_as_told(tmp_path):
     """MT-HFL on a model of one layer shares nothing: it is RCC-PFL with a weighted mean."""
     accuracies = {}
     for weighted in ("paper", "true", "false"):
-        options = {"strategy": "rcc-pfl,mt-hfl", "weighted_mean": weighted, **SGD}
+        options = {"strategy": "rcc-pfl,mt-hfl", "weighted_mean": weighted, **LARGE_STEPS}
         summary = run(tmp_path / weighted, **options)
         for name in ("rcc-pfl", "mt-hfl"):
             one = of_strategy(summary, name)
@@ -207,7 +207,7 @@ def test_the_mean_is_weighted_as_the_paper_does_or_as_told(tmp_path):
     ],
 )
 def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, options, common):
-    summary = run(tmp_path, strategy="mt-hfl", **(SGD | options))
+    summary = run(tmp_path, strategy="mt-hfl", **(LARGE_STEPS | options))
     models = list(models_of(tmp_path, "mt-hfl").values())
     assert len(models) == 3
     for one, other in itertools.combinations(models, 2):

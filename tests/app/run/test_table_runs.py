@@ -8,8 +8,8 @@ from sklearn.datasets import load_breast_cancer
 
 from fl_app.cli import main
 from fl_app.report.html.report_page import write_report
-from tests.app_runs import undrawn_pictures
-from tests.processes import fedkin
+from tests.app_runs import DEFAULTS, undrawn_pictures
+from tests.own_modules import run_alone
 
 CITIES = ("athens", "berlin", "cairo", "delhi", "essen", "fes", "genoa", "hanoi", "izmir", "jena")
 INCHES = CITIES[::2]
@@ -49,15 +49,10 @@ def test_sites_with_other_units_are_told_apart(sites, tmp_path, capsys):
     assert "Each sample has these columns: area error, compactness error" in page
 
 
-@pytest.mark.slow  # processes
 def test_a_folder_of_tables_is_run(sites, tmp_path):
-    words = ("dataset=tables", f"data-dir={sites}", "label=target", "strategy=single,local")
-    running = fedkin(
-        ["run", *words, "num-server-rounds=4", "--workers", "1", f"output-dir={tmp_path / 'out'}"]
-    )
-    said, _ = running.communicate(timeout=300)
-    assert running.returncode == 0, said
-    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    options = {"dataset": "tables", "data-dir": str(sites), "label": "target"}
+    options |= {"strategy": "single,local", "num-server-rounds": 4, "num-clients": 10}
+    summary = run_alone({**DEFAULTS, **options, "output-dir": str(tmp_path / "out")})
     single, local = summary["runs"]
     assert single["names"] == list(CITIES)
     assert single["num-clients"] == 10

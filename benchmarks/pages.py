@@ -20,6 +20,7 @@ from benchmarks import (
     rebuilt,
     scale_tables,
     secure_liars,
+    site_rounds,
 )
 from fl_app.report.tables import event_tables, printed_strategies, render
 
@@ -276,6 +277,20 @@ def _scale() -> dict[str, str]:
             "all of it shared two cores. "
             f"{_source('many-devices', 'many_devices')}\n\n"
             f"{many_devices.tables(_read('measured/many-devices.json'))['many']}"
+        ),
+        "Many devices, with one array and questions held": (
+            "The same, once a model travels as one array and the gate holds devices' questions; "
+            "on another day, so only the requests are to be compared. "
+            f"{_source('many-devices-packed', 'many_devices')}\n\n"
+            f"{many_devices.tables(_read('measured/many-devices-packed.json'))['many']}"
+        ),
+        "What a message costs a site": (
+            "Four sites of 360 digits, a CNN, the real programs on two cores that others used, "
+            "too, in turns. The CPU's seconds are those of a site's processes for each of its "
+            "messages; memory is that of all its processes, what they share counted once; medians "
+            "over the runs. An earlier version is the one before the gate held questions and "
+            f"arrays were packed. {_source('site-rounds', 'site_rounds')}\n\n"
+            f"{site_rounds.table(_read('measured/site-rounds.json'))}"
         ),
         "What an image costs": (
             "CIFAR-10 and the CNN of RCC-PFL's tables in batches of 16: µs of the CPU for an "

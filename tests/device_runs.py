@@ -8,10 +8,9 @@ from flwr.app import Context, RecordDict
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.devices.devices_run import Devices as DeviceWorld
+from fl_app.devices.envelope import opened
 from fl_app.run.experiment import run_experiment
 from fl_core.own_code import is_own
-from fl_core.wire.message_salt import without_salt
-from fl_core.wire.packing import unpacked
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp
@@ -58,12 +57,12 @@ class Devices(LocalGrid):
         }
 
     def send_and_receive(self, messages, *, timeout=None):
-        """Unpack answers and take the salt out, as the server's own grid does."""
+        """Open answers, as the server's own grid does."""
         replies = list(super().send_and_receive(messages, timeout=timeout))
         for reply in replies:
             if reply.has_content():
                 with suppress(Exception):  # spoilt ones are as they are
-                    reply.content = unpacked(without_salt(reply.content))
+                    reply.content, _ = opened(reply.content)
         return replies
 
     def asked(self, name):

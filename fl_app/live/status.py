@@ -15,7 +15,7 @@ from typing import Any
 
 from flwr.app import Message
 
-from fl_app.grid.quorum import Listener
+from fl_app.grid.quorum import Listener, Took
 from fl_app.live.watch import FAILED, FINISHED, HEARTBEAT, RUNNING, STATUS_FILE, VERSION
 from fl_core.files import replacing
 from fl_core.text import one_line
@@ -50,6 +50,7 @@ class Status(Listener):
         self._asking: dict[str, Any] | None = None
         self._waiting: dict[int, str] = {}
         self._late: list[tuple[str, float]] = []
+        self._took: dict[str, Any] = {}
         self._failures: deque[dict[str, Any]] = deque(maxlen=_MOST_FAILURES)
         self._runs: list[dict[str, Any]] = []
         self._clients: dict[str, Any] = {}
@@ -149,6 +150,23 @@ class Status(Listener):
                     self._fail(name or "a client", reply.error.reason or "no reason given", now)
             self._changed = True
 
+    def took(self, message: Message, took: Took) -> None:
+        """Note of what the time of an answer consists; the last step's are kept."""
+        node = message.metadata.dst_node_id
+        with self._lock:
+            asking = self._asking
+            if asking is None or node not in self._waiting:
+                return
+            step = {"what": asking["what"], "since": asking["since"]}
+            if self._took.get("since") != asking["since"]:
+                self._took = {**step, "clients": []}
+            about = {"start-up": took.start_up, "work": took.work}
+            seconds = self._clock() - asking["since"]
+            self._took["clients"].append(
+                {"client": self._waiting[node], "seconds": seconds, **about}
+            )
+            self._changed = True
+
     def over(self, late: Iterable[Message]) -> None:
         """Note that nobody waits for the rest any more."""
         now, name_of = self._clock(), _names(self._roster())
@@ -181,6 +199,9 @@ class Status(Listener):
                     "waiting": waiting[:_MOST_LISTED],
                     "num-waiting": len(waiting),
                 }
+            if self._took:
+                slowest = sorted(self._took["clients"], key=lambda one: -one["seconds"])
+                content["took"] = {**self._took, "clients": slowest[:_MOST_LISTED]}
             content["late"] = [{"client": c, "since": s} for c, s in self._late[:_MOST_LISTED]]
             content["num-late"] = len(self._late)
             content["failures"] = list(self._failures)

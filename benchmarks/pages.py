@@ -279,8 +279,9 @@ def _scale() -> dict[str, str]:
             f"{many_devices.tables(_read('measured/many-devices.json'))['many']}"
         ),
         "Many devices, with one array and questions held": (
-            "The same, once a model travels as one array and the gate holds devices' questions; "
-            "on another day, so only the requests are to be compared. "
+            "The same, once a model travels as one array and the gate holds devices' questions "
+            "(the longest call is one): on another day, so requests are to be compared, and "
+            "seconds with care. "
             f"{_source('many-devices-packed', 'many_devices')}\n\n"
             f"{many_devices.tables(_read('measured/many-devices-packed.json'))['many']}"
         ),

@@ -169,7 +169,7 @@ class Gate:
 
     async def _ask(self, scope: Event, receive: Receive, key: bytes, held: Held) -> httpx.Response:
         """Pass a request on, and return the SuperLink's answer, of which nothing is read yet."""
-        path = scope["raw_path"]
+        path, began = scope["raw_path"], time.monotonic()
         device = self._callers.device(key)
         connection: Connection | None = scope.get("state", {}).get("connection")
         if device is not None and device.is_known and connection is not None:
@@ -194,7 +194,8 @@ class Gate:
         response = await self._learnt_from(response, key, path, body)
         if device is None or connection is None or path not in (_PULL_MESSAGES, _PULL_OBJECT):
             return response
-        return await self._once_there(scope, key, device, connection, body, response)
+        until = began + HELD_SECONDS
+        return await self._once_there(scope, key, device, connection, body, response, until)
 
     async def _once_there(
         self,
@@ -204,17 +205,17 @@ class Gate:
         connection: Connection,
         body: bytearray,
         response: httpx.Response,
+        until: float,
     ) -> httpx.Response:
-        """Return the answer to a question of a device once it brings something, or after a while.
+        """Return the answer to a question of a device once it brings something, or after `until`.
 
         The SuperLink takes what it has answered for delivered: one that has gone asks no more.
         """
         for_message = scope["raw_path"] == _PULL_MESSAGES
         is_empty = has_no_message if for_message else lacks_part
         wait = self._waiting.for_message if for_message else self._waiting.for_part
-        end = time.monotonic() + HELD_SECONDS
         with self._waiting.one_more() if for_message else nullcontext():
-            while await is_empty(response) and time.monotonic() < end:
+            while await is_empty(response) and time.monotonic() < until:
                 await wait()
                 if connection.is_stopping:
                     break

@@ -17,8 +17,9 @@ from google.protobuf.message import DecodeError
 
 from fl_core.flower.messages import Message, PullMessagesResponse, PullObjectResponse
 
-HELD_SECONDS = 20.0
-"""So long a question is held: SuperNodes wait for an answer for 30 seconds."""
+HELD_SECONDS = 15.0
+"""So long after a question came it is held: SuperNodes wait for an answer for 30 seconds, and where
+many call, the last look may take long."""
 # All devices together have the SuperLink asked so often in a second, as long as that is more often
 # than they would ask themselves, once in `_OWN_PAUSE` seconds each; and no device more often than
 # once in `_SHORTEST_PAUSE`.

@@ -108,6 +108,20 @@ def test_it_is_answered_after_a_while_even_if_there_is_none():
     assert superlink.count(b"a") <= 5
 
 
+def test_what_took_long_already_is_not_held(monkeypatch):
+    """A SuperNode that waits no longer loses the message that it is answered with."""
+    superlink = SuperLink(a=[NOTHING])
+    answer = superlink.handle_async_request
+
+    async def slow(request):
+        await asyncio.sleep(1.1)
+        return await answer(request)
+
+    monkeypatch.setattr(superlink, "handle_async_request", slow)
+    assert at_gate(superlink, lambda gate: asking(gate, b"a")) == (200, NOTHING)
+    assert superlink.count(b"a") == 1
+
+
 def test_others_are_asked_for_at_once_when_one_is_handed_a_message_of_a_new_batch(monkeypatch):
     monkeypatch.setattr(waiting, "_OWN_PAUSE", 0.9)
     first, second = handed_out(), handed_out()

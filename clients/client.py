@@ -15,6 +15,7 @@ from clients.privacy.mechanisms import Promise, Randomness, SystemRandomness
 from clients.settings import TrainingSettings
 from clients.training.personal import Personal
 from clients.training.train import OtherTest, evaluate
+from fl_core.data.scaling import Scaling
 from fl_core.wire import protocol
 
 Images = tuple[torch.Tensor, torch.Tensor]
@@ -97,6 +98,10 @@ class Client:
     def loss(self) -> str:
         """Return the import path of a loss of one's own; by default there is none."""
         return ""
+
+    def scaling(self) -> Scaling | None:
+        """Return the scale of its numbers to predict; by default, they are as they came."""
+        return None
 
     def losses(self, models: Sequence[ArrayRecord]) -> list[float]:
         """Return each model's mean loss on its training data, labels as they are."""

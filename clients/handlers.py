@@ -37,6 +37,7 @@ from clients.training.local_training import (
     whole_model,
 )
 from clients.training.train import Errors, Scores, each_score, evaluate, evaluate_both, train
+from fl_core.data.scaling import Scaling
 from fl_core.models.build import seeded
 from fl_core.wire import protocol
 
@@ -235,22 +236,31 @@ def _evaluated(client: Client) -> RecordDict:
         found, beside = evaluate(model, images, labels, loss=loss), None
     else:
         found, beside = evaluate_both(model, images, labels, other, loss)
-    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **_told(found)})
+    scaling = client.scaling()
+    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **_told(found, scaling)})
     content = RecordDict({protocol.METRICS: metrics})
     if beside is not None:
-        content[protocol.OTHER_TEST] = MetricRecord({**_told(beside)})
+        content[protocol.OTHER_TEST] = MetricRecord({**_told(beside, scaling)})
     label = client.message.content.config_records[protocol.CONFIG].get(protocol.CANDIDATE)
     if label is not None and (kept := client.validation_data()) is not None and len(kept[1]):
         seed = protocol.setting(client.message, protocol.SEED, 0)
         scores, own_loss = each_score(model, *kept), evaluate(model, *kept, loss=loss).loss
+        if scaling is not None and scores.dtype == np.float32:
+            scores = scores * np.float32(scaling.target_deviation)
         content[protocol.VALIDATION] = compare_candidate(
             client.context, str(label), seed, scores, own_loss
         )
     return content
 
 
-def _told(found: Scores | Errors) -> dict[str, float]:
-    """Return what a test came to by names on the wire; what is not known is not there."""
+def _told(found: Scores | Errors, scaling: Scaling | None) -> dict[str, float]:
+    """Return what a test came to by names on the wire; what is not known is not there.
+
+    Errors are in the number's own unit.
+    """
+    if isinstance(found, Errors) and scaling is not None:
+        unit = scaling.target_deviation
+        found = found._replace(rmse=found.rmse * unit, mae=found.mae * unit)
     return {
         name.replace("_", "-"): value
         for name, value in found._asdict().items()

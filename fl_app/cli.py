@@ -97,7 +97,9 @@ def _classify(options: argparse.Namespace) -> int:
     from fl_app.devices.classify import classify_data, classify_folder  # noqa: PLC0415
 
     if bool(options.data) == bool(options.folder):
-        raise ValueError("fedkin classify needs a folder of images or --data, one of the two.")
+        raise ValueError(
+            "fedkin classify needs a folder of images, a table, or --data, one of them."
+        )
     if options.data:
         return classify_data(options.model, options.data, options.output, options.own_code)
     return classify_folder(options.model, options.folder, options.output, options.own_code)
@@ -214,7 +216,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Classify every image below a folder with a saved model, and write CSV with "
         "the columns path, class, probability; or, of a model that predicts a number, path and the "
         "number. Images are made grey or coloured and resized as in training. One that cannot be "
-        "decoded is named on stderr, and the exit status is 1.",
+        "decoded is named on stderr, and the exit status is 1. A model that was trained on tables "
+        "takes a CSV or Parquet file or a folder of them; a column `row` counts rows from 1.",
     )
     classify.add_argument(
         "model", type=Path, metavar="MODEL", help="the file that a device saved at its model-path"
@@ -225,7 +228,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         metavar="FOLDER",
         help=f"searched at any depth, links to folders and hidden files left out, for "
-        f"{' '.join(ENDINGS)}; or one image file",
+        f"{' '.join(ENDINGS)}; or one image file; or a table, or a folder that holds some",
     )
     classify.add_argument(
         "--data",

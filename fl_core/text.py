@@ -46,6 +46,12 @@ def error_line(error: BaseException) -> str:
     return str(error)
 
 
+def brief(value: object) -> str:
+    """Shorten what another device sent to one line that fits into a message."""
+    text = ascii(value) if isinstance(value, str | int | float | bool | None) else ""
+    return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
+
+
 def csv_cell(text: str) -> str:
     """Return a name as the cell of a CSV file, which no spreadsheet takes for a formula.
 

@@ -1,10 +1,9 @@
-"""The command that classifies images with a model that a device saved."""
+"""The command that classifies images, or other samples, with a model that a device saved."""
 
 from __future__ import annotations
 
 import csv
 import io
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,10 +24,13 @@ from torch import nn
 
 from clients.training.train import as_pixels
 from fl_app.report.tables import render
-from fl_core.data.image_files import ENDINGS
+from fl_core.data.folders import is_table
+from fl_core.data.image_files import find_images
 from fl_core.data.image_folder import attempt_each, header_of, in_words, pixels_of
 from fl_core.data.own_data import read_own_part
 from fl_core.data.samples import are_images
+from fl_core.data.settings import SITE
+from fl_core.data.tables import prepared_rows, tables_in
 from fl_core.files import open_file, replacing
 from fl_core.models.model_file import ModelCard, load_model
 from fl_core.text import csv_cell, printable
@@ -72,7 +74,8 @@ def classify_folder(
 ) -> int:
     """Classify the images of a folder, and return 1 if any could not be decoded, else 0.
 
-    A model of one output predicts a number, whose name is its column's.
+    A model of one output predicts a number, whose name is its column's. One that was trained on
+    tables classifies the rows of a table, or of a folder's tables.
 
     The CSV goes to `output`, completely or not at all; by default, to the standard output. `own` is
     the import path of the model, if it is one's own.
@@ -85,6 +88,13 @@ def classify_folder(
     """
     _check_output(output)
     model, card = load_model(model_path, own)
+    if card.preparation.columns:
+        return classify_tables([(model_path, path) for path in tables_in(folder)], output, own)
+    if is_table(folder):
+        raise ValueError(
+            f"{folder} is a table, but {model_path} was not trained on tables: give it what it was "
+            "trained on."
+        )
     if not are_images(card.image_shape, is_float=False):
         raise ValueError(
             f"{model_path} takes samples of shape {'×'.join(map(str, card.image_shape))}, but only "
@@ -134,18 +144,67 @@ def classify_data(model_path: Path, data: str, output: Path | None = None, own: 
             f"--data is {data}, whose samples have shape {shapes[0]}, but {model_path} takes "
             f"{shapes[1]}: convert them first."
         )
+    if samples.dtype == torch.float32:
+        samples = card.preparation.of_samples(samples)
     counts: Counter[int] = Counter()
     with _opened(output) as stream:
         writer = csv.writer(stream)
         writer.writerow(("sample", *_headings(card)))
-        for start in range(0, len(samples), _MOST_IMAGES_AT_ONCE):
-            said = _predict(model, samples[start : start + _MOST_IMAGES_AT_ONCE])
-            for number, (label, probability) in enumerate(zip(*said, strict=True), start):
-                writer.writerow((number, *_cells(card, label, probability)))
-                counts[label] += 1
+        for number, answer in enumerate(_answers(model, card, samples)):
+            writer.writerow((number, *_cells(card, *answer)))
+            counts[answer[0]] += 1
     if output is not None:
         print(_summary(counts, card, "samples"), end="")
     return 0
+
+
+def classify_tables(
+    pairs: Sequence[tuple[Path, Path]], output: Path | None = None, own: str = ""
+) -> int:
+    """Classify the rows of tables, each by a model; return 0.
+
+    Rows count from 1, below the names of columns. A label is not looked at.
+
+    Parameters
+    ----------
+    pairs : sequence of model and table
+        All models tell the same apart.
+    output, own
+        As in `classify_folder`.
+
+    Raises
+    ------
+    ValueError, OSError
+        If a model cannot be used, a table is not such as it was trained on, or the CSV cannot be
+        written.
+    """
+    _check_output(output)
+    models = {path: load_model(path, own) for path, _ in pairs}
+    # All are read before anything is written.
+    rows = [
+        (path, table, prepared_rows(table, models[path][1].preparation)) for path, table in pairs
+    ]
+    counts: Counter[int] = Counter()
+    with _opened(output) as stream:
+        writer = csv.writer(stream)
+        on_terminal = output is None and sys.stdout.isatty()
+        _, card = models[pairs[0][0]]
+        writer.writerow((COLUMNS[0], "row", *_headings(card)))
+        for path, table, samples in rows:
+            shown = _path_cell(table, on_terminal)
+            for row, answer in enumerate(_answers(*models[path], samples), 1):
+                writer.writerow((shown, row, *_cells(card, *answer)))
+                counts[answer[0]] += 1
+    if output is not None:
+        print(_summary(counts, card, "rows"), end="")
+    return 0
+
+
+def _answers(
+    model: nn.Module, card: ModelCard, samples: torch.Tensor
+) -> Iterator[tuple[int, float]]:
+    for part in torch.split(samples, _MOST_IMAGES_AT_ONCE):
+        yield from zip(*_predict(model, card, part), strict=True)
 
 
 def _predicts_number(card: ModelCard) -> bool:
@@ -176,43 +235,10 @@ def _check_output(output: Path | None) -> None:
         )
 
 
-def find_images(root: Path) -> list[Path]:
-    """Return the image files below a folder, sorted, hidden ones left out; or the one file.
-
-    Links to folders are not followed.
-
-    Raises
-    ------
-    ValueError
-        If there are none, or there is no such folder.
-    OSError
-        If a folder in it cannot be read.
-    """
-    if not root.exists():
-        raise ValueError(f"there is no {root}: name a folder of images, or one image.")
-    if not root.is_dir():
-        return [root]
-    found = []
-    for folder, subfolders, names in os.walk(root, onerror=_raise):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        found += [
-            Path(folder, name)
-            for name in names
-            if name.lower().endswith(ENDINGS) and not name.startswith(".")
-        ]
-    if not found:
-        raise ValueError(f"{root} holds no images, files that end in {' '.join(ENDINGS)}.")
-    return sorted(found)
-
-
 def _path_cell(path: Path, on_terminal: bool) -> str:
     """Return a path that no spreadsheet takes for a formula, and a program can still open."""
     text = f"./{path}" if str(path).startswith(("=", "+", "-", "@")) else str(path)
     return printable(text) if on_terminal else text
-
-
-def _raise(error: OSError) -> None:
-    raise error
 
 
 def classify_images(
@@ -253,7 +279,7 @@ def _classify_batch(
 
     outcomes = attempt_each([partial(open_file, path) for path in paths], read)
     whole = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
-    labels, probabilities = _predict(model, torch.from_numpy(images[whole]))
+    labels, probabilities = _predict(model, card, torch.from_numpy(images[whole]))
     said = iter(zip(labels, probabilities, strict=True))
     return [
         Failure(path, in_words(outcome))
@@ -264,8 +290,16 @@ def _classify_batch(
 
 
 @torch.inference_mode()
-def _predict(model: nn.Module, images: torch.Tensor) -> tuple[list[int], list[float]]:
-    """Return each image's most probable class and the probability; of one output, the number."""
+def _predict(
+    model: nn.Module, card: ModelCard, images: torch.Tensor
+) -> tuple[list[int], list[float]]:
+    """Return each image's most probable class and the probability; of one output, the number.
+
+    Raises
+    ------
+    ValueError
+        If the model answers with numbers that are not finite, or nobody knows their unit.
+    """
     logits = model(as_pixels(images))
     if not logits.isfinite().all():
         raise ValueError(
@@ -274,9 +308,22 @@ def _predict(model: nn.Module, images: torch.Tensor) -> tuple[list[int], list[fl
         )
     labels = logits.argmax(dim=1)
     if logits.shape[1] == 1:
-        return labels.tolist(), logits[:, 0].tolist()
+        return labels.tolist(), _in_own_unit(card, logits[:, 0]).tolist()
     probabilities = logits.double().softmax(dim=1).gather(1, labels[:, None])[:, 0]
     return labels.tolist(), probabilities.tolist()
+
+
+def _in_own_unit(card: ModelCard, numbers: torch.Tensor) -> torch.Tensor:
+    done = card.preparation
+    if done.scaling is not None:
+        return done.scaling.predicted(numbers)
+    if done.standardise == SITE:
+        raise ValueError(
+            f"{card.class_names[0]} was standardised by each site's own mean and deviation, which "
+            "the model of several sites does not hold: take the model that a site kept, or train "
+            "with standardise=all."
+        )
+    return numbers
 
 
 @contextmanager

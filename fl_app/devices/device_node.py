@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.samples import sample_word
+from fl_core.data.scaling import Scaling
 from fl_core.data.settings import OWN_IMAGES, SITE
 from fl_core.extras import need_extra
 from fl_core.files import replacing
@@ -173,11 +175,20 @@ class DeviceNode(Node):
         return agreement_in(self._told)
 
     @cached_property
-    def _images(self) -> LabelledImages:
+    def _read(self) -> tuple[LabelledImages, Scaling | None]:
+        """Its data as its model takes them, and their scale."""
         read = self.own.read(self.kind)
         if self.config.standardise == SITE:
             return standardised_alone(read, self.kind.column_names)
-        return read
+        return read, None
+
+    @property
+    def _images(self) -> LabelledImages:
+        return self._read[0]
+
+    def scaling(self) -> Scaling | None:
+        """Return the scale of its numbers to predict, if they were standardised."""
+        return self._read[1]
 
     @cached_property
     def _parts(self) -> Parts:
@@ -288,6 +299,12 @@ class DeviceNode(Node):
             strategy=str(self._told[protocol.STRATEGY]),
             cluster=protocol.setting(self.message, protocol.CLUSTER),
             num_rounds=protocol.setting(self.message, protocol.SERVER_ROUND),
+            preparation=replace(
+                self.kind.preparation,
+                label=self.own.label,
+                standardise=self.config.standardise,
+                scaling=self.scaling(),
+            ),
         )
         arrays = model_to_test(self.message, self.personal())
         save_model(path, protocol.to_arrays(arrays), card)

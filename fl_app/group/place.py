@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from fl_core.own_code import is_own
 
 if TYPE_CHECKING:  # torch is imported where it is needed
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from fl_app.group.placing import Place
@@ -29,9 +27,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command = commands.add_parser(
         "place",
         help="say to which cluster of a run a new client belongs, without a new run",
-        description="Compare a folder of images, or other samples of the run's kind, with the "
-        "clusters of a run, by what the run kept in its results folder: nobody is asked and "
-        "nothing leaves this machine. Says which cluster, how sure that is, or that they fit "
+        description="Compare a folder of images, a table, or other samples of the run's kind, "
+        "with the clusters of a run, by what the run kept in its results folder: nobody is asked "
+        "and nothing leaves this machine. Says which cluster, how sure that is, or that they fit "
         "nobody: the exit status is then 1 (docs/grouping.md).",
     )
     command.add_argument(
@@ -41,8 +39,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     data.add_argument(
         "--data-path",
         type=Path,
-        metavar="FOLDER",
-        help="the new client's images, searched at any depth; their labels are not looked at",
+        metavar="PATH",
+        help="the folder of the new client's images, searched at any depth, or its table, a CSV or "
+        "Parquet file, or a folder of the tables of several; labels are not looked at",
     )
     data.add_argument(
         "--data",
@@ -71,8 +70,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _place(options: argparse.Namespace) -> int:
-    from clients.pre_round.uninformative import why_uninformative  # noqa: PLC0415
-    from fl_app.group.placing import place  # noqa: PLC0415
     from fl_app.results.spectra import load_spectra  # noqa: PLC0415
 
     if options.output is not None and not options.classify:
@@ -81,22 +78,61 @@ def _place(options: argparse.Namespace) -> int:
         )
     kept = load_spectra(kept_file(options.results, options.strategy, options.seed))
     check_features(kept.card.features, options.own_code)
-    features = _features(kept.card, options.data_path, options.data)
-    found = place(features, kept, seed=kept.card.seed)
-    said = describe(found, kept, len(features), why_uninformative(features))
-    # The CSV is alone on the standard output.
-    print(said, file=sys.stderr if options.classify and options.output is None else sys.stdout)
+    if kept.card.preparation.columns and options.data_path is not None:
+        return _place_tables(options, kept)
+    found = _said(_samples(kept.card, options.data_path, options.data), kept, options)
     if not found.fits:
         return 1
     if not options.classify:
         return 0
     from fl_app.devices.classify import classify_data, classify_folder  # noqa: PLC0415
 
-    model = _model(options.results, kept.card, found.cluster)
-    own = next((path for path in options.own_code if path != kept.card.features), "")
+    model, own = _model(options.results, kept.card, found.cluster), _own_model(options, kept)
     if options.data:
         return classify_data(model, options.data, options.output, own)
     return classify_folder(model, options.data_path, options.output, own)
+
+
+def _place_tables(options: argparse.Namespace, kept: KeptSpectra) -> int:
+    """Place each table by itself; return 1 if any fits nobody."""
+    from fl_app.devices.classify import classify_tables  # noqa: PLC0415
+    from fl_core.data.tables import prepared_rows, tables_in  # noqa: PLC0415
+
+    paths = tables_in(options.data_path)
+    rows = [prepared_rows(path, kept.card.preparation) for path in paths]
+    places = [
+        _said(own, kept, options, path.name if len(paths) > 1 else "")
+        for path, own in zip(paths, rows, strict=True)
+    ]
+    fitting = [
+        (_model(options.results, kept.card, found.cluster), path)
+        for path, found in zip(paths, places, strict=True)
+        if options.classify and found.fits
+    ]
+    if fitting:
+        classify_tables(fitting, options.output, _own_model(options, kept))
+    return 0 if all(found.fits for found in places) else 1
+
+
+def _own_model(options: argparse.Namespace, kept: KeptSpectra) -> str:
+    return next((path for path in options.own_code if path != kept.card.features), "")
+
+
+def _said(samples: Tensor, kept: KeptSpectra, options: argparse.Namespace, name: str = "") -> Place:
+    """Find a client's place, and say it."""
+    from clients.features.compute import feature_map  # noqa: PLC0415
+    from clients.pre_round.uninformative import why_uninformative  # noqa: PLC0415
+    from fl_app.group.placing import place  # noqa: PLC0415
+    from fl_core.data.folders import cache_dir  # noqa: PLC0415
+    from fl_core.text import printable  # noqa: PLC0415
+
+    features = feature_map(kept.card.features, cache_dir=cache_dir())(samples).numpy()
+    found = place(features, kept, seed=kept.card.seed)
+    said = describe(found, kept, len(features), why_uninformative(features))
+    # The CSV is alone on the standard output.
+    stream = sys.stderr if options.classify and options.output is None else sys.stdout
+    print(f"{printable(name)}: {said}" if name else said, file=stream)
+    return found
 
 
 def check_features(features: str, own_code: Sequence[str]) -> None:
@@ -145,9 +181,8 @@ def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
     return kept[wanted, seeds[0] if seed is None else seed]
 
 
-def _features(card: SpectraCard, folder: Path | None, data: str) -> NDArray[np.float32]:
-    from clients.features.compute import feature_map  # noqa: PLC0415
-    from fl_core.data.folders import cache_dir  # noqa: PLC0415
+def _samples(card: SpectraCard, folder: Path | None, data: str) -> Tensor:
+    from fl_core.data.folders import is_table  # noqa: PLC0415
     from fl_core.data.own_data import read_own_part  # noqa: PLC0415
     from fl_core.data.samples import described, sample_word  # noqa: PLC0415
 
@@ -161,14 +196,18 @@ def _features(card: SpectraCard, folder: Path | None, data: str) -> NDArray[np.f
                 "them first."
             )
         samples = part.train_images
-    elif sample_word(card) != "image":
+        return card.preparation.of_samples(samples) if card.is_float else samples
+    if sample_word(card) != "image":
         raise ValueError(
-            f"--data-path is {folder}, a folder of images, but the run's samples were {of_run}: "
-            "name a function that returns such by --data."
+            f"--data-path is {folder}, but the run's samples were {of_run}, neither images nor "
+            "rows of tables: name a function that returns such by --data."
         )
-    else:
-        samples = read_images(folder, card.image_shape)
-    return feature_map(card.features, cache_dir=cache_dir())(samples).numpy()
+    if is_table(folder):
+        raise ValueError(
+            f"--data-path is {folder}, a table, but the run's samples were images: name a folder "
+            "of them."
+        )
+    return read_images(folder, card.image_shape)
 
 
 def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
@@ -186,7 +225,7 @@ def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
     import torch  # noqa: PLC0415
     from PIL import Image  # noqa: PLC0415
 
-    from fl_app.devices.classify import find_images  # noqa: PLC0415
+    from fl_core.data.image_files import find_images  # noqa: PLC0415
     from fl_core.data.image_folder import attempt_each, header_of, in_words, pixels_of  # noqa: PLC0415
     from fl_core.files import open_file  # noqa: PLC0415
 

@@ -29,6 +29,7 @@ from fl_app.nodes.personal_store import answer_with_state, take_state
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
 from fl_core.data.samples import sample_word
+from fl_core.data.scaling import Scaling
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.models.build import empty_model
 from fl_core.own.own_images import Agreement
@@ -202,6 +203,10 @@ class SimulatedNode(Node):
     def test_data(self) -> Images:
         """Return its test data of this round, with clean labels."""
         return self.federation.test_data(self.index, self._round)
+
+    def scaling(self) -> Scaling | None:
+        """Return the scale of its numbers to predict, if they were standardised."""
+        return self.federation.scaling(self.index, self._round)
 
     def other_test_data(self) -> OtherTest | None:
         """Return what belongs to the test that `client-test` does not name, in the last round.

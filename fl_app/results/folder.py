@@ -33,7 +33,7 @@ from fl_app.results.grouping_report import (
 )
 from fl_app.results.grouping_tables import print_grouping, warnings_of
 from fl_app.results.run_result import RunResult, ari_and_nmi
-from fl_app.results.spectra import keep_spectra
+from fl_app.results.spectra import keep_spectra, preparation_of
 from fl_app.results.summary import write_tables, write_verdicts
 from fl_app.results.verdict_table import print_verdicts
 from fl_app.results.verdicts import verdicts_of
@@ -48,7 +48,6 @@ from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares
 from strategies.engine.rounds import Comparison
 
-_MOST_JUDGED = 100  # clients in a picture of verdicts: its file, verdicts.csv, has all
 VERDICTS = "verdicts.csv"
 _MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megabytes
 _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
@@ -117,6 +116,7 @@ class ResultsFolder:
                 strategy=run.strategy,
                 cluster=int(number) if kind == "cluster" else run.of_client[int(number)],
                 num_rounds=len(run.reports),
+                preparation=preparation_of(images, self.config, name, run.of_client),
             )
             file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
             save = save_shared_part if strategy.training.private else save_model
@@ -278,9 +278,8 @@ class ResultsFolder:
             drawn = pictures.cluster_rounds_figure(lines, first, metric)
             figures[f"{metric.name}-per-cluster"] = drawn
         if self.verdicts:
-            judged = self.verdicts[0].clients
             names = self.runs[0].names or [str(c) for c in range(self.runs[0].num_clients)]
-            figures["verdicts"] = pictures.verdicts_figure(judged[:_MOST_JUDGED], names, metric)
+            figures["verdicts"] = pictures.verdicts_figure(self.verdicts[0].clients, names, metric)
         for name, figure in figures.items():
             if figure is not None:
                 self.pictures.append(pictures.save(figure, self._picture(name)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from safetensors.numpy import save_file
 from clients.settings import FEATURES
 from fl_app.config.run_config import Config
 from fl_core.data.dataset import Dataset
+from fl_core.data.preparation import AS_THEY_COME, Preparation, preparation_in
 from fl_core.files import replacing
 from fl_core.own.own_images import Agreement
 from fl_core.own_code import is_own
@@ -59,6 +60,8 @@ class SpectraCard:
         Of the clients.
     is_float : bool
         Whether samples are float32; otherwise they are pixels, uint8.
+    preparation : Preparation
+        What was done to samples before.
     """
 
     strategy: str
@@ -70,6 +73,7 @@ class SpectraCard:
     is_private: bool
     names: tuple[str, ...]
     is_float: bool = False
+    preparation: Preparation = AS_THEY_COME
 
     def __post_init__(self) -> None:
         """Refuse what this app does not write, by a ValueError."""
@@ -93,6 +97,7 @@ class SpectraCard:
         for name, is_right in right.items():
             if not is_right:
                 raise ValueError(f"its {name} is not one that this app writes")
+        self.preparation.check(shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +150,7 @@ def keep_spectra(
         is_private=bool(config.pre_round_epsilon),
         names=tuple(found.names[client] for client in spectra),
         is_float=images.is_float,
+        preparation=preparation_of(images, config),
     )
     save_spectra(
         spectra_path(folder, found.strategy, found.seed),
@@ -154,14 +160,34 @@ def keep_spectra(
     )
 
 
+def preparation_of(
+    images: Dataset | Agreement,
+    config: Config,
+    model: str = "",
+    of_client: Mapping[int, int] | None = None,
+) -> Preparation:
+    """Return what a run did to its samples.
+
+    Or to those of a model's only client: of `client-3`, or of a cluster with one client.
+    """
+    if isinstance(images, Dataset):
+        kind, _, number = model.partition("-")
+        alone = [int(number)] if kind == "client" else []
+        if kind == "cluster":
+            alone = [client for client, own in (of_client or {}).items() if own == int(number)]
+        return images.prepared_for(alone[0] if len(alone) == 1 else None)
+    return replace(images.preparation, label=config.label, standardise=config.standardise)
+
+
 def save_spectra(path: Path, kept: KeptSpectra) -> None:
     """Write what is kept, whole or not at all, for nobody else to read."""
     k = kept.card.num_eigenvectors
     arrays: dict[str, NDArray[Any]] = {"clusters": kept.clusters.astype(np.int64)}
     for client, own in enumerate(kept.eigenvectors):
         arrays[f"eigenvectors-{client}"] = np.ascontiguousarray(own[:, :k], np.float32)
+    fields = {**vars(kept.card), "preparation": kept.card.preparation.as_json()}
     with replacing(path, private=True) as temporary:
-        save_file(arrays, temporary, metadata={_FORMAT: json.dumps(asdict(kept.card))})
+        save_file(arrays, temporary, metadata={_FORMAT: json.dumps(fields)})
 
 
 def load_spectra(path: Path) -> KeptSpectra:
@@ -199,6 +225,7 @@ def _read_card(metadata: Mapping[str, str]) -> SpectraCard:
     }
     if fields.pop("feature_weights", ""):  # an option once; empty, it made no difference
         raise ValueError("its features have weights of their own")
+    fields["preparation"] = preparation_in(fields.get("preparation", {}))
     return SpectraCard(**fields)
 
 

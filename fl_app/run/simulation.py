@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -25,6 +26,8 @@ from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.partitions.tasks import are_random
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
+
+logger = logging.getLogger(__name__)
 
 
 class Simulation:
@@ -117,6 +120,8 @@ class Simulation:
             columns=federation.dataset.column_names,
         )
         entries = {**self.told, protocol.SEED: self._config.seed}
+        for note in federation.dataset.notes:
+            logger.warning(note)
         roll = Conversation(self._grid, entries, self._config.pre_round_deadline, self.met)
         roll.call_roll()
         self._nodes = roll.nodes

@@ -8,7 +8,9 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from fl_core.data.preparation import AS_THEY_COME, Preparation
 from fl_core.data.samples import sample_word
+from fl_core.data.scaling import Scaling
 from fl_core.partitions.given_partitions import Held
 
 
@@ -53,6 +55,13 @@ class Dataset:
         Of a table, what each number of a sample is, with its unit if that is known.
     is_in_time : bool
         Whether each client's training samples are in order of time, at least within a class.
+    preparation : Preparation
+        What was done to the samples, which anybody's have to go through before a model sees them.
+    scalings : tuple of Scaling
+        By which they were standardised: one of all clients, or one of each; none if they are as
+        they came.
+    notes : tuple of str
+        What people should know of the data; said once in a run.
 
     Raises
     ------
@@ -70,6 +79,9 @@ class Dataset:
     held: Held | None = None
     column_names: tuple[str, ...] = ()
     is_in_time: bool = False
+    preparation: Preparation = AS_THEY_COME
+    scalings: tuple[Scaling, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for which, images, labels, groups in (
@@ -119,6 +131,12 @@ class Dataset:
             content.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
             content.update(tensor.contiguous().numpy().data)
         return content.hexdigest()
+
+    def prepared_for(self, client: int | None) -> Preparation:
+        """Return what was done to a client's samples; to those of several, for None."""
+        if client is None or len(self.scalings) < 2:
+            return self.preparation
+        return replace(self.preparation, scaling=self.scalings[client])
 
     def to(self, device: torch.device) -> Dataset:
         """Return it with images and labels on another device; groups of its own stay."""

@@ -330,3 +330,36 @@ def _check_classes(splits: Splits, root: Path, train: str) -> None:
             f"test/{untrained[0]} in {root} has no counterpart among the training classes: every "
             "class needs training images."
         )
+
+
+def find_images(root: Path) -> list[Path]:
+    """Return the image files below a folder, sorted, hidden ones left out; or the one file.
+
+    Links to folders are not followed.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or there is no such folder.
+    OSError
+        If a folder in it cannot be read.
+    """
+    if not root.exists():
+        raise ValueError(f"there is no {root}: name a folder of images, or one image.")
+    if not root.is_dir():
+        return [root]
+    found = []
+    for folder, subfolders, names in os.walk(root, onerror=_raise):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        found += [
+            Path(folder, name)
+            for name in names
+            if name.lower().endswith(ENDINGS) and not name.startswith(".")
+        ]
+    if not found:
+        raise ValueError(f"{root} holds no images, files that end in {' '.join(ENDINGS)}.")
+    return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fl_core.data.dataset import Dataset
+from fl_core.data.scaling import Moments, Scaling, moments
 from fl_core.data.settings import NOBODY, SITE
 from fl_core.partitions.partition import Partition
 from fl_core.text import listed, printable
-
-logger = logging.getLogger(__name__)
 
 
 def standardised(
@@ -27,7 +23,8 @@ def standardised(
 ) -> Dataset:
     """Return a data set whose columns are standardised by the training rows that clients hold.
 
-    Of samples with more than one axis, a column is the first: the channel of a series.
+    So is a number to predict. Of samples with more than one axis, a column is the first: the
+    channel of a series.
 
     Parameters
     ----------
@@ -40,6 +37,11 @@ def standardised(
         together, in which each row counts once.
     validation : sequence of K NDArray[np.int64], or empty
         The rows that each client keeps from training: they become what its training rows say.
+
+    Returns
+    -------
+    Dataset
+        With its `scalings`, and a note on constant columns.
 
     Raises
     ------
@@ -59,6 +61,7 @@ def standardised(
             'site: choose "all", or let the function return Partitions.'
         )
     train, test = data.train_images.clone(), data.test_images.clone()
+    labels, tested = data.train_labels.clone(), data.test_labels.clone()
     if whose == SITE:
         kept = validation or [np.empty(0, np.int64)] * partition.num_clients
         groups = list(zip(partition.train, partition.test, kept, strict=True))
@@ -66,57 +69,43 @@ def standardised(
         everybody = np.unique(np.concatenate(partition.train))
         groups = [(everybody, np.arange(len(test)), np.empty(0, np.int64))]
     constant: set[int] = set()
+    scalings = []
     for rows, tests, others in groups:
-        mean, deviation, alike = moments(train[rows])
-        constant.update(told_constant(mean, alike, whose))
+        found = moments(train[rows])
+        constant.update(told_constant(found, whose))
+        scaling = Scaling.of(found, data.train_labels[rows])
         own = slice(None) if whose != SITE else np.concatenate([rows, others])
-        train[own] = scaled(train[own], mean, deviation)
-        test[tests] = scaled(test[tests], mean, deviation)
-    warn_of_constant(sorted(constant), data.column_names, whose)
-    return replace(data, train_images=train, test_images=test)
+        train[own], labels[own] = scaling.samples(train[own]), scaling.targets(labels[own])
+        test[tests], tested[tests] = scaling.samples(test[tests]), scaling.targets(tested[tests])
+        scalings.append(scaling)
+    return replace(
+        data,
+        train_images=train,
+        train_labels=labels,
+        test_images=test,
+        test_labels=tested,
+        preparation=replace(
+            data.preparation, standardise=whose, scaling=None if whose == SITE else scalings[0]
+        ),
+        scalings=tuple(scalings),
+        notes=(*data.notes, *note_of_constant(sorted(constant), data.column_names, whose)),
+    )
 
 
-def moments(
-    rows: Tensor,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Return each column's mean and deviation, and which columns have one value only.
-
-    The deviation is that of all rows (divided by n). It counts as 1 where it is 0, and where there
-    is nothing but zeros and ones: a rare category would become a huge number.
-
-    Parameters
-    ----------
-    rows : Tensor, shape (n, columns, …)
-    """
-    values = rows.numpy().astype(np.float64)
-    values = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
-    alike = values.min(axis=0) == values.max(axis=0)
-    mean = np.where(alike, values[0], values.mean(axis=0))
-    is_flag = np.isin(values, (0, 1)).all(axis=0)
-    return mean, np.where(alike | is_flag, 1.0, values.std(axis=0)), alike
-
-
-def scaled(rows: Tensor, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Tensor:
-    """Return rows, (n, columns, …), without the mean and divided by the deviation."""
-    shape = (-1, *[1] * (rows.dim() - 2))
-    subtracted, divisor = (torch.from_numpy(one).reshape(shape) for one in (mean, deviation))
-    return ((rows.double() - subtracted) / divisor).float()
-
-
-def told_constant(mean: NDArray[np.float64], alike: NDArray[np.bool_], whose: str) -> list[int]:
+def told_constant(found: Moments, whose: str) -> list[int]:
     """Return the constant columns that are worth a word.
 
     That one site has no row of a category, or nothing else, is not.
     """
+    mean, _, alike = found
     told = alike & ~np.isin(mean, (0, 1)) if whose == SITE else alike
     return [int(column) for column in np.flatnonzero(told)]
 
 
-def warn_of_constant(columns: Sequence[int], names: Sequence[str], whose: str) -> None:
-    """Say which columns have one value only, and so tell nothing."""
-    if columns:
-        shown = [printable(names[one]) if names else str(one) for one in columns]
-        at = "at some site" if whose == SITE else "in all training rows"
-        logger.warning(
-            "constant %s: %s; standardised by a deviation of 1", at, listed(shown, 10, ", ")
-        )
+def note_of_constant(columns: Sequence[int], names: Sequence[str], whose: str) -> list[str]:
+    """Say which columns have one value only, and so tell nothing; nothing if there are none."""
+    if not columns:
+        return []
+    shown = [printable(names[one]) if names else str(one) for one in columns]
+    at = "at some site" if whose == SITE else "in all training rows"
+    return [f"constant {at}: {listed(shown, 10, ', ')}; standardised by a deviation of 1"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 import warnings
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.data.preparation import Columns
 from fl_core.data.settings import TABLES
 from fl_core.extras import load_extra, need_extra
 from fl_core.options import did_you_mean
@@ -22,9 +24,6 @@ SPLIT = "split"
 
 _TESTED = 5  # one of so many rows, the last ones
 _NEEDS = f'dataset="{TABLES}"'
-
-Columns = dict[str, tuple[str, ...]]
-"""Each column's name to the values of a category, both sorted; to nothing, if it has numbers."""
 
 
 class Table(NamedTuple):
@@ -51,10 +50,15 @@ class Table(NamedTuple):
 
     def kinds(self) -> Columns:
         """Return what each column holds."""
-        return {
-            name: () if own.dtype == np.float32 else tuple(sorted(set(own.tolist())))
-            for name, own in self.columns.items()
-        }
+        return kinds_of(self.columns)
+
+
+def kinds_of(columns: Mapping[str, NDArray[Any]]) -> Columns:
+    """Return what each column holds, of its values by its name."""
+    return {
+        name: () if own.dtype == np.float32 else tuple(sorted(set(own.tolist())))
+        for name, own in columns.items()
+    }
 
 
 def site_of(path: Path) -> str:
@@ -83,24 +87,45 @@ def read_table(path: Path, label: str = "") -> Table:
         If it cannot be read.
     """
     where = printable(path.name)
-    frame = _frame(path)
-    names = _column_names(list(frame.columns), where)
-    frame.columns = names
-    if not len(frame):
-        raise ValueError(f"{where} has no rows: fill it, or leave the site out.")
-    label = _label_column(names, label, where)
-    features = sorted(set(names) - {label, SPLIT})
-    if not features:
+    frame = _named(path)
+    label = _label_column(list(frame.columns), label, where)
+    columns = _features(frame, {label}, where)
+    if not columns:
         raise ValueError(
             f"{where} has no column beside {label}: those from which to tell it are missing."
         )
-    columns = {name: _values(frame[name], name, where) for name in features}
-    for name, values in columns.items():
-        if values.dtype != object:
-            columns[name] = values.astype(np.float32)
     labels = _labels(_values(frame[label], label, where))
     is_test = _is_test(frame, where)
     return Table(site_of(path), columns, label, labels, is_test)
+
+
+def read_features(path: Path, ignored: Collection[str]) -> dict[str, NDArray[Any]]:
+    """Return a table's columns as `Table.columns`, without some that are not looked at.
+
+    Raises
+    ------
+    ValueError, OSError
+        As `read_table`, but for what is wrong with a label.
+    """
+    return _features(_named(path), ignored, printable(path.name))
+
+
+def _named(path: Path) -> Any:
+    """Return a file's content as a data frame with rows, and columns that differ."""
+    frame = _frame(path)
+    frame.columns = _column_names(list(frame.columns), printable(path.name))
+    if not len(frame):
+        raise ValueError(f"{printable(path.name)} has no rows: fill it, or leave the site out.")
+    return frame
+
+
+def _features(frame: Any, ignored: Collection[str], where: str) -> dict[str, NDArray[Any]]:
+    names = sorted(set(frame.columns) - {*ignored, SPLIT})
+    columns = {name: _values(frame[name], name, where) for name in names}
+    return {
+        name: values if values.dtype == object else values.astype(np.float32)
+        for name, values in columns.items()
+    }
 
 
 def _frame(path: Path) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,12 +14,19 @@ from torch import Tensor
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import TABLE_ENDINGS, is_table
+from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.settings import TABLES, Source
-from fl_core.data.table_file import SPLIT, Columns, Table, read_table, site_of
+from fl_core.data.table_file import (
+    LABELS,
+    SPLIT,
+    Table,
+    kinds_of,
+    read_features,
+    read_table,
+    site_of,
+)
 from fl_core.partitions.given_partitions import Held
 from fl_core.text import printable
-
-logger = logging.getLogger(__name__)
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which tell nothing
 MOST_CLASSES = 1_000
@@ -38,11 +44,12 @@ def read_tables(source: Source) -> Dataset:
     """
     tables = [read_table(path, source.label) for path in table_files(source.root)]
     columns = common_columns({one.site: one.kinds() for one in tables})
-    rows = torch.from_numpy(np.concatenate([encoded(one, columns) for one in tables]))
+    rows = torch.from_numpy(
+        np.concatenate([encoded(one.columns, columns, one.site) for one in tables])
+    )
     labels, classes = _targets(tables, source.root)
     test = torch.from_numpy(np.concatenate([one.is_test for one in tables]))
-    if not labels.is_floating_point():
-        _warn_of_order(labels[~test], labels[test], classes)
+    notes = () if labels.is_floating_point() else _untrained(labels[~test], labels[test], classes)
     held = Held(
         tuple(int((~one.is_test).sum()) for one in tables),
         tuple(int(one.is_test.sum()) for one in tables),
@@ -53,7 +60,51 @@ def read_tables(source: Source) -> Dataset:
         *(rows[~test], labels[~test], rows[test], labels[test], classes),
         held=held,
         column_names=sample_columns(columns),
+        preparation=Preparation(columns, source.label),
+        notes=notes,
     )
+
+
+def prepared_rows(path: Path, preparation: Preparation) -> Tensor:
+    """Return a table's rows, labelled or not, as samples of a run of tables, float32 (n, d).
+
+    Where each site was standardised by its own rows, so are these.
+
+    Raises
+    ------
+    ValueError
+        If the columns are not the run's, or their values not such as can be used.
+    OSError
+        If it cannot be read.
+    """
+    ignored = {preparation.label, *LABELS} - preparation.columns.keys()
+    table = read_features(path, ignored)
+    common_columns({"the run": preparation.columns, printable(path.name): kinds_of(table)})
+    rows = encoded(table, preparation.columns, printable(path.name))
+    return preparation.of_samples(torch.from_numpy(rows))
+
+
+def tables_in(path: Path) -> list[Path]:
+    """Return a table, or those of a folder, sorted by the names of their sites.
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+    OSError
+        If the folder cannot be read.
+    """
+    if not path.is_dir():
+        if not is_table(path):
+            raise ValueError(
+                f"{path} is no table: name a file that ends in {' or '.join(TABLE_ENDINGS)}, or a "
+                "folder of them."
+            )
+        return [path]
+    found = sorted(filter(is_table, path.iterdir()), key=lambda one: one.stem)
+    if not found:
+        raise ValueError(f"{path} holds no tables, files that end in {' or '.join(TABLE_ENDINGS)}.")
+    return found
 
 
 def table_files(root: Path) -> list[Path]:
@@ -143,23 +194,10 @@ def _is_no_number(text: str) -> bool:
     return False
 
 
-def sample_columns(columns: Columns) -> tuple[str, ...]:
-    """Return a name for each number of a sample: a category has one for each of its values.
-
-    Examples
-    --------
-    >>> sample_columns({"age [years]": (), "colour": ("blue", "red")})
-    ('age [years]', 'colour=blue', 'colour=red')
-    """
-    return tuple(
-        f"{name}={value}" if values else name
-        for name, values in columns.items()
-        for value in values or ("",)
-    )
-
-
-def encoded(table: Table, columns: Columns) -> NDArray[np.float32]:
+def encoded(table: Mapping[str, NDArray[Any]], columns: Columns, where: str) -> NDArray[np.float32]:
     """Return a table as samples, shape (n, d): numbers, and of each category's values 0 or 1.
+
+    `table` has each column's values by its name, and `where` says whose it is.
 
     Raises
     ------
@@ -168,12 +206,13 @@ def encoded(table: Table, columns: Columns) -> NDArray[np.float32]:
     """
     parts = []
     for name, values in columns.items():
-        own = table.columns[name]
+        own = table[name]
         unknown = sorted(set(own.tolist()) - set(values)) if values else []
         if unknown:
             raise ValueError(
-                f"column {printable(name)} of {table.site} has {printable(unknown[0])}, which was "
-                "not there when the columns were agreed: start the run again."
+                f"column {printable(name)} of {where} has {printable(unknown[0])}, which was "
+                "not there when the columns were agreed: correct it, or start the run again with "
+                "it."
             )
         parts += [own == value for value in values] or [own]
     return np.stack(parts, axis=1).astype(np.float32)
@@ -231,13 +270,12 @@ def numbered(labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64
     return np.array([index[name] for name in labels], dtype=np.int64)
 
 
-def _warn_of_order(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) -> None:
+def _untrained(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) -> tuple[str, ...]:
     """Say which classes are tested but trained nowhere: the rows may be sorted by label."""
     untrained = [printable(classes[label]) for label in np.setdiff1d(tested, trained)]
-    if untrained:
-        logger.warning(
-            "no training row has the label %s, which test rows have: where rows are sorted by "
-            "label, shuffle them, or add a column %s with train and test",
-            " or ".join(untrained),
-            SPLIT,
-        )
+    if not untrained:
+        return ()
+    return (
+        f"no training row has the label {' or '.join(untrained)}, which test rows have: where rows "
+        f"are sorted by label, shuffle them, or add a column {SPLIT} with train and test",
+    )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
 from fl_core.data.samples import sample_word
+from fl_core.data.scaling import Scaling
 from fl_core.data.settings import SYNTHETIC, FederationSettings
 from fl_core.data.standardise import standardised
 from fl_core.data.synthetic import synthetic
@@ -131,6 +132,13 @@ class Federation:
         labels = torch.from_numpy(self.validation_labels[whose])
         return images[torch.from_numpy(self.validation[whose])], labels.to(images.device)
 
+    def scaling(self, client: int, server_round: int = 0) -> Scaling | None:
+        """Return by what the samples of a client in a round were standardised, if they were."""
+        scalings = self.dataset.scalings
+        if len(scalings) < 2:
+            return scalings[0] if scalings else None
+        return scalings[self._holdings(server_round)[client]]
+
     def training_indices(self, client: int, server_round: int = 0) -> NDArray[np.int64]:
         """Return which training images a client holds in a round, shape (n,); round 0: at first."""
         return self.partition.train[self._holdings(server_round)[client]]
@@ -234,8 +242,8 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
             )
         dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
     check_noise(settings, dataset.groups is not None)
-    labels = dataset.train_labels.numpy()
     partition = _partition(settings, dataset)
+    labels = dataset.train_labels.numpy()
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
     own = partial(own_test, *groups, partition.train, settings.seed)
     other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", own)
@@ -258,6 +266,10 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     )
     partition, noisy, kept = _validating(settings, dataset, partition, noisy)
     dataset = standardised(dataset, partition, settings.standardise, kept[0])
+    if dataset.is_regression:  # whose numbers are on the clients' scale now
+        numbers = dataset.train_labels.numpy()
+        noisy = tuple(numbers[own] for own in partition.train)
+        kept = kept[0], tuple(numbers[own] for own in kept[0])
     client_tasks = partition.client_tasks
     late = _spread(client_tasks, settings.newcomers, settings.seed, _NEWCOMER_STREAM)
     return Federation(

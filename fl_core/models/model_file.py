@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import reprlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import nn
 
+from fl_core.data.preparation import AS_THEY_COME, Preparation, preparation_in
 from fl_core.data.settings import MODELS
 from fl_core.files import replacing
 from fl_core.models.build import ImageShape, build_model
@@ -30,6 +32,7 @@ _MOST_NUMBERS = max(CHANNELS) * MAX_SIDE**2  # of a sample
 SHAPE_WANTED = f"1 to {_MOST_SIDES} whole numbers of at least 1, {_MOST_NUMBERS:,} together"
 
 _FORMAT = "fedkin model 1"
+_PREPARATION = "preparation"
 _PART = "fedkin shared layers 1"
 _NUMPY_NAMES = {"F32": "float32", "I64": "int64"}  # of the types of numbers that the models have
 
@@ -52,6 +55,8 @@ class ModelCard:
         The name of each output, 10,000 at most.
     strategy, cluster, num_rounds
         The strategy that trained it, for whom, and how long.
+    preparation : Preparation
+        What was done to samples before.
 
     Raises
     ------
@@ -65,6 +70,7 @@ class ModelCard:
     strategy: str
     cluster: int
     num_rounds: int
+    preparation: Preparation = AS_THEY_COME
 
     def __post_init__(self) -> None:
         # Any JSON value may stand here: a card is read from a file that anybody can write.
@@ -93,6 +99,13 @@ class ModelCard:
             if not is_right:
                 value = reprlib.repr(getattr(self, name))
                 raise ValueError(f"the card's {name} is {value}, but it must be {what}")
+        self.preparation.check(self.image_shape)
+
+    def as_json(self) -> str:
+        """Return the card as JSON; without the preparation, if there was none."""
+        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        prepared = fields.pop(_PREPARATION).as_json()
+        return json.dumps({**fields, **({_PREPARATION: prepared} if prepared else {})})
 
 
 def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard) -> None:
@@ -132,7 +145,7 @@ def _write(
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with replacing(path) as temporary:
         # One entry: safetensors writes several in any order, and equal models are equal files.
-        save_file(plain, temporary, metadata={form: json.dumps(asdict(card))})
+        save_file(plain, temporary, metadata={form: card.as_json()})
 
 
 def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
@@ -215,6 +228,8 @@ def _read_card(metadata: Mapping[str, str]) -> ModelCard:
             key: tuple(value) if isinstance(value, list) else value
             for key, value in json.loads(metadata[_FORMAT]).items()
         }
+        if _PREPARATION in fields:
+            fields[_PREPARATION] = preparation_in(fields[_PREPARATION])
         return ModelCard(**fields)
     # Other JSON than an object, keys that a card does not have, and brackets without end.
     except (AttributeError, TypeError, json.JSONDecodeError, RecursionError) as error:

@@ -21,9 +21,10 @@ from fl_core.data.image_folder import (
     read_image_folder,
     summarize_image_folder,
 )
+from fl_core.data.preparation import AS_THEY_COME, Preparation
 from fl_core.data.samples import are_images, described
 from fl_core.models.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
-from fl_core.text import printable
+from fl_core.text import brief, printable
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +140,12 @@ class Agreement:
     @property
     def column_names(self) -> tuple[str, ...]:
         """Return what each number of a sample is, if they are of tables."""
-        return ()
+        return self.preparation.column_names
+
+    @property
+    def preparation(self) -> Preparation:
+        """Return what is done to samples before a model sees them, but for their scale."""
+        return AS_THEY_COME
 
     @property
     def suits_folders(self) -> bool:
@@ -276,8 +282,9 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledIm
     read = read_image_folder(path, cache, size=(height, width), held_out=HELD_OUT)
     found = read.train_images.shape[1]
     if found != channels:
+        kinds = {1: "grey", 3: "colour"}
         raise ValueError(
-            f"the images in {path} are {_kind(found)}, but {_kind(channels)} was agreed: convert "
+            f"the images in {path} are {kinds[found]}, but {kinds[channels]} was agreed: convert "
             "them, or leave this device out."
         )
     return relabelled(read, agreement, str(path))
@@ -320,16 +327,6 @@ def _alike(names: list[str]) -> list[list[str]]:
 def composed(name: str) -> str:
     """Return a folder's name as others write it: some systems store é as e and an accent."""
     return unicodedata.normalize("NFC", name)
-
-
-def _kind(channels: int) -> str:
-    return "grey" if channels == 1 else "colour"
-
-
-def brief(value: object) -> str:
-    """Shorten what another device sent to one line that fits into a message."""
-    text = ascii(value) if isinstance(value, str | int | float | bool | None) else ""
-    return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
 
 
 def names_in(config: Mapping[str, object]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,24 +10,28 @@ from pathlib import Path
 import torch
 
 from fl_core.data.image_folder import LabelledImages
+from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.samples import described
+from fl_core.data.scaling import Scaling, moments
 from fl_core.data.settings import SITE
-from fl_core.data.standardise import moments, scaled, told_constant, warn_of_constant
-from fl_core.data.table_file import Columns, Table, read_table
-from fl_core.data.tables import class_names, common_columns, encoded, numbered, sample_columns
+from fl_core.data.standardise import note_of_constant, told_constant
+from fl_core.data.table_file import Table, read_table
+from fl_core.data.tables import class_names, common_columns, encoded, numbered
 from fl_core.own.own_images import (
     CLASS_NAMES,
     MAX_NAME,
     MAX_OWN_CLASSES,
     Agreement,
     agreed_classes,
-    brief,
     check_names,
     check_shape,
     composed,
     names_in,
     relabelled,
 )
+from fl_core.text import brief
+
+logger = logging.getLogger(__name__)
 
 # Entries of a message's config record; of each value of a category, its column stands beside it.
 COLUMNS = "columns"
@@ -85,9 +90,9 @@ class TableAgreement(Agreement):
         return cls(names, (len(sample_columns(columns)),), is_float=True, columns=columns)
 
     @property
-    def column_names(self) -> tuple[str, ...]:
-        """Return what each number of a sample is."""
-        return sample_columns(self.columns)
+    def preparation(self) -> Preparation:
+        """Return what is done to samples before a model sees them."""
+        return Preparation(self.columns)
 
     def as_config(self) -> dict[str, list[str] | list[int] | int | bool]:
         """Return the entries of a message's config record."""
@@ -210,7 +215,7 @@ def read_own_table(path: Path, label: str, agreement: Agreement) -> LabelledImag
         )
     table = _read(path, label)
     common_columns({"what was agreed": agreement.columns, path.name: table.kinds()})
-    rows = torch.from_numpy(encoded(table, agreement.columns))
+    rows = torch.from_numpy(encoded(table.columns, agreement.columns, table.site))
     classes = class_names([table.labels])
     labels = torch.from_numpy(numbered(table.labels, classes))
     test = torch.from_numpy(table.is_test)
@@ -218,7 +223,9 @@ def read_own_table(path: Path, label: str, agreement: Agreement) -> LabelledImag
     return relabelled(read, agreement, str(path))
 
 
-def standardised_alone(read: LabelledImages, names: tuple[str, ...] = ()) -> LabelledImages:
+def standardised_alone(
+    read: LabelledImages, names: tuple[str, ...] = ()
+) -> tuple[LabelledImages, Scaling]:
     """Return a device's samples, standardised by its own training rows (`standardise=site`).
 
     Raises
@@ -231,9 +238,18 @@ def standardised_alone(read: LabelledImages, names: tuple[str, ...] = ()) -> Lab
             f'standardise is "{SITE}", but these samples are pixels, which become numbers from 0 '
             "to 1: leave it at none."
         )
-    mean, deviation, alike = moments(read.train_images)
-    warn_of_constant(told_constant(mean, alike, SITE), names, SITE)
+    found = moments(read.train_images)
+    for note in note_of_constant(told_constant(found, SITE), names, SITE):
+        logger.warning(note)
+    scaling = Scaling.of(found, read.train_labels)
+    return on_scale(read, scaling), scaling
+
+
+def on_scale(read: LabelledImages, scaling: Scaling) -> LabelledImages:
+    """Return a device's samples, and numbers to predict, on a scale."""
     return read._replace(
-        train_images=scaled(read.train_images, mean, deviation),
-        test_images=scaled(read.test_images, mean, deviation),
+        train_images=scaling.samples(read.train_images),
+        train_labels=scaling.targets(read.train_labels),
+        test_images=scaling.samples(read.test_images),
+        test_labels=scaling.targets(read.test_labels),
     )

@@ -44,9 +44,30 @@ def test_what_values_can_be():
 
 
 def read_of(metrics, **sent):
-    found, other = read_tests(RecordDict({"metrics": MetricRecord(sent)}), metrics)
+    found, other, compared = read_tests(RecordDict({"metrics": MetricRecord(sent)}), metrics)
     assert not other
+    assert not compared
     return found
+
+
+def test_what_a_client_compared_is_read_and_nonsense_refused():
+    def read(**sent):
+        records = {"metrics": MetricRecord({"accuracy": 0.5}), "validation": MetricRecord(sent)}
+        return read_tests(RecordDict(records), OF_CLASSES)[2]
+
+    whole = {"num-examples": 9, "score": 0.5, "loss": 0.25}
+    assert read(**whole, local=[3.0, 1.0]) == {"": [9, 0.5, 0.25], "local": [3.0, 1.0]}
+    for wrong in (
+        {"num-examples": 0},
+        {"score": -1.0},
+        {"score": math.nan},
+        {"local": 3.0},
+        {"local": [1.0]},
+        {"local": [1.0, math.inf]},
+    ):
+        with pytest.raises(ValueError, match=r"compared models on|comparison with local"):
+            read(**{**whole, **wrong})
+    assert read(**{**whole, "loss": math.nan})[""][2] == math.inf
 
 
 def test_a_number_s_test_is_read_and_what_is_no_metric_of_it_is_passed_over():
@@ -74,7 +95,7 @@ def test_a_test_that_cannot_be_is_refused(sent, message):
 
 def test_a_report_has_means_of_what_was_sent():
     report = RoundReport(1, 1, is_regression=True)
-    report.note(0, {"rmse": 1.0, "mae": 1.0, "r2": 0.5, "loss": 1.0}, {})
+    report.note(0, {"rmse": 1.0, "mae": 1.0, "r2": 0.5, "loss": 1.0}, {}, {})
     report.note(1, {"rmse": 3.0, "mae": 2.0, "loss": 9.0}, {}, {})
     assert (report.score, report.mean("mae"), report.mean("r2"), report.loss) == (2, 1.5, 0.5, 5)
     assert report.tested == {0: 1, 1: 3}

@@ -1,6 +1,5 @@
 """Tables in CSV and Parquet files: what is read, what is agreed, and every refusal."""
 
-import logging
 import re
 
 import numpy as np
@@ -12,9 +11,10 @@ from hypothesis import strategies as st
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_files import check_layout
 from fl_core.data.known import sites_of
+from fl_core.data.preparation import sample_columns
 from fl_core.data.settings import FederationSettings
 from fl_core.data.table_file import read_table
-from fl_core.data.tables import common_columns, sample_columns
+from fl_core.data.tables import common_columns
 from fl_core.federation.federation import spread
 
 BERLIN = """age [years],colour,smokes,outcome
@@ -147,11 +147,10 @@ def test_a_label_with_a_fraction_is_a_number_to_predict(tmp_path):
         read(tmp_path / "other", "price [EUR]")
 
 
-def test_sorted_rows_are_told(tmp_path, caplog):
+def test_sorted_rows_are_told(tmp_path):
     text = "x,label\n" + "".join(f"1,{'ab'[i // 4]}\n" for i in range(5))
-    with caplog.at_level(logging.WARNING):
-        read(written(tmp_path, a=text, b=text), "")
-    assert "no training row has the label b, which test rows have: where rows are" in caplog.text
+    (note,) = read(written(tmp_path, a=text, b=text), "").notes
+    assert note.startswith("no training row has the label b, which test rows have: where rows are")
 
 
 HEAD = "x,y,label\n"

@@ -12,10 +12,11 @@ from fl_core.metrics import Metric
 _COLOURS = ("#0072b2", "#009e73", "#d55e00", "#8a8a8a")
 _ROW = 16  # points
 _LONGEST = 40
+_MOST = 100  # clients; verdicts.csv has all
 
 
 def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: Metric) -> Spec:
-    """Draw a row for each client: its gain over staying alone, coloured by its verdict.
+    """Draw a row for each client, the first ones: its gain over staying alone, by its verdict.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: M
             "high": factor * one.gain[2],
             "said": gain_text(metric, one.gain),
         }
-        for one in verdicts
+        for one in verdicts[:_MOST]
     ]
     across = {"type": "quantitative", "title": f"gain over staying alone, {unit_of(metric)}"}
     colour = {

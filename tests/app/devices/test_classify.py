@@ -15,8 +15,9 @@ from clients.settings import TrainingSettings
 from clients.training.train import as_pixels, evaluate, train
 from fl_app.cli import _parser, main
 from fl_app.devices import classify
-from fl_app.devices.classify import Failure, Prediction, classify_images, find_images
+from fl_app.devices.classify import Failure, Prediction, classify_images
 from fl_core.data.datasets import load_dataset
+from fl_core.data.image_files import find_images
 from fl_core.data.image_folder import read_image_folder
 from fl_core.models.build import build_model
 from fl_core.models.model_file import ModelCard, load_model, save_model

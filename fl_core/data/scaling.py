@@ -1,0 +1,109 @@
+"""One scale for all columns: what is subtracted from samples, and by what they are divided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
+"""Each column's mean and deviation, and whether it has one value only."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What samples, and a number to predict, lose, and by what they are then divided.
+
+    Attributes
+    ----------
+    mean, deviation : tuple of float
+        One for each column: of samples with more than one axis, for each entry of the first one.
+    target_mean, target_deviation : float
+        Those of the number to predict; 0 and 1 where classes are.
+
+    Raises
+    ------
+    ValueError
+        If they are not finite, not as many, or a deviation is not above 0.
+    """
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    target_mean: float = 0.0
+    target_deviation: float = 1.0
+
+    def __post_init__(self) -> None:
+        # A file or a message may hold anything here.
+        numbers = (*self.mean, *self.deviation, self.target_mean, self.target_deviation)
+        if not all(isinstance(one, float) and math.isfinite(one) for one in numbers):
+            raise ValueError("means and deviations must be finite numbers")
+        if len(self.mean) != len(self.deviation) or not self.mean:
+            raise ValueError(f"{len(self.mean)} means and {len(self.deviation)} deviations")
+        if min(*self.deviation, self.target_deviation) <= 0:
+            raise ValueError("deviations must be above 0")
+
+    @classmethod
+    def of(cls, samples: Moments, targets: Tensor) -> Scaling:
+        """Return it for moments of samples and for training targets: numbers, or classes."""
+        found = tuple(map(float, samples[0])), tuple(map(float, samples[1]))
+        if targets.dtype != torch.float32:
+            return cls(*found)
+        mean, deviation, _ = moments(targets[:, None])
+        return cls(*found, float(mean[0]), float(deviation[0]))
+
+    def samples(self, rows: Tensor) -> Tensor:
+        """Return samples, float32 (n, columns, …), on this scale."""
+        shape = (-1, *[1] * (rows.dim() - 2))
+        mean, deviation = (
+            torch.tensor(one, dtype=torch.float64, device=rows.device).reshape(shape)
+            for one in (self.mean, self.deviation)
+        )
+        return ((rows.double() - mean) / deviation).float()
+
+    def targets(self, labels: Tensor) -> Tensor:
+        """Return numbers to predict, float32 (n,), on this scale; classes as they are."""
+        if labels.dtype != torch.float32:
+            return labels
+        return ((labels.double() - self.target_mean) / self.target_deviation).float()
+
+    def predicted(self, numbers: Tensor) -> Tensor:
+        """Return numbers of this scale in their own unit."""
+        return (numbers.double() * self.target_deviation + self.target_mean).float()
+
+
+def moments(rows: Tensor) -> Moments:
+    """Return each column's mean and deviation, and which columns have one value only.
+
+    The deviation is that of all rows (divided by n). It counts as 1 where it is 0, and where there
+    is nothing but zeros and ones: a rare category would become a huge number.
+
+    Parameters
+    ----------
+    rows : Tensor, shape (n, columns, …)
+    """
+    values = rows.numpy().astype(np.float64)
+    values = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
+    alike = values.min(axis=0) == values.max(axis=0)
+    mean = np.where(alike, values[0], values.mean(axis=0))
+    is_flag = np.isin(values, (0, 1)).all(axis=0)
+    return mean, np.where(alike | is_flag, 1.0, values.std(axis=0)), alike
+
+
+def scaling_in(fields: Mapping[str, object]) -> Scaling:
+    """Return the scaling of entries that `dataclasses.asdict` made and JSON carried.
+
+    Raises
+    ------
+    ValueError
+        If they are not such.
+    """
+    lists = [fields.get("mean"), fields.get("deviation")]
+    if not all(isinstance(one, list) for one in lists):
+        raise ValueError("means and deviations must be lists of numbers")
+    rest = {name: value for name, value in fields.items() if name not in ("mean", "deviation")}
+    return Scaling(*map(tuple, lists), **rest)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from benchmarks import (
     scale_tables,
     secure_liars,
     site_rounds,
+    verdicts,
 )
 from fl_app.report.tables import event_tables, printed_strategies, render
 
@@ -126,6 +127,7 @@ def written() -> dict[str, str]:
         "privacy": _page("Privacy, measured", _privacy()),
         "robustness": _page("Robustness, measured", _robustness()),
         "scale": _page("Scale, measured", _scale()),
+        "verdicts": _page("Verdicts, measured", _verdicts()),
     }
 
 
@@ -256,6 +258,34 @@ def _robustness() -> dict[str, str]:
         "Searches for spoilers": (
             "200 searches of 30 rounds each, with sums made up; spoilers spoil in all rounds, in "
             "half or in a fifth of them.\n\n" + secure_liars.search_table(secure["searches"])
+        ),
+    }
+
+
+def _verdicts() -> dict[str, str]:
+    rows = _read("measured/verdicts.json")["rows"]
+    covered = {
+        what: f"{inside} of {count}" for what, (inside, count) in verdicts.covered(rows).items()
+    }
+    seeds = len({row["seed"] for row in rows})
+    return {
+        "What clients were told": (
+            f"{seeds} seeds. 4,000 images of MNIST on 8 or 25 clients, so that each has few; "
+            "natural sites with the first share of their time for training. Test gain: accuracy "
+            "on the client's own test samples, in points over its model alone, mean over those "
+            "told `join` or `one model`; and how many of them lose. "
+            f"{_source('verdicts', 'verdicts')}\n\n{verdicts.told(rows)}"
+        ),
+        "Intervals": (
+            f"{covered['clients']} intervals have the test gain in them, and in "
+            f"{covered['federations']} federations all have: 95 % is promised of the latter. Test "
+            "samples are few, too, and later ones may differ from those that validate, so that the "
+            "test gain is not the true one."
+        ),
+        "What following them is worth": (
+            "Test accuracy, mean over clients, if all use the same strategy, if each uses the "
+            "model that its verdict names, and if each knew which is the best on its test."
+            f"\n\n{verdicts.policies(rows)}"
         ),
     }
 

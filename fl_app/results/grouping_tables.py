@@ -107,7 +107,14 @@ def _doubt_table(report: Mapping[str, Any]) -> Table:
 
 def _candidate_table(report: Mapping[str, Any]) -> Table:
     number = report["num_clusters"]
-    shown = sorted(number["candidates"], key=lambda one: (-one["resamples"], -(one["score"] or 0)))
+    shown = sorted(
+        number["candidates"],
+        key=lambda one: (
+            one["num_clusters"] != number["chosen"],
+            -one["resamples"],
+            -(one["score"] or 0),
+        ),
+    )
     shown = sorted(shown[:_MOST_SHOWN], key=lambda one: one["num_clusters"])
     table = Table(title="How many groups the evidence supports", title_justify="left")
     table.add_column("clusters", justify="right")

@@ -43,9 +43,8 @@ def silhouettes(distances: Float64, merges: Float64) -> Float64:
 def balanced_silhouettes(distances: Float64, merges: Float64) -> Float64:
     """Return how far apart 2, 3, …, K − 1 clusters lie, the worst of them above all.
 
-    The mean of all clients' mean silhouette and of the lowest mean of one cluster's clients: the
-    former alone splits large clusters where small ones stay as they are, the latter alone merges
-    small ones where sizes are unequal (docs/grouping.md).
+    The mean of all clients' mean silhouette and of the lowest mean of one cluster's clients; what
+    either does alone is in docs/grouping.md.
     """
     return np.array(
         [

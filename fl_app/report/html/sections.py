@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fl_app.report.html.reading import Candidate, Grouping, Result, Run
+from fl_app.report.html.reading import Candidate, Chosen, Grouping, Result, Run
 from fl_app.report.html.words import named
 from strategies.catalogue import UNGROUPED
 
@@ -183,7 +183,7 @@ def _doubts(grouping: Grouping) -> list[Grid]:
                 f"{one.score:.3f}" if np.isfinite(one.score) else "–",
                 _percent(one.resamples),
             ]
-            for one in _likeliest(number.candidates)
+            for one in _likeliest(number)
         ]
         caption = f"How many clusters the evidence supports: {number.why}"
         columns = ["clusters", "score", "best in % of resamples"]
@@ -191,10 +191,16 @@ def _doubts(grouping: Grouping) -> list[Grid]:
     return grids
 
 
-def _likeliest(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the numbers of clusters that most speaks for, ascending."""
+def _likeliest(number: Chosen) -> list[Candidate]:
+    """Return the chosen number of clusters and those that most speaks for, ascending."""
     best = sorted(
-        candidates, key=lambda one: (one.resamples, np.nan_to_num(one.score)), reverse=True
+        number.candidates,
+        key=lambda one: (
+            one.num_clusters == number.chosen,
+            one.resamples,
+            np.nan_to_num(one.score),
+        ),
+        reverse=True,
     )
     return sorted(best[:MOST_CANDIDATES], key=lambda one: one.num_clusters)
 

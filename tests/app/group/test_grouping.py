@@ -22,7 +22,7 @@ from fl_app.group.images import Own, part, regrouped
 from fl_app.group.placing import fit, overlaps, place
 from fl_app.live.status import Status
 from fl_app.results.grouping_report import Cost, grouping_report
-from fl_app.results.grouping_tables import supports_groups
+from fl_app.results.grouping_tables import print_grouping, supports_groups
 from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
 from fl_app.run.experiment import run_experiment
 from fl_core.models.model_file import load_model
@@ -626,3 +626,42 @@ def test_a_resample_that_leaves_a_client_nothing_but_zeros_does_not_count():
     tiny = Own(dark, np.zeros(3, np.int64))
     clustering = SpectralClustering(num_clusters=2, num_eigenvectors=1)
     assert 0 < len(regrouped([*usual, tiny], clustering, 20, seed=0)) < 20
+
+
+def weighed(similarity, of_client, rule="auto", **changes):
+    merges = linkage(squareform(1 - similarity, checks=False), "average")
+    compared = Comparison(tuple(of_client), similarity, merges, formula="paper")
+    clusters = some_clusters(of_client=of_client, comparison=compared, **changes)
+    return reported(clusters, count=len(of_client), rule=rule)
+
+
+def test_one_group_that_was_found_is_an_answer():
+    """All alike but for a little: 0.5, 0.52. Where one was asked for, nobody was told apart."""
+    similarity = np.eye(4) + squareform([0.5, 0.52, 0.5, 0.5, 0.52, 0.5])
+    of_client = dict.fromkeys(range(4), 0)
+    drawn = resampled([[0, 0, 0, 0], [0, 1, 0, 1]], (1, 2))
+    report = weighed(similarity, of_client, resamples=drawn)
+    assert report["untold"] == ""
+    number = report["num_clusters"]
+    assert number["chosen"] == 1
+    assert [(one["num_clusters"], one["resamples"]) for one in number["candidates"]] == [
+        (1, 0.5),
+        (2, 0.5),
+        (3, 0.0),
+    ]
+    assert number["candidates"][0]["score"] is None
+    assert number["why"].endswith("is not above what one group has at most (0.045)")
+    asked = weighed(similarity, of_client, rule=1, resamples=drawn)
+    assert asked["untold"] == "all clients are in one cluster"
+
+
+def test_the_chosen_number_is_in_the_table_though_no_resample_has_it(capsys):
+    """Of twenty clients in pairs, the resamples choose six other numbers."""
+    similarity = np.where(np.equal.outer(np.arange(20) // 2, np.arange(20) // 2), 0.9, 0.2)
+    np.fill_diagonal(similarity, 1)
+    drawn = resampled([[0, 1] * 10] * 6, (2, 3, 4, 5, 6, 7))
+    of_client = {client: client // 2 for client in range(20)}
+    report = weighed(similarity, of_client, resamples=drawn)
+    print_grouping(report)
+    assert re.search(r"│ +10 │ 0\.875 │ +0 │", capsys.readouterr().out)
+    assert "speaks for 10," in report["num_clusters"]["why"]

@@ -24,7 +24,8 @@ SHOWN = (
 # The four kinds of page, in the order in which they are read.
 TUTORIALS = ("tutorial-student", "tutorial-engineer", "tutorial-researcher")
 HOW_TO = (
-    *("install", "simulation", "data", "natural", "grouping", "sweeps", "reports", "watching"),
+    *("install", "simulation", "data", "natural", "grouping", "verdicts", "sweeps"),
+    *("reports", "watching"),
     *("python", "reproduce", "own-code", "own-app", "adding", "devices", "cluster", "gpu"),
 )
 REFERENCE = ("options", "results", "faults", "papers")

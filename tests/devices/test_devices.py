@@ -230,6 +230,7 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
             tmp_path / "profile.toml",
             strategy="rcc-pfl",
             num_clients=3,
+            num_clusters="elbow",  # to auto, one device alone is no group
             model="mlp-32",
             learning_rate=0.003,
             num_server_rounds=2,

@@ -188,8 +188,8 @@ class Config(
     early_stopping: int = option(
         0,
         NATURAL,
-        "a strategy ends after so many tests in a row without a better mean score on clients' "
-        "validation samples; 0: never",
+        "a strategy ends after so many tests in a row without a better mean score or loss on "
+        "clients' validation samples; 0: never",
         needs="validation-share",
     )
     fraction_evaluate: float = option(

@@ -126,11 +126,14 @@ def gain_text(metric: Metric, gain: Gain | None) -> str:
     >>> from fl_core.metrics import OF_CLASSES
     >>> gain_text(OF_CLASSES.main, (0.125, -0.01, 0.26))
     '+12 (−1 to +26)'
+    >>> gain_text(OF_CLASSES.main, (-0.002, -0.125, 0.003))
+    '+0 (−12 to +0)'
     """
     if gain is None:
         return "–"
-    factor, form = (100, "+.0f") if metric.is_share else (1, "+.3g")
-    said = [f"{factor * value:{form}}".replace("-", "−") for value in gain]
+    factor, digits, form = (100, 0, "+.0f") if metric.is_share else (1, 12, "+.3g")
+    rounded = [round(factor * value, digits) + 0.0 for value in gain]  # −0 is 0
+    said = [f"{value:{form}}".replace("-", "−") for value in rounded]
     return f"{said[0]} ({said[1]} to {said[2]})"
 
 

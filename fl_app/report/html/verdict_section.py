@@ -13,7 +13,7 @@ from fl_app.report.verdicts import EXPLAINED, SeedVerdicts, verdict_columns, ver
 
 
 def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
-    """Say and draw the first seed's verdicts, and tabulate those of each."""
+    """Draw and count the first seed's verdicts, and tabulate those of each."""
     if not result.verdicts:
         return []
     first = result.verdicts[0]
@@ -28,7 +28,7 @@ def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
         )
         for one in result.verdicts
     ]
-    return [f"{first.said(metric)} {EXPLAINED}", partial(_drawn, result, first), *grids]
+    return [partial(_drawn, result, first), f"{first.said(metric)} {EXPLAINED}", *grids]
 
 
 def _drawn(result: Result, shown: SeedVerdicts) -> Shown:

@@ -36,7 +36,7 @@ def judged(*verdicts):
 def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):
     found = (verdict(0), verdict(2, UNSURE, samples_needed=1234, gain_over_single=(0, -0.1, 0.1)))
     result = read_result(write_results(tmp_path, seeds=1, clients=3, change=judged(*found)))
-    said, drawn, table = verdicts_of(result)
+    drawn, said, table = verdicts_of(result)
     assert said.startswith(
         "Of 2 clients: join: 1, cannot tell yet: 1. On average over clients, points over alone: "
         "rcc-pfl +10 (−5 to +25)."

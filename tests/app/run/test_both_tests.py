@@ -35,7 +35,10 @@ def without_both(value):
     "options",
     [
         pytest.param({"strategy": "all", "num_clusters": 3}, marks=pytest.mark.faults),
-        {"strategy": "rcc-pfl,optimum,ifca,spectral+mean+ditto", **EVENTS},
+        pytest.param(
+            {"strategy": "rcc-pfl,optimum,ifca,spectral+mean+ditto", **EVENTS},
+            marks=pytest.mark.faults,
+        ),
         {"strategy": "single,local", "client_test": "own", "attack": "sign-flip", "malicious": 0.2},
     ],
     ids=["all", "events", "own"],

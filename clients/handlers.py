@@ -244,7 +244,7 @@ def _evaluated(client: Client) -> RecordDict:
     label = client.message.content.config_records[protocol.CONFIG].get(protocol.CANDIDATE)
     if label is not None and (kept := client.validation_data()) is not None and len(kept[1]):
         seed = protocol.setting(client.message, protocol.SEED, 0)
-        scores, own_loss = each_score(model, *kept), evaluate(model, *kept, loss=loss).loss
+        scores, own_loss = each_score(model, *kept, loss)
         if scaling is not None and scores.dtype == np.float32:
             scores = scores * np.float32(scaling.target_deviation)
         content[protocol.VALIDATION] = compare_candidate(

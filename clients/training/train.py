@@ -182,18 +182,20 @@ def evaluate_both(
 
 @torch.inference_mode()
 def each_score(
-    model: nn.Module, images: torch.Tensor, labels: torch.Tensor
-) -> NDArray[np.uint8] | NDArray[np.float32]:
-    """Return how a model does on each sample, shape (n,): 1 if right and 0 if wrong, uint8.
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, loss: str = ""
+) -> tuple[NDArray[np.uint8] | NDArray[np.float32], float]:
+    """Return how a model does on each sample, shape (n,), and its loss on all, in one pass.
 
-    Of a number, how far the model is off, float32. Parameters are as in `evaluate`.
+    A sample's score is 1 if the model is right and 0 if it is wrong, uint8; of a number, how far
+    the model is off, float32. Parameters are as in `evaluate`.
     """
     outputs = _outputs(model, images)
+    whole = _found(outputs, labels, loss).loss
     if labels.is_floating_point():
         off: NDArray[np.float32] = (outputs.squeeze(1) - labels).abs().float().cpu().numpy()
-        return off
+        return off, whole
     right: NDArray[np.uint8] = (outputs.argmax(dim=1) == labels).byte().cpu().numpy()
-    return right
+    return right, whole
 
 
 def _outputs(model: nn.Module, images: torch.Tensor, batch_size: int = 1000) -> torch.Tensor:

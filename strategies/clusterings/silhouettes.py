@@ -78,7 +78,7 @@ def cluster_silhouettes(
     sums = distances.copy()  # row c: from each client to all of cluster c
     sizes, cluster = np.ones(count, np.int64), everybody.copy()
     left = everybody.copy()  # rows that are clusters still
-    row_of = dict(enumerate(range(count)))
+    row_of = {client: client for client in range(count)}
     others = distances.copy()
     np.fill_diagonal(others, np.inf)
     nearest, near = others.argmin(axis=0), others.min(axis=0)

@@ -5,7 +5,7 @@ from flwr.app import Context, RecordDict
 from torch import nn
 
 from clients.training.candidates import compare_candidate
-from clients.training.train import each_score
+from clients.training.train import each_score, evaluate
 
 
 def context():
@@ -54,9 +54,10 @@ def test_of_numbers_the_mean_and_the_variance_of_differences_are_told():
 def test_each_score_says_which_samples_a_model_is_right_about():
     model = nn.Flatten()
     images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    scores = each_score(model, images, torch.tensor([0, 1, 1]))
+    scores, loss = each_score(model, images, torch.tensor([0, 1, 1]))
+    assert loss == evaluate(model, images, torch.tensor([0, 1, 1])).loss
     assert scores.dtype == np.uint8
     assert scores.tolist() == [1, 1, 0]
-    off = each_score(model, torch.tensor([[1.0], [2.5]]), torch.tensor([3.0, 2.0]))
+    off, _ = each_score(model, torch.tensor([[1.0], [2.5]]), torch.tensor([3.0, 2.0]))
     assert off.dtype == np.float32
     assert off.tolist() == [2.0, 0.5]

@@ -244,14 +244,14 @@ def _number(clusters: Clusters, rule: int | str, why_not: str) -> dict[str, Any]
     compared, resamples = clusters.comparison, clusters.resamples
     if compared is not None and not why_not:
         numbers = () if resamples is None else resamples.numbers
-        distances = np.clip(1 - compared.similarity, 0, None)
-        np.fill_diagonal(distances, 0)
         if compared.formula and rule not in COUNT_RULES:
             weighed = evidence(compared.similarity, compared.merges, compared.formula)
             found = candidates(np.append(np.nan, weighed.scores), numbers, first=1)
         elif rule != "silhouette":
             found = candidates(gaps(compared.merges), numbers)
         elif compared.measure == "relevance":  # of others, 1 − R is not the distance
+            distances = np.clip(1 - compared.similarity, 0, None)
+            np.fill_diagonal(distances, 0)
             found = candidates(silhouettes(distances, compared.merges), numbers)
     return {
         "chosen": chosen,

@@ -1,8 +1,8 @@
 """docs/devices.md, command by command: a federation of real processes on this machine.
 
-SuperLink with TLS and registered devices, the gate, SuperNodes with real digits of two tasks, models
-on the devices' disks; with `make faults`, too, of three devices one that is killed in the middle of a
-round and comes back.
+SuperLink with TLS and registered devices, the gate, SuperNodes with real digits of two tasks, and
+models on the devices' disks; with `make faults`, too, of three devices one that is killed in the
+middle of a round and comes back.
 """
 
 import csv

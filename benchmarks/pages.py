@@ -264,9 +264,6 @@ def _robustness() -> dict[str, str]:
 
 def _verdicts() -> dict[str, str]:
     rows = _read("measured/verdicts.json")["rows"]
-    covered = {
-        what: f"{inside} of {count}" for what, (inside, count) in verdicts.covered(rows).items()
-    }
     seeds = len({row["seed"] for row in rows})
     return {
         "What clients were told": (
@@ -276,11 +273,18 @@ def _verdicts() -> dict[str, str]:
             "told `join` or `one model`; and how many of them lose. "
             f"{_source('verdicts', 'verdicts')}\n\n{verdicts.told(rows)}"
         ),
+        "How to correct for many comparisons": (
+            "The same p-values, of each client's models against its own alone, corrected in four "
+            "ways, over all federations above; who loses does so on the test, which is finite, too "
+            "(and of natural sites later than the validation samples), so that a client of which "
+            "the verdict is right may lose there.\n\n"
+            f"{verdicts.by_correction(rows)}"
+        ),
         "Intervals": (
-            f"{covered['clients']} intervals have the test gain in them, and in "
-            f"{covered['federations']} federations all have: 95 % is promised of the latter. Test "
-            "samples are few, too, and later ones may differ from those that validate, so that the "
-            "test gain is not the true one."
+            "How many have the test gain in them: 95 % is promised of the one that is shown. The "
+            "test gain is not the true one: test samples are few, too, and those of natural sites "
+            "later than those that validate.\n\n"
+            f"{verdicts.covered(rows)}"
         ),
         "What following them is worth": (
             "Test accuracy, mean over clients, if all use the same strategy, if each uses the "

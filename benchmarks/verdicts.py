@@ -11,16 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import false_discovery_control
 
 from fl_app.report.html.report_page import NO_REPORT
-from fl_app.report.verdicts import JOIN, ONE, STAY, UNSURE
+from fl_app.report.verdicts import ERROR, JOIN, ONE, STAY, UNSURE
+from fl_app.results.paired import holm_adjusted
+from fl_app.results.verdicts import told_at
 from fl_app.studies.in_process import simulate_in_process
 from fl_core.data.datasets import load_dataset
 from fl_core.files import replacing
@@ -63,15 +66,30 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     **{f"watch, {share:g} trains": {**WATCH, "train-share": share} for share in (0.2, 0.8)},
     "flights, 0.4 trains": {**FLIGHTS, "train-share": 0.4},
+    "digits, 8 clients, 3 tasks, three times the images": {
+        **DIGITS,
+        "dataset": "benchmarks.verdicts:more_digits",
+        "num-clients": 8,
+        "num-tasks": 3,
+    },
 }
-SEEDS = (0, 1)
+SEEDS = (0, 1, 2)
 Row = dict[str, Any]
 
 
 def few_digits() -> tuple[torch.Tensor, ...]:
     """Return 4,000 of MNIST's training images, and all test images: clients have few of the one."""
+    return _digits(4_000)
+
+
+def more_digits() -> tuple[torch.Tensor, ...]:
+    """Return 12,000 of MNIST's training images, and all test images."""
+    return _digits(12_000)
+
+
+def _digits(count: int) -> tuple[torch.Tensor, ...]:
     data = load_dataset("mnist", "")
-    chosen = np.random.default_rng(0).choice(len(data.train_labels), 4_000, replace=False)
+    chosen = np.random.default_rng(0).choice(len(data.train_labels), count, replace=False)
     few = torch.from_numpy(np.sort(chosen))
     return (
         data.train_images[few],
@@ -102,14 +120,87 @@ def told(rows: Sequence[Row]) -> str:
     for what, own in _by_setting(rows).items():
         found = [(one, row["test"]) for row in own for one in row["verdicts"]]
         counts = [sum(v["verdict"] == word for v, _ in found) for word in (JOIN, ONE, STAY, UNSURE)]
-        sure = [_gain(v, test) for v, test in found if v["verdict"] in (JOIN, ONE)]
-        unsure = [_gain(v, test) for v, test in found if v["verdict"] == UNSURE]
-        mean = f"{100 * np.mean(sure):+.1f}" if sure else "–"
-        lost = f"{sum(gain < 0 for gain in sure)}" if sure else "–"
-        left = f"{100 * np.mean(unsure):+.1f}" if unsure else "–"
-        cells = [what, str(len(found)), *map(str, counts), mean, lost, left]
+        sure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] in (JOIN, ONE)]
+        unsure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] == UNSURE]
+        cells = [what, len(found), *counts, _mean(sure), _lost(sure), _mean(unsure)]
         lines.append(_line(cells))
     return "\n".join(lines)
+
+
+def by_correction(rows: Sequence[Row]) -> str:
+    """Return a row for each way to correct the same p-values: whom it tells what, and who loses."""
+    lines = [
+        "| corrected | join, one model | test gain | of them lose | stay alone | test gain of the "
+        "best other | of them would gain |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for how, adjust in CORRECTIONS.items():
+        told_of = [
+            (choice, _gain(one, choice or one["compared"], row["test"]))
+            for row in rows
+            for one, adjusted in zip(row["verdicts"], adjust(row["verdicts"]), strict=True)
+            if (choice := _chosen(one["candidates"], adjusted)) is not None
+        ]
+        join = [gain for choice, gain in told_of if choice]
+        stay = [gain for choice, gain in told_of if not choice]
+        would = sum(gain > 0 for gain in stay) if stay else "–"
+        cells = [how, len(join), _mean(join), _lost(join), len(stay), _mean(stay), would]
+        lines.append(_line(cells))
+    return "\n".join(lines)
+
+
+def _chosen(candidates: Mapping[str, Sequence[float]], adjusted: Mapping[str, float]) -> str | None:
+    """Return whose model a client is told to use: empty, its own; None, it is told nothing."""
+    sure = {
+        name: gain
+        for name, (gain, *_) in candidates.items()
+        if gain > 0 and adjusted[name] <= ERROR
+    }
+    if sure:
+        return max(sure, key=sure.__getitem__)
+    worse = all(gain < 0 and adjusted[name] <= ERROR for name, (gain, *_) in candidates.items())
+    return "" if worse else None
+
+
+def _uncorrected(verdicts: Sequence[Row]) -> list[dict[str, float]]:
+    return [{name: p for name, (*_, p) in one["candidates"].items()} for one in verdicts]
+
+
+def _within_clients(verdicts: Sequence[Row]) -> list[dict[str, float]]:
+    return [
+        dict(zip(one, holm_adjusted(list(one.values())).tolist(), strict=True))
+        for one in _uncorrected(verdicts)
+    ]
+
+
+def _false_discoveries(verdicts: Sequence[Row]) -> list[dict[str, float]]:
+    """Return the p-values within clients, and 1 for clients that are not told among all."""
+    within = _within_clients(verdicts)
+    among_all = false_discovery_control(
+        [
+            told_at([gain for gain, *_ in one["candidates"].values()], list(adjusted.values()))
+            for one, adjusted in zip(verdicts, within, strict=True)
+        ]
+    )
+    return [
+        adjusted if p <= ERROR else dict.fromkeys(adjusted, 1.0)
+        for adjusted, p in zip(within, among_all, strict=True)
+    ]
+
+
+def _over_all(verdicts: Sequence[Row]) -> list[dict[str, float]]:
+    raw = _uncorrected(verdicts)
+    adjusted = iter(holm_adjusted([p for one in raw for p in one.values()]).tolist())
+    return [{name: next(adjusted) for name in one} for one in raw]
+
+
+CORRECTIONS: dict[str, Callable[[Sequence[Row]], list[dict[str, float]]]] = {
+    "not at all": _uncorrected,
+    "Holm within each client (verdicts)": _within_clients,
+    "that, and false discoveries over a federation's clients": _false_discoveries,
+    "Holm over all of a federation's clients and strategies": _over_all,
+}
+"""From a federation's verdicts to each candidate's adjusted p-value, of each client."""
 
 
 def policies(rows: Sequence[Row]) -> str:
@@ -129,32 +220,49 @@ def policies(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def covered(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
-    """Return how many intervals have the test gain in them, and how many federations' all have."""
-    inside = [[_is_inside(v, row["test"]) for v in row["verdicts"]] for row in rows]
-    whole = [one for own in inside for one in own]
-    return {
-        "clients": (sum(whole), len(whole)),
-        "federations": (sum(all(own) for own in inside), len(inside)),
-    }
+def covered(rows: Sequence[Row]) -> str:
+    """Return a row for each setting: how many intervals have the test gain in them."""
+    lines = [
+        "| federation | clients | the interval shown | all intervals of a client |",
+        "| --- | --- | --- | --- |",
+    ]
+    for what, own in {**_by_setting(rows), "all": rows}.items():
+        inside = [
+            (one["compared"], {name: _is_inside(one, name, row["test"]) for name in found})
+            for row in own
+            for one in row["verdicts"]
+            if (found := one["candidates"])
+        ]
+        shown = np.mean([of_client[name] for name, of_client in inside])
+        whole = np.mean([all(of_client.values()) for _, of_client in inside])
+        lines.append(_line([what, len(inside), f"{100 * shown:.1f} %", f"{100 * whole:.1f} %"]))
+    return "\n".join(lines)
 
 
-def _gain(verdict: Mapping[str, Any], test: Mapping[str, Sequence[float]]) -> float:
+def _gain(verdict: Mapping[str, Any], name: str, test: Mapping[str, Sequence[float]]) -> float:
     client = verdict["client"]
-    return float(test[verdict["compared"]][client] - test[ALONE][client])
+    return float(test[name][client] - test[ALONE][client])
 
 
-def _is_inside(verdict: Mapping[str, Any], test: Mapping[str, Sequence[float]]) -> bool:
-    _, low, high = verdict["gain"]
-    return bool(low <= _gain(verdict, test) <= high)
+def _is_inside(verdict: Mapping[str, Any], name: str, test: Mapping[str, Sequence[float]]) -> bool:
+    _, low, high, _ = verdict["candidates"][name]
+    return bool(low <= _gain(verdict, name, test) <= high)
+
+
+def _mean(gains: Sequence[float]) -> str:
+    return f"{100 * np.mean(gains):+.1f}" if gains else "–"
+
+
+def _lost(gains: Sequence[float]) -> str:
+    return str(sum(gain < 0 for gain in gains)) if gains else "–"
 
 
 def _by_setting(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {what: own for what in SETTINGS if (own := [r for r in rows if r["setting"] == what])}
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _line(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:

@@ -21,17 +21,24 @@ NONE = "nothing was compared"
 WORDS = (JOIN, ONE, STAY, UNSURE)
 
 ERROR = 0.05
-"""The probability that any of a federation's verdicts claims a gain or a loss that is none."""
+"""The probability that a client's verdict claims a gain or a loss that is none, at most."""
 
 EXPLAINED = (
-    "Gains are measured on each client's validation samples, on which nobody trained. The "
-    "intervals are so wide that, of all clients and strategies together, any verdict is wrong with "
-    f"a probability of {ERROR:.0%} at most. Where nobody can tell, the model named is the best so "
-    "far."
+    "Gains are measured on each client's validation samples, on which nobody trained. Each "
+    f"client's verdict is wrong with a probability of {ERROR:.0%} at most, and so is its interval: "
+    f"of N clients, N/{1 / ERROR:.0f} may be told a gain or a loss that is none. "
+    "Where nobody can tell, the model named is the best so far."
 )
 
 Gain = tuple[FiniteFloat, FiniteFloat, FiniteFloat]
 """As seen, and between which bounds it is: accuracy in [−1, 1], or less error in its unit."""
+
+Candidate = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]
+"""A gain, and the p-value, not corrected, of models that are equally good."""
+
+
+def _as_key(name: str) -> str:
+    return name.replace("_", "-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +62,15 @@ class Verdict:
         the best other one.
     gain : tuple of three float
         Of that strategy over staying alone, with the interval that its verdict rests on.
+    candidates : dict of four float
+        Of each strategy: its gain over staying alone, with its interval, and the p-value.
     gain_over_single : tuple of three float, optional
         Of `strategy` over one model for all, if that was trained and is another one.
     samples_needed : int, optional
         If nobody can tell: how many validation samples would, if the gain is as seen.
     """
 
-    __pydantic_config__ = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+    __pydantic_config__ = ConfigDict(alias_generator=_as_key)
     client: Annotated[int, Field(ge=0)]
     verdict: Word
     strategy: Text
@@ -69,12 +78,13 @@ class Verdict:
     validation_samples: int
     compared: Text
     gain: Gain
+    candidates: dict[Text, Candidate]
     gain_over_single: Gain | None = None
     samples_needed: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return its entry in summary.json."""
-        values = {one.name.replace("_", "-"): getattr(self, one.name) for one in fields(self)}
+        values = {_as_key(one.name): getattr(self, one.name) for one in fields(self)}
         return {key: value for key, value in values.items() if value is not None}
 
     @property
@@ -92,23 +102,34 @@ class SeedVerdicts:
     ----------
     seed : int
     clients : list of Verdict
+    told_among_all : int
+        How many clients would be told anything if, of those, at most 5 % were to be wrong on
+        average (Benjamini and Hochberg's false discovery rate), however many clients there are.
     means : dict of three float
         By strategy, the mean over clients of its gain over staying alone, with its interval.
     """
 
+    __pydantic_config__ = ConfigDict(alias_generator=_as_key)
     seed: int
     clients: list[Verdict]
+    told_among_all: Annotated[int, Field(ge=0)]
     means: dict[Text, Gain]
 
     def as_json(self) -> dict[str, Any]:
         """Return its entry in summary.json."""
-        return {**vars(self), "clients": [one.as_json() for one in self.clients]}
+        values = {_as_key(one.name): getattr(self, one.name) for one in fields(self)}
+        return {**values, "clients": [one.as_json() for one in self.clients]}
 
     def said(self, metric: Metric) -> str:
         """Return how many clients should do what, and what strategies gain on average."""
         counts = Counter(one.verdict for one in self.clients)
         words = ", ".join(f"{word}: {counts[word]}" for word in WORDS if counts[word])
         gains = "; ".join(f"{name} {gain_text(metric, gain)}" for name, gain in self.means.items())
+        if told := len(self.clients) - counts[UNSURE]:
+            words += (
+                f" ({self.told_among_all} of {told} would be told if, of all clients that are "
+                f"told, {ERROR:.0%} were to be wrong)"
+            )
         mean = f" On average over clients, {unit_of(metric)} over alone: {gains}." if gains else ""
         return f"Of {len(self.clients):,} clients: {words}.{mean}"
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm, t
 
@@ -138,30 +140,23 @@ class Differences:
         return math.sqrt(self.variance / self.num)
 
 
-def holm_levels(p_values: Sequence[float], alpha: float) -> list[float]:
-    """Return at which error each of several comparisons is judged, so that all together err by α.
+def holm_adjusted(p_values: Sequence[float]) -> NDArray[np.float64]:
+    """Return p-values of which those up to α are told so that any of them errs at α at most.
 
-    Holm's procedure: the smallest p-value is judged at α/m, the next one at α/(m − 1), and so on;
-    from the first on that is not small enough, all at the level of that one.
-
-    Parameters
-    ----------
-    p_values : sequence of m float
-    alpha : float
-        The probability that any of the m is wrong.
+    Holm's procedure (Scandinavian Journal of Statistics 6, 1979): the smallest of m is multiplied
+    by m, the next one by m − 1, and so on, and none is below one before it.
 
     Examples
     --------
-    >>> holm_levels([0.5, 0.001, 0.02, 0.04], 0.06)
-    [0.03, 0.015, 0.02, 0.03]
+    >>> holm_adjusted([0.5, 0.001, 0.02, 0.04]).tolist()
+    [0.5, 0.004, 0.06, 0.08]
     """
-    levels = [0.0] * len(p_values)
-    left, stopped = len(p_values), False
-    for place in sorted(range(len(p_values)), key=p_values.__getitem__):
-        levels[place] = alpha / left
-        stopped = stopped or p_values[place] > levels[place]
-        left -= not stopped
-    return levels
+    found = np.asarray(p_values, np.float64)
+    order = np.argsort(found)
+    adjusted = np.empty(len(found))
+    grown = found[order] * np.arange(len(found), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(grown), 1)
+    return adjusted
 
 
 def _advice(samples: float) -> int | None:

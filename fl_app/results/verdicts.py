@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import false_discovery_control
 
 from fl_app.report.verdicts import (
     ERROR,
@@ -18,7 +19,7 @@ from fl_app.report.verdicts import (
     SeedVerdicts,
     Verdict,
 )
-from fl_app.results.paired import Counts, Differences, Pair, holm_levels
+from fl_app.results.paired import Counts, Differences, Pair, holm_adjusted
 from fl_app.results.run_result import RunResult
 from strategies.catalogue import ALL, ALONE
 
@@ -29,9 +30,9 @@ Tables = Mapping[str, Mapping[int, Mapping[str, Sequence[float]]]]
 def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts | None:
     """Return the verdict of each client that has compared its models, of strategies on one seed.
 
-    Comparisons with staying alone, of all clients and all strategies, err together by `alpha` at
-    most, and so do those of the chosen strategies with one model for all, and those of the means.
-    None without `ALONE`, or if nobody compared anything.
+    A client's comparisons with staying alone err together by `alpha` at most, and so do its
+    comparisons with one model for all, and those of the means over clients. None without `ALONE`,
+    or if nobody compared anything.
 
     Parameters
     ----------
@@ -44,31 +45,34 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
         return None
     is_number = runs[0].metrics.main.lower_is_better
     alone = {
-        (client, name): pair
+        client: pairs
         for client in sorted(set.intersection(*map(set, tables.values())))
-        for name in by_name
-        if name != ALONE
-        if (pair := pair_of(tables, client, name, ALONE, is_number)) is not None
+        if (
+            pairs := {
+                name: pair
+                for name in by_name
+                if name != ALONE
+                if (pair := pair_of(tables, client, name, ALONE, is_number)) is not None
+            }
+        )
     }
     if not alone:
         return None
-    judged = holm_levels([one.p_value() for one in alone.values()], alpha)
-    levels = dict(zip(alone, judged, strict=True))
-    clients = dict.fromkeys(client for client, _ in alone)
-    found = [_judged(client, alone, levels, tables, by_name, is_number) for client in clients]
-    over_one = [_over_one(one, tables, is_number) for one in found]
-    known = [(place, pair) for place, pair in enumerate(over_one) if pair is not None]
-    judged = holm_levels([pair.p_value() for _, pair in known], alpha)
-    for (place, pair), level in zip(known, judged, strict=True):
-        gain = (pair.gain, *pair.interval(level))
-        found[place] = replace(found[place], gain_over_single=gain)
+    found, p_values = [], []
+    for client, pairs in alone.items():
+        verdict, p_value = _judged(client, pairs, by_name, alpha)
+        over_one = _over_one(verdict, tables, is_number, alpha / len(pairs))
+        found.append(replace(verdict, gain_over_single=over_one))
+        p_values.append(p_value)
     means = {
-        name: np.array([pair.gain for (_, whose), pair in alone.items() if whose == name])
-        for name in dict.fromkeys(name for _, name in alone)
+        name: np.array([pairs[name].gain for pairs in alone.values() if name in pairs])
+        for name in by_name
+        if any(name in pairs for pairs in alone.values())
     }
     return SeedVerdicts(
         seed=runs[0].seed,
         clients=found,
+        told_among_all=int((false_discovery_control(p_values) <= alpha).sum()),
         means={
             name: _mean_gain(gains, alpha / len(means))
             for name, gains in means.items()
@@ -77,10 +81,12 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
     )
 
 
-def _over_one(verdict: Verdict, tables: Tables, is_number: bool) -> Pair | None:
+def _over_one(verdict: Verdict, tables: Tables, is_number: bool, alpha: float) -> Gain | None:
+    """Return the gain over one model for all, of the one among a client's that was chosen."""
     if ALL not in tables or verdict.strategy == ALL:
         return None
-    return pair_of(tables, verdict.client, verdict.strategy, ALL, is_number)
+    pair = pair_of(tables, verdict.client, verdict.strategy, ALL, is_number)
+    return None if pair is None else (pair.gain, *pair.interval(alpha))
 
 
 def _mean_gain(gains: NDArray[np.float64], alpha: float) -> Gain:
@@ -102,6 +108,8 @@ def pair_of(
     if "" not in of_first or "" not in of_second:
         return None
     num = int(of_first[""][0])
+    if is_number and num < 2:  # one difference says nothing of how much they differ
+        return None
     if second in of_first:
         a, b = of_first[second]
     elif first in of_second:
@@ -114,37 +122,49 @@ def pair_of(
 
 
 def _judged(
-    client: int,
-    alone: Mapping[tuple[int, str], Pair],
-    levels: Mapping[tuple[int, str], float],
-    tables: Tables,
-    runs: Mapping[str, RunResult],
-    is_number: bool,
-) -> Verdict:
-    pairs = {name: pair for (whose, name), pair in alone.items() if whose == client}
-    bounds = {name: pair.interval(levels[client, name]) for name, pair in pairs.items()}
-    better = [name for name in pairs if bounds[name][0] > 0]
-    worse = [name for name in pairs if bounds[name][1] < 0]
+    client: int, pairs: Mapping[str, Pair], runs: Mapping[str, RunResult], alpha: float
+) -> tuple[Verdict, float]:
+    """Return a client's verdict, and its p-value.
 
-    def goodness(name: str) -> float:
-        score = tables[name][client][""][1]
-        return -score if is_number else score
-
-    best = max(better or pairs, key=goodness)
-    strategy = best if better or goodness(best) > goodness(ALONE) else ALONE
+    Each of m candidates has an interval at α/m, so that the one that is shown, whichever it is,
+    errs at α at most. Holm's procedure tells a little more: what it tells ends at 0 at the latest.
+    """
+    p_values = {name: pair.p_value() for name, pair in pairs.items()}
+    adjusted = dict(zip(pairs, holm_adjusted(list(p_values.values())).tolist(), strict=True))
+    p_value = told_at([pair.gain for pair in pairs.values()], list(adjusted.values()))
+    sure = [name for name, pair in pairs.items() if pair.gain > 0 and adjusted[name] <= alpha]
+    best = max(sure or pairs, key=lambda name: pairs[name].gain)
+    strategy = best if pairs[best].gain > 0 else ALONE
     verdict = UNSURE
-    if better:
-        verdict = ONE if strategy == ALL else JOIN
-    elif len(worse) == len(pairs):
-        verdict = STAY
-    pair = pairs[best]
-    return Verdict(
+    if p_value <= alpha:
+        verdict = STAY if strategy == ALONE else ONE if strategy == ALL else JOIN
+    level = alpha / len(pairs)
+    gains = {name: _told(pair, level, adjusted[name] <= alpha) for name, pair in pairs.items()}
+    judged = Verdict(
         client=client,
         verdict=verdict,
         strategy=strategy,
         cluster=runs[strategy].of_client.get(client, -1),
-        validation_samples=pair.num,
+        validation_samples=pairs[best].num,
         compared=best,
-        gain=(pair.gain, *bounds[best]),
-        samples_needed=pair.needed(levels[client, best]) if verdict == UNSURE else None,
+        gain=gains[best],
+        candidates={name: (*gain, p_values[name]) for name, gain in gains.items()},
+        samples_needed=pairs[best].needed(level) if verdict == UNSURE else None,
     )
+    return judged, p_value
+
+
+def told_at(gains: Sequence[float], p_values: Sequence[float]) -> float:
+    """Return the smallest error at which a client would be told anything, by adjusted p-values.
+
+    One better model is enough to join; to stay alone, all must be worse.
+    """
+    better = [p for gain, p in zip(gains, p_values, strict=True) if gain > 0]
+    return min(better) if better else max(p_values)
+
+
+def _told(pair: Pair, alpha: float, is_sure: bool) -> Gain:
+    low, high = pair.interval(alpha)
+    if is_sure:
+        low, high = (max(low, 0.0), high) if pair.gain > 0 else (low, min(high, 0.0))
+    return pair.gain, low, high

@@ -20,6 +20,7 @@ def verdict(client, word=JOIN, **others):
         validation_samples=40,
         compared="rcc-pfl",
         gain=(0.25, 0.125, 0.5),
+        candidates={"rcc-pfl": (0.25, 0.125, 0.5, 0.001)},
         **others,
     )
 
@@ -28,7 +29,7 @@ def judged(*verdicts):
     def change(summary):
         clients = [one.as_json() for one in verdicts]
         means = {"rcc-pfl": [0.1, -0.05, 0.25]}
-        summary["verdicts"] = [{"seed": 0, "clients": clients, "means": means}]
+        summary["verdicts"] = [{"seed": 0, "clients": clients, "told-among-all": 1, "means": means}]
 
     return change
 
@@ -38,7 +39,8 @@ def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):
     result = read_result(write_results(tmp_path, seeds=1, clients=3, change=judged(*found)))
     drawn, said, table = verdicts_of(result)
     assert said.startswith(
-        "Of 2 clients: join: 1, cannot tell yet: 1. On average over clients, points over alone: "
+        "Of 2 clients: join: 1, cannot tell yet: 1 (1 of 1 would be told if, of all clients that "
+        "are told, 5% were to be wrong). On average over clients, points over alone: "
         "rcc-pfl +10 (−5 to +25)."
     )
     assert table.rows == [
@@ -67,6 +69,7 @@ def test_a_run_without_verdicts_has_no_such_section(tmp_path):
         {"verdict": "run away"},
         {"gain": [0.1, 0.2]},
         {"gain": [0.1, 0.2, "x"]},
+        {"candidates": {"rcc-pfl": [0.1, 0.0, 0.2]}},
     ],
 )
 def test_a_verdict_that_is_none_is_refused(tmp_path, change):

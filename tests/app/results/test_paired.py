@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multinomial, ttest_1samp
 
-from fl_app.results.paired import Counts, Differences, holm_levels
+from fl_app.results.paired import Counts, Differences, holm_adjusted
 
 
 def test_mcnemars_exact_test_is_a_sign_test_on_samples_that_differ():
@@ -86,8 +86,10 @@ def test_differences_of_numbers_are_judged_by_students_t():
     assert Differences(0.0, 0.0, 4).p_value() == 1.0
 
 
-def test_holms_levels_stop_at_the_first_that_is_not_small_enough():
-    assert holm_levels([0.011, 0.02, 0.9], 0.03) == pytest.approx([0.01, 0.01, 0.01])
-    assert holm_levels([0.001, 0.014, 0.9], 0.03) == pytest.approx([0.01, 0.015, 0.03])
-    assert holm_levels([], 0.05) == []
-    assert holm_levels([0.2], 0.05) == [0.05]
+def test_holms_p_values_are_multiplied_by_how_many_are_left_and_never_fall():
+    assert holm_adjusted([0.011, 0.02, 0.9]) == pytest.approx([0.033, 0.04, 0.9])
+    assert holm_adjusted([0.9, 0.014, 0.001]) == pytest.approx([0.9, 0.028, 0.003])
+    assert holm_adjusted([0.03, 0.031]) == pytest.approx([0.06, 0.06])  # not 0.031
+    assert holm_adjusted([0.6, 0.6]).tolist() == [1.0, 1.0]
+    assert holm_adjusted([0.2]).tolist() == [0.2]
+    assert holm_adjusted([]).tolist() == []

@@ -1,8 +1,15 @@
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
 
 from fl_app.report.verdicts import JOIN, ONE, STAY, UNSURE
+from fl_app.results.paired import Counts
 from fl_app.results.verdicts import pair_of, verdicts_of
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 
@@ -19,9 +26,9 @@ def told(score, num=100, **pairs):
     return {"": [num, score, 0.5], **{name: list(pair) for name, pair in pairs.items()}}
 
 
-def one_client(**strategies):
+def one_client(metrics=OF_CLASSES, **strategies):
     """Return the only verdict where a client was told these of its strategies, in order."""
-    runs = [run(name, {0: own}, clusters={0: 3}) for name, own in strategies.items()]
+    runs = [run(name, {0: own}, metrics, clusters={0: 3}) for name, own in strategies.items()]
     return verdicts_of(runs).clients[0]
 
 
@@ -35,6 +42,7 @@ def test_a_client_joins_where_its_group_is_surely_better_than_staying_alone():
     assert found.gain[0] == pytest.approx(0.25)
     assert 0 < found.gain[1] < 0.25 < found.gain[2]
     assert found.gain_over_single[0] == pytest.approx(0.2)
+    assert found.gain_over_single[1:] == Counts(22, 2, 100).interval(0.05 / 2)
     assert found.samples_needed is None
 
 
@@ -73,15 +81,83 @@ def test_of_two_that_are_surely_better_the_best_is_chosen_and_never_one_that_is_
     assert (found.verdict, found.strategy) == (JOIN, "b")
 
 
-def test_the_more_clients_and_strategies_there_are_the_surer_one_must_be():
-    """6 against none is p = 0.031: enough for one comparison, not for two."""
-    alone = [run("local", {0: told(0.5)}), run("rcc", {0: told(0.6, local=(6, 0))})]
-    assert verdicts_of(alone).clients[0].verdict == JOIN
-    two = [
-        run("local", {0: told(0.5), 1: told(0.5)}),
-        run("rcc", {0: told(0.6, local=(6, 0)), 1: told(0.5, local=(3, 3))}),
+def clients_of(*pairs):
+    """Return what is judged where clients compared one model with staying alone."""
+    local = {client: told(0.5) for client in range(len(pairs))}
+    other = {client: told(0.5, local=pair) for client, pair in enumerate(pairs)}
+    return verdicts_of([run("local", local), run("rcc", other)])
+
+
+def test_the_more_strategies_there_are_the_surer_a_client_must_be():
+    """6 against none is p = 2/64: enough for one comparison, not for two."""
+    one = one_client(local=told(0.5), a=told(0.56, local=(6, 0)))
+    assert (one.verdict, one.candidates["a"][3]) == (JOIN, 2 / 64)
+    two = one_client(local=told(0.5), a=told(0.56, local=(6, 0)), b=told(0.5, local=(3, 3)))
+    assert (two.verdict, two.candidates["a"][3]) == (UNSURE, 2 / 64)
+    assert two.gain[1] <= 0 < one.gain[1]
+    # Holm: 9 against none is 2/512, twice that is told; then 6 against none needs 5 % itself.
+    both = one_client(local=told(0.5), a=told(0.56, local=(6, 0)), b=told(0.59, local=(9, 0)))
+    assert both.verdict == JOIN
+    assert both.candidates["a"][1] == 0.0 < both.candidates["b"][1]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=8))
+def test_a_client_is_judged_by_its_own_comparisons_whoever_else_there_is(pairs):
+    found = clients_of(*pairs)
+    alone = [clients_of(pair).clients[0] for pair in pairs]
+    assert [replace(one, client=0) for one in found.clients] == alone
+    told_one_by_one = sum(one.verdict != UNSURE for one in alone)
+    assert 0 <= found.told_among_all <= told_one_by_one
+
+
+def test_how_many_of_all_clients_are_told_with_few_false_discoveries():
+    """Benjamini and Hochberg's p-values: the i-th smallest of n, times n / i."""
+    # 2/1024, 2/256, 2/64 and 1: times 4, 2, 4/3 and 1 they are 0.008, 0.016, 0.042 and 1.
+    assert clients_of((10, 0), (8, 0), (6, 0), (3, 3)).told_among_all == 3
+    # 2/64 · 2/1 is above 5 %, for one that is surely worse, too.
+    for sure in ((6, 0), (0, 6)):
+        found = clients_of(sure, (3, 3))
+        assert found.clients[0].verdict != UNSURE
+        assert found.told_among_all == 0
+    assert clients_of((0, 6)).told_among_all == 1
+    assert clients_of((3, 3), (0, 0)).told_among_all == 0
+    assert json.loads(json.dumps(clients_of((6, 0)).as_json()))["told-among-all"] == 1
+
+
+def test_staying_alone_is_as_sure_as_the_least_sure_of_its_losses():
+    """2/64 with Holm's factor 1, beside 2/1024 with 2, is told; 2/32 is not."""
+    sure = one_client(local=told(0.6), a=told(0.5, local=(0, 10)), b=told(0.54, local=(0, 6)))
+    assert (sure.verdict, sure.compared, sure.gain[2]) == (STAY, "b", 0.0)
+    unsure = one_client(local=told(0.6), a=told(0.5, local=(0, 10)), b=told(0.55, local=(0, 5)))
+    assert (unsure.verdict, unsure.strategy) == (UNSURE, "local")
+
+
+@pytest.mark.parametrize("truth", [(0, 0, 0, 0), (-6, -6, -6, -6), (-6, -6, -6, 0), (0, 0, 0, 4)])
+def test_a_verdict_and_the_interval_that_is_shown_err_in_one_case_of_twenty_at_most(truth):
+    """True gains of four models in standard errors: those shown are the best that are seen."""
+    rng, size, rounds = np.random.default_rng(0), 400, 800
+    gains = (np.array(truth) + rng.standard_normal((rounds, 4))) / size**0.5
+    variances = rng.chisquare(size - 1, (rounds, 4)) / (size - 1)
+    wrong = outside = 0
+    for pairs in np.stack([gains, variances], axis=2).tolist():
+        others = {f"m{i}": told(5.0, size, local=pair) for i, pair in enumerate(pairs)}
+        found = one_client(OF_A_NUMBER, local=told(5.0, size), **others)
+        true = truth[int(found.compared[1])] / size**0.5
+        wrong += (found.verdict == JOIN and true <= 0) or (
+            found.verdict == STAY and max(truth) >= 0
+        )
+        outside += not found.gain[1] <= true <= found.gain[2]
+    assert wrong <= binom.ppf(0.999, rounds, 0.05)
+    assert outside <= binom.ppf(0.999, rounds, 0.05)
+
+
+def test_one_difference_of_numbers_is_no_comparison():
+    runs = [
+        run("local", {0: told(5.0, num=1), 1: told(5.0)}, OF_A_NUMBER),
+        run("rcc", {0: told(3.0, num=1, local=(2.0, 0.0)), 1: told(3, local=(2, 4))}, OF_A_NUMBER),
     ]
-    assert [one.verdict for one in verdicts_of(two).clients] == [UNSURE, UNSURE]
+    assert [one.client for one in verdicts_of(runs).clients] == [1]
 
 
 def test_the_order_of_clients_and_of_strategies_changes_nothing():

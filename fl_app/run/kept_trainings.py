@@ -79,8 +79,11 @@ class KeptTrainings(Trainings):
 
 
 def trainings_of(config: Config) -> Trainings | None:
-    """Return where a run's strategies find each other's trainings; None if each is to train."""
-    if not config.reuse:
+    """Return where a run's strategies find each other's trainings; None if each is to train.
+
+    Where clients compare strategies, each is: they score only what they train and test themselves.
+    """
+    if not config.reuse or config.validation_share:
         return None
     folder = os.environ.get(FOLDER)
     return KeptTrainings(Path(folder), config) if folder else Trainings()

@@ -8,6 +8,7 @@ import pytest
 from fl_app.cli import TRIAL
 from fl_app.config.run_config import OPTIONS, parse_config
 from fl_app.report.html.reading import read_result
+from fl_app.run.kept_trainings import FOLDER
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, run
 from tests.device_images import SITES, write_sites
@@ -70,6 +71,16 @@ def test_a_strategy_may_end_early(tmp_path, capsys):
         capsys.readouterr().out
     )
     assert all("on-its-own-data" in one for one in summary["runs"])
+
+
+def test_simulations_of_a_sweep_do_not_share_what_their_clients_must_have_scored(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    options = {"validation_share": 0.25, "evaluate_every": 2}
+    run(tmp_path / "first", strategy="local,single", **options)
+    found = run(tmp_path / "second", strategy=STRATEGIES, **options)
+    assert found["verdicts"] == summary_of(folder)["verdicts"]
 
 
 def test_validation_samples_are_for_comparing_with_staying_alone():

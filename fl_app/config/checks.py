@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clients.privacy.mechanisms import PROJECTED
+from fl_app.config.tuning import check_tuning
 from fl_core.data.settings import ALL_SITES, OWN_IMAGES
 from fl_core.options import at_value, refusal
 from fl_core.wire.protocol import CLASS_ENERGY
@@ -37,6 +38,8 @@ def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) 
             f"{ALONE}, but strategy is {','.join(strategies)}: name {ALONE} and another one, or "
             "set validation-share to 0."
         )
+    if values["tune"]:
+        yield from check_tuning(values)
     if values["dataset"] == OWN_IMAGES:
         yield from _check_for_devices(values)
     yield from _check_rounds(values, of_strategies["warm-up-rounds"])
@@ -209,6 +212,7 @@ _SIMULATED_ONLY: dict[str, Any] = {
     "newcomers": 0,
     "drift_clients": 0,
     "attack": "none",
+    "tune": "",
 }
 
 

@@ -26,6 +26,7 @@ from fl_app.config.checks import (
     field_of,
     shares_eigenvectors,
 )
+from fl_app.config.tuning import TUNE
 from fl_core.data.known import known_of, sites_of
 from fl_core.data.samples import SampleKind
 from fl_core.data.settings import (
@@ -190,6 +191,13 @@ class Config(
         NATURAL,
         "a strategy ends after so many tests in a row without a better mean score or loss on "
         "clients' validation samples; 0: never",
+        needs="validation-share",
+    )
+    tune: str = option(
+        "",
+        TUNE,
+        "values that each strategy tries, such as `learning-rate=0.001,0.003 ditto-weight=0.1,1`: "
+        "what is best on clients' validation samples counts: docs/verdicts.md",
         needs="validation-share",
     )
     fraction_evaluate: float = option(

@@ -19,6 +19,7 @@ from clients.accelerator import torch_device
 from clients.features.dimensions import compared_dimension
 from clients.pre_round.pretraining import pretrained_autoencoder
 from clients.settings import AUTO, CPU
+from fl_app.config.checks import field_of
 from fl_app.config.run_config import AS_TASKS, Config
 from fl_core.data.dataset import Dataset
 from fl_core.federation.federation import Federation
@@ -46,6 +47,14 @@ class Setting(NamedTuple):
     images: Dataset | Agreement
     seed: int
     federation: Federation | None = None
+
+
+def with_values(setting: Setting, values: Mapping[str, Any]) -> Setting:
+    """Return the setting with other values of options, by run-config key."""
+    others = setting.config.of_strategies
+    own = {field_of(key): value for key, value in values.items() if key not in others}
+    of_strategies = {**others, **{key: values[key] for key in values if key in others}}
+    return setting._replace(config=replace(setting.config, **own, of_strategies=of_strategies))
 
 
 def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> ClusteredStrategy:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fl_app.config.allowed_code import named_at_clients
 from fl_app.config.run_config import CHECKPOINTS, WHOLE, Config
+from fl_app.config.tuning import num_trainings
 from fl_app.launch.resources import gpus_per_client
 from fl_app.live.trackers import check_tracker
 from fl_core.data.folders import resolve_data_dir
@@ -272,7 +273,7 @@ def planned(config: Config, given: Mapping[str, Any], folder: Path) -> str:
     """Describe in lines of text what would run with the options `given` beside the defaults."""
     last = config.seed + config.repeats - 1
     seeds = f"seeds {config.seed} to {last}" if config.repeats > 1 else f"seed {config.seed}"
-    count = len(config.strategy) * config.repeats
+    count = num_trainings(config.tune, config.strategy) * config.repeats
     rounds = config.num_server_rounds
     work = f"{count} {'training' if count == 1 else 'trainings'} of {rounds} rounds"
     lines = [

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fl_app.config.run_config import Config
+from fl_app.config.tuning import combinations, label_of
 from fl_core.data.samples import SampleKind, are_images, described
 from fl_core.own.own_images import Agreement
 from fl_core.text import clock, listed, printable
@@ -46,7 +47,7 @@ class Progress:
             if config.noise == "none" or not config.noise_rate
             else f"{config.noise_rate:.0%} {config.noise} label noise"
         )
-        self._width = max(map(len, config.strategy))
+        self._width = _longest(config)
         tasks = config.tasks or f"{config.num_tasks} tasks"
         if config.shift == "concept":
             tasks += " that disagree about labels"
@@ -89,7 +90,7 @@ class Progress:
         """Say which devices have come together, and what they have agreed."""
         columns = agreement.column_names
         kind = _columns(columns) if columns else _kind(agreement)
-        self._width = max(map(len, config.strategy))
+        self._width = _longest(config)
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
             f"{_asked(agreement)}: {printable(', '.join(agreement.class_names))}\n"
@@ -117,6 +118,11 @@ class Progress:
         self.total_rounds -= report.num_rounds - report.round
         said = f"ends after round {report.round}: its validation scores improve no more"
         print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
+
+    def chose(self, label: str, seed: int, count: int) -> None:
+        """Say which of the values that a strategy tried it takes."""
+        said = f"is the best of {count} on validation samples"
+        print(f"{label:<{self._width}}  seed {seed}  {said}", flush=True)
 
     def joined(self, name: str, server_round: int, cluster: int) -> None:
         """Say where a device belongs that was not there at the start."""
@@ -167,6 +173,15 @@ class Progress:
             "over clients  "
             f"{clock(now - self._started)} elapsed, {clock(left)} left"
         )
+
+
+def _longest(config: Config) -> int:
+    labels = (
+        label_of(strategy, values)
+        for strategy in config.strategy
+        for values in combinations(config.tune, strategy)
+    )
+    return max(map(len, labels))
 
 
 def _plan(config: Config, folder: Path) -> str:

@@ -23,6 +23,7 @@ from flwr.app import (
 from flwr.serverapp import Grid
 
 from clients.client import Client
+from clients.training.candidates import keep_scores, scores_kept
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.engine.replies import sort_replies
@@ -59,14 +60,18 @@ def keep_states(
             "from it starts that part again: %s",
             *(training.roster.name_of(client), reason),
         )
-    return {
-        client: {
-            "round": protocol.number(protocol.metrics_of(content), protocol.KEPT),
-            "arrays": protocol.to_arrays(content.array_records[protocol.ARRAYS]),
-        }
-        for client, content in answers.items()
-        if protocol.ARRAYS in content.array_records
-    }
+    return {client: _state_in(content) for client, content in answers.items() if content}
+
+
+def _state_in(content: RecordDict) -> dict[str, Any]:
+    """Return what a simulated client handed over: of its models, and of its comparisons."""
+    state: dict[str, Any] = {}
+    if protocol.ARRAYS in content.array_records:
+        state["round"] = protocol.number(protocol.metrics_of(content), protocol.KEPT)
+        state["arrays"] = protocol.to_arrays(content.array_records[protocol.ARRAYS])
+    if protocol.SCORED in content.array_records:
+        state["scores"] = protocol.to_arrays(content.array_records[protocol.SCORED])
+    return state
 
 
 def restore_states(
@@ -91,13 +96,13 @@ def restore_states(
         If a client does not take its state.
     """
     asked = {nodes[client]: client for client in states if client in nodes}
-    contents: dict[int, dict[str, ArrayRecord | MetricRecord]] = {
-        client: {
-            protocol.ARRAYS: protocol.to_record(state["arrays"]),
-            protocol.METRICS: MetricRecord({protocol.KEPT: state["round"]}),
-        }
-        for client, state in states.items()
-    }
+    contents: dict[int, dict[str, ArrayRecord | MetricRecord]] = {client: {} for client in states}
+    for client, state in states.items():
+        if "arrays" in state:
+            contents[client][protocol.ARRAYS] = protocol.to_record(state["arrays"])
+            contents[client][protocol.METRICS] = MetricRecord({protocol.KEPT: state["round"]})
+        if "scores" in state:
+            contents[client][protocol.SCORED] = protocol.to_record(state["scores"])
     _, failures = _ask(grid, protocol.RESTORE_STATE, asked, told, contents, timeout)
     for client, reason in failures.items():
         raise RuntimeError(f"client {client} did not take back what it had kept: {reason}")
@@ -124,18 +129,23 @@ def _ask(
 
 
 def answer_with_state(client: Client) -> RecordDict:
-    """Read a simulated client's store, and the round after which it was saved."""
-    personal = client.personal()
-    arrays = personal.load()
-    if arrays is None:
-        return RecordDict()
-    kept = MetricRecord({protocol.KEPT: float(personal.round_of_state)})
-    return RecordDict({protocol.ARRAYS: arrays, protocol.METRICS: kept})
+    """Read a simulated client's store, the round after which it was saved, and its comparisons."""
+    content, personal = RecordDict(), client.personal()
+    if (arrays := personal.load()) is not None:
+        content[protocol.ARRAYS] = arrays
+        content[protocol.METRICS] = MetricRecord({protocol.KEPT: float(personal.round_of_state)})
+    seed = protocol.setting(client.message, protocol.SEED)
+    if scores := scores_kept(client.context, seed):
+        content[protocol.SCORED] = scores
+    return content
 
 
 def take_state(client: Client) -> RecordDict:
     """Keep what a simulation gives back to its client."""
     content = client.message.content
-    saved = int(protocol.number(protocol.metrics_of(content), protocol.KEPT) or 0)
-    client.personal().save(content.array_records[protocol.ARRAYS], server_round=saved)
+    if (arrays := content.array_records.get(protocol.ARRAYS)) is not None:
+        saved = int(protocol.number(protocol.metrics_of(content), protocol.KEPT) or 0)
+        client.personal().save(arrays, server_round=saved)
+    if (scores := content.array_records.get(protocol.SCORED)) is not None:
+        keep_scores(client.context, protocol.setting(client.message, protocol.SEED), scores)
     return RecordDict()

@@ -24,6 +24,7 @@ from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import CPU, TrainingSettings
 from clients.training.train import OtherTest
 from fl_app.config.allowed_code import refuse_unallowed
+from fl_app.config.checks import field_of
 from fl_app.config.run_config import Config, parse_config
 from fl_app.nodes.personal_store import answer_with_state, take_state
 from fl_core.data.dataset import Dataset
@@ -188,6 +189,12 @@ class SimulatedNode(Node):
         query = zlib.crc32(self.message.metadata.message_type.encode())
         entropy = [*protocol.entropy(self.message), self.index, query, _NOISE_STREAM]
         return np.random.default_rng(entropy)
+
+    def training_settings(self) -> TrainingSettings:
+        """Return the configured ones, or what the strategy tries in their place."""
+        told = self.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}")
+        values = {field_of(key): value for key, value in json.loads(str(told)).items()}
+        return replace(super().training_settings(), **values)
 
     def training_data(self) -> Images:
         """Return its training data of this round; one that flips its labels sees them flipped."""

@@ -168,10 +168,23 @@ def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
     for row in numbers.rows:
         cells = [row[place].replace("−", "-") for place in shown]
         table.add_row(_in_lines(cells[0]), *cells[1:])
-    once = trained_once((run["strategy"], run["seed"], run.get("same-as", "")) for run in runs)
-    if said := [*([ASKED] if both else []), *once]:
+    if said := [*([ASKED] if both else []), *said_of(result.runs)]:
         table.caption, table.caption_justify = "\n".join(said), "left"
     return table
+
+
+def said_of(runs: Sequence[Run]) -> list[str]:
+    """Return what there is to say of a table's runs: who trained for whom, and who chose what."""
+    once = trained_once((run.strategy, run.seed, run.same_as) for run in runs)
+    tuned = [(run.strategy, run.seed, run.tuned, run.num_clients) for run in runs]
+    return [
+        *once,
+        *(
+            f"{strategy}, seed {seed}: {choice.said(num_clients)}"
+            for strategy, seed, choice, num_clients in tuned
+            if choice is not None
+        ),
+    ]
 
 
 def trained_once(runs: Iterable[tuple[str, int, str]]) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from fl_app.report.tuned import Tuned
 from fl_core.data.settings import name_of_test
 from fl_core.federation.federation import Federation
 from fl_core.metrics import Metrics
@@ -56,6 +57,10 @@ class RunResult:
         Why nodes were left out that never said by which name they go, by node id.
     left_out_of_sums : dict of str
         Why clients took part in no secure sum any more in the end, by index.
+    label : str
+        What clients call it beside the other strategies, and those with other values of `tune`.
+    tuned : Tuned, optional
+        Its values of `tune`, and all that was tried, if anything was.
     same_as : str
         The strategy that trained it, where another one did; its seconds are counted as if alone.
     other_test : str
@@ -82,6 +87,8 @@ class RunResult:
     odd: dict[int, str] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
+    label: str = ""
+    tuned: Tuned | None = None
     same_as: str = ""
     other_test: str = ""
     malicious: tuple[int, ...] = ()
@@ -206,6 +213,8 @@ class RunResult:
             known = {"tasks": self.tasks, "ari": found[0], "nmi": found[1]}
         if self.names is not None:
             known["names"] = self.names
+        said = {"odd-clients": self.odd, "unknown-nodes": self.unknown}
+        said["left-out-of-sums"] = self.left_out_of_sums
         if self.are_devices:
             known["models-not-kept"] = _by_text(self.not_kept)
         return {
@@ -223,14 +232,9 @@ class RunResult:
             "bytes": self.bytes,
             "seconds": self.seconds,
             "failures": _by_text(self.failures),
+            **({"tuned": self.tuned.as_json()} if self.tuned else {}),
             **({"same-as": self.same_as} if self.same_as else {}),
-            **({"odd-clients": _by_text(self.odd)} if self.odd else {}),
-            **({"unknown-nodes": _by_text(self.unknown)} if self.unknown else {}),
-            **(
-                {"left-out-of-sums": _by_text(self.left_out_of_sums)}
-                if self.left_out_of_sums
-                else {}
-            ),
+            **{key: _by_text(why) for key, why in said.items() if why},
             **self._events(),
         }
 

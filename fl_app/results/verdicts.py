@@ -24,7 +24,7 @@ from fl_app.results.run_result import RunResult
 from strategies.catalogue import ALL, ALONE
 
 Tables = Mapping[str, Mapping[int, Mapping[str, Sequence[float]]]]
-"""By strategy, `RoundReport.validated` of its last round."""
+"""By strategy, `RoundReport.validated` of its last round, with strategies in place of labels."""
 
 
 def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts | None:
@@ -39,7 +39,14 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
     runs : sequence of RunResult
         In the order in which they ran: clients compare each model with those before it.
     """
-    tables = {run.strategy: run.reports[-1].validated for run in runs}
+    names = {"": "", **{run.label: run.strategy for run in runs}}  # of what is judged
+    tables = {
+        run.strategy: {
+            client: {names[label]: found for label, found in of_client.items() if label in names}
+            for client, of_client in run.reports[-1].validated.items()
+        }
+        for run in runs
+    }
     by_name = {run.strategy: run for run in runs}
     if ALONE not in tables:
         return None

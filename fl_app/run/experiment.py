@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
@@ -23,6 +24,13 @@ from fl_app.config.systems import (
     build_strategy,
     initial_model,
     wanted_clusters,
+    with_values,
+)
+from fl_app.config.tuning import (
+    OF_TRAINING,
+    combinations,
+    label_of,
+    num_trainings,
 )
 from fl_app.grid.quorum import QuorumGrid
 from fl_app.launch.preflight import check_num_clusters, output_folder
@@ -30,6 +38,8 @@ from fl_app.live.progress import Progress
 from fl_app.live.status import Status
 from fl_app.live.trackers import check_tracker
 from fl_app.live.tracking import Tracking
+from fl_app.report.tuned import Tried, Tuned
+from fl_app.results.choosing import tried_in, validates_better
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
@@ -37,8 +47,10 @@ from fl_app.run.early_stopping import EnoughRounds, is_enough
 from fl_app.run.kept_trainings import trainings_of
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
+from fl_core.data.settings import OWN_IMAGES
 from fl_core.extras import DRAWING, need_extra
 from fl_core.metrics import metrics_of
+from fl_core.options import Scalar
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
 from strategies.reuse import Trainings
@@ -107,7 +119,8 @@ def _run_all(
     config, left_out = able_strategies(setting)
     setting = setting._replace(config=config)
     check(setting, world.num_at_start)
-    progress = Progress(len(seeds) * len(config.strategy) * config.num_server_rounds)
+    trainings = num_trainings(config.tune, config.strategy)
+    progress = Progress(len(seeds) * trainings * config.num_server_rounds)
     if is_automatic and shares_eigenvectors(config.strategy):
         progress.took_features(setting.config.features, setting.images)
     with checkpoints.only_run():
@@ -132,12 +145,9 @@ def _run_all(
                 setting = world.setting(seed)
                 finished = trainings_of(config)
                 for name in config.strategy:
-                    run, strategy = run_strategy(
-                        name, setting, world, watchers, checkpoints, finished
-                    )
+                    run, strategy = run_best(name, setting, world, watchers, checkpoints, finished)
                     world.end_run(run, strategy)
                     results.add_run(run, strategy, setting.images, setting.federation)
-                    tracking.end_run(run)
                 if config.validation_share:
                     world.end_seed(seed, results.judge(seed))
                     results.end_seed()
@@ -168,9 +178,8 @@ def group_only(
     }
     strategy = build_strategy(name, setting, options)
     status.watch(lambda: strategy.training.roster)
-    told = ConfigRecord({**world.told, protocol.SEED: seed})
     with _quiet_flower():
-        strategy.group(grid, config.round_deadline, told)
+        strategy.group(grid, config.round_deadline, told_to_all(world, seed, {}))
     if redraw is not None:
         status.doing(f"{name}, seed {seed}, how sure its clusters are")
         strategy.training.clusters = redraw(strategy, config, seed)
@@ -188,7 +197,7 @@ def resolved(setting: Setting, world: World, folder: Path) -> Config:
     return world.resolved(config)
 
 
-def run_strategy(
+def run_best(
     name: str,
     setting: Setting,
     world: World,
@@ -196,21 +205,58 @@ def run_strategy(
     checkpoints: Checkpoints,
     finished: Trainings | None,
 ) -> tuple[RunResult, ClusteredStrategy]:
+    """Run one strategy on one seed with each of the values that it tries.
+
+    That counts which is best on validation samples, mean over clients; of equals, the first.
+    """
+
+    def run_with(values: Mapping[str, Scalar]) -> tuple[RunResult, ClusteredStrategy]:
+        tuned = with_values(setting, values)
+        run, strategy = run_strategy(name, tuned, world, watchers, checkpoints, finished, values)
+        watchers.tracking.end_run(run)
+        tried.append(tried_in(run, values))
+        return run, strategy
+
+    tried: list[Tried] = []
+    first, *others = combinations(setting.config.tune, name)
+    run, strategy = run_with(first)
+    chosen = tried[0]
+    for values in others:
+        other, its_strategy = run_with(values)
+        if validates_better(other, run):
+            run, strategy, chosen = other, its_strategy, tried[-1]
+    if others:
+        watchers.progress.chose(run.label, run.seed, len(tried))
+        run = replace(run, tuned=Tuned(values=chosen.values, tried=tried))
+    return run, strategy
+
+
+def run_strategy(
+    name: str,
+    setting: Setting,
+    world: World,
+    watchers: Watchers,
+    checkpoints: Checkpoints,
+    finished: Trainings | None,
+    values: Mapping[str, Scalar],
+) -> tuple[RunResult, ClusteredStrategy]:
     """Run one strategy on one seed, or what an interruption has left of it.
 
-    What one of the `finished` trainings has come to is taken from there.
+    What one of the `finished` trainings has come to is taken from there. The setting has the
+    `values` that it tries, which are part of what it is called on the way.
     """
     config, seed = setting.config, setting.seed
     progress, status, tracking = watchers
-    show = progress.reporter(name, seed)
-    checkpoint = checkpoints.load(name, seed)
-    done, before = 0, 0.0
+    label = label_of(name, values)
+    show = progress.reporter(label, seed)
+    checkpoint = checkpoints.load(label, seed)
+    done, before, rounds = 0, 0.0, config.num_server_rounds
     if checkpoint is not None:
         done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
-    told = ConfigRecord({**world.told, protocol.SEED: seed})
+    told = told_to_all(world, seed, values)
     grid = world.begin_run(setting, done)
-    status.begin_run(name, seed, done, config.num_server_rounds)
-    tracking.begin_run(name, seed, done)
+    status.begin_run(label, seed, done, config.num_server_rounds)
+    tracking.begin_run(label, seed, done)
     started = time.perf_counter()
 
     def seconds() -> float:
@@ -221,19 +267,19 @@ def run_strategy(
     def on_round(report: RoundReport) -> None:
         other = strategy.training.same_as
         if other and report.round == 1:
-            progress.taken_over(name, seed, other)
+            progress.taken_over(label, seed, other)
         world.after_round(report, strategy, show)
         left = progress.rounds_left, progress.seconds_left()
         status.after_round(report, strategy.training.roster, *left)
         tracking.after_round(report, seconds(), setting.federation)
         # Of a training that was taken over, only the last round's models are there.
         if checkpoints.is_due(report) and (not other or report.round == report.num_rounds):
-            if strategy.local.keeps_state:
+            if keeps_state:
                 states = world.keep_states(strategy, told)
-                checkpoints.save_personal(name, seed, report.round, states)
-            checkpoints.save(name, seed, strategy, seconds())
+                checkpoints.save_personal(label, seed, report.round, states)
+            checkpoints.save(label, seed, strategy, seconds())
         if report.round < report.num_rounds and is_enough(strategy.reports, config.early_stopping):
-            progress.ended(name, seed, report)
+            progress.ended(label, seed, report)
             raise EnoughRounds
 
     strategy = build_strategy(
@@ -250,36 +296,54 @@ def run_strategy(
             "secure_aggregation": config.secure_aggregation,
             "is_regression": setting.images.is_regression,
             "finished": finished,
-            "label": name,
+            "label": label,
         },
     )
+    # A simulated client has no disk: what it knows of earlier strategies is in the checkpoint, too.
+    compares = config.validation_share > 0 and config.dataset != OWN_IMAGES
+    keeps_state = strategy.local.keeps_state or compares
     if checkpoint is not None:
         strategy.resume(checkpoint["strategy"])
-        if strategy.local.keeps_state:
+        if keeps_state:
             identity = {protocol.TRAINING: checkpoint["strategy"]["identity"]}
-            world.restore_states(checkpoints.load_personal(name, seed, done), {**told, **identity})
-        progress.resumed(name, seed, done)
+            world.restore_states(checkpoints.load_personal(label, seed, done), {**told, **identity})
+        progress.resumed(label, seed, done)
+        if (ended := _early_end(checkpoint, config)) is not None:
+            progress.ended(label, seed, ended)
+            rounds = done
     status.watch(lambda: strategy.training.roster)
     with _quiet_flower(), suppress(EnoughRounds):
         strategy.start(
             grid,
             ArrayRecord(initial_model(setting).state_dict()),
-            config.num_server_rounds,
+            rounds,
             config.round_deadline,
             train_config=told,
-            evaluate_config=candidate_of(name, told) if config.validation_share else told,
+            evaluate_config=candidate_of(label, told) if config.validation_share else told,
         )
     arrays = protocol.pack_models(strategy.training.records)
     run = RunResult.of(name, seed, strategy, arrays, seconds(), setting.federation)
-    return run, strategy
+    return replace(run, label=label), strategy
 
 
-def candidate_of(name: str, told: ConfigRecord) -> ConfigRecord:
-    """Return what tests are told where clients compare the strategies' models.
+def _early_end(checkpoint: Mapping[str, Any], config: Config) -> RoundReport | None:
+    """Return the last round of a strategy that had ended early when it was interrupted."""
+    reports = [RoundReport(**report) for report in checkpoint["strategy"]["reports"]]
+    is_early = reports[-1].round < config.num_server_rounds
+    return reports[-1] if is_early and is_enough(reports, config.early_stopping) else None
 
-    Each is then trained, though it may be the same as another one's: clients have scored the other.
-    """
-    return ConfigRecord({**told, protocol.CANDIDATE: name})
+
+def told_to_all(world: World, seed: int, values: Mapping[str, Scalar]) -> ConfigRecord:
+    """Return what every message of a strategy tells, with the values that clients train by."""
+    told = ConfigRecord({**world.told, protocol.SEED: seed})
+    if of_training := {key: value for key, value in values.items() if key in OF_TRAINING}:
+        told[protocol.TUNED] = json.dumps(of_training)
+    return told
+
+
+def candidate_of(label: str, told: ConfigRecord) -> ConfigRecord:
+    """Return what tests are told where clients compare the strategies' models."""
+    return ConfigRecord({**told, protocol.CANDIDATE: label})
 
 
 def check(setting: Setting, num_clients: int) -> None:

@@ -14,5 +14,6 @@ from fl_core.text import one_line, printable
 Text = Annotated[str, BeforeValidator(lambda value: printable(str(value)))]
 Line = Annotated[str, BeforeValidator(lambda value: one_line(str(value)))]
 Long = Annotated[str, BeforeValidator(lambda value: one_line(str(value), 2000))]
+Option = bool | int | float | Text
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 Array = Annotated[NDArray[np.float64], PlainValidator(lambda value: np.array(value, np.float64))]

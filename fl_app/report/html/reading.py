@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
-    AfterValidator,
     AliasChoices,
     BeforeValidator,
     ConfigDict,
@@ -22,8 +21,9 @@ from pydantic import (
     ValidationError,
 )
 
-from fl_app.report.html.fields import Array, Line, Long, Number, Text
+from fl_app.report.html.fields import Array, Line, Long, Number, Option, Text
 from fl_app.report.html.wrong_values import checker, what_is_wrong
+from fl_app.report.tuned import Tuned
 from fl_app.report.verdicts import SeedVerdicts
 from fl_core.data.settings import TESTS
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_in, metrics_of
@@ -39,7 +39,6 @@ _MOST_NAMED = 2_000  # clients of a matrix, as a run keeps it
 _ODD = "its data are like nobody's"
 
 Read = TypeVar("Read")
-Option = bool | int | float | Annotated[str, AfterValidator(printable)]
 Nodes = dict[Annotated[str, BeforeValidator(lambda node: f"node {int(node)}")], Line]
 
 
@@ -85,6 +84,7 @@ class Run(Tested):
     )
     left_out_of_sums: dict[int, Line] = field(default_factory=dict)
     same_as: Text = ""
+    tuned: Tuned | None = None
     unknown: Annotated[Nodes, Field(alias="unknown-nodes")] = field(default_factory=dict)
     malicious: frozenset[int] = frozenset()
     newcomers: frozenset[int] = frozenset()

@@ -20,7 +20,7 @@ from fl_app.report.html.reading import Result, read_result
 from fl_app.report.html.sections import first_runs
 from fl_app.report.html.words import answer, question
 from fl_app.report.pictures import Spec, on_page
-from fl_app.report.tables import strategy_table, tests_of, trained_once
+from fl_app.report.tables import said_of, strategy_table, tests_of
 from fl_core.data.folders import cache_dir
 from fl_core.data.settings import ASKED
 from fl_core.extras import load_extra
@@ -166,11 +166,7 @@ def _tested(results: Sequence[Result]) -> str:
     clients = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
     seeds = max(len(result.of(name)) for result in results for name in result.strategies)
     over = f" ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
-    once = [
-        line
-        for result in results
-        for line in trained_once((run.strategy, run.seed, run.same_as) for run in result.runs)
-    ]
+    once = [line for result in results for line in said_of(result.runs)]
     said = "; ".join(
         [
             f"Test {main.title}, mean over {clients} clients{over}",

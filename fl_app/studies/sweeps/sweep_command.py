@@ -126,7 +126,11 @@ def _tell_plan(
     sweep: Sweep, folder: Path, missing: list[Missing], processes: int, say: Say
 ) -> None:
     """Say what is there, what will be run and where."""
-    trainings = sum(len(config.strategy) * config.repeats for _, _, config in sweep.cells)
+    from fl_app.config.tuning import num_trainings  # noqa: PLC0415
+
+    trainings = sum(
+        num_trainings(config.tune, config.strategy) * config.repeats for _, _, config in sweep.cells
+    )
     waiting = {one.wanted.cell: one for one in missing}
     say(
         f"{len(sweep.cells)} simulations ({trainings} trainings), "

@@ -18,7 +18,12 @@ def run(strategy, validated, metrics=OF_CLASSES, clusters=None):
     report = SimpleNamespace(validated=validated)
     clients = dict.fromkeys(range(9), 0) if clusters is None else clusters
     return SimpleNamespace(
-        strategy=strategy, seed=0, reports=[report], of_client=clients, metrics=metrics
+        strategy=strategy,
+        label=strategy,
+        seed=0,
+        reports=[report],
+        of_client=clients,
+        metrics=metrics,
     )
 
 

@@ -73,6 +73,31 @@ def test_a_strategy_may_end_early(tmp_path, capsys):
     assert all("on-its-own-data" in one for one in summary["runs"])
 
 
+@pytest.mark.parametrize("stops_at", ["train", "evaluate"])
+def test_an_interrupted_run_gives_the_verdicts_of_one_that_was_not(folder, tmp_path, stops_at):
+    """Stopped in the second strategy: what clients found of the first one is to be known again."""
+    first_rounds = []
+
+    def stop(message, context, answer):
+        told = message.content.config_records["config"]
+        if message.metadata.message_type == "train" and told["server-round"] == 1:
+            first_rounds.append(told)
+        if len(first_rounds) == 2 and message.metadata.message_type == stops_at:
+            raise KeyboardInterrupt
+        return answer
+
+    options = {
+        "strategy": STRATEGIES,
+        "validation_share": 0.25,
+        "evaluate_every": 2,
+        "checkpoint_every": 1,
+    }
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", **options, spoil={("train", 0): stop, ("evaluate", 0): stop})
+    found = run(tmp_path / "cut", **options, resume=str(tmp_path / "cut"))
+    assert found["verdicts"] == summary_of(folder)["verdicts"]
+
+
 def test_simulations_of_a_sweep_do_not_share_what_their_clients_must_have_scored(
     folder, tmp_path, monkeypatch
 ):
@@ -81,6 +106,23 @@ def test_simulations_of_a_sweep_do_not_share_what_their_clients_must_have_scored
     run(tmp_path / "first", strategy="local,single", **options)
     found = run(tmp_path / "second", strategy=STRATEGIES, **options)
     assert found["verdicts"] == summary_of(folder)["verdicts"]
+
+
+def test_a_strategy_that_has_ended_early_has_done_so_when_resumed(tmp_path, capsys):
+    options = {
+        "strategy": "local,single",
+        "validation_share": 0.25,
+        "early_stopping": 1,
+        "learning_rate": 1e-30,
+        "num_server_rounds": 5,
+        "checkpoint_every": 1,
+    }
+    before = run(tmp_path / "out", **options)
+    capsys.readouterr()
+    after = run(tmp_path / "out", **options, resume=str(tmp_path / "out"))
+    assert [one["rounds"] for one in after["runs"]] == [2, 2]
+    assert after["verdicts"] == before["verdicts"]
+    assert "single  seed 0  ends after round 2" in capsys.readouterr().out
 
 
 def test_validation_samples_are_for_comparing_with_staying_alone():

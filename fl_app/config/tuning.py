@@ -1,0 +1,135 @@
+"""`tune`: values that each strategy tries, and of which validation samples choose one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from clients.settings import TrainingSettings
+from fl_core.options import (
+    NotAllowedError,
+    Option,
+    Rule,
+    Scalar,
+    did_you_mean,
+    options_of,
+)
+from strategies.catalogue import OBJECTIVES, system_of
+
+OF_TRAINING = {key: one for key, one in options_of(TrainingSettings).items() if key != "loss"}
+_OF_OBJECTIVES = {key: one for part in OBJECTIVES.values() for key, one in options_of(part).items()}
+TUNABLE: dict[str, Option] = {
+    **OF_TRAINING,
+    **{key: one for key, one in _OF_OBJECTIVES.items() if key != "private-layers"},
+}
+"""What only decides how clients train."""
+
+_EXAMPLE = "learning-rate=0.001,0.003 ditto-weight=0.1,1"
+
+
+def values_of(tune: str) -> dict[str, tuple[Scalar, ...]]:
+    """Return the values to try, by run-config key.
+
+    Raises
+    ------
+    ValueError
+        If a key is unknown or there twice, or has a value that is not allowed, or none beside it.
+
+    Examples
+    --------
+    >>> values_of("learning-rate=0.001,0.003 optimizer=adam,sgd")
+    {'learning-rate': (0.001, 0.003), 'optimizer': ('adam', 'sgd')}
+    """
+    found: dict[str, tuple[Scalar, ...]] = {}
+    for word in tune.split():
+        key, equals, listed = word.partition("=")
+        if not equals:
+            raise NotAllowedError
+        if key not in TUNABLE:
+            meant = did_you_mean(key, TUNABLE) or f"Those that can are {', '.join(TUNABLE)}."
+            raise ValueError(f"tune names {key}, which cannot be tuned. {meant}")
+        if key in found:
+            raise ValueError(f"tune names {key} twice: give it once, with all of its values.")
+        rule = TUNABLE[key].rule
+        found[key] = tuple(rule.read(f"{key} in tune", one) for one in listed.split(","))
+        if len(found[key]) < 2 or len(set(found[key])) < len(found[key]):
+            raise ValueError(
+                f"tune has {word}, but values to choose from are several, and different: add some, "
+                f"or set {key} itself."
+            )
+    return found
+
+
+def _parse(value: Any) -> str:
+    values = values_of(str(value))
+    return " ".join(f"{key}={','.join(map(str, own))}" for key, own in values.items())
+
+
+TUNE = Rule(f'empty, or options with their values, as in "{_EXAMPLE}"', _parse)
+
+
+def combinations(tune: str, strategy: str) -> list[dict[str, Scalar]]:
+    """Return what a strategy tries: every combination of the values that count for it.
+
+    One that no value counts for trains once, with none of them.
+    """
+    own = {key: tried for key, tried in values_of(tune).items() if _counts(key, strategy)}
+    return [dict(zip(own, chosen, strict=True)) for chosen in product(*own.values())]
+
+
+def num_trainings(tune: str, strategies: Sequence[str]) -> int:
+    """Return how often a strategy is trained on a seed."""
+    return sum(len(combinations(tune, strategy)) for strategy in strategies)
+
+
+def label_of(strategy: str, values: Mapping[str, Scalar]) -> str:
+    """Return what a strategy with these values is called beside the others that it tries.
+
+    Examples
+    --------
+    >>> label_of("ditto", {"ditto-weight": 0.1}), label_of("ditto", {})
+    ('ditto,ditto-weight=0.1', 'ditto')
+    """
+    return ",".join([strategy, *(f"{key}={value}" for key, value in values.items())])
+
+
+def check_tuning(values: Mapping[str, Any]) -> Iterator[str]:
+    """Check `tune` against all other values, which are fields of `Config`."""
+    tuned = values["tune"]
+    if not values["validation_share"]:
+        yield _refused(
+            tuned,
+            "validation-share is 0, and clients' validation samples choose: set it, to 0.2 for "
+            "example",
+        )
+    if not values["num_server_rounds"]:
+        yield _refused(tuned, "num-server-rounds is 0, and nothing is trained: set it to 1 or more")
+    if values["training_epsilon"]:
+        yield _refused(
+            tuned,
+            f"training-epsilon is {values['training_epsilon']:g}, which each value would spend "
+            "once more: set one of the two only",
+        )
+    found = values_of(tuned)
+    for key in found:
+        other, _, wanted = TUNABLE[key].needs.partition("=")
+        if other and values[other] != wanted and other not in found:
+            yield _refused(tuned, f"{key} counts only if {other} is {wanted}: set {other}, too")
+        if not any(_counts(key, strategy) for strategy in values["strategy"]):
+            yield _refused(
+                tuned,
+                f"{key} counts for none of {', '.join(values['strategy'])}: leave it out, or add a "
+                "strategy that uses it",
+            )
+
+
+def _refused(tune: str, but: str) -> str:
+    return f"tune is {tune}, but {but}."
+
+
+def _counts(key: str, strategy: str) -> bool:
+    """Return whether clients of a strategy train otherwise if an option has another value."""
+    own = options_of(system_of(strategy).objective)
+    replaced = key == "local-epochs" and "body-epochs" in own
+    return key in own or (key in OF_TRAINING and not replaced)

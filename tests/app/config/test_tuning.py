@@ -1,0 +1,92 @@
+"""`tune`: what may be tried, by which strategy, and what goes with it."""
+
+import pytest
+
+from fl_app.config.run_config import parse_config
+from fl_app.config.systems import Setting, with_values
+from fl_app.config.tuning import (
+    TUNABLE,
+    combinations,
+    label_of,
+    num_trainings,
+    values_of,
+)
+from tests.app_runs import DEFAULTS
+
+GIVEN = {**DEFAULTS, "strategy": "local,ditto", "validation-share": 0.2}
+
+
+def test_each_strategy_tries_the_values_that_count_for_it():
+    tune = "learning-rate=0.001,0.003 ditto-weight=0.1,1"
+    assert combinations(tune, "local") == [{"learning-rate": 0.001}, {"learning-rate": 0.003}]
+    assert combinations(tune, "ditto") == [
+        {"learning-rate": rate, "ditto-weight": weight}
+        for rate in (0.001, 0.003)
+        for weight in (0.1, 1.0)
+    ]
+    assert combinations("ditto-weight=0.1,1", "local") == [{}]
+    assert combinations("", "ditto") == [{}]
+    # Its own epochs take the place of those.
+    assert combinations("local-epochs=1,2", "fedrep") == [{}]
+
+
+def test_a_run_counts_all_that_is_tried():
+    assert num_trainings("learning-rate=1,2 ditto-weight=1,2,3", ("local", "ditto")) == 2 + 6
+    assert num_trainings("", ("local", "ditto")) == 2
+
+
+def test_a_configuration_with_values_is_that_which_has_them():
+    setting = Setting(parse_config(GIVEN), images=None, seed=3)
+    tuned = with_values(setting, {"learning-rate": 0.5, "ditto-weight": 0.25})
+    wanted = parse_config({**GIVEN, "learning-rate": 0.5, "ditto-weight": 0.25})
+    assert tuned == Setting(wanted, images=None, seed=3)
+    assert with_values(tuned, {}) == tuned
+
+
+def test_all_combinations_have_names_of_their_own():
+    tune = " ".join(f"{key}=1,2" for key in ("batch-size", "local-epochs", "ditto-weight"))
+    labels = {label_of("ditto", values) for values in combinations(tune, "ditto")}
+    assert len(labels) == 8
+
+
+def test_what_is_read_is_written_as_it_was_meant():
+    config = parse_config({**GIVEN, "tune": " learning-rate=1e-3,3e-3   ditto-weight=0,1 "})
+    assert config.as_run_config()["tune"] == "learning-rate=0.001,0.003 ditto-weight=0.0,1.0"
+    assert parse_config(config.as_run_config()) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tune": "learning-rate"}, r'^tune is "learning-rate", but it must be empty, or options'),
+        ({"tune": "lerning-rate=1,2"}, r"cannot be tuned\. Did you mean learning-rate\?"),
+        ({"tune": "features=hog,raw"}, r"tune names features, which cannot be tuned\. Those that"),
+        ({"tune": "loss=a:b,c:d"}, r"tune names loss, which cannot be tuned"),
+        ({"tune": "learning-rate=1"}, r"tune has learning-rate=1, but values to choose from are"),
+        ({"tune": "learning-rate=1,1.0"}, r"values to choose from are several, and different"),
+        ({"tune": "learning-rate=1,"}, r'learning-rate in tune is "", but it must be a number'),
+        ({"tune": "learning-rate=1,-1"}, r'learning-rate in tune is "-1", but it must be'),
+        ({"tune": "batch-size=1,2 batch-size=3,4"}, r"tune names batch-size twice"),
+        ({"validation-share": 0}, r"tune is .*, but validation-share is 0, and clients' val"),
+        ({"num-server-rounds": 0}, r"tune is .*, but num-server-rounds is 0"),
+        ({"training-epsilon": 1}, r"tune is .*, but training-epsilon is 1, which each value"),
+        ({"dataset": "own"}, r"tune is .*, but dataset is \"own\", and that is for simulations"),
+        ({"tune": "momentum=0.1,0.9"}, r"momentum counts only if optimizer is sgd: set optim"),
+        ({"strategy": "local,single"}, r"ditto-weight counts for none of local, single"),
+    ],
+)
+def test_what_cannot_be_tuned_is_said_in_one_sentence(change, said):
+    with pytest.raises(ValueError, match=said):
+        parse_config({**GIVEN, "tune": "ditto-weight=1,2", **change})
+
+
+def test_what_another_value_makes_count_is_allowed():
+    parse_config({**GIVEN, "tune": "momentum=0.1,0.9", "optimizer": "sgd"})
+    parse_config({**GIVEN, "tune": "momentum=0.1,0.9 optimizer=sgd,adam"})
+
+
+def test_every_option_that_can_be_tuned_is_read_in_the_same_words():
+    for key, one in TUNABLE.items():
+        other = "sgd" if key == "optimizer" else "7" if key != "momentum" else "0.7"
+        (values,) = values_of(f"{key}={one.default},{other}").values()
+        assert values[0] == one.rule.read(key, one.default)

@@ -540,6 +540,8 @@ def test_nothing_is_unpickled(tmp_path):
         lambda one: one["runs"][0].update(names="abc"),
         lambda one: one["runs"][0].pop("bytes"),
         lambda one: one["runs"][0].update(seconds={"total": "soon"}),
+        lambda one: one["runs"][0].update(tuned={"values": {}, "tried": "x"}),
+        lambda one: one["runs"][0].update(tuned={"values": {"loss": ["x"]}, "tried": []}),
     ],
 )
 def test_hostile_values_are_one_sentence(tmp_path, change):

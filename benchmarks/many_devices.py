@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -194,8 +194,17 @@ def ask_for_lock(database: Path, waits: list[float], stopping: threading.Event) 
     connection.close()
 
 
-def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[str, Any]:
-    """Run rounds of so many devices, and return what they took."""
+def measure(
+    devices: int,
+    rounds: int,
+    deadline: float,
+    folder: Path,
+    words: Callable[[Path, int, Path], list[str]] = superlink_words,
+) -> dict[str, Any]:
+    """Run rounds of so many devices, and return what they took.
+
+    `words` returns the SuperLink's command line. Each round's row stays in `folder/report.json`.
+    """
     certificates, report = folder / "certificates", folder / "report.json"
     database = folder / "superlink" / "state.db"
     make_certificates(certificates, ["localhost"], [])
@@ -210,7 +219,7 @@ def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[st
     played_device.calls.clear()
     played_device.losses.clear()
     with (
-        running(superlink_words(certificates, port, database), folder / "superlink") as its_process,
+        running(words(certificates, port, database), folder / "superlink") as its_process,
         running(gate_words, folder / "gate") as gate_process,
         mock.patch.object(fleet_http_connection, "FleetHttpClient", NotedClient),
     ):
@@ -258,6 +267,7 @@ def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[st
         **summary(rows, calls, log),
         "lost-by-devices": dict(played_device.losses),
         "lock-waits": _quantiles(waits),
+        "seconds": round(seconds, 1),
         "cores": cores,
         "superexec-alive": alive,
         "threads-left": sum(thread.is_alive() for thread in threads),

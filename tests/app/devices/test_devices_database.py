@@ -1,12 +1,13 @@
 """The SuperLink's database has more patience than Flower gives it."""
 
 import os
+from contextlib import ExitStack
 
 import pytest
 from flwr.supercore.object_store import ObjectStoreFactory
-from sqlalchemy import text
+from sqlalchemy import event, text
 
-from fl_app.devices.database import PATIENCE
+from fl_app.devices.database import CONNECTIONS, PATIENCE
 
 
 @pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's
@@ -42,3 +43,22 @@ def test_a_new_database_is_for_its_owner_alone(tmp_path):
         os.umask(before)
     ObjectStoreFactory("sqlite:///:memory:?plugin=fedkin").store()
     assert not (tmp_path / ":memory:").exists()
+
+
+@pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's
+@pytest.mark.parametrize(("query", "made"), [("", 15 + 10), ("?plugin=fedkin", 15)])
+def test_connections_are_kept_and_no_more_than_flower_has(tmp_path, query, made):
+    """Flower keeps five of fifteen that are used at once, and makes the other ten anew."""
+    store = ObjectStoreFactory(f"sqlite:///{tmp_path / 'state.db'}{query}").store()
+    store._engine.dispose()
+    connected = []
+    event.listen(store._engine, "connect", lambda *_: connected.append(1))
+    for _ in range(2):
+        with ExitStack() as stack:
+            used = [stack.enter_context(store._engine.connect()) for _ in range(CONNECTIONS)]
+            assert len({id(one.connection.dbapi_connection) for one in used}) == CONNECTIONS
+    assert len(connected) == made
+    with store.session() as session:  # what Flower sets is right and stays
+        found = [session.scalar(text(f"PRAGMA {name}")) for name in ("journal_mode", "synchronous")]
+    assert found == ["wal", 1]
+    store._engine.dispose()

@@ -86,6 +86,9 @@ def measure(
         "cpu-seconds-per-message": round(sum(cpu) / messages, 2),
         "memory-mib-at-rest": round(median(memory)),
         "accuracy": one["accuracy"],
+        "device-seconds": {
+            one["names"][int(client)]: parts for client, parts in one["device-seconds"].items()
+        },
         "models": hashlib.sha256(b"".join(path.read_bytes() for path in models)).hexdigest(),
     }
 

@@ -16,6 +16,7 @@ from typing import Any
 from flwr.app import Message
 
 from fl_app.grid.quorum import Listener, Took
+from fl_app.live.device_times import DeviceTimes
 from fl_app.live.watch import FAILED, FINISHED, HEARTBEAT, RUNNING, STATUS_FILE, VERSION
 from fl_core.files import replacing
 from fl_core.text import one_line
@@ -25,6 +26,7 @@ from strategies import Roster, RoundReport
 _TICK = 1.0
 _MOST_LISTED = 50  # clients of each kind: ten thousand would make a large file of a small one
 _MOST_FAILURES = 10
+_OF_ROUNDS = {protocol.TRAIN, protocol.EVALUATE}
 _FIRST_LINE = 10.0  # seconds; a phase that lasts twice as long has another line
 _log = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class Status(Listener):
         self._waiting: dict[int, str] = {}
         self._late: list[tuple[str, float]] = []
         self._took: dict[str, Any] = {}
+        self._device_times = DeviceTimes()
         self._failures: deque[dict[str, Any]] = deque(maxlen=_MOST_FAILURES)
         self._runs: list[dict[str, Any]] = []
         self._clients: dict[str, Any] = {}
@@ -86,6 +89,7 @@ class Status(Listener):
         run = {"strategy": name, "seed": seed, "round": done, "rounds": num_rounds, "failures": 0}
         with self._lock:
             self._runs.append(run)
+            self._device_times = DeviceTimes()
             self._known.pop("left-out-of-sums", None)
         if done:
             self._says_round(done + 1)
@@ -113,6 +117,11 @@ class Status(Listener):
             ]
             self._clients = _clients(roster)
         self._says_round(report.round + 1)
+
+    def device_seconds(self) -> dict[int, dict[str, float]]:
+        """Return what the seconds of each device went to in this run's rounds, by client."""
+        with self._lock:
+            return self._device_times.found()
 
     def _says_round(self, number: int) -> None:
         run = self._runs[-1]
@@ -152,7 +161,8 @@ class Status(Listener):
 
     def took(self, message: Message, took: Took) -> None:
         """Note of what the time of an answer consists; the last step's are kept."""
-        node = message.metadata.dst_node_id
+        about_it = message.metadata
+        node, nodes = about_it.dst_node_id, dict(self._roster().nodes)
         with self._lock:
             asking = self._asking
             if asking is None or node not in self._waiting:
@@ -162,6 +172,9 @@ class Status(Listener):
                 self._took = {**step, "clients": []}
             about = {"start-up": took.start_up, "work": took.work}
             seconds = self._clock() - asking["since"]
+            if about_it.message_type in _OF_ROUNDS and about_it.group_id != protocol.PRE_ROUND:
+                for client in (client for client, own in nodes.items() if own == node):
+                    self._device_times.answered(client, seconds, took)
             self._took["clients"].append(
                 {"client": self._waiting[node], "seconds": seconds, **about}
             )
@@ -173,6 +186,8 @@ class Status(Listener):
         with self._lock:
             for name in self._waiting.values():
                 self._fail(name, "it did not answer in time", now)
+            if self._asking is not None:
+                self._device_times.over(now - self._asking["since"])
             self._waiting, self._asking = {}, None
             self._late = _owing(late, name_of)
             self._changed = True

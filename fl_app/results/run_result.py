@@ -65,6 +65,8 @@ class RunResult:
         The strategy that trained it, where another one did; its seconds are counted as if alone.
     other_test : str
         What `client-test` calls the second test of `reports`, where there is one.
+    device_seconds : dict of dict
+        What the seconds of devices went to in the rounds, by client index.
     malicious, newcomers, drifters : tuple of int
         Clients that attack, that came late, and whose task changed. Scores, ARI and NMI are those
         of the honest ones.
@@ -91,6 +93,7 @@ class RunResult:
     tuned: Tuned | None = None
     same_as: str = ""
     other_test: str = ""
+    device_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
     drifters: tuple[int, ...] = ()
@@ -233,6 +236,7 @@ class RunResult:
             "seconds": self.seconds,
             "failures": _by_text(self.failures),
             **({"tuned": self.tuned.as_json()} if self.tuned else {}),
+            **({"device-seconds": self.device_seconds} if self.device_seconds else {}),
             **({"same-as": self.same_as} if self.same_as else {}),
             **{key: _by_text(why) for key, why in said.items() if why},
             **self._events(),

@@ -323,7 +323,7 @@ def run_strategy(
         )
     arrays = protocol.pack_models(strategy.training.records)
     run = RunResult.of(name, seed, strategy, arrays, seconds(), setting.federation)
-    return replace(run, label=label), strategy
+    return replace(run, label=label, device_seconds=status.device_seconds()), strategy
 
 
 def _early_end(checkpoint: Mapping[str, Any], config: Config) -> RoundReport | None:

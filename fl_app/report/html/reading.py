@@ -21,7 +21,8 @@ from pydantic import (
     ValidationError,
 )
 
-from fl_app.report.html.fields import Array, Line, Long, Number, Option, Text
+from fl_app.report.device_times import Times
+from fl_app.report.html.fields import Array, Line, Long, Number, Option, Reasons, Text
 from fl_app.report.html.wrong_values import checker, what_is_wrong
 from fl_app.report.tuned import Tuned
 from fl_app.report.verdicts import SeedVerdicts
@@ -77,12 +78,11 @@ class Run(Tested):
     isolated: Annotated[Number | None, Field(alias="malicious-isolated")] = None
     bytes: dict[Text, Number]
     seconds: dict[Text, Number]
-    failures: dict[int, Line]
-    odd: Annotated[dict[int, Line], Field(alias="odd-clients")] = field(default_factory=dict)
-    not_kept: Annotated[dict[int, Line], Field(alias="models-not-kept")] = field(
-        default_factory=dict
-    )
-    left_out_of_sums: dict[int, Line] = field(default_factory=dict)
+    failures: Reasons
+    odd: Annotated[Reasons, Field(alias="odd-clients")] = field(default_factory=dict)
+    not_kept: Annotated[Reasons, Field(alias="models-not-kept")] = field(default_factory=dict)
+    device_seconds: dict[int, Times] = field(default_factory=dict)
+    left_out_of_sums: Reasons = field(default_factory=dict)
     same_as: Text = ""
     tuned: Tuned | None = None
     unknown: Annotated[Nodes, Field(alias="unknown-nodes")] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Run(Tested):
         if {*counts, *map(len, tested)} != {self.num_clients}:
             raise ValueError("it does not say the same of all clients")
         said = (self.failures, self.odd, self.not_kept, self.left_out_of_sums)
-        for those in (*said, self.malicious, self.newcomers, self.drifters):
+        for those in (*said, self.device_seconds, self.malicious, self.newcomers, self.drifters):
             _check_clients(those, len(clients))
         _check_scores(np.concatenate(tested), self.metrics.main)
 

@@ -24,6 +24,7 @@ from fl_app.live.status import Status
 from fl_app.live.watch import FAILED, FINISHED, LOCK_FILE, RUNNING, SILENT, lines_of, read_status
 from fl_app.report.tables import render
 from fl_app.run import experiment
+from fl_core.wire import protocol
 from strategies import Roster, RoundReport
 from tests.app_runs import DEFAULTS, of_strategy, run
 from tests.device_post import Post, good, reply_of
@@ -227,6 +228,34 @@ def test_of_what_the_time_of_the_slowest_answers_consisted(status, clock, monkey
     said = status.content()
     assert said["took"]["what"] == "evaluate"
     assert [one["client"] for one in said["took"]["clients"]] == ["client 0"]
+
+
+def test_times_are_those_of_the_rounds_of_one_run(status, clock, monkeypatch):
+    """Neither the pre-round nor the run before counts; a step lasts until its last answer."""
+    monkeypatch.setattr(device_grid, "_PAUSE", 0.01)
+    monkeypatch.setattr(device_grid, "_FETCHES", 1)
+
+    def answering(message):
+        clock.now += 2.0 if message.metadata.dst_node_id == 100 else 3.0
+        return [reply_of(message, sealed(RecordDict(), Took(0.25, 1.0)))]
+
+    grid = DeviceGrid(Post({100: answering, 101: answering}))
+    grid.listener = status
+    status.watch(lambda: roster_of(2))
+    status.begin_run("rcc-pfl", 0, 0, 1)
+    about = {"message_type": "train", "group_id": protocol.PRE_ROUND, "ttl": 60.0}
+    first = [Message(RecordDict(), dst_node_id=node, **about) for node in (100, 101)]
+    grid.send_and_receive(first, timeout=60)
+    assert status.device_seconds() == {}
+    grid.send_and_receive(messages([100, 101]), timeout=60)
+    grid.send_and_receive(messages([101], "evaluate"), timeout=60)
+    ends = {client: sum(parts.values()) for client, parts in status.device_seconds().items()}
+    assert ends == {0: 5.0, 1: 8.0}
+    found = status.device_seconds()
+    assert [found[client]["work"] for client in (0, 1)] == [1.0, 2.0]
+    assert [found[client]["start-up"] for client in (0, 1)] == [0.25, 0.5]
+    status.begin_run("single", 0, 0, 1)
+    assert status.device_seconds() == {}
 
 
 def test_answers_are_heard_one_by_one(status, monkeypatch):

@@ -22,6 +22,7 @@ from benchmarks import (
     scale_tables,
     secure_liars,
     site_rounds,
+    superlink_database,
     verdicts,
 )
 from fl_app.report.tables import event_tables, printed_strategies, render
@@ -302,6 +303,7 @@ def _scale() -> dict[str, str]:
         "call, one thread of a shared machine, the fastest of several calls. No network of so many "
         "devices was run: times at a speed are bytes divided by it."
     )
+    asked = superlink_database.tables(_read("measured/superlink-database.json"))
     return {
         "Each device, with `relevance-at=clients`": f"{alike} {source}\n\n{tables['device']}",
         "The server, with `relevance-at=clients`": (
@@ -327,6 +329,19 @@ def _scale() -> dict[str, str]:
             "compared, and seconds with care. "
             f"{_source('many-devices-packed', 'many_devices')}\n\n"
             f"{many_devices.tables(_read('measured/many-devices-packed.json'))['many']}"
+        ),
+        "What the SuperLink's database is asked": (
+            "The same federation, on two cores that others used, too, in turns: what a device and "
+            "round cost, medians over the runs. SQLite gives one transaction at a time its lock; "
+            "it is held until the commit, also while Python does something else. Statements that "
+            "begin with `WITH` commit by themselves, and are not counted as locking. Connections "
+            "are those made in the rounds; the CPU's seconds are those of the whole run, its "
+            f"start and end with them. {_source('superlink-database', 'superlink_database')}\n\n"
+            f"{asked['each']}\n\n"
+            "Who asked, of the most devices, with `?plugin=fedkin`; handlers are those of devices "
+            f"and of the run's own process together:\n\n{asked['who']}\n\n"
+            "What was written and how often that was flushed (`fdatasync`), beneath `strace`, for "
+            f"each device and round:\n\n{asked['written']}"
         ),
         "What a message costs a site": (
             "Four sites of 360 digits, a CNN, the real programs on two cores that others used, "

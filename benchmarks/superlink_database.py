@@ -29,8 +29,8 @@ _STRACE = (
     *("strace", "-f", "--seccomp-bpf", "-qq", "-ttt", "-y"),
     *("-e", "trace=fsync,fdatasync,pwrite64", "-e", "signal=none", "-o"),
 )
-# "12 1795573583.16 pwrite64(7</x/state.db-wal>, "..."..., 4096, 32) = 4096"
-_TRACED = re.compile(r"\d+ +([\d.]+) (\w+)\(\d+<([^>]+)>.* = (\d+)")
+# "12 1795573583.16 pwrite64(7</x/state.db-wal>, "..."..., 4096, 32) = 4096", or "<unfinished ...>"
+_TRACED = re.compile(r"\d+ +([\d.]+) (\w+)\(\d+<([^>]+)>(?:.*, (\d+), \d+)?")
 
 
 def measure(devices: int, rounds: int, deadline: float, way: str, trace: bool) -> dict[str, Any]:
@@ -186,11 +186,14 @@ def main() -> None:
     parser.add_argument("--devices", type=int, nargs="+", default=[8, 16])
     parser.add_argument("--rounds", type=int, default=2, help="of each run")
     parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--deadline", type=float, default=400.0, help="of a round, in seconds")
+    parser.add_argument("--add", action="store_true", help="to the runs that the output has")
+    parser.add_argument("--deadline", type=float, default=120.0, help="of a round, in seconds")
     path = Path("docs/runs/measured/superlink-database.json")
     parser.add_argument("--output", type=Path, default=path)
     options = parser.parse_args()
     result = many_devices.surroundings(options.rounds, options.deadline) | {"runs": []}
+    if options.add:
+        result["runs"] = json.loads(options.output.read_text(encoding="utf-8"))["runs"]
     plan = [
         *((devices, way, False) for _, devices, way in
           product(range(options.turns), options.devices, _PLUGINS)),

@@ -86,7 +86,7 @@ client = ClientApp()
 @server.main()
 def main(grid, context):
     config, grid, rows = context.run_config, DeviceGrid(grid), []
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while len(nodes := list(grid.get_node_ids())) < config["devices"]:
         if time.monotonic() > deadline:
             break

@@ -21,10 +21,11 @@ from fl_app.report.pictures import device_times_figure, save
 from fl_core.files import replacing
 
 
-def shares(seconds: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return what share of all devices' seconds goes to each of `TIMES`."""
+def shares(seconds: Mapping[str, Mapping[str, float]]) -> str:
+    """Say what share of all devices' seconds goes to each of `TIMES`."""
     sums = {part: sum(one[part] for one in seconds.values()) for part in TIMES}
-    return {part: value / sum(sums.values()) for part, value in sums.items()}
+    total = sum(sums.values())
+    return ", ".join(f"{TIMES[part]} {value / total:.0%}" for part, value in sums.items())
 
 
 def main() -> None:
@@ -45,7 +46,7 @@ def main() -> None:
             partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     found = json.loads(options.output.read_text(encoding="utf-8"))["device-seconds"]
     save(device_times_figure(found), options.picture)
-    print(", ".join(f"{TIMES[part]} {share:.0%}" for part, share in shares(found).items()))
+    print(shares(found))
 
 
 if __name__ == "__main__":

@@ -87,7 +87,8 @@ def measure(
         "memory-mib-at-rest": round(median(memory)),
         "accuracy": one["accuracy"],
         "device-seconds": {
-            one["names"][int(client)]: parts for client, parts in one["device-seconds"].items()
+            one["names"][int(client)]: parts
+            for client, parts in one.get("device-seconds", {}).items()
         },
         "models": hashlib.sha256(b"".join(path.read_bytes() for path in models)).hexdigest(),
     }

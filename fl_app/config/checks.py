@@ -212,6 +212,18 @@ _SIMULATED_ONLY: dict[str, Any] = {
 }
 
 
+def _check_told_means(values: Mapping[str, Any]) -> Iterator[str]:
+    """Refuse means and deviations that each device tells where nothing of its own may be seen."""
+    for key in ("secure-aggregation", "pre-round-epsilon", "training-epsilon"):
+        if value := values[field_of(key)]:
+            shown = "true" if value is True else f"{value:g}"
+            yield (
+                f"standardise is {ALL_SITES}, for which each device tells the server its columns' "
+                f"means and deviations, but {key} is {shown}, which does not hide them: choose "
+                "site, by which each device uses its own and tells nobody."
+            )
+
+
 def _check_for_devices(values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse what needs to know the tasks of devices."""
     for name, absent in _SIMULATED_ONLY.items():
@@ -221,10 +233,7 @@ def _check_for_devices(values: Mapping[str, Any]) -> Iterator[str]:
                 f"that is for simulations only: leave it {at_value(absent)}."
             )
     if values["standardise"] == ALL_SITES:
-        yield (
-            f'standardise is {ALL_SITES}, but dataset is "{OWN_IMAGES}", and devices do not tell '
-            "their means: choose site, by which each device uses its own."
-        )
+        yield from _check_told_means(values)
     for strategy in values["strategy"]:
         if system_of(strategy).clustering.needs_tasks:
             yield (

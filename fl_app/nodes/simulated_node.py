@@ -29,7 +29,7 @@ from fl_app.nodes.personal_store import answer_with_state, take_state
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
 from fl_core.data.samples import sample_word
-from fl_core.data.scaling import Scaling
+from fl_core.data.scaling import Scaling, Tally
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.models.build import empty_model
 from fl_core.own.own_images import Agreement
@@ -114,6 +114,10 @@ class Node(Client, ABC):
     def promise(self) -> Promise:
         """Return the configured one, for the rounds of a strategy, and of all together."""
         return self.config.promise()
+
+    def tally(self) -> Tally:
+        """Return what its training samples come to; a simulation has them all before it."""
+        raise self._lacks("tally")
 
     def keep_model(self) -> bool:
         """Keep the final model that the message carries, and say so; a simulation has no need."""

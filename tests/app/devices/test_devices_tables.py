@@ -143,4 +143,5 @@ def test_devices_with_tables_are_grouped_and_learn(tmp_path, capsys):
     assert one["names"] == [*sites]
     assert one["accuracy"] > 0.9
     assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
-    assert "2 classes: ill, well\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2 classes: ill, well\n6 columns: a, b, c, colour=blue, colour=red, d\nmlp-32; " in said

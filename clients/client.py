@@ -99,6 +99,10 @@ class Client:
         """Return the import path of a loss of one's own; by default there is none."""
         return ""
 
+    def metric(self) -> str:
+        """Return the import path of a metric of one's own; by default there is none."""
+        return ""
+
     def scaling(self) -> Scaling | None:
         """Return the scale of its numbers to predict; by default, they are as they came."""
         return None

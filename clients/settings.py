@@ -189,5 +189,10 @@ class TrainingSettings:
         "what a client minimises, as MODULE:NAME: `torch.nn.functional:huber_loss`, or your own, "
         "docs/own-code.md; empty: cross-entropy of classes, squared error of a number",
     )
+    metric: str = option(
+        "",
+        OWN_OR_EMPTY,
+        "what tests measure beside accuracy or RMSE, as MODULE:NAME: docs/own-code.md",
+    )
     batch_size: int = option(32, COUNT, "images in each step")
     local_epochs: int = option(2, COUNT, "passes over a client's images in each round")

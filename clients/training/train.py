@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
 from clients.training.gradient_terms import GradientTerm, no_term
-from clients.training.losses import loss_of
+from clients.training.losses import Measure, loss_of
 
 
 class Scores(NamedTuple):
@@ -29,12 +29,15 @@ class Scores(NamedTuple):
         Mean cross-entropy, or a loss of one's own.
     accuracy, macro_f1, balanced_accuracy : float
         Shares in [0, 1].
+    own_metric : float, optional
+        A metric of one's own, if there is one.
     """
 
     loss: float
     accuracy: float
     macro_f1: float
     balanced_accuracy: float
+    own_metric: float | None = None
 
 
 class Errors(NamedTuple):
@@ -49,12 +52,15 @@ class Errors(NamedTuple):
     r2 : float, optional
         1 − squared error / squared distance from the test samples' own mean. As in scikit-learn,
         where all numbers are the same: 1 if all are predicted right, else 0. None for one sample.
+    own_metric : float, optional
+        A metric of one's own, if there is one.
     """
 
     loss: float
     rmse: float
     mae: float
     r2: float | None
+    own_metric: float | None = None
 
 
 class OtherTest(NamedTuple):
@@ -147,8 +153,9 @@ def evaluate(
     labels: torch.Tensor,
     batch_size: int = 1000,
     loss: str = "",
+    measure: Measure | None = None,
 ) -> Scores | Errors:
-    """Test a model on a client's images, in one pass.
+    """Test a model on a client's samples, in one pass.
 
     Parameters
     ----------
@@ -159,8 +166,10 @@ def evaluate(
     labels : torch.Tensor, int64 or float32, shape (n,)
     loss : str
         As in `loss_of`.
+    measure : callable, optional
+        A metric of one's own, as in `measure_of`.
     """
-    return _found(_outputs(model, images, batch_size), labels, loss, batch_size)
+    return _found(_outputs(model, images, batch_size), labels, loss, measure, batch_size)
 
 
 @torch.inference_mode()
@@ -170,6 +179,7 @@ def evaluate_both(
     labels: torch.Tensor,
     other: OtherTest,
     loss: str = "",
+    measure: Measure | None = None,
 ) -> tuple[Scores | Errors, Scores | Errors]:
     """Test a model as `evaluate` does, and on another test; it sees a sample of both once."""
     outputs = _outputs(model, images)
@@ -177,7 +187,7 @@ def evaluate_both(
     if len(other.labels):
         said = torch.cat([said, _outputs(model, other.images)])
         truth = torch.cat([truth, other.labels])
-    return _found(outputs, labels, loss), _found(said, truth, loss)
+    return _found(outputs, labels, loss, measure), _found(said, truth, loss, measure)
 
 
 @torch.inference_mode()
@@ -207,7 +217,18 @@ def _outputs(model: nn.Module, images: torch.Tensor, batch_size: int = 1000) -> 
 
 
 def _found(
-    outputs: torch.Tensor, labels: torch.Tensor, loss: str, batch_size: int = 1000
+    outputs: torch.Tensor,
+    labels: torch.Tensor,
+    loss: str,
+    measure: Measure | None = None,
+    batch_size: int = 1000,
+) -> Scores | Errors:
+    found = _usual(outputs, labels, loss, batch_size)
+    return found if measure is None else found._replace(own_metric=measure(outputs, labels))
+
+
+def _usual(
+    outputs: torch.Tensor, labels: torch.Tensor, loss: str, batch_size: int
 ) -> Scores | Errors:
     if labels.is_floating_point():
         mean = float(loss_of(loss, labels)(outputs, labels)) if loss else None

@@ -111,6 +111,10 @@ class Node(Client, ABC):
         """Return the configured one."""
         return self.config.loss
 
+    def metric(self) -> str:
+        """Return the configured one."""
+        return self.config.metric
+
     def promise(self) -> Promise:
         """Return the configured one, for the rounds of a strategy, and of all together."""
         return self.config.promise()

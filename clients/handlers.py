@@ -141,7 +141,7 @@ def answer_training(app: ClientApp, open_client: OpenClient) -> None:
     """Register a train and an evaluate function with an `app` that has none of its own.
 
     The client needs `model`, `training_data`, `test_data` and `training_settings`. The order of the
-    images depends on the message's `seed` and `server-round` and on the client's index alone.
+    samples depends on the message's `seed` and `server-round` and on the client's index alone.
     """
     app.train()(_handler(_trained, open_client))
     app.evaluate()(_handler(_evaluated, open_client))
@@ -165,7 +165,7 @@ def _trained(client: Client) -> RecordDict:
 
 
 def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> Fit:
-    """Return the usual training; each time, images come in the same order from the first on."""
+    """Return the usual training; each time, samples come in the same order from the first on."""
     settings, seed = client.training_settings(), seed_of(client, 0x7EA1)
 
     def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:

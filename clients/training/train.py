@@ -17,10 +17,10 @@ from clients.training.losses import Measure, loss_of
 
 
 class Scores(NamedTuple):
-    """How well a model does on a client's test images.
+    """How well a model does on a client's test samples.
 
-    Macro-F1 and balanced accuracy are plain means over the classes that the test images have, of F1
-    (2 · right / (labelled + predicted as the class)) and of the share that was recognised. A
+    Macro-F1 and balanced accuracy are plain means over the classes that the test samples have, of
+    F1 (2 · right / (labelled + predicted as the class)) and of the share that was recognised. A
     prediction of any other class is an error; that class has no F1 of its own.
 
     Attributes
@@ -104,7 +104,7 @@ def train(
     generator: torch.Generator,
     add_term: GradientTerm = no_term,
 ) -> float:
-    """Train `model` in place on one client's images and return its mean loss.
+    """Train `model` in place on one client's samples and return its mean loss.
 
     Parameters
     ----------
@@ -115,14 +115,14 @@ def train(
     labels : torch.Tensor, int64 or float32, shape (n,)
         Labels as the client knows them: classes, or numbers.
     generator : torch.Generator
-        Draws the order of the images in each epoch, on the CPU.
+        Draws the order of the samples in each epoch, on the CPU.
     add_term : callable
         Called in each step once gradients are there: a local objective adds its own.
 
     Returns
     -------
     float
-        Loss per image over the last epoch, as seen while training.
+        Loss per sample over the last epoch, as seen while training.
     """
     model.train()
     loss_function = loss_of(settings.loss, labels)
@@ -136,7 +136,7 @@ def train(
         for batch in batches:
             optimizer.zero_grad()
             # Measured: gathering bytes and converting a batch, which stays in the cache, is 5 %
-            # faster in all than converting and shuffling all images first.
+            # faster in all than converting and shuffling all samples first.
             loss = loss_function(model(as_pixels(images[batch])), labels[batch])
             loss.backward()  # type: ignore[no-untyped-call]
             add_term()

@@ -114,7 +114,7 @@ def _check_for_weights(strategies: Sequence[str]) -> Iterator[str]:
     if not any("weighted" in parameters(system_of(name).aggregation) for name in strategies):
         yield (
             f"weighted-mean is true, but {', '.join(strategies)} counts clients alike, since one "
-            "may say anything of its number of images: set weighted-mean to false."
+            "may say anything of its number of samples: set weighted-mean to false."
         )
 
 
@@ -147,7 +147,7 @@ def _check_for_privacy(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_for_private_training(strategy: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """Refuse what trains on images beside the steps whose noise is counted."""
+    """Refuse what trains on samples beside the steps whose noise is counted."""
     objective = system_of(strategy).objective
     if not objective.may_be_noisy:
         yield (
@@ -158,7 +158,7 @@ def _check_for_private_training(strategy: str, values: Mapping[str, Any]) -> Ite
         )
     if values["model"] == "cnn-norm":
         yield _must_be(
-            "model", "cnn-norm", "another with training-epsilon: batch norm mixes a batch's images"
+            "model", "cnn-norm", "another with training-epsilon: batch norm mixes a batch's samples"
         )
 
 

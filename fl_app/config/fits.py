@@ -127,7 +127,7 @@ def _check_encoder(strategy: str, kind: SampleKind) -> None:
 def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
     """Refuse more eigenvectors, or singular vectors, than features have dimensions: a ValueError.
 
-    A client with fewer images than eigenvectors has fewer of these, which is no error.
+    A client with fewer samples than eigenvectors has fewer of these, which is no error.
     """
     dimension = compared_dimension(
         config.features,

@@ -226,7 +226,7 @@ class DeviceNode(Node):
         return samples.to(self.device), labels.to(self.device)
 
     def test_data(self) -> Images:
-        """Return its test images.
+        """Return its test samples.
 
         Raises
         ------
@@ -244,7 +244,7 @@ class DeviceNode(Node):
     def features(self) -> NDArray[np.float32]:
         """Return the configured features; its owner alone is warned if they say little."""
         found = super().features()
-        if why := why_uninformative(found):
+        if why := why_uninformative(found, self.feature_names()):
             logger.warning("%s: %s", self.name, why)
         return found
 

@@ -20,6 +20,7 @@ from clients.accelerator import torch_device
 from clients.attacks import flip_labels
 from clients.client import Client, Images
 from clients.features.compute import FeatureMap, feature_map
+from clients.features.dimensions import feature_names
 from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import CPU, TrainingSettings
 from clients.training.train import OtherTest
@@ -68,7 +69,7 @@ class Node(Client, ABC):
     config : Config
         The run's.
     device : torch.device
-        Where its model and its images are.
+        Where its model and its samples are.
 
     Raises
     ------
@@ -86,10 +87,10 @@ class Node(Client, ABC):
     @property
     @abstractmethod
     def kind(self) -> Dataset | Agreement:
-        """Return the shape and the classes that all clients' images have in common."""
+        """Return the shape and the classes that all clients' samples have in common."""
 
     def features(self) -> NDArray[np.float32]:
-        """Return the configured features of its training images."""
+        """Return the configured features of its training samples."""
         images, _ = self.training_data()
         phi = _feature_map(self.config.for_samples(self.kind).features, self.device.type)
         found = phi(images.cpu()).numpy()
@@ -97,6 +98,10 @@ class Node(Client, ABC):
             what = sample_word(self.kind)
             raise ValueError(f"the client's features are all zero: check its {what}s.")
         return found
+
+    def feature_names(self) -> tuple[str, ...]:
+        """Return what its features are called, where they have names."""
+        return feature_names(self.config.for_samples(self.kind).features, self.kind.column_names)
 
     def model(self) -> nn.Module:
         """Return the configured model, whose weights are still to be loaded."""
@@ -219,7 +224,7 @@ class SimulatedNode(Node):
     def other_test_data(self) -> OtherTest | None:
         """Return what belongs to the test that `client-test` does not name, in the last round.
 
-        Tables need no more, and a whole task can be many more images than a client's own mix. With
+        Tables need no more, and a whole task can be many more samples than a client's own mix. With
         early stopping, each round may be the last one.
         """
         if self._round < self.config.num_server_rounds and not self.config.early_stopping:
@@ -230,7 +235,7 @@ class SimulatedNode(Node):
 
 @lru_cache(maxsize=2)
 def _resident(federation: Federation, device: torch.device) -> Federation:
-    """Return the federation with all images on a device, where they stay between rounds."""
+    """Return the federation with all samples on a device, where they stay between rounds."""
     if device.type == CPU:
         return federation
     return replace(federation, dataset=federation.dataset.to(device))

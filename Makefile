@@ -59,12 +59,12 @@ every-test: $(INSTALLED)
 	$(PYTEST) -m "not faults"
 
 # With a SuperLink, a gate and SuperNodes of their own, or killed simulations (docs/faults.md), and
-# what is long without being a fault: a Ray cluster, all of CIFAR-10, every example.
+# what is long without being a fault: Ray, all of CIFAR-10, examples, the site of `make docs`.
 FAULTS = tests/devices/test_*.py tests/app/launch/test_stop_family.py
 
 faults: $(INSTALLED)
 	$(PYTEST) $(FAULTS)
-	$(PYTEST) -m faults tests/app tests/core tests/examples
+	$(PYTEST) -m faults tests --ignore tests/devices
 
 options: $(INSTALLED)
 	$(BIN)/python -m fl_app.config.options_page

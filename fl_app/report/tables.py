@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 
 from fl_app.report.html.reading import Result, Run
+from fl_app.report.html.wrong_values import checker
 from fl_app.report.text_table import TextTable
 from fl_core.data.settings import ASKED
 from fl_core.metrics import Metric, metrics_in
@@ -157,7 +157,7 @@ def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
         + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
         title_justify="left",
     )
-    result = Result("", runs=TypeAdapter(list[Run]).validate_python(runs))
+    result = Result("", runs=checker(list[Run]).validate_python(runs))
     numbers, both = strategy_table([result]), len(tests_of(result.runs)) > 1
     hidden = {_worst_head(main), "variance" if both else ""}
     shown = [place for place, head in enumerate(numbers.columns) if head not in hidden]

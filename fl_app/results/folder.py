@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from clients.features.compute import feature_map
 from clients.features.dimensions import feature_names
@@ -20,6 +19,7 @@ from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.html.reading import Result, Run
 from fl_app.report.html.report_page import NO_REPORT, REPORT, write_report
+from fl_app.report.html.wrong_values import checker
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
 from fl_app.report.verdicts import SeedVerdicts
@@ -264,7 +264,7 @@ class ResultsFolder:
         print_results([run.as_json() for run in self.runs])
         for one in self.verdicts:
             print_verdicts(one, self.runs[0], several=len(self.verdicts) > 1)
-        runs = TypeAdapter(list[Run]).validate_python([run.as_json() for run in self.runs])
+        runs = checker(list[Run]).validate_python([run.as_json() for run in self.runs])
         curves = accuracy_curves(self.runs, self.config.strategy)
         rows = compared([Result("", runs=runs, curves=curves)])
         metric = self.runs[0].metrics.main

@@ -1,7 +1,8 @@
 """docs/devices.md, command by command: a federation of real processes on this machine.
 
-SuperLink with TLS and registered devices, the gate, three SuperNodes with real digits of two tasks,
-one of which is killed in the middle of a round and comes back, models on the devices' disks.
+SuperLink with TLS and registered devices, the gate, SuperNodes with real digits of two tasks, and
+models on the devices' disks; with `make faults`, too, of three devices one that is killed in the
+middle of a round and comes back.
 """
 
 import csv
@@ -220,12 +221,45 @@ def set_up(folder: Path, names: list[str]) -> Iterator[tuple[Site, ExitStack, di
 def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
     one_thread(monkeypatch)
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
-    names = ["berlin", "oslo", "rome"]  # a device more is seconds for each of its messages
+    names = ["oslo", "rome"]  # a device more is seconds for each of its messages
+    with set_up(tmp_path, names) as (site, stack, images):
+        for node in [stack.enter_context(site.supernode(n, images[n])) for n in names]:
+            node.wait_for("SuperNode ID")
+        assert site.check("oslo", images["oslo"]).count("✓") == 5
+        options = {"strategy": "rcc-pfl", "num_clients": 2, "model": "mlp-32"}
+        options |= {"learning_rate": 0.003, "num_server_rounds": 1}
+        path = profile(tmp_path / "profile.toml", **options, output_dir=str(tmp_path / "out"))
+        with site.started_run(path) as started:
+            assert started.wait_for_exit(_PATIENCE) == 0, started.text
+    assert "2 devices: oslo, rome" in started.text
+    assert "2 of 2 devices keep their model" in started.text
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    (one,) = summary["runs"]
+    assert groups(one) == [["oslo", "rome"]]
+    assert one["failures"] == one["models-not-kept"] == {}
+    assert one["accuracy"] > 0.4
+    here = {
+        "/var/lib/fedkin/model.safetensors": str(site.model("rome")),
+        "/srv/new-scans": str(images["rome"]),
+        "answers.csv": str(tmp_path / "answers.csv"),
+    }
+    assert "digit 6" in site.call("fedkin classify", **here)
+    with (tmp_path / "answers.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 40
+    right = [Path(row["path"]).parent.name == row["class"] for row in rows]
+    assert sum(right) / len(right) > 0.4
+
+
+@pytest.mark.faults
+def test_a_device_that_is_killed_in_a_round_comes_back(tmp_path, monkeypatch):
+    one_thread(monkeypatch)
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    names = ["berlin", "oslo", "rome"]
     with set_up(tmp_path, names) as (site, stack, images):
         nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in names}
         for node in nodes.values():
             node.wait_for("SuperNode ID")
-        assert site.check("berlin", images["berlin"]).count("✓") == 5
         path = profile(
             tmp_path / "profile.toml",
             strategy="rcc-pfl",
@@ -266,17 +300,6 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
         _, card = load_model(site.model(name))
         assert (card.strategy, card.cluster, card.num_rounds) == ("rcc-pfl", cluster, 2)
         assert card.class_names == tuple(f"digit {d}" for d in (0, 1, 2, 4, 6, 8))
-    here = {
-        "/var/lib/fedkin/model.safetensors": str(site.model("rome")),
-        "/srv/new-scans": str(images["rome"]),
-        "answers.csv": str(tmp_path / "answers.csv"),
-    }
-    assert "digit 6" in site.call("fedkin classify", **here)
-    with (tmp_path / "answers.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 3 * 40
-    right = [Path(row["path"]).parent.name == row["class"] for row in rows]
-    assert sum(right) / len(right) > 0.6
 
 
 @pytest.mark.faults

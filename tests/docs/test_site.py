@@ -13,6 +13,7 @@ import strategies
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.slow
+built = pytest.mark.faults  # in half a minute
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,7 @@ def loaded_hook():
     return hook
 
 
+@built
 def test_the_api_has_every_public_name(site):
     rooms = site.glob("api/strategies*.html")  # a room that is one of its own has a page
     pages = "".join(page.read_text(encoding="utf-8") for page in rooms)
@@ -41,6 +43,7 @@ def test_the_api_has_every_public_name(site):
     assert "strategies._" not in pages
 
 
+@built
 def test_every_page_is_there_and_loads_nothing_from_elsewhere(site):
     pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")}
     assert {"index.html", "CONTRIBUTING.html", "SECURITY.html", "api/fl_core.html"} <= pages
@@ -59,6 +62,7 @@ def test_every_page_is_of_one_kind():
     assert sorted(kinds) == sorted(page.stem for page in (ROOT / "docs").glob("*.md"))
 
 
+@built
 def test_the_house_is_drawn_as_the_code_has_it(site):
     page = (site / "docs/house.html").read_text(encoding="utf-8")
     arrows = set(re.findall(r'data-arrow="(\S+) (\S+)"', page))
@@ -70,6 +74,7 @@ def test_the_house_is_drawn_as_the_code_has_it(site):
     assert reduced == {"a": {"b"}, "b": {"c"}, "c": set()}
 
 
+@built
 def test_code_in_tables_reads_as_it_is_typed(site):
     assert "<code>0,2,4|6,8,1|3,5,7,9</code>" in (site / "docs/options.html").read_text(
         encoding="utf-8"

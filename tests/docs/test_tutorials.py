@@ -77,6 +77,7 @@ def test_the_engineer_learns_who_belongs_together(tmp_path, monkeypatch, capsys)
     assert "To device site-02: ca.crt and devices/site-02.key." in capsys.readouterr().out
 
 
+@pytest.mark.faults
 def test_the_researcher_compares_a_clustering_of_ones_own(tmp_path, monkeypatch, capsys):
     run, sweep, report, back, listed = begin("researcher", tmp_path, monkeypatch)
     page = tutorial("researcher")

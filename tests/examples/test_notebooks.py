@@ -11,6 +11,7 @@ from tests.notebooks import NOTEBOOKS, ROOT, executed, shown
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.faults
 def test_first_steps(tmp_path):
     text = shown(executed(NOTEBOOKS / "first-steps.ipynb", tmp_path))
     assert "Results(rcc-pfl, single, local in results/" in text

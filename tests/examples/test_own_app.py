@@ -59,6 +59,7 @@ def numbers(said: str, name: str) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_the_app_groups_its_clients_and_learns(tmp_path):
     said = run_example("own_app", tmp_path)
     assert "clusters {0: 0, 1: 1, 2: 0, 3: 1}" in said, said

@@ -33,6 +33,7 @@ def test_missed_energy_groups_clients_of_a_handful_of_images_where_the_papers_fo
 
 @needs_data
 @pytest.mark.slow
+@pytest.mark.faults  # a core's ten seconds each
 @pytest.mark.parametrize("seed", range(3))
 def test_missed_energy_groups_five_tasks_of_cifar10_where_the_papers_formula_fails(seed):
     cell = relevance_search.Cell("cifar10", "label", 5, seed)
@@ -43,8 +44,10 @@ def test_missed_energy_groups_five_tasks_of_cifar10_where_the_papers_formula_fai
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize("dataset", ["mnist", "fashion-mnist"])
-@pytest.mark.parametrize(("partition", "tasks"), list(product(["label", "quantity"], [2, 3, 5])))
+@pytest.mark.parametrize(
+    ("dataset", "partition"), [("mnist", "label"), ("fashion-mnist", "quantity")]
+)
+@pytest.mark.parametrize("tasks", [2, 3, 5])
 def test_full_data_sets_are_grouped_perfectly_and_their_number_is_found(dataset, partition, tasks):
     cell = Cell(dataset, "hog", 20, partition, tasks, "class-independent", 0.5, 0)
     assert score(cell) == PERFECT[tasks]

@@ -19,12 +19,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    TypeAdapter,
     ValidationError,
 )
 
 from fl_app.report.html.fields import Array, Line, Long, Number, Text
-from fl_app.report.html.wrong_values import check_clients, check_scores, what_is_wrong
+from fl_app.report.html.wrong_values import check_clients, check_scores, checker, what_is_wrong
 from fl_app.report.verdicts import SeedVerdicts
 from fl_core.data.settings import TESTS
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metrics, metrics_in, metrics_of
@@ -275,7 +274,7 @@ def read_result(folder: Path) -> Result:
         raise ValueError(f"{neither}: name the results folder of a run that has ended.")
     parts: dict[str, Any] = {}
     if summary.is_file():
-        said = _read(summary, lambda: TypeAdapter(Summary).validate_python(_json(summary)))
+        said = _read(summary, lambda: checker(Summary).validate_python(_json(summary)))
         parts = {name: getattr(said, name) for name in _SAID}
         metrics = folder / METRICS
         if metrics.is_file():
@@ -289,7 +288,7 @@ def read_result(folder: Path) -> Result:
             if one is not None
         ]
     if grouping.is_file():
-        found = _read(grouping, lambda: TypeAdapter(Grouping).validate_python(_json(grouping)))
+        found = _read(grouping, lambda: checker(Grouping).validate_python(_json(grouping)))
         parts["grouping"] = found
         parts.setdefault("columns", found.columns)
         similarities = list(folder.glob("similarity-*.npz"))

@@ -28,7 +28,7 @@ from fl_core.files import replacing
 from fl_core.text import printable
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Template
 
 NO_REPORT = "FEDKIN_NO_REPORT"
 """A variable of the environment: a run that finds it set writes no report of its own."""
@@ -95,30 +95,26 @@ def build_report(
     """Return the page that shows some results; see `write_report`."""
     contents = [content_of(result, most_pictures) for result in results]
     runs = sum(len(result.runs) for result in results)
-    parts = tomllib.loads(_PARTS.read_text(encoding="utf-8"))
+    template, style, script = _parts()
     specs = _Specs()
-    library, script = _library(), parts["script"]
-    return (
-        _environment()
-        .from_string(parts["page"])
-        .render(
-            title=printable(title) or (question(results[0]) if len(results) == 1 else "Runs"),
-            results=[(question(one), answer(one)) for one in results],
-            names=[result.name for result in results],
-            table=strategy_table(results) if runs else None,
-            tested=_tested(results),
-            differing=differing_options(results) if len(results) > 1 else None,
-            charts=_charts(results),
-            contents=contents,
-            command=printable(command),
-            specs=specs,
-            # Only these two scripts may run, whatever a name holds.
-            policy="default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-            f"style-src 'unsafe-inline'; script-src {_hash(library)} {_hash(script)}",
-            style=parts["style"],
-            library=library,
-            script=script,
-        )
+    library = _library()
+    return template.render(
+        title=printable(title) or (question(results[0]) if len(results) == 1 else "Runs"),
+        results=[(question(one), answer(one)) for one in results],
+        names=[result.name for result in results],
+        table=strategy_table(results) if runs else None,
+        tested=_tested(results),
+        differing=differing_options(results) if len(results) > 1 else None,
+        charts=_charts(results),
+        contents=contents,
+        command=printable(command),
+        specs=specs,
+        # Only these two scripts may run, whatever a name holds.
+        policy="default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"style-src 'unsafe-inline'; script-src {_hash(library)} {_hash(script)}",
+        style=style,
+        library=library,
+        script=script,
     )
 
 
@@ -205,9 +201,11 @@ def _library() -> str:
     return f"(function(){{{bundle}\n}})();"
 
 
-def _environment() -> Environment:
+@lru_cache
+def _parts() -> tuple[Template, str, str]:
+    """Return the page's template, its style and its script; a tenth of a second compiles them."""
     jinja2 = load_extra("jinja2", "a report")
-    environment: Environment = jinja2.Environment(
+    environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["whole"] = _whole
@@ -218,7 +216,8 @@ def _environment() -> Environment:
         "allow_nan": False,
         "separators": (",", ":"),
     }
-    return environment
+    parts = tomllib.loads(_PARTS.read_text(encoding="utf-8"))
+    return environment.from_string(parts["page"]), parts["style"], parts["script"]
 
 
 def _whole(text: str) -> str:

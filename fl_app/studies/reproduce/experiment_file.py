@@ -11,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
 from fl_app.config.run_config import Config, parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
-from fl_app.report.html.wrong_values import what_is_wrong
+from fl_app.report.html.wrong_values import checker, what_is_wrong
 from fl_app.studies.reproduce.claims import STRICT, Claim, Explanation
 from fl_app.studies.reproduce.measures import check_measure
 
@@ -264,7 +264,7 @@ def read_experiment(path: Path) -> Experiment:
             raise ValueError(f"there is no key {never[0]}: leave it out.")
         # As JSON, whose tables may be dataclasses, and whose numbers are still no texts.
         written = json.dumps({"name": path.stem, **read}, default=str)
-        experiment = TypeAdapter(Experiment).validate_json(written)
+        experiment: Experiment = checker(Experiment).validate_json(written)
         experiment.as_small()  # checks its cells, too
     except ValidationError as error:
         raise ValueError(f"the experiment {path}: {what_is_wrong(error)}") from error

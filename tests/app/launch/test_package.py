@@ -244,40 +244,57 @@ def install(wheel: Path, folder: Path) -> Path:
     return folder / "bin"
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def programs(wheel, tmp_path_factory):
+    return install(wheel, tmp_path_factory.mktemp("environment"))
+
+
+def run_in(folder: Path, *words: object) -> str:
+    """Run a command where no checkout is, and return what it said."""
+    folder.mkdir()
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        list(map(str, words)), cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert str(ROOT) not in done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.slow
-def test_the_wheel_runs_the_main_job_in_an_empty_folder(tmp_path):
-    wheel = build_wheel(tmp_path / "built")
+def test_the_wheel_has_all_files(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {str(path) for path in sources()} <= names
     assert {f"{room}/py.typed" for room in ROOMS} <= names
     assert {"fl_app/pyproject.toml", *DATA} <= names
 
-    programs = install(wheel, tmp_path / "environment")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    show = "import fl_core, clients, strategies, fl_app as a; print(a.__file__)"
-    asked = [programs / "python", "-c", show]
-    place = subprocess.check_output(asked, cwd=empty, env=env, text=True)
-    assert Path(place).is_relative_to(tmp_path / "environment")
 
+@pytest.mark.slow
+def test_the_wheel_brings_its_own_app(programs, tmp_path):
+    show = "import fl_core, clients, strategies, fl_app as a; print(a.__file__)"
+    place = run_in(tmp_path / "asked", programs / "python", "-c", show)
+    assert Path(place).is_relative_to(programs.parent)
+    said = run_in(tmp_path / "empty", programs / "fedkin", "run", "--dry-run", "num-clients=4")
+    assert "4 clients" in said
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_the_wheel_runs_the_main_job_in_an_empty_folder(programs, tmp_path):
     words = ["strategy=rcc-pfl", "num-clients=4", "num-server-rounds=1", "--workers", "1"]
-    done = subprocess.run(
-        [programs / "fedkin", "run", *words, "noise=class-dependent"],
-        cwd=empty,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "│ rcc-pfl  │" in done.stdout
+    empty = tmp_path / "empty"
+    said = run_in(empty, programs / "fedkin", "run", *words, "noise=class-dependent")
+    assert "│ rcc-pfl  │" in said
     (results,) = (empty / "results").iterdir()
     written = {one.name for one in results.iterdir()}
     assert {"summary.json", "report.html", "similarity-rcc-pfl-seed-0.png"} <= written
     assert [one.name for one in empty.iterdir()] == ["results"]
-    assert str(ROOT) not in done.stdout + done.stderr
 
 
 def test_a_folder_that_is_no_app_is_refused(tmp_path, capsys):

@@ -150,6 +150,7 @@ def test_the_token_is_on_no_command_line_and_not_in_rays_files(family):
         assert not [path for path in files if token.encode() in path.read_bytes()]
 
 
+@pytest.mark.faults
 def test_a_run_starts_a_ray_of_its_own_whatever_the_environment_says(family):
     (gcs,) = (one for one in family if one.name() == "gcs_server")
     found = gcs.environ()

@@ -60,6 +60,7 @@ def test_two_workers_give_the_results_of_a_single_process_and_leave_none(
     assert "rcc-pfl" not in runs or runs["rcc-pfl"]["ari"] == 1
 
 
+@pytest.mark.faults
 def test_stopping_a_run_leaves_no_process(tmp_path):
     """Ctrl-C takes the same way."""
     marker = f"stopped-{os.getpid()}"
@@ -93,6 +94,7 @@ def test_a_run_whose_process_is_killed_says_how_to_go_on(tmp_path, capsys):
     assert expected in rest
 
 
+@pytest.mark.faults
 def test_flwr_run_alone_works(tmp_path, monkeypatch, capfd):
     """One SuperLink, as `flwr run .` keeps it; results go to the folder it runs in."""
     monkeypatch.chdir(tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 
 from fl_app.report.html.report_page import write_report
-from tests.browser import need_chromium, opened
+from tests.browser import need_chromium, opened, started
 from tests.report_data import EVIL, write_grouping, write_results
 
 pytestmark = [
@@ -58,6 +58,12 @@ WIDER = """
 
 
 @pytest.fixture(scope="module")
+def browser():
+    with started() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     """Return reports by name: of devices with names of all kinds, of 300 clients, of two runs."""
 
@@ -83,9 +89,9 @@ def reports(tmp_path_factory):
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", ["devices", "many", "alone", "both"])
-def test_nothing_is_said_loaded_cut_or_hidden(reports, name, width):
+def test_nothing_is_said_loaded_cut_or_hidden(browser, reports, name, width):
     said = []
-    with opened(reports[name], width, said) as page:
+    with opened(browser, reports[name], width, said) as page:
         page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
         page.wait_for_timeout(1_500)
         assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -101,9 +107,9 @@ def test_nothing_is_said_loaded_cut_or_hidden(reports, name, width):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_pointing_at_a_client_shows_its_name(reports, width):
+def test_pointing_at_a_client_shows_its_name(browser, reports, width):
     said = []
-    with opened(reports["devices"], width, said) as page:
+    with opened(browser, reports["devices"], width, said) as page:
         chart = page.locator(".chart[aria-label*='each client']")
         chart.scroll_into_view_if_needed()
         dots = chart.locator("g.mark-symbol path")
@@ -126,10 +132,10 @@ def test_pointing_at_a_client_shows_its_name(reports, width):
     assert said == []
 
 
-def test_ten_thousand_clients_open_and_name_the_lowest(tmp_path):
+def test_ten_thousand_clients_open_and_name_the_lowest(browser, tmp_path):
     said = []
     folder = write_results(tmp_path, clients=10_000, seeds=1)
-    with opened(write_report([folder], tmp_path / "report.html"), 1280, said) as page:
+    with opened(browser, write_report([folder], tmp_path / "report.html"), 1280, said) as page:
         chart = page.locator(".chart[aria-label*='each client']")
         chart.scroll_into_view_if_needed()
         chart.locator("g.mark-rect path").nth(30).hover()
@@ -142,10 +148,10 @@ def test_ten_thousand_clients_open_and_name_the_lowest(tmp_path):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_names_that_differ_at_their_end_are_whole_in_the_legend(tmp_path, width):
+def test_names_that_differ_at_their_end_are_whole_in_the_legend(browser, tmp_path, width):
     rates = ["class-dependent noise-rate=0.2", "class-dependent noise-rate=0.4"]
     folders = [write_results(tmp_path / rate, seeds=1) for rate in rates]
-    with opened(write_report(folders, tmp_path / "report.html"), width, []) as page:
+    with opened(browser, write_report(folders, tmp_path / "report.html"), width, []) as page:
         chart = page.locator(".chart[aria-label*='per round']")
         chart.scroll_into_view_if_needed()
         names = chart.locator("g.role-legend-label text").all_text_contents()
@@ -154,8 +160,8 @@ def test_names_that_differ_at_their_end_are_whole_in_the_legend(tmp_path, width)
     assert all(name.replace(" ", "").endswith(ends) for name in names)
 
 
-def test_on_a_phone_a_wide_table_scrolls_under_its_first_column_and_shows_it(reports):
-    with opened(reports["devices"], 390, []) as page:
+def test_on_a_phone_a_wide_table_scrolls_under_its_first_column_and_shows_it(browser, reports):
+    with opened(browser, reports["devices"], 390, []) as page:
         table = page.locator(".wide").first
         name = table.locator("tbody th").first
         before = name.bounding_box()["x"]
@@ -165,8 +171,8 @@ def test_on_a_phone_a_wide_table_scrolls_under_its_first_column_and_shows_it(rep
         assert "gradient" in table.evaluate("(one) => getComputedStyle(one).backgroundImage")
 
 
-def test_a_click_in_the_legend_fades_the_others(reports):
-    with opened(reports["devices"], 1280, []) as page:
+def test_a_click_in_the_legend_fades_the_others(browser, reports):
+    with opened(browser, reports["devices"], 1280, []) as page:
         chart = page.locator(".chart[aria-label*='per round']")
         chart.scroll_into_view_if_needed()
         lines = chart.locator("g.mark-line path")
@@ -178,8 +184,8 @@ def test_a_click_in_the_legend_fades_the_others(reports):
     assert sorted(after) == ["0.12", "1"]
 
 
-def test_a_turned_phone_gets_pictures_of_its_new_width(reports):
-    with opened(reports["devices"], 390, []) as page:
+def test_a_turned_phone_gets_pictures_of_its_new_width(browser, reports):
+    with opened(browser, reports["devices"], 390, []) as page:
         page.set_viewport_size({"width": 844, "height": 390})
         page.wait_for_selector("html[data-drawn='844']")
         widths = page.eval_on_selector_all(
@@ -188,8 +194,8 @@ def test_a_turned_phone_gets_pictures_of_its_new_width(reports):
     assert all(drawn == box for box, drawn in widths if box)
 
 
-def test_it_prints_what_is_folded_too(reports, tmp_path):
-    with opened(reports["both"], 1280, []) as page:
+def test_it_prints_what_is_folded_too(browser, reports, tmp_path):
+    with opened(browser, reports["both"], 1280, []) as page:
         page.wait_for_selector("html[data-folded]")
         charts, drawn = (
             page.locator(what).count() for what in (".chart", ".chart :is(svg, canvas)")
@@ -208,9 +214,9 @@ def test_it_prints_what_is_folded_too(reports, tmp_path):
     assert (tmp_path / "report.pdf").stat().st_size > 20_000
 
 
-def test_a_picture_that_fails_says_so_and_is_tried_again(reports):
+def test_a_picture_that_fails_says_so_and_is_tried_again(browser, reports):
     said = []
-    with opened(reports["devices"], 1280, said) as page:
+    with opened(browser, reports["devices"], 1280, said) as page:
         page.wait_for_selector("html[data-folded]")
         fails = "window.structuredClone = () => { throw new Error('out of memory'); };"
         page.evaluate(f"() => {{ window.works = window.structuredClone; {fails} }}")
@@ -226,7 +232,7 @@ def test_a_picture_that_fails_says_so_and_is_tried_again(reports):
     assert all("out of memory" in one for one in said)
 
 
-def test_the_policy_stops_a_script_that_got_in(reports, tmp_path):
+def test_the_policy_stops_a_script_that_got_in(browser, reports, tmp_path):
     """What an injection would do: the browser refuses to run it, and to load anything."""
     text = reports["devices"].read_text(encoding="utf-8")
     wrong = (
@@ -236,6 +242,6 @@ def test_the_policy_stops_a_script_that_got_in(reports, tmp_path):
     path = tmp_path / "wrong.html"
     path.write_text(text.replace("</main>", f"{wrong}</main>"), encoding="utf-8")
     said = []
-    with opened(path, 1280, said) as page:
+    with opened(browser, path, 1280, said) as page:
         assert "fedkin" in page.title()
     assert sum("Content Security Policy" in one for one in said) >= 3

@@ -41,6 +41,7 @@ def test_newcomers_are_placed_with_those_of_their_task(tmp_path, encoder):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_flt_asks_again_when_data_change_and_so_recovers(tmp_path, encoder):
     options = OPTIONS | DRIFT | encoder | {"num_server_rounds": 5}
     summary = run(tmp_path / "out", strategy="flt,flt-graph,rcc-pfl,optimum", **options)

@@ -82,7 +82,10 @@ def test_what_is_private_is_not_in_the_servers_models_or_its_bytes(whole, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill", [kill_after_training, kill_before_the_checkpoint])
+@pytest.mark.parametrize(
+    "kill",
+    [pytest.param(kill_after_training, marks=pytest.mark.faults), kill_before_the_checkpoint],
+)
 def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(whole, tmp_path, monkeypatch, kill):
     """Clients have trained further than the checkpoint of round 2 knows."""
     folder, undisturbed = whole

@@ -43,6 +43,7 @@ def test_what_malicious_clients_get_counts_for_nothing(flipped):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_fedhc_isolates_clients_that_flip_labels(tmp_path):
     summary = attacked(tmp_path, "label-flip", strategy="fedhc,single")
     found, single = summary["runs"]
@@ -52,6 +53,7 @@ def test_fedhc_isolates_clients_that_flip_labels(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_directions_alone_do_not_show_that_an_update_was_blown_up(tmp_path):
     """So with the number of clusters given attackers stay with the honest, unless set apart."""
     options = {"strategy": "fedhc", "num_clusters": "num-tasks"}

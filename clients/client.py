@@ -25,14 +25,14 @@ Images = tuple[torch.Tensor, torch.Tensor]
 class Client:
     """Who answers one message; an app's own subclass says what its clients have.
 
-    A clustering asks for `features` (RCC-PFL, MT-HFL), the images of `training_data` (FLT,
+    A clustering asks for `features` (RCC-PFL, MT-HFL), the samples of `training_data` (FLT,
     PCA + k-means + HC), `losses` (IFCA), or nothing at all. Only `answer_training` needs the rest.
     Another message is another client's, or this one's at another time.
 
     Attributes
     ----------
     keeps_its_images : bool
-        Whether its images, and so its features, are the same in the whole run. If a pre-round has
+        Whether its samples, and so its features, are the same in the whole run. If a pre-round has
         noise, the client then refuses others: a server could average the noise away over them.
     """
 
@@ -68,11 +68,11 @@ class Client:
         return {}
 
     def features(self) -> NDArray[np.float32]:
-        """Return the features Φ(X) of its images, shape (n, d), in the order of `training_data`."""
+        """Return its samples' features Φ(X), shape (n, d), in the order of `training_data`."""
         raise self._lacks("features")
 
     def training_data(self) -> Images:
-        """Return its training images and their labels."""
+        """Return its training samples and their labels."""
         raise self._lacks("training_data")
 
     def validation_data(self) -> Images | None:
@@ -80,7 +80,7 @@ class Client:
         return None
 
     def test_data(self) -> Images:
-        """Return its test images and their labels."""
+        """Return its test samples and their labels."""
         raise self._lacks("test_data")
 
     def other_test_data(self) -> OtherTest | None:
@@ -97,6 +97,10 @@ class Client:
 
     def loss(self) -> str:
         """Return the import path of a loss of one's own; by default there is none."""
+        return ""
+
+    def metric(self) -> str:
+        """Return the import path of a metric of one's own; by default there is none."""
         return ""
 
     def scaling(self) -> Scaling | None:

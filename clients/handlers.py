@@ -36,6 +36,7 @@ from clients.training.local_training import (
     train_by_objective,
     whole_model,
 )
+from clients.training.losses import measure_of
 from clients.training.train import Errors, Scores, each_score, evaluate, evaluate_both, train
 from fl_core.data.scaling import Scaling
 from fl_core.models.build import seeded
@@ -140,7 +141,7 @@ def answer_training(app: ClientApp, open_client: OpenClient) -> None:
     """Register a train and an evaluate function with an `app` that has none of its own.
 
     The client needs `model`, `training_data`, `test_data` and `training_settings`. The order of the
-    images depends on the message's `seed` and `server-round` and on the client's index alone.
+    samples depends on the message's `seed` and `server-round` and on the client's index alone.
     """
     app.train()(_handler(_trained, open_client))
     app.evaluate()(_handler(_evaluated, open_client))
@@ -164,7 +165,7 @@ def _trained(client: Client) -> RecordDict:
 
 
 def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> Fit:
-    """Return the usual training; each time, images come in the same order from the first on."""
+    """Return the usual training; each time, samples come in the same order from the first on."""
     settings, seed = client.training_settings(), seed_of(client, 0x7EA1)
 
     def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:
@@ -231,12 +232,12 @@ def _evaluated(client: Client) -> RecordDict:
     model, (images, labels) = client.model(), client.test_data()
     arrays = model_to_test(client.message, client.personal())
     model.load_state_dict(arrays.to_torch_state_dict())
-    other, loss = client.other_test_data(), client.loss()
+    other, loss, scaling = client.other_test_data(), client.loss(), client.scaling()
+    measure = measure_of(client.metric(), scaling)
     if other is None:
-        found, beside = evaluate(model, images, labels, loss=loss), None
+        found, beside = evaluate(model, images, labels, loss=loss, measure=measure), None
     else:
-        found, beside = evaluate_both(model, images, labels, other, loss)
-    scaling = client.scaling()
+        found, beside = evaluate_both(model, images, labels, other, loss, measure)
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **_told(found, scaling)})
     content = RecordDict({protocol.METRICS: metrics})
     if beside is not None:

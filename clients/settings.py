@@ -112,7 +112,7 @@ class EncoderSettings:
 
 @dataclass(frozen=True)
 class PrivacySettings:
-    """What one image can at most change of what its client shares."""
+    """What one sample can at most change of what its client shares."""
 
     pre_round_epsilon: float = option(
         0.0,
@@ -128,19 +128,19 @@ class PrivacySettings:
     privacy_delta: float = option(
         1e-5,
         number(float, 0, 1, low_open=True, high_open=True),
-        "δ of each of the two: well below one by the number of a client's images",
+        "δ of each of the two: well below one by the number of a client's samples",
     )
     training_clip: float = option(
         1.0,
         POSITIVE,
-        "with `training-epsilon`: the length to which each image's gradient is cut",
+        "with `training-epsilon`: the length to which each sample's gradient is cut",
         needs="training-epsilon",
     )
 
 
 # How many eigenvectors each is best with on the images and features of docs/relevance.md.
 USUAL_EIGENVECTORS: Mapping[str, int] = {PAPER: 20, MISSED_ENERGY: 5, PRINCIPAL_ANGLE: 5}
-# And that which sees labels: so many of all images.
+# And that which sees labels: so many of all samples.
 CHOSEN_EIGENVECTORS: Mapping[str, int] = {**USUAL_EIGENVECTORS, CLASS_ENERGY: 5}
 
 
@@ -165,7 +165,7 @@ class SpectrumSettings:
     label_weight: float = option(
         0.3,
         number(float, 0),
-        "with `class-energy`: what labels count beside images; more if they are right",
+        "with `class-energy`: what labels count beside samples; more if they are right",
         needs="relevance=class-energy",
     )
 
@@ -189,5 +189,10 @@ class TrainingSettings:
         "what a client minimises, as MODULE:NAME: `torch.nn.functional:huber_loss`, or your own, "
         "docs/own-code.md; empty: cross-entropy of classes, squared error of a number",
     )
-    batch_size: int = option(32, COUNT, "images in each step")
-    local_epochs: int = option(2, COUNT, "passes over a client's images in each round")
+    metric: str = option(
+        "",
+        OWN_OR_EMPTY,
+        "what tests measure beside accuracy or RMSE, as MODULE:NAME: docs/own-code.md",
+    )
+    batch_size: int = option(32, COUNT, "samples in each step")
+    local_epochs: int = option(2, COUNT, "passes over a client's samples in each round")

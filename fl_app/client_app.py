@@ -7,6 +7,7 @@ from flwr.clientapp import ClientApp
 
 from clients.handlers import answer_queries, answer_training
 from clients.secure_aggregation import mask_mod
+from fl_app.devices.common_scale import told_tally
 from fl_app.devices.device_node import DeviceNode
 from fl_app.devices.mod import device_mod
 from fl_app.nodes.attack_mod import attack_mod
@@ -24,6 +25,12 @@ def open_node(message: Message, context: Context) -> Node:
 app = ClientApp(mods=[device_mod, mask_mod, attack_mod])
 answer_queries(app, open_node)
 answer_training(app, open_node)
+
+
+@app.query(protocol.MOMENTS)
+def moments(message: Message, context: Context) -> Message:
+    """Tell what this device's training samples come to, for one scale of all devices' samples."""
+    return Message(told_tally(open_node(message, context).tally()), reply_to=message)
 
 
 @app.query(protocol.KEEP_MODEL)

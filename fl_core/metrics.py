@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,8 @@ class Metric:
         """Say in words, after "a number", between what it is."""
         if self.is_share:
             return "in [0, 1]"
+        if math.isinf(self.low) and math.isinf(self.high):
+            return "that is finite"
         return f"of at most {self.high:g}" if math.isinf(self.low) else f"of at least {self.low:g}"
 
     def allows(self, values: NDArray[np.float64]) -> bool:
@@ -94,15 +96,28 @@ class Metrics:
     main : Metric
         By which strategies are compared; every client that is tested sends it.
     others : tuple of Metric
+    own : str
+        What a metric of one's own is called, the last of the others; empty: there is none.
     """
 
     main: Metric
     others: tuple[Metric, ...]
+    own: str = ""
 
     @property
     def all(self) -> tuple[Metric, ...]:
         """Return all of them, the main one first."""
         return (self.main, *self.others)
+
+    @property
+    def measured(self) -> tuple[Metric, ...]:
+        """Return the metric of one's own, if there is one."""
+        return self.others[-1:] if self.own else ()
+
+    @property
+    def is_regression(self) -> bool:
+        """Return whether what is predicted is a number."""
+        return self.main is OF_A_NUMBER.main
 
 
 def _share(name: str) -> Metric:
@@ -121,9 +136,13 @@ OF_A_NUMBER = Metrics(
 )
 
 
-def metrics_of(*, is_regression: bool) -> Metrics:
-    """Return what is measured of a number, or else of classes."""
-    return OF_A_NUMBER if is_regression else OF_CLASSES
+def metrics_of(*, is_regression: bool, own: str = "") -> Metrics:
+    """Return what is measured of a number, or else of classes; and one's own metric, if named."""
+    usual = OF_A_NUMBER if is_regression else OF_CLASSES
+    if not own:
+        return usual
+    measured = Metric(protocol.OWN_METRIC, own, low=-math.inf)
+    return replace(usual, others=(*usual.others, measured), own=own)
 
 
 def metrics_in(said: Container[str]) -> Metrics:

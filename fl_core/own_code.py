@@ -28,6 +28,7 @@ _ARGUMENTS = {
     "model": "shape, num_classes",
     "features": "samples",
     "loss": "outputs, labels",
+    "metric": "outputs, labels",
 }
 _LONGEST = 300  # characters of what went wrong in somebody's code
 

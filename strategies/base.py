@@ -21,6 +21,7 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.wire import protocol
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.clusterings.clustering import Clustering
@@ -79,8 +80,8 @@ class ClusteredStrategy(Strategy):
         Let clients mask what they train, so that the server learns each cluster's mean and no
         client's model (strategies/secure/secure_round.py). The ClientApp needs the mod
         `clients.secure_aggregation.mask_mod`.
-    is_regression : bool
-        Whether clients predict a number: in place of `accuracy`, tests then send `rmse`.
+    metrics : Metrics
+        What tests send: of a number that clients predict, `rmse` in place of `accuracy`.
 
     Attributes
     ----------
@@ -102,7 +103,7 @@ class ClusteredStrategy(Strategy):
     pre_round_timeout: float | None = None
     met: Roster | None = None
     secure_aggregation: bool = False
-    is_regression: bool = False
+    metrics: Metrics = OF_CLASSES
     training: Training = field(default_factory=Training, init=False)
     local_told: dict[str, ConfigRecordValues] = field(default_factory=dict, init=False)
     _checkpoint: Mapping[str, Any] | None = field(default=None, init=False)
@@ -278,8 +279,7 @@ class ClusteredStrategy(Strategy):
         """Let newcomers in, then send this round's participants their own model only."""
         self._started = time.perf_counter()
         training, conversation = self.training, self._conversation
-        report = RoundReport(training.round + 1, self._num_rounds, is_regression=self.is_regression)
-        training.reports.append(report)
+        training.begin_round(self._num_rounds, self.metrics)
         conversation.server_round = training.round
         before = dict(training.roster.nodes)
         newcomers = conversation.admit_newcomers()

@@ -38,8 +38,8 @@ class LocalObjective:
     keeps_state : bool
         Whether a client keeps something of its own from round to round.
     may_be_noisy : bool
-        Whether `training-epsilon` covers all that depends on a client's images, test scores of what
-        it keeps among them.
+        Whether `training-epsilon` covers all that depends on a client's samples, test scores of
+        what it keeps among them.
     """
 
     name: ClassVar[str] = ""
@@ -69,7 +69,7 @@ class LocalObjective:
 
 @dataclass(frozen=True)
 class Plain(LocalObjective):
-    """Minimise the loss on the client's own images, from the model received: FedAvg's."""
+    """Minimise the loss on the client's own samples, from the model received: FedAvg's."""
 
     name: ClassVar[str] = "plain"
 
@@ -139,7 +139,7 @@ class PrivateHead(PrivateLayers):
     name: ClassVar[str] = "private-head"
     may_be_noisy: ClassVar[bool] = False
     head_epochs: int = option(
-        10, COUNT, "passes over the images for the head alone, with the body's weights as received"
+        10, COUNT, "passes over the samples for the head alone, with the body's weights as received"
     )
     body_epochs: int = option(
         1,

@@ -74,7 +74,7 @@ def run_alone(
     spoil: Mapping[tuple[str, int], Any] | None = None,
 ) -> dict[str, Any]:
     """Run the app in this process, on nodes that allow what is named, or `allowed`."""
-    values = [str(run_config[key]) for key in ("model", "dataset", "features", "loss")]
+    values = [str(run_config[key]) for key in ("model", "dataset", "features", "loss", "metric")]
     named = ", ".join(filter(is_own, values))
     spoilt = SpoiledApp(app, spoil or {})
     grid = LocalGrid(spoilt, int(run_config["num-clients"]), run_config=run_config)

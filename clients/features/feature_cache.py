@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 class FeatureCache:
-    """Features on disk, one SQLite row per distinct image and feature map.
+    """Features on disk, one SQLite row per distinct sample and feature map.
 
     Several processes may share the file. It holds only what can be computed again: it may be
     deleted whenever no run uses it. A row that does not match its checksum is computed again.
@@ -58,14 +58,14 @@ class FeatureCache:
     ) -> Tensor:
         """Return the features, (n, d): those on disk are read, the others computed and written.
 
-        Each distinct image is computed once, in batches of 512; each batch is written before the
+        Each distinct sample is computed once, in batches of 512; each batch is written before the
         next one is computed.
 
         Parameters
         ----------
         images : Tensor, uint8, shape (n, C, H, W)
         compute : callable
-            From uint8 (m, C, H, W) to float32 (m, d), each row a function of its image alone.
+            From uint8 (m, C, H, W) to float32 (m, d), each row a function of its sample alone.
         checksum : str
             Says which function `compute` is: its name, weights and preprocessing.
         """
@@ -101,7 +101,7 @@ class FeatureCache:
 
 
 def _keys(images: Tensor, checksum: str) -> list[bytes]:
-    """Return a hash of each image and of the function it goes through."""
+    """Return a hash of each sample and of the function it goes through."""
     prefix = blake2b(f"{checksum} {tuple(images.shape[1:])} ".encode(), digest_size=KEY_BYTES)
     keys = []
     for image in images.contiguous().numpy():

@@ -1,8 +1,8 @@
-"""A relevance that sees labels as well as images: where tasks differ by what labels mean.
+"""A relevance that sees labels as well as samples: where tasks differ by what labels mean.
 
-No paper's (docs/relevance.md). Eigenvectors of all images find tasks whatever the labels are worth,
-and cannot see a task that gives the same images other labels; eigenvectors of each class's images
-can. Here a client shares both, and a weight says how far labels are trusted.
+No paper's (docs/relevance.md). Eigenvectors of all samples find tasks whatever the labels are
+worth, and cannot see a task that gives the same samples other labels; eigenvectors of each class's
+samples can. Here a client shares both, and a weight says how far labels are trusted.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class LabelledSpectrum:
 
 
 def labelled_spectrum(features: Float32, labels: Int64, count: int) -> LabelledSpectrum:
-    """Return the leading eigenvectors of all images and, of all classes together, of each class.
+    """Return the leading eigenvectors of all samples and, of all classes together, of each class.
 
-    G_c = Φ_cᵀΦ_c/n over the images of class c, n being the number of all images; the
+    G_c = Φ_cᵀΦ_c/n over the samples of class c, n being the number of all samples; the
     `CLASS_EIGENVECTORS` · `count` largest eigenvalues of all G_c are those that count.
 
     Parameters
@@ -54,7 +54,7 @@ def labelled_spectrum(features: Float32, labels: Int64, count: int) -> LabelledS
     labels : NDArray[np.int64], shape (n,)
         As the client has them, right or wrong.
     count : int
-        How many eigenvectors of all images, at most d.
+        How many eigenvectors of all samples, at most d.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def class_energy_relevance(
 ) -> list[float]:
     """Return this client's relevance of every client's eigenvectors by the energy they miss.
 
-    m_j = (1 − captured of all images) + w·(1 − captured of each class's images by eigenvectors of
+    m_j = (1 − captured of all samples) + w·(1 − captured of each class's samples by eigenvectors of
     that class), and scores as `fl_core.relevance.relative_scores` makes them.
 
     Parameters
@@ -103,7 +103,7 @@ def class_energy_relevance(
     classes : sequence of NDArray[np.int64], shapes (k_j,)
         The class of each column.
     label_weight : float
-        w, at least 0: 0 looks at images alone.
+        w, at least 0: 0 looks at samples alone.
 
     Returns
     -------

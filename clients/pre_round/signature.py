@@ -1,4 +1,4 @@
-"""The client's half of FLT's one-shot clustering: a few centroids stand for all of its images.
+"""The client's half of FLT's one-shot clustering: a few centroids stand for all of its samples.
 
 FLT Algorithm 2 (FCR), lines 8 and 9, and the linear method that FLT compares with. Labels never
 enter.
@@ -22,7 +22,7 @@ def signature(embeddings: Float32, num_centroids: int, seed: int) -> Float32:
     Parameters
     ----------
     embeddings : NDArray[np.float32], shape (n, e)
-        One row per image.
+        One row per sample.
     num_centroids : int
         k, 1 or more. FLT takes 5 for every client: how many classes it has is not known.
 
@@ -30,7 +30,7 @@ def signature(embeddings: Float32, num_centroids: int, seed: int) -> Float32:
     -------
     NDArray[np.float32], shape (k', e)
         k' is k, or the number of distinct rows where there are fewer. In lexicographic order, so
-        that neither the seed's numbering nor the order of the images shows.
+        that neither the seed's numbering nor the order of the samples shows.
 
     Raises
     ------
@@ -57,10 +57,10 @@ def linear_signature(
     Parameters
     ----------
     features : NDArray[np.float32], shape (n, d)
-        Flattened images or other features, one row per image.
+        Flattened samples or other features, one row per sample.
     num_components : int
-        Width of the result. A client that has fewer axes (at most d, and the number of its images)
-        has zeros in the others, where its images do not vary.
+        Width of the result. A client that has fewer axes (at most d, and the number of its samples)
+        has zeros in the others, where its samples do not vary.
     mapped : bool
         Map the centroids back to features, so that those of any two clients compare.
 
@@ -87,7 +87,7 @@ def linear_signature(
     mean, axes = features[0], np.zeros((kept, features.shape[1]))
     if len(np.unique(features, axis=0)) > 1:  # PCA divides by the variance, which else is zero
         # Both solvers are exact and have no random start. The first makes a d × d matrix, and is
-        # much faster unless there are few images. In float64, since it squares.
+        # much faster unless there are few samples. In float64, since it squares.
         count, width = features.shape
         small = width <= min(_LARGEST_COVARIANCE, 2 * count)
         solver = "covariance_eigh" if small else "full"
@@ -105,9 +105,9 @@ def _check(rows: Float32, num_centroids: int) -> None:
             f"the number of centroids is {num_centroids}, but it must be 1 or more: FLT takes 5."
         )
     if not len(rows):
-        raise ValueError("the client has no images, so it has no signature: give it at least one.")
+        raise ValueError("the client has no samples, so it has no signature: give it at least one.")
     if not np.isfinite(rows).all():
-        raise ValueError("the client's embeddings are not all finite: check its images.")
+        raise ValueError("the client's embeddings are not all finite: check its samples.")
 
 
 def _centroids(rows: Float32, num_centroids: int, seed: int) -> Float32:

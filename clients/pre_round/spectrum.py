@@ -57,10 +57,10 @@ def gram_matrix(features: Float32) -> Float32:
         If there is no row, or an entry is not finite.
     """
     if not len(features):
-        raise ValueError("the client has no images, so it has no spectrum: give it at least one.")
+        raise ValueError("the client has no samples, so it has no spectrum: give it at least one.")
     gram = features.T @ features / np.float32(len(features))
     if not np.isfinite(gram).all():
-        raise ValueError("the client's features are not all finite: check its images.")
+        raise ValueError("the client's features are not all finite: check its samples.")
     return gram
 
 
@@ -68,20 +68,20 @@ def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
     """Return the Gram matrix and its `num_eigenvectors` leading eigenpairs (equation 1).
 
     Directions in which the client has no data (eigenvalue zero up to rounding) carry no
-    information and are left out: a client with fewer images than `num_eigenvectors` has fewer
+    information and are left out: a client with fewer samples than `num_eigenvectors` has fewer
     eigenpairs. Each eigenvector's sign is fixed so that its largest entry is positive.
 
     Parameters
     ----------
     features : NDArray[np.float32], shape (n, d)
-        Φ(X), one row per image.
+        Φ(X), one row per sample.
     num_eigenvectors : int
         k, at most d.
 
     Raises
     ------
     ValueError
-        If k is not within 1 to d, there is no image, a feature is not finite, or all are zero.
+        If k is not within 1 to d, there is no sample, a feature is not finite, or all are zero.
     """
     dimension = features.shape[1]
     _check_count(num_eigenvectors, dimension)
@@ -128,7 +128,7 @@ def _spectrum(gram: Float32, values: Float64, vectors: Float64) -> Spectrum:
     # What float32 features cannot tell from zero.
     kept = values > max(values[0], 0) * len(gram) * np.finfo(np.float32).eps
     if not kept.any():
-        raise ValueError("the client's features are all zero: check its images.")
+        raise ValueError("the client's features are all zero: check its samples.")
     values, vectors = values[kept], vectors[:, kept]
     largest = np.abs(vectors).argmax(axis=0)
     signs = np.sign(vectors[largest, np.arange(vectors.shape[1])])
@@ -138,7 +138,7 @@ def _spectrum(gram: Float32, values: Float64, vectors: Float64) -> Spectrum:
 def _eigenpairs_of_few(features: Float64, count: int) -> tuple[Float64, Float64]:
     """Return the leading eigenpairs of G by those of ΦΦᵀ/n, which is smaller.
 
-    24 images at d = 324 take 1 ms instead of 17. With ΦΦᵀu = nλu, Φᵀu/√(nλ) is G's eigenvector.
+    24 samples at d = 324 take 1 ms instead of 17. With ΦΦᵀu = nλu, Φᵀu/√(nλ) is G's eigenvector.
     """
     number = len(features)
     values, vectors = scipy.linalg.eigh(features @ features.T / number)
@@ -199,14 +199,14 @@ def missed_energy_relevance(
 
     No paper's formula: docs/relevance.md has its measurements. Client j's eigenvectors miss the
     share m_j = 1 − tr(V_jᵀ G V_j) / Σ_k λ_k of the energy that k directions can capture of this
-    client's data. What m_j is large depends on the client: on how many images it has, and on how
-    much its images have in common with everybody's. So each client compares the others with one
+    client's data. What m_j is large depends on the client: on how many samples it has, and on how
+    much its samples have in common with everybody's. So each client compares the others with one
     another: z_j is how many standard deviations log m_j lies below its mean over the other
     clients, and r_j = 1/2 + z_j/6, cut to [0, 1]. Clients who miss nothing, the client itself
     above all, have r_j = 1 and are not compared.
 
-    The logarithm makes factors count: within one task m_j varies with the number of images, and a
-    client of few images would otherwise widen the scale until the tasks are close together on it.
+    The logarithm makes factors count: within one task m_j varies with the number of samples, and a
+    client of few samples would otherwise widen the scale until the tasks are close together on it.
     Not for federations where several tasks have one client each: see docs/relevance.md.
 
     Parameters

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
+
+from fl_core.text import printable
 
 MOST_OF_ONE_COLUMN = 0.95
 """A larger share of all squares in one column of features leaves nothing else to compare.
@@ -13,7 +17,7 @@ of thirty others holds 0.997.
 """
 
 
-def why_uninformative(features: NDArray[np.float32]) -> str:
+def why_uninformative(features: NDArray[np.float32], names: Sequence[str] = ()) -> str:
     """Return why a client's features say little of whom it is like; empty: they may say more.
 
     The share of a column, not that of the first eigenvalue: features are not centred, so that one
@@ -22,19 +26,25 @@ def why_uninformative(features: NDArray[np.float32]) -> str:
     Parameters
     ----------
     features : NDArray[np.float32], shape (n, d)
+    names : sequence of str, optional
+        What samples' numbers are called: they are features' names where these are the samples.
 
     Examples
     --------
-    >>> why_uninformative(np.array([[1, 900], [0, -700], [-1, 800]], np.float32))
+    >>> features = np.array([[1, 900], [0, -700], [-1, 800]], np.float32)
+    >>> why_uninformative(features)
     'column 1 of its features holds nearly all that there is: bring all columns to one scale'
+    >>> why_uninformative(features, ("age", "income"))
+    'column income of its features holds nearly all that there is: bring all columns to one scale'
     """
     if len(features) > 1 and (features == features[0]).all():
         return "all its samples are the same, so leaving some out changes nothing"
     squares = np.square(features, dtype=np.float64).sum(axis=0)
     largest = int(squares.argmax())
     if squares[largest] > MOST_OF_ONE_COLUMN * squares.sum():
+        column = printable(names[largest]) if len(names) == features.shape[1] else largest
         return (
-            f"column {largest} of its features holds nearly all that there is: bring all columns "
+            f"column {column} of its features holds nearly all that there is: bring all columns "
             "to one scale"
         )
     return ""

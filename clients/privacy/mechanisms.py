@@ -1,7 +1,7 @@
 """Differential privacy of what a client shares: clipping and Gaussian noise (docs/privacy.md).
 
-Two sets of images are neighbours if one image counts in the one and is left out of the other; how
-many images there are is no secret. Both mechanisms are for such neighbours: `private_gram` for the
+Two sets of samples are neighbours if one sample counts in the one and is left out of the other; how
+many samples there are is no secret. Both mechanisms are for such neighbours: `private_gram` for the
 pre-round, and `clients.privacy.private_training` for the training.
 """
 
@@ -97,9 +97,9 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 def bounded_features(features: Float32) -> Float64:
     """Return features projected to at most `PROJECTED` dimensions, each row of length 1.
 
-    The projection is drawn once for all, without looking at any image: fewer entries, less noise in
-    all. Scaling takes the place of clipping to a length: it bounds what one image can change
-    without a number to choose, and no image counts less than that bound. Zeros stay zeros.
+    The projection is drawn once for all, without looking at any sample: fewer entries, less noise
+    in all. Scaling takes the place of clipping to a length: it bounds what one sample can change
+    without a number to choose, and no sample counts less than that bound. Zeros stay zeros.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def bounded_features(features: Float32) -> Float64:
     """
     if not len(features) or not np.isfinite(features).all():
         raise ValueError(
-            "the client has no images, or their features are not all finite: check its images."
+            "the client has no samples, or their features are not all finite: check its samples."
         )
     rows = features.astype(np.float64)
     if rows.shape[1] > PROJECTED:

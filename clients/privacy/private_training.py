@@ -1,8 +1,8 @@
 """Differentially private training: DP-SGD by Opacus, with noise of our own drawing.
 
 M. Abadi et al., "Deep Learning with Differential Privacy", CCS 2016; A. Yousefpour et al.,
-"Opacus: User-Friendly Differential Privacy Library in PyTorch", 2021. Each image's gradient is cut
-to a length, and their sum gets noise. Each step draws its images independently (Poisson sampling),
+"Opacus: User-Friendly Differential Privacy Library in PyTorch", 2021. Each sample's gradient is cut
+to a length, and their sum gets noise. Each step draws its samples independently (Poisson sampling),
 for which Opacus' accountant (Rényi differential privacy) counts.
 """
 
@@ -33,7 +33,7 @@ def num_steps(num_images: int, settings: TrainingSettings) -> int:
 
 
 def sample_rate(num_images: int, settings: TrainingSettings) -> float:
-    """Return with what probability each image is in a step: `batch_size` on average, or all."""
+    """Return with what probability each sample is in a step: `batch_size` on average, or all."""
     return min(1.0, settings.batch_size / num_images)
 
 
@@ -46,7 +46,7 @@ def training_noise(epsilon: float, delta: float, rate: float, steps: int) -> flo
     epsilon, delta : float
         Above 0, delta also below 1.
     rate : float
-        With what probability each image is in a step.
+        With what probability each sample is in a step.
     steps : int
         Of all rounds together.
 
@@ -88,7 +88,7 @@ def train_privately(
 ) -> None:
     """Train `model` in place for one of `promise.rounds` rounds.
 
-    There is no loss to return: it would tell of the images without noise.
+    There is no loss to return: it would tell of the samples without noise.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def train_privately(
         On the model's device, as the labels.
     labels : torch.Tensor, int64, shape (n,)
     randomness : Randomness
-        Draws the images of each step, and the noise.
+        Draws the samples of each step, and the noise.
     add_term : callable
-        Called in each step once gradients have their noise; it must not look at images.
+        Called in each step once gradients have their noise; it must not look at samples.
 
     Raises
     ------
@@ -138,11 +138,11 @@ def train_privately(
         optimizer.zero_grad()
         # Opacus' hooks warn where no input has a gradient.
         pixels = as_pixels(images[batch]).requires_grad_()
-        # A mean over images, as Opacus expects; with no image, the step is nothing but noise.
+        # A mean over samples, as Opacus expects; with no sample, the step is nothing but noise.
         loss = loss_function(wrapped(pixels), labels[batch])
         loss.backward()  # type: ignore[no-untyped-call]
         # What is not finite cannot be cut to a length: in a model of a server's choosing, a single
-        # image could turn the sum into NaN.
+        # sample could turn the sum into NaN.
         for gradients in optimizer.grad_samples:
             gradients.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         optimizer.step()

@@ -1,16 +1,19 @@
-"""What a training minimises: cross-entropy of classes, squared error of a number, or one's own."""
+"""What a training minimises, and a metric of one's own: functions of outputs and labels."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
+from fl_core.data.scaling import Scaling
 from fl_core.own_code import call_own, load_own
 
 _KEY = "loss"
+_METRIC = "metric"
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From a model's outputs for n samples, and their labels, (n,), to their mean loss, a scalar.
@@ -18,6 +21,10 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Outputs are logits, (n, classes), of float32; or, (n, 1), numbers, which one's own function gets as
 (n,), like the labels.
 """
+
+
+Measure = Callable[[torch.Tensor, torch.Tensor], float]
+"""From a model's outputs for all test samples of a client, and their labels, to a finite number."""
 
 
 def loss_of(path: str, labels: torch.Tensor) -> Loss:
@@ -59,18 +66,59 @@ def of_each(loss: Loss) -> Loss:
     return mean
 
 
+def measure_of(path: str, scaling: Scaling | None = None) -> Measure | None:
+    """Return the metric of an import path; none where it is empty.
+
+    Its function gets outputs as a loss of one's own does, on the CPU, but numbers in their own
+    unit. What is returned raises a ValueError where the function fails, or its result is no finite
+    number.
+    """
+
+    def measured(outputs: torch.Tensor, labels: torch.Tensor) -> float:
+        said, truth = outputs.cpu(), labels.cpu()
+        if labels.is_floating_point():
+            said = said.squeeze(1)
+            if scaling is not None:
+                said, truth = scaling.predicted(said), scaling.predicted(truth)
+        found = call_own(_METRIC, path, said, truth)
+        try:
+            number = float(found)
+        except (TypeError, ValueError, RuntimeError):  # of a tensor of several, say
+            number = math.nan
+        if not math.isfinite(number):
+            kind = found if isinstance(found, float) else type(found).__name__
+            raise ValueError(
+                f'{_METRIC} is "{path}", which returned {kind}: it must return one finite number.'
+            )
+        return number
+
+    return measured if path else None
+
+
+def check_own_metric(path: str, num_classes: int, *, is_regression: bool) -> None:
+    """Refuse a function that does not make a number of outputs and labels, by a ValueError.
+
+    It is tried on a few made-up ones.
+    """
+    if measure := measure_of(path):
+        measure(*_made_up(num_classes, is_regression=is_regression))
+
+
+def _made_up(num_classes: int, *, is_regression: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(3) % num_classes
+    outputs = torch.rand((3, num_classes), generator=generator)
+    return outputs, labels.to(torch.float32) if is_regression else labels
+
+
 def check_own_loss(path: str, num_classes: int, *, is_regression: bool) -> None:
     """Refuse a function that does not make one number of outputs and labels, by a ValueError.
 
     It is tried on a few made-up ones.
     """
-    generator = torch.Generator().manual_seed(0)
-    outputs = torch.rand((3, num_classes), generator=generator, requires_grad=True)
-    labels = torch.arange(3) % num_classes
-    if is_regression:
-        found = call_own(_KEY, path, outputs.squeeze(1), labels.to(torch.float32))
-    else:
-        found = call_own(_KEY, path, outputs, labels)
+    outputs, labels = _made_up(num_classes, is_regression=is_regression)
+    outputs.requires_grad_()
+    found = call_own(_KEY, path, outputs.squeeze(1) if is_regression else outputs, labels)
     if not (isinstance(found, torch.Tensor) and found.dim() == 0 and found.is_floating_point()):
         kind = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise ValueError(

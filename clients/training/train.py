@@ -13,14 +13,14 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
 from clients.training.gradient_terms import GradientTerm, no_term
-from clients.training.losses import loss_of
+from clients.training.losses import Measure, loss_of
 
 
 class Scores(NamedTuple):
-    """How well a model does on a client's test images.
+    """How well a model does on a client's test samples.
 
-    Macro-F1 and balanced accuracy are plain means over the classes that the test images have, of F1
-    (2 · right / (labelled + predicted as the class)) and of the share that was recognised. A
+    Macro-F1 and balanced accuracy are plain means over the classes that the test samples have, of
+    F1 (2 · right / (labelled + predicted as the class)) and of the share that was recognised. A
     prediction of any other class is an error; that class has no F1 of its own.
 
     Attributes
@@ -29,12 +29,15 @@ class Scores(NamedTuple):
         Mean cross-entropy, or a loss of one's own.
     accuracy, macro_f1, balanced_accuracy : float
         Shares in [0, 1].
+    own_metric : float, optional
+        A metric of one's own, if there is one.
     """
 
     loss: float
     accuracy: float
     macro_f1: float
     balanced_accuracy: float
+    own_metric: float | None = None
 
 
 class Errors(NamedTuple):
@@ -49,12 +52,15 @@ class Errors(NamedTuple):
     r2 : float, optional
         1 − squared error / squared distance from the test samples' own mean. As in scikit-learn,
         where all numbers are the same: 1 if all are predicted right, else 0. None for one sample.
+    own_metric : float, optional
+        A metric of one's own, if there is one.
     """
 
     loss: float
     rmse: float
     mae: float
     r2: float | None
+    own_metric: float | None = None
 
 
 class OtherTest(NamedTuple):
@@ -98,7 +104,7 @@ def train(
     generator: torch.Generator,
     add_term: GradientTerm = no_term,
 ) -> float:
-    """Train `model` in place on one client's images and return its mean loss.
+    """Train `model` in place on one client's samples and return its mean loss.
 
     Parameters
     ----------
@@ -109,14 +115,14 @@ def train(
     labels : torch.Tensor, int64 or float32, shape (n,)
         Labels as the client knows them: classes, or numbers.
     generator : torch.Generator
-        Draws the order of the images in each epoch, on the CPU.
+        Draws the order of the samples in each epoch, on the CPU.
     add_term : callable
         Called in each step once gradients are there: a local objective adds its own.
 
     Returns
     -------
     float
-        Loss per image over the last epoch, as seen while training.
+        Loss per sample over the last epoch, as seen while training.
     """
     model.train()
     loss_function = loss_of(settings.loss, labels)
@@ -130,7 +136,7 @@ def train(
         for batch in batches:
             optimizer.zero_grad()
             # Measured: gathering bytes and converting a batch, which stays in the cache, is 5 %
-            # faster in all than converting and shuffling all images first.
+            # faster in all than converting and shuffling all samples first.
             loss = loss_function(model(as_pixels(images[batch])), labels[batch])
             loss.backward()  # type: ignore[no-untyped-call]
             add_term()
@@ -147,8 +153,9 @@ def evaluate(
     labels: torch.Tensor,
     batch_size: int = 1000,
     loss: str = "",
+    measure: Measure | None = None,
 ) -> Scores | Errors:
-    """Test a model on a client's images, in one pass.
+    """Test a model on a client's samples, in one pass.
 
     Parameters
     ----------
@@ -159,8 +166,10 @@ def evaluate(
     labels : torch.Tensor, int64 or float32, shape (n,)
     loss : str
         As in `loss_of`.
+    measure : callable, optional
+        A metric of one's own, as in `measure_of`.
     """
-    return _found(_outputs(model, images, batch_size), labels, loss, batch_size)
+    return _found(_outputs(model, images, batch_size), labels, loss, measure, batch_size)
 
 
 @torch.inference_mode()
@@ -170,6 +179,7 @@ def evaluate_both(
     labels: torch.Tensor,
     other: OtherTest,
     loss: str = "",
+    measure: Measure | None = None,
 ) -> tuple[Scores | Errors, Scores | Errors]:
     """Test a model as `evaluate` does, and on another test; it sees a sample of both once."""
     outputs = _outputs(model, images)
@@ -177,7 +187,7 @@ def evaluate_both(
     if len(other.labels):
         said = torch.cat([said, _outputs(model, other.images)])
         truth = torch.cat([truth, other.labels])
-    return _found(outputs, labels, loss), _found(said, truth, loss)
+    return _found(outputs, labels, loss, measure), _found(said, truth, loss, measure)
 
 
 @torch.inference_mode()
@@ -207,7 +217,18 @@ def _outputs(model: nn.Module, images: torch.Tensor, batch_size: int = 1000) -> 
 
 
 def _found(
-    outputs: torch.Tensor, labels: torch.Tensor, loss: str, batch_size: int = 1000
+    outputs: torch.Tensor,
+    labels: torch.Tensor,
+    loss: str,
+    measure: Measure | None = None,
+    batch_size: int = 1000,
+) -> Scores | Errors:
+    found = _usual(outputs, labels, loss, batch_size)
+    return found if measure is None else found._replace(own_metric=measure(outputs, labels))
+
+
+def _usual(
+    outputs: torch.Tensor, labels: torch.Tensor, loss: str, batch_size: int
 ) -> Scores | Errors:
     if labels.is_floating_point():
         mean = float(loss_of(loss, labels)(outputs, labels)) if loss else None

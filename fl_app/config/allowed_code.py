@@ -12,7 +12,7 @@ from fl_core.own_code import is_own
 OWN_CODE = "own-code"
 """In a device's `--node-config`: the import paths that its owner allows, by commas."""
 
-_AT_CLIENTS = ("model", "dataset", "features", "loss")
+_AT_CLIENTS = ("model", "dataset", "features", "loss", "metric")
 
 
 def named_at_clients(config: Config) -> dict[str, str]:

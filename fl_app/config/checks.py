@@ -117,7 +117,7 @@ def _check_for_weights(strategies: Sequence[str]) -> Iterator[str]:
     if not any("weighted" in parameters(system_of(name).aggregation) for name in strategies):
         yield (
             f"weighted-mean is true, but {', '.join(strategies)} counts clients alike, since one "
-            "may say anything of its number of images: set weighted-mean to false."
+            "may say anything of its number of samples: set weighted-mean to false."
         )
 
 
@@ -150,7 +150,7 @@ def _check_for_privacy(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_for_private_training(strategy: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """Refuse what trains on images beside the steps whose noise is counted."""
+    """Refuse what trains on samples beside the steps whose noise is counted."""
     objective = system_of(strategy).objective
     if not objective.may_be_noisy:
         yield (
@@ -161,7 +161,7 @@ def _check_for_private_training(strategy: str, values: Mapping[str, Any]) -> Ite
         )
     if values["model"] == "cnn-norm":
         yield _must_be(
-            "model", "cnn-norm", "another with training-epsilon: batch norm mixes a batch's images"
+            "model", "cnn-norm", "another with training-epsilon: batch norm mixes a batch's samples"
         )
 
 
@@ -216,6 +216,18 @@ _SIMULATED_ONLY: dict[str, Any] = {
 }
 
 
+def _check_told_means(values: Mapping[str, Any]) -> Iterator[str]:
+    """Refuse means and deviations that each device tells where nothing of its own may be seen."""
+    for key in ("secure-aggregation", "pre-round-epsilon", "training-epsilon"):
+        if value := values[field_of(key)]:
+            shown = "true" if value is True else f"{value:g}"
+            yield (
+                f"standardise is {ALL_SITES}, for which each device tells the server its columns' "
+                f"means and deviations, but {key} is {shown}, which does not hide them: choose "
+                "site, by which each device uses its own and tells nobody."
+            )
+
+
 def _check_for_devices(values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse what needs to know the tasks of devices."""
     for name, absent in _SIMULATED_ONLY.items():
@@ -225,10 +237,7 @@ def _check_for_devices(values: Mapping[str, Any]) -> Iterator[str]:
                 f"that is for simulations only: leave it {at_value(absent)}."
             )
     if values["standardise"] == ALL_SITES:
-        yield (
-            f'standardise is {ALL_SITES}, but dataset is "{OWN_IMAGES}", and devices do not tell '
-            "their means: choose site, by which each device uses its own."
-        )
+        yield from _check_told_means(values)
     for strategy in values["strategy"]:
         if system_of(strategy).clustering.needs_tasks:
             yield (

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
 from clients.features.own_features import check_own_features, random_samples
-from clients.training.losses import check_own_loss
+from clients.training.losses import check_own_loss, check_own_metric
 from clients.training.train import as_pixels
 from fl_app.config.checks import shares_eigenvectors
 from fl_app.config.run_config import AS_TASKS, Config
@@ -69,6 +69,7 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     _check_model(config, kind, samples)
     if config.loss:
         check_own_loss(config.loss, kind.num_classes, is_regression=kind.is_regression)
+    check_own_metric(config.metric, kind.num_classes, is_regression=kind.is_regression)
     if shares_eigenvectors(config.strategy):
         _check_num_eigenvectors(config, kind)
         feature_map(config.features)
@@ -126,7 +127,7 @@ def _check_encoder(strategy: str, kind: SampleKind) -> None:
 def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
     """Refuse more eigenvectors, or singular vectors, than features have dimensions: a ValueError.
 
-    A client with fewer images than eigenvectors has fewer of these, which is no error.
+    A client with fewer samples than eigenvectors has fewer of these, which is no error.
     """
     dimension = compared_dimension(
         config.features,

@@ -137,7 +137,7 @@ class Config(
     weighted_mean: bool | None = option(
         False,
         or_none(BOOLEAN, AS_PAPER),
-        "weight clients by their number of images, in `mean`, `graph` and `lps-gps`; `paper`: as "
+        "weight clients by their number of samples, in `mean`, `graph` and `lps-gps`; `paper`: as "
         "each strategy's paper does",
     )
     secure_aggregation: bool = option(
@@ -156,7 +156,7 @@ class Config(
     seed: int = option(
         0,
         number(int, 0, 2**32 - 1),
-        "decides partition, noise, first models, order of images, participants",
+        "decides partition, noise, first models, order of samples, participants",
     )
     dataset: str = option(
         "mnist-5k",
@@ -244,7 +244,7 @@ class Config(
     of_strategies: Mapping[str, Any] = field(default_factory=dict)
 
     def federation_settings(self, num_clients: int, seed: int) -> FederationSettings:
-        """Return the settings that decide who holds which image, for one seed."""
+        """Return the settings that decide who holds which sample, for one seed."""
         malicious = self.malicious if self.attack != "none" else 0.0
         return self._part(
             FederationSettings, num_clients=num_clients, seed=seed, malicious=malicious
@@ -279,7 +279,7 @@ class Config(
         return replace(self, features=name)
 
     def spent(self) -> dict[str, float]:
-        """Return the ε and δ for one image of one client; empty without any noise.
+        """Return the ε and δ for one sample of one client; empty without any noise.
 
         `pre-round-epsilon` counts once, as the matrix does on which a device adds noise,
         `training-epsilon` for each strategy on each seed, and each of these has `privacy-delta`.

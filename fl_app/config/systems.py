@@ -76,7 +76,7 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
 
 
 def check_strategy(name: str, setting: Setting) -> None:
-    """Refuse what `build_strategy` does, as far as it is known before all images are read.
+    """Refuse what `build_strategy` does, as far as it is known before all samples are read.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
     return {federation.drift_round: dict(enumerate(last))} if first != last else {}
 
 
-# Of these, what only images or a training can say.
+# Of these, what only samples or a training can say.
 _LATER = {"encoder", "labels", "later", "sizes"}
 # What is no option of its own, by the name of the field that takes it.
 FOUND: dict[str, Callable[[Setting], Any]] = {

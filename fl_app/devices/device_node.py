@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecordValues, Context, Message, RecordDict
+from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordDict
 from numpy.typing import NDArray
 
 from clients.client import Images
@@ -27,19 +27,23 @@ from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.samples import sample_word
-from fl_core.data.scaling import Scaling
+from fl_core.data.scaling import Scaling, Tally
 from fl_core.data.settings import OWN_IMAGES, SITE
 from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model
-from fl_core.own.own_images import CLASS_NAMES, Agreement, read_own_images, survey_images
+from fl_core.own.class_names import CLASS_NAMES
+from fl_core.own.own_images import Agreement, read_own_images, survey_images
 from fl_core.own.own_samples import DATA, AnySurvey, agreement_in, read_own_samples, survey_samples
-from fl_core.own.own_tables import read_own_table, standardised_alone, survey_table
+from fl_core.own.own_scale import on_scale, own_tally, standardised_alone
+from fl_core.own.own_tables import read_own_table, survey_table
 from fl_core.own_code import is_own
 from fl_core.partitions.validation import STREAM, Parts, split_validation
 from fl_core.wire import protocol
 
 logger = logging.getLogger(__name__)
+
+_TOLD = "told-of-constant-columns"  # in the node's state, which lasts for a run
 
 _START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
@@ -177,10 +181,16 @@ class DeviceNode(Node):
     @cached_property
     def _read(self) -> tuple[LabelledImages, Scaling | None]:
         """Its data as its model takes them, and their scale."""
-        read = self.own.read(self.kind)
-        if self.config.standardise == SITE:
-            return standardised_alone(read, self.kind.column_names)
-        return read, None
+        read, common = self.own.read(self.kind), self.kind.scaling
+        if common is not None:
+            return on_scale(read, common), common
+        if self.config.standardise != SITE:
+            return read, None
+        alone, scaling, notes = standardised_alone(read, self.kind.column_names)
+        if notes and _TOLD not in self.context.state:  # each message reads anew
+            logger.warning("%s: %s", self.name, notes[0])
+            self.context.state[_TOLD] = ConfigRecord({_TOLD: notes})
+        return alone, scaling
 
     @property
     def _images(self) -> LabelledImages:
@@ -189,6 +199,10 @@ class DeviceNode(Node):
     def scaling(self) -> Scaling | None:
         """Return the scale of its numbers to predict, if they were standardised."""
         return self._read[1]
+
+    def tally(self) -> Tally:
+        """Return what its training samples come to, as they are (`standardise=all`)."""
+        return own_tally(self.own.read(self.kind))
 
     @cached_property
     def _parts(self) -> Parts:
@@ -212,7 +226,7 @@ class DeviceNode(Node):
         return samples.to(self.device), labels.to(self.device)
 
     def test_data(self) -> Images:
-        """Return its test images.
+        """Return its test samples.
 
         Raises
         ------
@@ -230,7 +244,7 @@ class DeviceNode(Node):
     def features(self) -> NDArray[np.float32]:
         """Return the configured features; its owner alone is warned if they say little."""
         found = super().features()
-        if why := why_uninformative(found):
+        if why := why_uninformative(found, self.feature_names()):
             logger.warning("%s: %s", self.name, why)
         return found
 

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 
 from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
+from fl_app.devices.common_scale import with_common_scale
 from fl_app.devices.handing_out import deploy_models, hand_out_models
 from fl_app.devices.names import NAMES_FILE, KnowsKeys, NameOwners
 from fl_app.live.progress import Progress
@@ -22,7 +23,10 @@ from fl_app.report.verdicts import NONE, SeedVerdicts
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
+from fl_core.data.settings import ALL_SITES
+from fl_core.own.own_images import Agreement
 from fl_core.own.own_samples import AnySurvey, agree_all, outvoted, survey_in
+from fl_core.own.own_tables import with_whole_numbers
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 
@@ -60,10 +64,16 @@ class Devices:
             grid, {protocol.SEED: config.seed}, config.pre_round_deadline, self.met
         )
         self._roll.call_roll()
-        self._agreement = checkpoints.agreement or agree_all(_surveys(self._roll))
+        self._agreement = checkpoints.agreement or self._agreed()
         checkpoints.agreement = self._agreement
         self.num_clients, self.num_at_start = len(self.met.names), len(self.met.nodes)
         self.told: dict[str, ConfigRecordValues] = {**self._agreement.as_config()}
+
+    def _agreed(self) -> Agreement:
+        found = agree_all(_surveys(self._roll))
+        if self._config.standardise == ALL_SITES:
+            return with_common_scale(found, self._roll)
+        return found
 
     def setting(self, seed: int) -> Setting:
         """Return the values that strategies are built from; nobody knows the tasks."""
@@ -185,7 +195,8 @@ def _surveys(roll: Conversation) -> dict[str, AnySurvey]:
     ValueError
         If as many devices have data of one kind as of another.
     """
-    clients, surveys = {}, {}
+    clients: dict[str, int] = {}
+    surveys: dict[str, AnySurvey] = {}
     for client, described in list(roll.roster.descriptions.items()):
         try:
             survey = survey_in(described)
@@ -199,6 +210,7 @@ def _surveys(roll: Conversation) -> dict[str, AnySurvey]:
             "no device told of its data: "
             + next(iter(roll.roster.failures.values()), "none is there")
         )
+    surveys = with_whole_numbers(surveys)
     others = outvoted(surveys)
     for name, reason in others.items():
         roll.roster.leave_out(clients[name], "survey", reason)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from numpy.typing import NDArray
 
 from fl_app.config.allowed_code import OWN_CODE
 from fl_app.devices.device_node import NodeConfig, check_model_path
@@ -170,13 +171,22 @@ def table_found(path: Path, label: str) -> str:
         If it is not there, or not such as can be used.
     """
     survey, table = survey_table(path, label), read_table(path, label)
+    columns = f"{len(survey.columns)} columns ({printable(listed([*survey.columns], 20, ', '))})"
+    if survey.is_regression:
+        trained, tested = table.labels[~table.is_test], table.labels[table.is_test]
+        return f"{columns}, {_number_found(table.label, trained, tested)}"
     counts = ", ".join(
         f"{printable(name)} {(own & ~table.is_test).sum()} + {(own & table.is_test).sum()}"
         for name in survey.classes
         for own in [table.labels == name]
     )
-    columns = f"{len(survey.columns)} columns ({printable(listed([*survey.columns], 20, ', '))})"
     return f"{columns}, of each class for training + for testing: {counts}"
+
+
+def _number_found(name: str, trained: NDArray[Any], tested: NDArray[Any]) -> str:
+    counts = f"for training + for testing: {len(trained)} + {len(tested)}"
+    number = f"{printable(name)}, {trained.min():.4g} to {trained.max():.4g}"
+    return f"{counts}, with a number to predict: {number}"
 
 
 def samples_found(path: str) -> str:
@@ -191,10 +201,8 @@ def samples_found(path: str) -> str:
     survey = survey_of(found)
     kind = described(survey.shape, is_float=survey.is_float)
     if found.is_regression:
-        counts = f"{len(found.train_labels)} + {len(found.test_labels)}"
-        low, high = (float(end) for end in found.train_labels.aminmax())
-        number = f"{printable(found.class_names[0])}, {low:.4g} to {high:.4g}"
-        return f"{kind}, for training + for testing: {counts}, with a number to predict: {number}"
+        labels = found.train_labels.numpy(), found.test_labels.numpy()
+        return f"{kind}, {_number_found(found.class_names[0], *labels)}"
     train, test = (
         labels.bincount(minlength=found.num_classes).tolist()
         for labels in (found.train_labels, found.test_labels)

@@ -48,7 +48,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         type=whole_number(0),
         default=RESAMPLES,
         metavar="N",
-        help=f"how often a fifth of the images is left out to see what changes (default: "
+        help=f"how often a fifth of the samples is left out to see what changes (default: "
         f"{RESAMPLES}; 0: not at all)",
     )
     group.set_defaults(call=_group)
@@ -203,11 +203,11 @@ def _holds_folders(path: Path) -> bool:
 def redrawn(
     grid: PreRoundGrid, strategy: ClusteredStrategy, config: Config, resamples: int, seed: int
 ) -> Clusters:
-    """Return a strategy's clusters with how they would be if images had been left out.
+    """Return a strategy's clusters with how they would be if samples had been left out.
 
-    Where attackers answer, they answer nothing of their images, and what the server drew stays; so
+    Where attackers answer, they answer nothing of their samples, and what the server drew stays; so
     does what another clustering found, which has nothing to draw. With `pre-round-epsilon` it stays
-    as well: each resample would be one more answer from the images, with little noise.
+    as well: each resample would be one more answer from the samples, with little noise.
     """
     from clients.pre_round.uninformative import why_uninformative  # noqa: PLC0415
     from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
@@ -216,11 +216,12 @@ def redrawn(
     nodes, clusters = strategy.training.roster.nodes, strategy.clusters
     sample = sample_word(grid.node(nodes[next(iter(clusters.of_client))]).kind)
     if strategy.clustering.shares == "eigenvectors":
+        own = {client: grid.node(nodes[client]) for client in clusters.of_client}
         poor = {
-            client: why_uninformative(grid.node(nodes[client]).features())
-            for client in clusters.of_client
+            client: why
+            for client, node in own.items()
+            if (why := why_uninformative(node.features(), node.feature_names()))
         }
-        poor = {client: why for client, why in poor.items() if why}
         clusters = replace(clusters, uninformative=poor)
     if not resamples:
         return replace(clusters, resamples=None)

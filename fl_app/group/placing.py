@@ -38,7 +38,7 @@ class Place(NamedTuple):
     margin : float
         By how much more relevant the first is.
     share : float
-        In how many resamples of its images it lands there.
+        In how many resamples of its samples it lands there.
     overlap : float
         How much of its leading directions that cluster's clients share, in [0, 1].
     needed : float
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 
 def place(features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed: int = 0) -> Place:
-    """Return where the owner of images with these features belongs.
+    """Return where the owner of samples with these features belongs.
 
     As a newcomer is placed in a run: into the cluster whose clients' eigenvectors are most relevant
     to it on average. It fits if its own overlap with theirs at least as much as half-way between
@@ -71,14 +71,14 @@ def place(features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed
     features : NDArray[np.float32], shape (n, d)
     kept : KeptSpectra
     resamples : int
-        How often a fifth of its images is left out.
+        How often a fifth of its samples is left out.
     seed : int
         Draws which.
 
     Raises
     ------
     ValueError
-        If there are too few images, or features have other dimensions than the run's.
+        If there are too few samples, or features have other dimensions than the run's.
     """
     if len(features) < FEWEST_IMAGES:
         raise ValueError(

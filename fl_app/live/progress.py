@@ -89,12 +89,12 @@ class Progress:
     ) -> None:
         """Say which devices have come together, and what they have agreed."""
         columns = agreement.column_names
-        kind = _columns(columns) if columns else _kind(agreement)
+        kind = f"{_columns(columns)}\n" if columns else f"{_kind(agreement)}, "
         self._width = _longest(config)
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
             f"{_asked(agreement)}: {printable(', '.join(agreement.class_names))}\n"
-            f"{kind}, {config.model}; {_plan(config, folder)}",
+            f"{kind}{config.model}; {_plan(config, folder)}",
             flush=True,
         )
         self._rounds_started = self._clock()

@@ -15,6 +15,7 @@ from fl_core.data.settings import name_of_test
 from fl_core.federation.federation import Federation
 from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.text import csv_cell, one_line
+from fl_core.wire.protocol import OWN_METRIC
 from strategies import RoundReport
 
 _MOST_CLUSTERS = 50  # with a curve each
@@ -130,6 +131,8 @@ def round_values(
             f"{main.name}/worst-client": main.worst(tested.values()),
         }
         values |= _per_cluster(report)
+        if report.own_metrics:
+            values[f"{OWN_METRIC}/mean"] = report.mean(OWN_METRIC)
     score = report.metrics.main.name
     if federation is not None and (others := report.other_scores.get(score)):
         name = name_of_test(federation.other_test)

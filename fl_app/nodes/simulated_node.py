@@ -20,6 +20,7 @@ from clients.accelerator import torch_device
 from clients.attacks import flip_labels
 from clients.client import Client, Images
 from clients.features.compute import FeatureMap, feature_map
+from clients.features.dimensions import feature_names
 from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import CPU, TrainingSettings
 from clients.training.train import OtherTest
@@ -30,7 +31,7 @@ from fl_app.nodes.personal_store import answer_with_state, take_state
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
 from fl_core.data.samples import sample_word
-from fl_core.data.scaling import Scaling
+from fl_core.data.scaling import Scaling, Tally
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.models.build import empty_model
 from fl_core.own.own_images import Agreement
@@ -69,7 +70,7 @@ class Node(Client, ABC):
     config : Config
         The run's.
     device : torch.device
-        Where its model and its images are.
+        Where its model and its samples are.
 
     Raises
     ------
@@ -87,10 +88,10 @@ class Node(Client, ABC):
     @property
     @abstractmethod
     def kind(self) -> Dataset | Agreement:
-        """Return the shape and the classes that all clients' images have in common."""
+        """Return the shape and the classes that all clients' samples have in common."""
 
     def features(self) -> NDArray[np.float32]:
-        """Return the configured features of its training images."""
+        """Return the configured features of its training samples."""
         images, _ = self.training_data()
         phi = _feature_map(self.config.for_samples(self.kind).features, self.device.type)
         found = phi(images.cpu()).numpy()
@@ -98,6 +99,10 @@ class Node(Client, ABC):
             what = sample_word(self.kind)
             raise ValueError(f"the client's features are all zero: check its {what}s.")
         return found
+
+    def feature_names(self) -> tuple[str, ...]:
+        """Return what its features are called, where they have names."""
+        return feature_names(self.config.for_samples(self.kind).features, self.kind.column_names)
 
     def model(self) -> nn.Module:
         """Return the configured model, whose weights are still to be loaded."""
@@ -112,9 +117,17 @@ class Node(Client, ABC):
         """Return the configured one."""
         return self.config.loss
 
+    def metric(self) -> str:
+        """Return the configured one."""
+        return self.config.metric
+
     def promise(self) -> Promise:
         """Return the configured one, for the rounds of a strategy, and of all together."""
         return self.config.promise()
+
+    def tally(self) -> Tally:
+        """Return what its training samples come to; a simulation has them all before it."""
+        raise self._lacks("tally")
 
     def keep_model(self) -> bool:
         """Keep the final model that the message carries, and say so; a simulation has no need."""
@@ -218,7 +231,7 @@ class SimulatedNode(Node):
     def other_test_data(self) -> OtherTest | None:
         """Return what belongs to the test that `client-test` does not name, in the last round.
 
-        Tables need no more, and a whole task can be many more images than a client's own mix. With
+        Tables need no more, and a whole task can be many more samples than a client's own mix. With
         early stopping, each round may be the last one.
         """
         if self._round < self.config.num_server_rounds and not self.config.early_stopping:
@@ -229,7 +242,7 @@ class SimulatedNode(Node):
 
 @lru_cache(maxsize=2)
 def _resident(federation: Federation, device: torch.device) -> Federation:
-    """Return the federation with all images on a device, where they stay between rounds."""
+    """Return the federation with all samples on a device, where they stay between rounds."""
     if device.type == CPU:
         return federation
     return replace(federation, dataset=federation.dataset.to(device))

@@ -89,8 +89,8 @@ def _cells(
             runs if name == main.name else [run.tests[name] for run in runs if name in run.tests]
         )
         yield from _means(main, name, [one.score for one in found], shown=name in tests)
-    for other in metrics.others if runs[0].is_regression else ():
-        of_runs = _mean([getattr(run, other.name) for run in runs])
+    for other in metrics.others if metrics.is_regression else metrics.measured:
+        of_runs = _mean([getattr(run, other.name.replace("-", "_")) for run in runs])
         yield other.head, _shown(other, of_runs), other.name, of_runs
     yield _worst_head(main), _shown(main, worst), f"{main.extreme}-{main.name}", worst
     in_unit = 100 * variance if main.is_share else variance

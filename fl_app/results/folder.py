@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.features.compute import feature_map
+from clients.features.dimensions import feature_names
 from clients.pre_round.uninformative import why_uninformative
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
@@ -354,9 +355,9 @@ def uninformative_clients(config: Config, federation: Federation) -> dict[int, s
     data = federation.dataset
     if are_images(data.image_shape, is_float=data.is_float):
         return {}
-    phi = feature_map(config.features)
+    phi, names = feature_map(config.features), feature_names(config.features, data.column_names)
     found = {
-        client: why_uninformative(phi(federation.training_data(client, 0)[0].cpu()).numpy())
+        client: why_uninformative(phi(federation.training_data(client, 0)[0].cpu()).numpy(), names)
         for client in range(config.num_clients)
     }
     return {client: why for client, why in found.items() if why}

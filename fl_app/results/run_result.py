@@ -229,6 +229,7 @@ class RunResult:
             f"{score}-per-client": self.scores.tolist(),
             f"{score}-variance": self.spread() ** 2,
             **self._other_scores(),
+            **({"own-metric-name": self.metrics.own} if self.metrics.own else {}),
             **({name_of_test(self.other_test): other} if other else {}),
             "clusters": self.clusters,
             **known,

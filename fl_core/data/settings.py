@@ -61,7 +61,7 @@ class Known(NamedTuple):
     Attributes
     ----------
     num_train, num_test : int
-        How many images there are.
+        How many samples there are.
     image_shape : tuple of int
         Channels, height and width.
     num_classes : int
@@ -93,7 +93,7 @@ class Source(NamedTuple):
     root, cache : Path
         Where data sets are, and what can be made again.
     seed : int
-        Says which images are for testing, where the data set itself does not.
+        Says which samples are for testing, where the data set itself does not.
     download : bool
         Whether what is not there may be fetched.
     window : int
@@ -221,7 +221,7 @@ DATASET = Rule(DATASET_WORDS, _parse_dataset, words=tuple(DATASETS))
 
 @dataclass(frozen=True, kw_only=True)
 class FederationSettings:
-    """Who holds which image under which label.
+    """Who holds which sample under which label.
 
     Hashable: it is the cache's key. Rounds count from 1; `malicious` is a share of the clients, in
     [0, 1).
@@ -239,8 +239,9 @@ class FederationSettings:
     label: str = option(
         "",
         TEXT,
-        f"`{TABLES}`: the column that holds the label; empty: the one named label, target or class",
-        needs=f"dataset={TABLES}|{OWN_IMAGES}",
+        f"`{TABLES}`: the column that holds the label; empty: the one named label, target or "
+        "class; `flights`: `delay` predicts minutes, empty: late or not",
+        needs=f"dataset={TABLES}|{OWN_IMAGES}|flights",
     )
     standardise: str = option(
         "auto",
@@ -281,7 +282,7 @@ class FederationSettings:
     partition: Spread | Literal["writer"] = option(
         "label",
         one_of((*PARTITIONS, "writer")),
-        "how a task's images are spread: `label`: each class by a Dirichlet draw of its own; "
+        "how a task's samples are spread: `label`: each class by a Dirichlet draw of its own; "
         "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
         "clients and many small ones; `writer`: each client is a writer of `femnist`",
     )
@@ -294,9 +295,11 @@ class FederationSettings:
     minority: float = option(
         0.05,
         number(float, 0, 1),
-        "images of other tasks that each client has, as a share of its own",
+        "samples of other tasks that each client has, as a share of its own",
     )
-    min_samples: int = option(20, COUNT, "least number of images of its own task that a client has")
+    min_samples: int = option(
+        20, COUNT, "least number of samples of its own task that a client has"
+    )
     window: int = option(
         WINDOW,
         number(int, 10, 300),
@@ -320,9 +323,9 @@ class FederationSettings:
     client_test: str = option(
         "task",
         one_of(tuple(TESTS)),
-        "what a client is tested on: `task`: all test images of its task, as in the papers; `own`: "
-        "as many test images as there are with the mix of classes of its training images; tables "
-        "have both",
+        "what a client is tested on: `task`: all test samples of its task, as in the papers; "
+        "`own`: as many test samples as there are with the mix of classes of its training samples; "
+        "tables have both",
     )
     validation_share: float = option(
         0.0,

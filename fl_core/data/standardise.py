@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.scaling import Moments, Scaling, moments
+from fl_core.data.scaling import Moments, Scaling, moments, target_moments
 from fl_core.data.settings import NOBODY, SITE
 from fl_core.partitions.partition import Partition
 from fl_core.text import listed, printable
@@ -73,7 +73,7 @@ def standardised(
     for rows, tests, others in groups:
         found = moments(train[rows])
         constant.update(told_constant(found, whose))
-        scaling = Scaling.of(found, data.train_labels[rows])
+        scaling = Scaling.of(found, target_moments(data.train_labels[rows]))
         own = slice(None) if whose != SITE else np.concatenate([rows, others])
         train[own], labels[own] = scaling.samples(train[own]), scaling.targets(labels[own])
         test[tests], tested[tests] = scaling.samples(test[tests]), scaling.targets(tested[tests])

@@ -1,4 +1,4 @@
-"""Concept shift: labels that mean different things to different clients, over the same images."""
+"""Concept shift: labels that mean different things to different clients, over the same samples."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _STREAM = 0xC0CE7
 def concept_shifted(base: Dataset, num_tasks: int, seed: int) -> Dataset:
     """Return `base` with the labels that its classes have in each of `num_tasks` tasks.
 
-    The training images of each class are split evenly between the tasks, so that all of them see
-    the same kind of images; each test image is there once for each task. The groups are
+    The training samples of each class are split evenly between the tasks, so that all of them see
+    the same kind of samples; each test sample is there once for each task. The groups are
     task·C + class, and `concept_tasks` are the tasks over them. `base` has no groups of its own.
 
     Raises

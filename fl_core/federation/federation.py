@@ -52,18 +52,18 @@ _MALICE_STREAM = 0x3A11C
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """All simulated clients' data, kept as one copy of the images and indices into it.
+    """All simulated clients' data, kept as one copy of the samples and indices into it.
 
     Attributes
     ----------
     dataset : Dataset
-        Images and true labels.
+        Samples and true labels.
     partition : Partition
-        Tasks, and who holds which image.
+        Tasks, and who holds which sample.
     train_labels : tuple of K NDArray[np.int64]
         Each client's training labels after noise, in the order of `partition.train`.
     validation, validation_labels : tuple of K NDArray[np.int64], or empty
-        Which training images each client keeps for comparing models, ascending, and their labels
+        Which training samples each client keeps for comparing models, ascending, and their labels
         after noise: nobody trains on them, and they are not in `partition.train`.
     newcomers : tuple of int
         The clients that are not there before `newcomer_round`, ascending.
@@ -77,7 +77,7 @@ class Federation:
     other_test : str
         What `client_test` calls the other way to test clients; empty if there is one way only.
     other_indices : callable, optional
-        From a client to the indices of its other test images, ascending. Called when they are
+        From a client to the indices of its other test samples, ascending. Called when they are
         needed: those of ten thousand clients would be large.
     """
 
@@ -140,11 +140,11 @@ class Federation:
         return scalings[self._holdings(server_round)[client]]
 
     def training_indices(self, client: int, server_round: int = 0) -> NDArray[np.int64]:
-        """Return which training images a client holds in a round, shape (n,); round 0: at first."""
+        """Return which training samples a client holds in a round, (n,); round 0: at first."""
         return self.partition.train[self._holdings(server_round)[client]]
 
     def test_data(self, client: int, server_round: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a client's test images in a round, uint8 (m, C, H, W), with clean labels.
+        """Return a client's test samples in a round, uint8 (m, C, H, W), with clean labels.
 
         Round 0 is before the first.
         """
@@ -166,7 +166,7 @@ class Federation:
             return None
         whose = self._holdings(server_round)[client]
         first, other = self.partition.test[whose], self.other_indices(whose)
-        if not len(other):  # a class of the client has no test image
+        if not len(other):  # a class of the client has no test sample
             return None
         alone = torch.from_numpy(np.setdiff1d(other, first))
         shared = torch.from_numpy(np.flatnonzero(np.isin(first, other)))
@@ -183,7 +183,7 @@ class Federation:
         return range(self.partition.num_clients)
 
     def label_counts(self, *, noisy: bool) -> NDArray[np.int64]:
-        """Return how many images of each label each client has at first, shape (K, classes)."""
+        """Return how many samples of each label each client has at first, shape (K, classes)."""
         truth = self.dataset.train_labels.numpy()
         return np.stack(
             [
@@ -200,7 +200,7 @@ class Federation:
 def simulate_federation(settings: FederationSettings) -> Federation:
     """Load the data set, spread it over the clients and add the label noise.
 
-    The last two federations stay in the process: its clients share one copy of the images.
+    The last two federations stay in the process: its clients share one copy of the samples.
 
     Raises
     ------

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import reprlib
-import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -21,18 +18,23 @@ from fl_core.data.image_folder import (
     read_image_folder,
     summarize_image_folder,
 )
-from fl_core.data.preparation import AS_THEY_COME, Preparation
+from fl_core.data.preparation import Columns, Preparation
 from fl_core.data.samples import are_images, described
+from fl_core.data.scaling import Scaling
+from fl_core.data.settings import ALL_SITES, NOBODY
 from fl_core.models.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
-from fl_core.text import brief, printable
-
-logger = logging.getLogger(__name__)
-
-MAX_OWN_CLASSES = 1_000  # of one device, lest a single one makes everybody's model huge
-MAX_NAME = 200  # characters
+from fl_core.own.class_names import (
+    CLASS_NAMES,
+    MAX_OWN_CLASSES,
+    agreed_classes,
+    check_names,
+    composed,
+    names_in,
+)
+from fl_core.own.own_scale import scale_config, scale_in
+from fl_core.text import brief
 
 # Entries of a message's config record.
-CLASS_NAMES = "class-names"
 GREY = "grey"
 HEIGHT = "height"
 WIDTH = "width"
@@ -40,8 +42,6 @@ CHANNELS = "channels"
 SHAPE = "sample-shape"
 IS_FLOAT = "is-float"
 IS_REGRESSION = "is-regression"
-
-_UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,10 @@ class Agreement:
         Whether samples are float32; otherwise they are pixels, uint8.
     is_regression : bool
         Whether what is to be predicted is a number.
+    columns : dict
+        Of tables, those of all devices, with the values that any device has.
+    scaling : Scaling, optional
+        The one scale of all devices' samples, if they have one.
 
     Raises
     ------
@@ -126,11 +130,14 @@ class Agreement:
     image_shape: tuple[int, ...]
     is_float: bool = False
     is_regression: bool = False
+    columns: Columns = field(default_factory=dict)
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
         least, most = (1, 1) if self.is_regression else (2, MAX_CLASSES)
         check_names(self.class_names, least, most)
         check_shape(self.image_shape)
+        self.preparation.check(self.image_shape)
 
     @property
     def num_classes(self) -> int:
@@ -144,8 +151,9 @@ class Agreement:
 
     @property
     def preparation(self) -> Preparation:
-        """Return what is done to samples before a model sees them, but for their scale."""
-        return AS_THEY_COME
+        """Return what is done to samples before a model sees them, but for scales of one's own."""
+        whose = NOBODY if self.scaling is None else ALL_SITES
+        return Preparation(self.columns, standardise=whose, scaling=self.scaling)
 
     @property
     def suits_folders(self) -> bool:
@@ -154,14 +162,18 @@ class Agreement:
         images = are_images(shape, is_float=self.is_float) and max(shape[1:]) <= MAX_SIDE
         return images and not self.is_regression
 
-    def as_config(self) -> dict[str, list[str] | list[int] | int | bool]:
+    def as_config(self) -> dict[str, list[str] | list[int] | list[float] | int | bool]:
         """Return the entries of a message's config record."""
         names = {CLASS_NAMES: list(self.class_names)}
         if not self.suits_folders:
-            number = {IS_REGRESSION: True} if self.is_regression else {}
-            return {**names, SHAPE: list(self.image_shape), IS_FLOAT: self.is_float, **number}
+            shape: dict[str, list[int] | bool] = {SHAPE: list(self.image_shape)}
+            shape[IS_FLOAT] = self.is_float
+            return {**names, **shape, **self._number_config(), **scale_config(self.scaling)}
         channels, height, width = self.image_shape
         return {**names, CHANNELS: channels, HEIGHT: height, WIDTH: width}
+
+    def _number_config(self) -> dict[str, bool]:
+        return {IS_REGRESSION: True} if self.is_regression else {}
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Agreement:
@@ -173,7 +185,7 @@ class Agreement:
             If an entry is missing, of another type, or not what an agreement may say.
         """
         if SHAPE in config:
-            return cls(names_in(config), *kind_in(config))
+            return cls(names_in(config), *kind_in(config), scaling=scale_in(config))
         channels, height, width = (_whole(config, key) for key in (CHANNELS, HEIGHT, WIDTH))
         if channels not in {1, 3}:
             raise ValueError(f"{CHANNELS} of images must be 1 or 3, not {brief(channels)}.")
@@ -224,35 +236,6 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     names = agreed_classes({name: survey.classes for name, survey in surveys.items()})
     height, width = common_size([(survey.height, survey.width) for survey in surveys.values()])
     return Agreement(names, (1 if grey else 3, height, width))
-
-
-def agreed_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return every class that any device has, sorted; `classes` are by the devices' names.
-
-    Raises
-    ------
-    ValueError
-        If all together have less than 2 classes or more than 10,000.
-    """
-    names = sorted({name for own in classes.values() for name in own})
-    if len(names) < 2:
-        raise ValueError(
-            f'all devices together have the one class "{printable(names[0])}", but at least 2 are '
-            "needed: each has a folder of its own, or a name that a function returns."
-        )
-    for alike in _alike(names):
-        logger.warning(
-            "the classes %s are taken for different ones: where they are not, give them one "
-            "name on all devices and start again",
-            ", ".join(map(repr, alike)),
-        )
-    if len(names) > MAX_CLASSES:
-        most = sorted(classes, key=lambda name: (-len(classes[name]), name))
-        raise ValueError(
-            f"all devices together have {len(names)} classes, but {MAX_CLASSES} at most can be "
-            f"learnt: {', '.join(most[:3])} have the most, leave out such devices."
-        )
-    return tuple(names)
 
 
 def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledImages:
@@ -315,28 +298,6 @@ def relabelled(read: LabelledImages, agreement: Agreement, where: str) -> Labell
     )
 
 
-def _alike(names: list[str]) -> list[list[str]]:
-    """Return names that differ in nothing but case, spaces and punctuation, together."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        letters = "".join(c for c in name.casefold() if c.isalnum())
-        groups.setdefault(letters or name, []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def composed(name: str) -> str:
-    """Return a folder's name as others write it: some systems store é as e and an accent."""
-    return unicodedata.normalize("NFC", name)
-
-
-def names_in(config: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the class names of a config record; a ValueError if there is no list of texts."""
-    names = config.get(CLASS_NAMES)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{CLASS_NAMES} must be a list of names, not {brief(names)}.")
-    return tuple(names)
-
-
 def _whole(config: Mapping[str, object], key: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -372,24 +333,3 @@ def check_shape(shape: tuple[int, ...]) -> None:
 def _check_side(key: str, side: int) -> None:
     if not 1 <= side <= MAX_SIDE:
         raise ValueError(f"{key} of images must be from 1 to {MAX_SIDE}, not {brief(side)}.")
-
-
-def check_names(names: tuple[str, ...], least: int, most: int) -> None:
-    """Raise a ValueError unless these are sorted class names, as many as is allowed."""
-    if not least <= len(names) <= most:
-        raise ValueError(
-            f"there are {len(names)} classes, but from {least} to {most} are possible."
-        )
-    for name in names:
-        is_line = all(unicodedata.category(character) not in _UNWANTED for character in name)
-        if not (1 <= len(name) <= MAX_NAME and is_line and name == composed(name)):
-            raise ValueError(
-                f"{brief(name)} is not a valid class name: one line of at most {MAX_NAME} "
-                "characters, in Unicode's composed form, is expected."
-            )
-    for name, following in pairwise(names):
-        if name >= following:
-            raise ValueError(
-                f"class names must be sorted and differ, but {brief(name)} comes before "
-                f"{brief(following)}."
-            )

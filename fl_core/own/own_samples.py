@@ -10,21 +10,23 @@ from fl_core.data.image_folder import LabelledImages, few
 from fl_core.data.own_data import read_own_part
 from fl_core.data.samples import described
 from fl_core.data.tables import common_columns
-from fl_core.own.own_images import (
+from fl_core.own.class_names import (
     CLASS_NAMES,
+    MAX_OWN_CLASSES,
+    agreed_classes,
+    check_names,
+    composed,
+    names_in,
+)
+from fl_core.own.own_images import (
     IS_FLOAT,
     IS_REGRESSION,
-    MAX_OWN_CLASSES,
     SHAPE,
     Agreement,
     Survey,
     agree,
-    agreed_classes,
-    check_names,
     check_shape,
-    composed,
     kind_in,
-    names_in,
     relabelled,
 )
 from fl_core.own.own_tables import (
@@ -32,7 +34,7 @@ from fl_core.own.own_tables import (
     TableAgreement,
     TableSurvey,
     agree_on_tables,
-    columns_in,
+    table_agreement_in,
     table_survey_in,
 )
 from fl_core.text import one_line
@@ -108,7 +110,7 @@ def agreement_in(config: Mapping[str, object]) -> Agreement:
         If an entry is missing, of another type, or not what an agreement may say.
     """
     if COLUMNS in config:
-        return TableAgreement.of(names_in(config), columns_in(config))
+        return table_agreement_in(config)
     return Agreement.from_config(config)
 
 
@@ -236,10 +238,9 @@ def _kind(said: AnySurvey | Agreement) -> str:
         return "images in folders"
     if isinstance(said, TableSurvey | TableAgreement):
         of_texts = {name: " (texts)" if values else "" for name, values in said.columns.items()}
-        return f"tables of {', '.join(name + texts for name, texts in of_texts.items())}"
-    if isinstance(said, Agreement):
-        said = SampleSurvey(
-            said.class_names[:1], said.image_shape, said.is_float, said.is_regression
-        )
-    kind = described(said.shape, is_float=said.is_float)
-    return f'{kind} with the number "{said.classes[0]}"' if said.is_regression else kind
+        kind = f"tables of {', '.join(name + texts for name, texts in of_texts.items())}"
+    else:
+        shape = said.image_shape if isinstance(said, Agreement) else said.shape
+        kind = described(shape, is_float=said.is_float)
+    (name, *_) = said.class_names if isinstance(said, Agreement) else said.classes
+    return f'{kind} with the number "{name}"' if said.is_regression else kind

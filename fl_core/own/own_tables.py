@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mode
+from typing import TypeVar
 
+import numpy as np
 import torch
 
 from fl_core.data.image_folder import LabelledImages
-from fl_core.data.preparation import Columns, Preparation, sample_columns
+from fl_core.data.preparation import Columns, sample_columns
 from fl_core.data.samples import described
-from fl_core.data.scaling import Scaling, moments
-from fl_core.data.settings import SITE
-from fl_core.data.standardise import note_of_constant, told_constant
+from fl_core.data.scaling import Scaling
 from fl_core.data.table_file import Table, read_table
 from fl_core.data.tables import class_names, common_columns, encoded, numbered
-from fl_core.own.own_images import (
+from fl_core.own.class_names import (
     CLASS_NAMES,
     MAX_NAME,
     MAX_OWN_CLASSES,
-    Agreement,
     agreed_classes,
     check_names,
-    check_shape,
     composed,
     names_in,
-    relabelled,
 )
-from fl_core.text import brief
-
-logger = logging.getLogger(__name__)
+from fl_core.own.own_images import IS_REGRESSION, Agreement, check_shape, relabelled
+from fl_core.own.own_scale import scale_config, scale_in
+from fl_core.text import brief, printable
 
 # Entries of a message's config record; of each value of a category, its column stands beside it.
 COLUMNS = "columns"
 VALUES_OF = "values-of"
 VALUES = "values"
+AnyTold = TypeVar("AnyTold")
+"""What a device tells of its data, a table or others."""
+
 MOST_COLUMNS = 10_000  # of one device, lest a single one makes everybody's model huge
 
 
@@ -47,9 +47,11 @@ class TableSurvey:
     Attributes
     ----------
     classes : tuple of str
-        As in `Survey`.
+        As in `Survey`; of a number to predict, the name of its column alone.
     columns : dict
         The names of its columns, sorted, without the label's, and the values of those with texts.
+    is_regression : bool
+        Whether the label is a number to predict: some of its values have fractions.
 
     Raises
     ------
@@ -59,44 +61,41 @@ class TableSurvey:
 
     classes: tuple[str, ...]
     columns: Columns
+    is_regression: bool = False
 
     def __post_init__(self) -> None:
-        check_names(self.classes, 1, MAX_OWN_CLASSES)
+        check_names(self.classes, 1, 1 if self.is_regression else MAX_OWN_CLASSES)
         for texts in (self.columns, *filter(None, self.columns.values())):
             _check_texts(tuple(texts))
         common_columns({"this table": self.columns})
         check_shape((len(sample_columns(self.columns)),))
 
-    def as_config(self) -> dict[str, list[str]]:
+    def as_config(self) -> dict[str, list[str] | bool]:
         """Return the entries of a message's config record."""
-        return {CLASS_NAMES: list(self.classes), **_columns_config(self.columns)}
+        number = {IS_REGRESSION: True} if self.is_regression else {}
+        return {CLASS_NAMES: list(self.classes), **_columns_config(self.columns), **number}
 
 
 @dataclass(frozen=True)
 class TableAgreement(Agreement):
-    """What all devices' tables have in common.
-
-    Attributes
-    ----------
-    columns : dict
-        As in `TableSurvey`, with the values that any device has.
-    """
-
-    columns: Columns = field(default_factory=dict)
+    """What all devices' tables have in common."""
 
     @classmethod
-    def of(cls, names: tuple[str, ...], columns: Columns) -> TableAgreement:
-        """Return it for classes and columns."""
-        return cls(names, (len(sample_columns(columns)),), is_float=True, columns=columns)
+    def of(
+        cls,
+        names: tuple[str, ...],
+        columns: Columns,
+        is_regression: bool,
+        scaling: Scaling | None = None,
+    ) -> TableAgreement:
+        """Return it for classes, or for a number to predict, columns and their scale."""
+        return cls(names, (len(sample_columns(columns)),), True, is_regression, columns, scaling)
 
-    @property
-    def preparation(self) -> Preparation:
-        """Return what is done to samples before a model sees them."""
-        return Preparation(self.columns)
-
-    def as_config(self) -> dict[str, list[str] | list[int] | int | bool]:
+    def as_config(self) -> dict[str, list[str] | list[int] | list[float] | int | bool]:
         """Return the entries of a message's config record."""
-        return {CLASS_NAMES: list(self.class_names), **_columns_config(self.columns)}
+        columns = _columns_config(self.columns)
+        names = {CLASS_NAMES: list(self.class_names)}
+        return {**names, **columns, **self._number_config(), **scale_config(self.scaling)}
 
 
 def _columns_config(columns: Columns) -> dict[str, list[str]]:
@@ -155,7 +154,19 @@ def table_survey_in(config: Mapping[str, object]) -> TableSurvey:
     ValueError
         As `TableSurvey` and `columns_in`.
     """
-    return TableSurvey(names_in(config), columns_in(config))
+    return TableSurvey(names_in(config), columns_in(config), config.get(IS_REGRESSION) is True)
+
+
+def table_agreement_in(config: Mapping[str, object]) -> TableAgreement:
+    """Undo `TableAgreement.as_config`.
+
+    Raises
+    ------
+    ValueError
+        If an entry is missing, of another type, or not what an agreement may say.
+    """
+    is_regression = config.get(IS_REGRESSION) is True
+    return TableAgreement.of(names_in(config), columns_in(config), is_regression, scale_in(config))
 
 
 def survey_table(path: Path, label: str) -> TableSurvey:
@@ -166,44 +177,57 @@ def survey_table(path: Path, label: str) -> TableSurvey:
     ValueError, OSError
         As `read_table`, or if names are not what a survey may say.
     """
-    table = _read(path, label)
+    table = read_table(path, label)
+    is_number = table.labels.dtype != object
+    names = (table.label,) if is_number else tuple(sorted(set(table.labels.tolist())))
     try:
-        return TableSurvey(tuple(sorted(set(table.labels.tolist()))), table.kinds())
+        return TableSurvey(names, table.kinds(), is_number)
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be used: {error}") from error
 
 
-def _read(path: Path, label: str) -> Table:
-    table = read_table(path, label)
-    if table.labels.dtype != object:
-        raise ValueError(
-            f"{path.name}: column {table.label}, the label, has fractions, but a device's table "
-            "has classes: make some of them, such as low and high, or predict the number by a "
-            "function of your own (docs/own-code.md)."
-        )
-    return table
+def with_whole_numbers(surveys: Mapping[str, AnyTold]) -> dict[str, AnyTold]:
+    """Take whole labels for numbers to predict where most tables have such with fractions."""
+    tables = [one for one in surveys.values() if isinstance(one, TableSurvey)]
+    numbers = [one for one in tables if one.is_regression]
+    if 2 * len(numbers) <= len(tables):
+        return dict(surveys)
+    usual = mode(sorted(one.classes for one in numbers))
+
+    def taken(survey: AnyTold) -> AnyTold:
+        if not isinstance(survey, TableSurvey) or survey.is_regression:
+            return survey
+        whole = all(name.removeprefix("-").isdecimal() for name in survey.classes)
+        return replace(survey, classes=usual, is_regression=True) if whole else survey
+
+    return {name: taken(survey) for name, survey in surveys.items()}
 
 
 def agree_on_tables(surveys: Mapping[str, TableSurvey]) -> TableAgreement:
     """Settle the classes, the columns and the categories' values for all devices.
+
+    All have classes, or all the number to predict of one name.
 
     Raises
     ------
     ValueError
         As `agreed_classes` and `common_columns`.
     """
-    names = agreed_classes({name: one.classes for name, one in surveys.items()})
+    first = next(iter(surveys.values()))
+    names = first.classes
+    if not first.is_regression:
+        names = agreed_classes({name: one.classes for name, one in surveys.items()})
     columns = common_columns({name: one.columns for name, one in surveys.items()})
-    return TableAgreement.of(names, columns)
+    return TableAgreement.of(names, columns, first.is_regression)
 
 
 def read_own_table(path: Path, label: str, agreement: Agreement) -> LabelledImages:
-    """Read a device's table; labels are indices into the agreed classes.
+    """Read a device's table; labels are indices into the agreed classes, or numbers to predict.
 
     Raises
     ------
     ValueError
-        As `read_table`, or if a column, a value or a class is not as agreed.
+        As `read_table`, or if a column, a value, a class or the kind of label is not as agreed.
     OSError
         If it cannot be read.
     """
@@ -213,43 +237,32 @@ def read_own_table(path: Path, label: str, agreement: Agreement) -> LabelledImag
             f"the table {path} cannot be learnt with samples that are {agreed}, as was agreed: "
             "leave this device out."
         )
-    table = _read(path, label)
+    table = read_table(path, label)
     common_columns({"what was agreed": agreement.columns, path.name: table.kinds()})
     rows = torch.from_numpy(encoded(table.columns, agreement.columns, table.site))
-    classes = class_names([table.labels])
-    labels = torch.from_numpy(numbered(table.labels, classes))
     test = torch.from_numpy(table.is_test)
-    read = LabelledImages(rows[~test], labels[~test], rows[test], labels[test], classes)
-    return relabelled(read, agreement, str(path))
 
+    def parted(labels: torch.Tensor, classes: tuple[str, ...]) -> LabelledImages:
+        return LabelledImages(rows[~test], labels[~test], rows[test], labels[test], classes)
 
-def standardised_alone(
-    read: LabelledImages, names: tuple[str, ...] = ()
-) -> tuple[LabelledImages, Scaling]:
-    """Return a device's samples, standardised by its own training rows (`standardise=site`).
-
-    Raises
-    ------
-    ValueError
-        If they are pixels.
-    """
-    if read.train_images.dtype != torch.float32:
+    if agreement.is_regression:
+        return parted(_numbers(table), agreement.class_names)
+    if table.labels.dtype != object:
         raise ValueError(
-            f'standardise is "{SITE}", but these samples are pixels, which become numbers from 0 '
-            "to 1: leave it at none."
+            f"column {printable(table.label)} of {table.site} has fractions, but classes were "
+            "agreed: write classes, or leave this device out."
         )
-    found = moments(read.train_images)
-    for note in note_of_constant(told_constant(found, SITE), names, SITE):
-        logger.warning(note)
-    scaling = Scaling.of(found, read.train_labels)
-    return on_scale(read, scaling), scaling
-
-
-def on_scale(read: LabelledImages, scaling: Scaling) -> LabelledImages:
-    """Return a device's samples, and numbers to predict, on a scale."""
-    return read._replace(
-        train_images=scaling.samples(read.train_images),
-        train_labels=scaling.targets(read.train_labels),
-        test_images=scaling.samples(read.test_images),
-        test_labels=scaling.targets(read.test_labels),
+    classes = class_names([table.labels])
+    return relabelled(
+        parted(torch.from_numpy(numbered(table.labels, classes)), classes), agreement, str(path)
     )
+
+
+def _numbers(table: Table) -> torch.Tensor:
+    try:
+        return torch.from_numpy(table.labels.astype(np.float32))
+    except ValueError as error:
+        raise ValueError(
+            f"column {printable(table.label)} of {table.site} has texts, but a number to predict "
+            "was agreed: write numbers, or leave this device out."
+        ) from error

@@ -1,4 +1,4 @@
-"""Which client holds which images: tasks as label sets, shares of each, a minority of the others'.
+"""Which client holds which samples: tasks as label sets, shares of each, a minority of the others'.
 
 Everything here is a pure function of labels and a seed, so the server and every client compute the
 same partition without talking to each other (RCC-PFL, section V).
@@ -153,12 +153,13 @@ def make_partition(
     seed: int = 0,
     sample: str = "image",
 ) -> Partition:
-    """Spread the training images over the clients (RCC-PFL, section V).
+    """Spread the training samples over the clients (RCC-PFL, section V).
 
     Clients are split as equally as possible over the tasks, or as told, in a random order. Each
-    task's images go to its clients, every image to exactly one of them; the images of a label that
-    several tasks share are first split evenly between these (FLT, scenario 2). Then each client
-    also gets `minority` times its size from the other tasks' labels; only these may be held twice.
+    task's samples go to its clients, every sample to exactly one of them; the samples of a label
+    that several tasks share are first split evenly between these (FLT, scenario 2). Then each
+    client also gets `minority` times its size from the other tasks' labels; only these may be held
+    twice.
 
     Parameters
     ----------
@@ -166,20 +167,20 @@ def make_partition(
         True labels, or the groups of a data set that has such; `label` and `class` stand for
         these all through.
     tasks : tuple of tuples of int
-        Label sets; images of labels in none of them are not used.
+        Label sets; samples of labels in none of them are not used.
     kind : {"label", "quantity", "equal", "power-law"}
         `quantity`: one Dirichlet draw per task, so that sizes differ and the class mix does not;
         `label`: one draw per class, so that both differ; `equal`: no Dirichlet draw, a task's
-        images are shuffled and dealt out, so that sizes differ by one image at most (FLT,
+        samples are shuffled and dealt out, so that sizes differ by one sample at most (FLT,
         scenario 1; IFCA's rotated MNIST); `power-law`: each client of the task gets `min_samples`
         of these, and the r-th in a random order, from 1, a part of the rest proportional to 1/r
         (FLT, scenario 4, which gives no exponent).
     dirichlet_alpha : float
         Dirichlet concentration, > 0; not used by `equal` and `power-law`.
     minority : float
-        Share of extra images from other tasks, >= 0.
+        Share of extra samples from other tasks, >= 0.
     min_samples : int
-        Dirichlet shares are drawn again until every client has this many images of its own task;
+        Dirichlet shares are drawn again until every client has this many samples of its own task;
         1 at least.
     clients_per_task : sequence of int, optional
         How many clients each task has (MT-HFL: 5, 3 and 2).
@@ -261,7 +262,7 @@ def writer_partition(
     Parameters
     ----------
     train_writers, test_writers : NDArray[np.int64], shapes (n,) and (m,)
-        Who wrote each image.
+        Who wrote each sample.
     min_samples : int
         Only writers of so many training images are drawn.
 
@@ -292,23 +293,23 @@ def _labels_of_others(tasks: Tasks, own: int) -> tuple[int, ...]:
 
 
 def check_labels(tasks: Tasks, labels: Collection[int], which: str) -> None:
-    """Refuse tasks with a label that is not among the `labels` of the images, ascending.
+    """Refuse tasks with a label that is not among the `labels` of the samples, ascending.
 
     Raises
     ------
     ValueError
-        With the first such label; `which` images, in its words.
+        With the first such label; `which` samples, in its words.
     """
     absent = sorted({label for task in tasks for label in task} - set(labels))
     if absent:
         raise ValueError(
-            f"tasks name label {absent[0]}, but no {which} image has it: the data set's labels are "
-            f"{list(labels)}."
+            f"tasks name label {absent[0]}, but no {which} sample has it: the data set's labels "
+            f"are {list(labels)}."
         )
 
 
 def _by_label(labels: NDArray[np.int64], tasks: Tasks, seed: int) -> list[list[NDArray[np.int64]]]:
-    """Return each task's images, by label; tasks that share a label get an even part of it each."""
+    """Return each task's samples, by label; tasks that share one get an even part of it each."""
     parts: dict[int, list[NDArray[np.int64]]] = {}
     for label in {label for task in tasks for label in task}:
         images, sharing = np.flatnonzero(labels == label), sum(label in task for task in tasks)
@@ -327,7 +328,7 @@ def _deal(
     rng: np.random.Generator,
     sample: str,
 ) -> list[NDArray[np.int64]]:
-    """Shuffle one task's images and deal them out, evenly or by a power law."""
+    """Shuffle one task's samples and deal them out, evenly or by a power law."""
     images = rng.permutation(np.concatenate(groups))
     fewest, floor = len(images) // num_clients, max(min_samples, 1)
     if fewest < floor:
@@ -355,7 +356,7 @@ def _draw_shares(
     rng: np.random.Generator,
     sample: str,
 ) -> list[NDArray[np.int64]]:
-    """Split one task's images over its clients, again until each has `min_samples`."""
+    """Split one task's samples over its clients, again until each has `min_samples`."""
     groups = [np.sort(np.concatenate(by_label))] if kind == "quantity" else list(by_label)
     for _ in range(_MAX_DRAWS):
         parts: list[list[NDArray[np.int64]]] = [[] for _ in range(num_clients)]
@@ -381,9 +382,9 @@ def own_test(
     seed: int,
     client: int,
 ) -> NDArray[np.int64]:
-    """Draw for a client test images with the mix of classes of its training images.
+    """Draw for a client test samples with the mix of classes of its training samples.
 
-    As many as there can be: with n_c training images and m_c test images of class c, the client
+    As many as there can be: with n_c training samples and m_c test samples of class c, the client
     gets n_c · min over c of m_c / n_c of class c, rounded, and so all m_c of the scarcest. Classes
     are true ones, those of the minority included; of a data set with groups, its groups.
     """

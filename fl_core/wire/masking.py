@@ -184,7 +184,7 @@ def to_words(
     if not 0 < weight <= heaviest(num_clients):
         raise ValueError(
             f"its weight is {weight}, but in a secure sum of {num_clients} clients it must be 1 to "
-            f"{heaviest(num_clients)}: let it train on fewer images, or set weighted-mean=false."
+            f"{heaviest(num_clients)}: let it train on fewer samples, or set weighted-mean=false."
         )
     known = loss is not None and 0 <= loss <= MOST_CHANGE
     head = [weight, int(known), round(loss / STEP) if known and loss is not None else 0]

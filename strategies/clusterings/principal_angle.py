@@ -1,4 +1,4 @@
-"""PACFL: clients are grouped once, by the angles between the spaces that their images span.
+"""PACFL: clients are grouped once, by the angles between the spaces that their samples span.
 
 S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin, "Efficient Distribution
 Similarity Identification in Clustered Federated Learning via Principal Angles Between Client Data
@@ -40,7 +40,7 @@ Measure = Literal["smallest", "sum"]
 class PrincipalAngleClustering(Clustering):
     """Clients upload p singular vectors, once; the server groups by the angles between them.
 
-    The left singular vectors of a client's data matrix, images as columns, are the eigenvectors
+    The left singular vectors of a client's data matrix, samples as columns, are the eigenvectors
     that `spectral` clusterings share, too, and the same query asks for them. Nothing is sent back.
     With `features=raw` the columns are pixels, as in the paper.
 
@@ -177,8 +177,8 @@ class PrincipalAngleClustering(Clustering):
 def corresponding_angles(own: Spectra, others: Spectra, count: int) -> Float64:
     """Return Σ_k arccos |u_ik · u_jk| in degrees, shape (K, L) (PACFL, equation 3).
 
-    Absolute, since the sign of a singular vector is arbitrary. A vector that a client of few images
-    lacks counts as at right angles to the other's.
+    Absolute, since the sign of a singular vector is arbitrary. A vector that a client of few
+    samples lacks counts as at right angles to the other's.
 
     Parameters
     ----------

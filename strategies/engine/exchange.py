@@ -67,8 +67,8 @@ class Exchange:
 
         Its config record has the entries of `config`, and those that `told` returns for the client
         alone. One that is told which model it has kept (IFCA) is sent none. Who trained on the most
-        images comes first: in a simulation, no long training is then left over at the end, when the
-        other workers have nothing to do.
+        samples comes first: in a simulation, no long training is then left over at the end, when
+        the other workers have nothing to do.
         """
         training, numbers = self.training, self.training.model_of_client
         messages = []

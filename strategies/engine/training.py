@@ -57,6 +57,8 @@ class RoundReport:
         Why clients take part in no secure sum any more, by client index.
     is_regression : bool
         Whether clients predict a number.
+    own_metric, own_metrics : str, dict of float
+        What a metric of one's own is called, if there is one, and its value by client index.
     """
 
     round: int
@@ -76,24 +78,26 @@ class RoundReport:
     bytes: int = 0
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
     is_regression: bool = False
+    own_metric: str = ""
+    own_metrics: dict[int, float] = field(default_factory=dict)
 
     @property
     def metrics(self) -> Metrics:
         """Return what tests measure."""
-        return metrics_of(is_regression=self.is_regression)
+        return metrics_of(is_regression=self.is_regression, own=self.own_metric)
 
     @property
     def scores(self) -> dict[str, dict[int, float]]:
         """Return clients' test scores: by their name on the wire, then by client."""
-        if self.is_regression:
-            main, others = self.rmses, {protocol.MAE: self.maes, protocol.R2: self.r2s}
-        else:
-            main = self.accuracies
-            others = {
-                protocol.MACRO_F1: self.macro_f1s,
-                protocol.BALANCED_ACCURACY: self.balanced_accuracies,
-            }
-        return {self.metrics.main.name: main, protocol.LOSS: self.losses, **others}
+        of_client = {
+            **{protocol.ACCURACY: self.accuracies, protocol.RMSE: self.rmses},
+            protocol.LOSS: self.losses,
+            **{protocol.MACRO_F1: self.macro_f1s, protocol.MAE: self.maes},
+            **{protocol.BALANCED_ACCURACY: self.balanced_accuracies, protocol.R2: self.r2s},
+            protocol.OWN_METRIC: self.own_metrics,
+        }
+        known = {protocol.LOSS, *(one.name for one in self.metrics.all)}
+        return {name: found for name, found in of_client.items() if name in known}
 
     @property
     def tested(self) -> dict[int, float]:
@@ -237,6 +241,11 @@ class Training:
         if self.per_client:
             return {client: number for number, client in enumerate(self.clusters.of_client)}
         return dict(self.clusters.of_client)
+
+    def begin_round(self, num_rounds: int, metrics: Metrics) -> None:
+        """Begin the report of the next round, of so many."""
+        report = RoundReport(self.round + 1, num_rounds, is_regression=metrics.is_regression)
+        self.reports.append(replace(report, own_metric=metrics.own))
 
     def as_checkpoint(self) -> dict[str, Any]:
         """Return it as plain values and arrays, for `fl_core.models.checkpoint`."""

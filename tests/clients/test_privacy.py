@@ -104,7 +104,7 @@ def test_no_row_is_longer_than_one(count, dimension, scale, seed):
 def test_a_blank_image_counts_for_nothing_and_nothing_else_is_accepted():
     assert bounded_features(np.zeros((2, 50), np.float32)).tolist() == [[0] * PROJECTED] * 2
     for wrong in (np.full((2, 3), np.nan, np.float32), np.empty((0, 3), np.float32)):
-        with pytest.raises(ValueError, match="no images, or their features are not all finite"):
+        with pytest.raises(ValueError, match="no samples, or their features are not all finite"):
             bounded_features(wrong)
 
 

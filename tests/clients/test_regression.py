@@ -36,7 +36,7 @@ def test_errors_by_hand():
 
 def test_the_mean_explains_nothing_and_the_truth_everything():
     assert errors_of([3, 3, 3], [1, 2, 6]).r2 == pytest.approx(0)
-    assert errors_of([1, 2, 6], [1, 2, 6]) == (0, 0, 0, 1)
+    assert errors_of([1, 2, 6], [1, 2, 6]) == Errors(0, 0, 0, 1)
 
 
 @pytest.mark.parametrize(("guesses", "r2"), [([0.1, 0.1, 0.1], 1), ([0.1, 0.1, 0.2], 0)])
@@ -57,7 +57,7 @@ def test_a_second_test_has_its_own_errors_and_loss(loss):
 
 
 def test_one_sample_has_no_r2():
-    assert errors_of([2], [5]) == (9, 3, 3, None)
+    assert errors_of([2], [5]) == Errors(9, 3, 3, None)
 
 
 @pytest.mark.parametrize("seed", range(3))

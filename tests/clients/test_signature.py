@@ -125,7 +125,7 @@ def test_moving_all_images_leaves_linear_signatures():
 @pytest.mark.parametrize(
     ("data", "k", "message"),
     [
-        (np.zeros((0, 4), np.float32), 2, "no images"),
+        (np.zeros((0, 4), np.float32), 2, "no samples"),
         (np.full((3, 4), np.inf, np.float32), 2, "not all finite"),
         (np.ones((3, 4), np.float32), 0, "number of centroids is 0"),
     ],

@@ -111,7 +111,7 @@ def test_clients_of_one_kind_are_more_relevant_to_each_other():
 @pytest.mark.parametrize(
     ("data", "k", "message"),
     [
-        (np.zeros((0, 4), np.float32), 2, "the client has no images"),
+        (np.zeros((0, 4), np.float32), 2, "the client has no samples"),
         (np.full((3, 4), np.nan, np.float32), 2, "not all finite"),
         (np.zeros((3, 4), np.float32), 2, "all zero"),
         (np.ones((3, 4), np.float32), 5, "num-eigenvectors is 5, but the features have 4"),

@@ -34,6 +34,12 @@ def test_what_is_said_by_hand(features, said):
     assert bool(said) == bool(found)
 
 
+def test_a_column_has_its_name_if_all_have_one():
+    features = rows([3, 1], [5, 1], [-5, 1])
+    assert why_uninformative(features, ("a\tb", "c")).startswith("column a\\tb of its features")
+    assert why_uninformative(features, ("a",)).startswith("column 0 of its features")
+
+
 some_rows = arrays.arrays(
     np.float32,
     st.tuples(st.integers(2, 6), st.integers(1, 6)),

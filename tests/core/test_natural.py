@@ -15,7 +15,7 @@ import torch
 from fl_core.data import datasets
 from fl_core.data import recordings as watch
 from fl_core.data.datasets import load_dataset
-from fl_core.data.flights import LATE, SITES
+from fl_core.data.flights import DELAY, LATE, SITES
 from fl_core.data.settings import DATASETS, FederationSettings
 from fl_core.extras import folder_of
 from fl_core.federation.federation import simulate_federation, spread
@@ -199,6 +199,22 @@ def test_what_is_known_of_a_flight_before_it_departs_is_of_order_one(flights):
     assert weather.mean(0).abs().max() < 3
     assert (kinds[:, :3].sum(1) == 1).all()  # of three airports
     assert (kinds[:, 3:].sum(1) == 1).all()  # of sixteen carriers
+    names = data.column_names
+    assert len(names) == samples.shape[1]
+    # In 2013 Hawaiian Airlines flew from Kennedy alone, and to none of the busiest airports.
+    assert not samples[:, names.index("carrier HA")].any()
+    virgin = samples[samples[:, names.index("carrier VX")] == 1]
+    assert not virgin[:, names.index("from LGA")].any()
+    assert virgin[:, names.index("from JFK")].any()
+
+
+def test_of_a_flight_its_delay_can_be_predicted_in_minutes(flights):
+    classes, minutes = (load_dataset("flights", label=label) for label in ("", DELAY))
+    assert (minutes.class_names, minutes.is_regression) == (("delay [min]",), True)
+    assert torch.equal(minutes.train_labels >= LATE, classes.train_labels == 1)
+    assert torch.equal(minutes.test_images, classes.test_images)
+    with pytest.raises(ValueError, match=r'^label is "late", but of flights it is "delay", the de'):
+        load_dataset("flights", label="late")
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.8])

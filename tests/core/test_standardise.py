@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.scaling import Scaling, moments
+from fl_core.data.scaling import Scaling, moments, tally, together
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import spread
 from fl_core.partitions.given_partitions import Held
@@ -123,6 +123,29 @@ def test_training_rows_have_mean_0_and_deviation_1(rows):
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-6)
     flags = np.isin(rows, (0, 1)).all(axis=0)[~alike]
     np.testing.assert_allclose(found.std(axis=0)[~flags], 1, rtol=1e-6)
+
+
+@given(rows=rows, cut=st.integers(1, 5), order=st.permutations(range(2)))
+def test_what_sites_tell_comes_to_the_moments_of_all_their_rows(rows, cut, order):
+    parts = [tally(torch.from_numpy(part)) for part in (rows[:cut], rows[cut:])]
+    told = together([parts[place] for place in order])
+    for one, other in zip(told, moments(torch.from_numpy(rows)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "mean", "deviation", "alike"),
+    [
+        ([3, 3], [3], 3, 1, True),  # constant everywhere
+        ([3, 3], [6], 4, 2**0.5, False),  # at each site, but not together
+        ([0, 1], [1, 1], 0.75, 1, False),  # zeros and ones keep their scale
+        ([0, 2], [1, 1], 1, 0.5**0.5, False),  # which these are not
+    ],
+)
+def test_moments_of_two_sites_by_hand(first, second, mean, deviation, alike):
+    tallies = [tally(torch.tensor(rows, dtype=torch.float32)[:, None]) for rows in (first, second)]
+    found = [part[0] for part in together(tallies)]
+    assert found == pytest.approx([mean, deviation, alike])
 
 
 def test_what_cannot_be_standardised_is_one_sentence():

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import zipfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -23,11 +23,11 @@ from pydantic import (
 
 from fl_app.report.device_times import Times
 from fl_app.report.html.fields import Array, Line, Long, Number, Option, Reasons, Text
-from fl_app.report.html.wrong_values import checker, what_is_wrong
+from fl_app.report.html.wrong_values import check_clients, check_scores, checker, what_is_wrong
 from fl_app.report.tuned import Tuned
 from fl_app.report.verdicts import SeedVerdicts
 from fl_core.data.settings import TESTS
-from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_in, metrics_of
+from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metrics, metrics_in, metrics_of
 from fl_core.text import one_line, printable
 
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -71,6 +71,11 @@ class Run(Tested):
     is_regression: Annotated[bool, BeforeValidator(lambda _: True), Field(alias="rmse")] = False
     mae: Number = math.nan
     r2: Number = math.nan
+    own_metric: Number = math.nan
+    own_metrics: Annotated[Array, Field(alias="own-metric-per-client")] = field(
+        default_factory=lambda: np.zeros(0)
+    )
+    own_metric_name: Text = ""
     names: list[Text] = field(default_factory=list)
     clusters: Annotated[list[int], Field(min_length=1)]
     tasks: list[int] | None = None
@@ -97,17 +102,18 @@ class Run(Tested):
             self.names.extend(map(str, clients))
         tested = [one.scores for one in self.tests.values()]
         counts = {len(self.names), len(self.clusters), len(self.tasks or self.clusters)}
-        if {*counts, *map(len, tested)} != {self.num_clients}:
+        measured = [self.own_metrics] if self.own_metric_name else []
+        if {*counts, *map(len, [*tested, *measured])} != {self.num_clients}:
             raise ValueError("it does not say the same of all clients")
         said = (self.failures, self.odd, self.not_kept, self.left_out_of_sums)
         for those in (*said, self.device_seconds, self.malicious, self.newcomers, self.drifters):
-            _check_clients(those, len(clients))
-        _check_scores(np.concatenate(tested), self.metrics.main)
+            check_clients(those, len(clients))
+        check_scores(np.concatenate(tested), self.metrics.main)
 
     @property
     def metrics(self) -> Metrics:
         """Return what tests measure."""
-        return metrics_of(is_regression=self.is_regression)
+        return metrics_of(is_regression=self.is_regression, own=self.own_metric_name)
 
     @property
     def tests(self) -> dict[str, Tested]:
@@ -221,7 +227,7 @@ class Summary:
     def __post_init__(self) -> None:
         """Refuse, by a ValueError, verdicts of clients that are none."""
         for one in self.verdicts:
-            _check_clients([own.client for own in one.clients], self.runs[0].num_clients)
+            check_clients([own.client for own in one.clients], self.runs[0].num_clients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,16 +325,6 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 
 
-def _check_scores(scores: NDArray[np.float64], metric: Metric) -> None:
-    if not metric.allows(scores):
-        raise ValueError(f"an {metric.title} is not {metric.bounds}")
-
-
-def _check_clients(clients: Collection[int], count: int) -> None:
-    if wrong := [client for client in clients if not 0 <= client < count]:
-        raise ValueError(f"there is no client {wrong[0]}")
-
-
 def _curves(path: Path) -> dict[str, Curve]:
     """Return the curve of each strategy over the rounds in which clients were tested."""
     found: dict[str, dict[int, dict[int, float]]] = {}
@@ -338,7 +334,7 @@ def _curves(path: Path) -> dict[str, Curve]:
             metric = metrics_in(row).main
             if row[metric.name]:
                 score = float(row[metric.name])
-                _check_scores(np.array([score]), metric)
+                check_scores(np.array([score]), metric)
                 seeds.setdefault(int(row["seed"]), {})[int(row["round"])] = score
     curves = {}
     for strategy, seeds in found.items():
@@ -371,7 +367,7 @@ def _matrix(
         merges = saved["merges"].astype(np.float64)
         measure = str(saved["measure"]) if "measure" in saved else "relevance"
     chosen = clients.tolist()
-    _check_clients(chosen, len(names))
+    check_clients(chosen, len(names))
     _check_square(values, len(chosen))
     return Matrix(
         title=title,

@@ -10,6 +10,7 @@ import numpy as np
 
 from fl_app.report.html.reading import Candidate, Chosen, Grouping, Result, Run
 from fl_app.report.html.words import named
+from fl_core.metrics import Metric
 from strategies.catalogue import UNGROUPED
 
 MOST_CANDIDATES = 8
@@ -99,6 +100,10 @@ def _marked(run: Run, client: int) -> str:
     return f"{run.names[client]} ({', '.join(marks)})" if marks else run.names[client]
 
 
+def _known(metric: Metric, value: float) -> str:
+    return metric.shown(value) if np.isfinite(value) else "–"
+
+
 def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
     """Return each client's cluster and score, with the worst of the first strategy above."""
     if not first:
@@ -120,10 +125,8 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
                 for run in shown
                 for text in (
                     "–" if run.clusters[client] < 0 else str(run.clusters[client]),
-                    *(
-                        metric.shown(one.scores[client]) if np.isfinite(one.scores[client]) else "–"
-                        for one in run.tests.values()
-                    ),
+                    *(_known(metric, one.scores[client]) for one in run.tests.values()),
+                    *(_known(own, run.own_metrics[client]) for own in run.metrics.measured),
                 )
             ),
         ]
@@ -133,7 +136,8 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
     for run in shown:
         said = metric.sign.strip() or metric.title
         whose = [f"{said} {test}" for test in run.tests] if len(run.tests) > 1 else [said]
-        columns += [f"{run.strategy}: {what}" for what in ("cluster", *whose)]
+        measured = [own.title for own in run.metrics.measured]
+        columns += [f"{run.strategy}: {what}" for what in ("cluster", *whose, *measured)]
     which = f"{MOST_CLIENTS} of {count:,} clients" if count > MOST_CLIENTS else "All clients"
     caption = f"{which}, the {metric.extreme} {metric.title} first (seed {shown[0].seed})"
     return Grid(caption, columns, rows, frozenset(range(1, len(columns))), open=False)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from fl_core.metrics import Metric
 from fl_core.text import printable
 
 _WORDS = {
@@ -39,3 +43,15 @@ def what_is_wrong(error: ValidationError) -> str:
     for word, ours in _WORDS.items():
         said = said.replace(f"a valid {word}", ours)
     return f"{at} is {printable(repr(first['input']))[:60]}, but {said}."
+
+
+def check_scores(scores: NDArray[np.float64], metric: Metric) -> None:
+    """Raise a ValueError unless all scores that are known can be such."""
+    if not metric.allows(scores):
+        raise ValueError(f"an {metric.title} is not {metric.bounds}")
+
+
+def check_clients(clients: Collection[int], count: int) -> None:
+    """Raise a ValueError unless all of them are among so many."""
+    if wrong := [client for client in clients if not 0 <= client < count]:
+        raise ValueError(f"there is no client {wrong[0]}")

@@ -132,4 +132,5 @@ def _run(one: Missing, folder: Path, workers: int, trainings: Path, *, with_form
             expected = expected_bytes(name, one.config, summary["config"]["num-clients"], folder)
             if expected is not None:
                 kept["formula-bytes"] = expected
-    return {**ran, "methods": methods}
+    left_out = {"left-out": found} if (found := summary.get("left_out")) else {}
+    return {**ran, **left_out, "methods": methods}

@@ -57,7 +57,7 @@ def page(experiment: Experiment, cells: Sequence[Cell]) -> str:
 
 
 def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell]) -> list[str]:
-    """List the cells that are missing, outdated, or failed."""
+    """List the cells that are missing, outdated, or failed, and methods that were left out."""
     wanted = len(wanted_cells(experiment, experiment.seeds))
     seeds = max((int(cell["seed"]) for cell in current), default=-1) + 1
     said = []
@@ -68,6 +68,8 @@ def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell
     failed = sum(bool(kept.get("failures")) for c in current for kept in c["methods"].values())
     if failed:
         said.append(f"In {failed} runs, clients failed: see the raw numbers.")
+    left_out = [item for cell in current for item in cell.get("left-out", {}).items()]
+    said += [f"{name} is left out: {why}." for name, why in dict.fromkeys(left_out)]
     return ["", *said] if said else []
 
 

@@ -6,22 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fl_app.config.run_config import parse_config
-from fl_app.devices.device_node import NodeConfig
 from fl_app.devices.site_check import table_found
 from fl_core.own.own_samples import agree_all, agreement_in, outvoted, survey_in
-from fl_core.own.own_tables import standardised_alone
-from tests.app_runs import DEFAULTS
+from fl_core.own.own_scale import standardised_alone
 from tests.device_runs import groups, run
-
-BERLIN = "age,colour,outcome\n40,red,well\n60,blue,well\n50,red,ill\n50,red,well\n50,red,ill\n"
-OSLO = "outcome,colour,age\nwell,green,20\nwell,green,30\n"
-
-
-def device(folder, name, text, **own):
-    path = folder / f"{name}.csv"
-    path.write_text(text, encoding="utf-8")
-    return NodeConfig.of({"name": name, "data-path": str(path), "label": "outcome", **own})
+from tests.device_tables import BERLIN, OSLO, device
 
 
 def agreed(**devices):
@@ -50,7 +39,7 @@ def test_site_standardises_by_the_devices_own_training_rows(tmp_path):
     """Ages 40, 60, 50, 50: mean 50, deviation √50; three of four rows are red."""
     own = device(tmp_path, "berlin", BERLIN)
     one = agreed(berlin=own, oslo=device(tmp_path, "oslo", OSLO))
-    read, _ = standardised_alone(own.read(one))
+    read, _, _ = standardised_alone(own.read(one))
     np.testing.assert_allclose(read.train_images[:, 0], [-(2**0.5), 2**0.5, 0, 0], rtol=1e-6)
     assert read.train_images[:, 2:].tolist() == [[0, 0.25], [0, -0.75], [0, 0.25], [0, 0.25]]
     assert read.test_images.tolist() == [[0, -0.25, 0, 0.25]]
@@ -104,6 +93,10 @@ CONFIG = {"class-names": ["a"], "columns": ["x", "y"], "values-of": ["y"], "valu
             "columns and their values must be sorted",
         ),
         ({"columns": ["x\n", "y"]}, "'x\\n' is no name or value of a column: one line of at most"),
+        (
+            {"is-regression": True, "class-names": ["a", "b"]},
+            "there are 2 classes, but from 1 to 1",
+        ),
         ({"values": ["u" * 201]}, "a str is no name or value of a column: one line of at most"),
         ({"columns": [], "values-of": [], "values": []}, "sample-shape is "),
         (
@@ -128,14 +121,8 @@ def test_the_check_of_a_site_tells_its_columns_and_classes(tmp_path):
         table_found(own.path, "")
 
 
-def test_means_of_all_devices_are_not_shared():
-    with pytest.raises(ValueError, match=r"^standardise is all, but dataset is \"own\", and"):
-        parse_config({**DEFAULTS, "dataset": "own", "standardise": "all"})
-
-
 @pytest.mark.slow  # a run
-@pytest.mark.parametrize("standardise", ["none", "site"])
-def test_devices_with_tables_are_grouped_and_learn(tmp_path, standardise, capsys):
+def test_devices_with_tables_are_grouped_and_learn(tmp_path, capsys):
     rng = np.random.default_rng(0)
     sites = {}
     for name, kind in (("berlin", 0), ("lyon", 0), ("oslo", 1), ("rome", 1)):
@@ -150,17 +137,11 @@ def test_devices_with_tables_are_grouped_and_learn(tmp_path, standardise, capsys
     summary, _ = run(
         *(tmp_path / "out", sites),
         **{"features": "raw", "num_clusters": 2, "num_eigenvectors": 2, "learning_rate": 0.03},
-        **{"num_server_rounds": 6, "label": "outcome", "standardise": standardise},
+        **{"num_server_rounds": 6, "label": "outcome"},
     )
     (one,) = summary["runs"]
     assert one["names"] == [*sites]
     assert one["accuracy"] > 0.9
-    if standardise == "none":
-        assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
-    assert "2 classes: ill, well\n" in capsys.readouterr().out
-
-
-def test_a_number_to_predict_is_refused_on_a_device(tmp_path):
-    own = device(tmp_path, "berlin", BERLIN.replace("well", "0.5").replace("ill", "1"))
-    with pytest.raises(ValueError, match=r"^berlin\.csv: column outcome, the label, has fractions"):
-        own.survey()
+    assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
+    said = capsys.readouterr().out
+    assert "2 classes: ill, well\n6 columns: a, b, c, colour=blue, colour=red, d\nmlp-32; " in said

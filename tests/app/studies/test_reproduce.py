@@ -317,6 +317,41 @@ def test_code_of_ones_own_runs_in_this_process(tmp_path):
     assert one["failures"] == {}
 
 
+NOBODYS_TASKS = """
+import numpy as np
+from fl_core.data.own_data import Partitions
+
+
+def load():
+    rng, clients = np.random.default_rng(0), []
+    for client in range(4):
+        labels = np.arange(40) % 2
+        rows = rng.normal(size=(40, 3)).astype(np.float32)
+        rows[:, client % 2] += 4 * labels
+        clients.append((rows[:30], labels[:30], rows[30:], labels[30:]))
+    return Partitions(clients)
+"""
+
+
+@pytest.mark.slow  # a run
+def test_a_method_that_is_left_out_costs_a_cell_nothing_and_is_named(tmp_path):
+    """Nobody knows these clients' tasks, which `optimum` needs."""
+    text = TEXT.partition("[quick]")[0] + "[quick]\n[rows.held]\n[columns.all]\n"
+    text = text.replace('"optimum,single"\nnum-clients = 6', '"optimum,single"\nnum-clients = 4')
+    options = 'dataset = "held:load"\nmodel = "mlp-32"'
+    (tmp_path / "held.toml").write_text(text.replace('model = "mlp-32"', options), "utf-8")
+    with own_modules(tmp_path, held=NOBODYS_TASKS):
+        words = ["reproduce", "held.toml", "--quick", "--workers", "0"]
+        assert main(words) == 0
+    (cell,) = read_cells(tmp_path / "results/quick/held.json")
+    assert list(cell["methods"]) == ["single"]
+    why = "it must know the clients' tasks, and nobody says those of held:load"
+    assert cell["left-out"] == {"optimum": why}
+    said = (tmp_path / "results/quick/held.md").read_text(encoding="utf-8")
+    assert f"\noptimum is left out: {why}.\n" in said
+    assert "\n| optimum | – |\n" in said
+
+
 def test_a_simulation_in_this_process_that_fails_is_named(experiment, tmp_path, monkeypatch):
     def fail(*_):
         raise ValueError("no client is left.")

@@ -1,0 +1,84 @@
+"""One scale for all devices' samples (`standardise=all`): what each tells, and what comes of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+
+from fl_core.data.scaling import Tally
+from fl_core.data.settings import ALL_SITES
+from fl_core.own.own_images import Agreement
+from fl_core.own.own_scale import common_scaling, refuse_pixels
+from fl_core.wire import protocol
+from strategies import Conversation
+
+logger = logging.getLogger(__name__)
+
+_MOST_ROWS = 10**12
+
+
+def told_tally(own: Tally) -> RecordDict:
+    """Return a device's answer: its columns' means, deviations, and which are flags."""
+    rows = np.stack([own.mean, own.deviation, own.is_flag.astype(np.float64)])
+    return RecordDict(
+        {
+            protocol.ARRAYS: ArrayRecord({protocol.MOMENTS: Array(rows)}),
+            protocol.METRICS: MetricRecord({protocol.NUM_EXAMPLES: own.num_rows}),
+        }
+    )
+
+
+def tally_in(answer: RecordDict, num_columns: int) -> Tally:
+    """Undo `told_tally`.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be what so many columns come to.
+    """
+    count = protocol.metrics_of(answer).get(protocol.NUM_EXAMPLES)
+    rows = answer.array_records[protocol.ARRAYS][protocol.MOMENTS].numpy()
+    if not (isinstance(count, int) and 1 <= count <= _MOST_ROWS):
+        raise ValueError(f"the moments are of {count!r:.40} samples")
+    if rows.shape != (3, num_columns) or rows.dtype != np.float64:
+        raise ValueError(
+            f"the moments are {rows.dtype} of shape {rows.shape}, not float64 of {(3, num_columns)}"
+        )
+    mean, deviation, is_flag = rows
+    # What float32 samples come to, which is all that is learnt from.
+    largest = np.finfo(np.float32).max
+    if not (np.abs(rows) <= largest).all() or (deviation < 0).any():  # NaN, too
+        raise ValueError("the moments are not all those of finite numbers")
+    if not np.isin(is_flag, (0, 1)).all():
+        raise ValueError("the moments say neither yes nor no of flags")
+    return Tally(count, mean, deviation, is_flag == 1)
+
+
+def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
+    """Ask all devices what their training samples come to, and return one scale for them.
+
+    A device that tells nothing sensible is left out.
+
+    Raises
+    ------
+    ValueError
+        If samples are pixels.
+    RuntimeError
+        If no device is left.
+    """
+    refuse_pixels(ALL_SITES, is_float=agreement.is_float)
+    num_columns = agreement.image_shape[0] + agreement.is_regression
+
+    def problem(answer: RecordDict) -> None:
+        tally_in(answer, num_columns)
+
+    answers = roll.ask(protocol.MOMENTS, None, {**agreement.as_config()}, problem)
+    tallies = [tally_in(answer, num_columns) for answer in answers.values()]
+    names = agreement.column_names
+    scaling, notes = common_scaling(tallies, names, is_regression=agreement.is_regression)
+    for note in notes:
+        logger.warning(note)
+    return replace(agreement, scaling=scaling)

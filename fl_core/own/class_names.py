@@ -1,0 +1,93 @@
+"""Names of classes that devices tell: which may be, and which are agreed."""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from collections.abc import Mapping
+from itertools import pairwise
+
+from fl_core.models.model_file import MAX_CLASSES
+from fl_core.text import brief, printable
+
+logger = logging.getLogger(__name__)
+
+MAX_OWN_CLASSES = 1_000  # of one device, lest a single one makes everybody's model huge
+MAX_NAME = 200  # characters
+
+CLASS_NAMES = "class-names"
+"""The entry of a message's config record."""
+
+_UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
+
+
+def check_names(names: tuple[str, ...], least: int, most: int) -> None:
+    """Raise a ValueError unless these are sorted class names, as many as is allowed."""
+    if not least <= len(names) <= most:
+        raise ValueError(
+            f"there are {len(names)} classes, but from {least} to {most} are possible."
+        )
+    for name in names:
+        is_line = all(unicodedata.category(character) not in _UNWANTED for character in name)
+        if not (1 <= len(name) <= MAX_NAME and is_line and name == composed(name)):
+            raise ValueError(
+                f"{brief(name)} is not a valid class name: one line of at most {MAX_NAME} "
+                "characters, in Unicode's composed form, is expected."
+            )
+    for name, following in pairwise(names):
+        if name >= following:
+            raise ValueError(
+                f"class names must be sorted and differ, but {brief(name)} comes before "
+                f"{brief(following)}."
+            )
+
+
+def agreed_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return every class that any device has, sorted; `classes` are by the devices' names.
+
+    Raises
+    ------
+    ValueError
+        If all together have less than 2 classes or more than 10,000.
+    """
+    names = sorted({name for own in classes.values() for name in own})
+    if len(names) < 2:
+        raise ValueError(
+            f'all devices together have the one class "{printable(names[0])}", but at least 2 are '
+            "needed: each has a folder of its own, or a name that a function returns."
+        )
+    for alike in _alike(names):
+        logger.warning(
+            "the classes %s are taken for different ones: where they are not, give them one "
+            "name on all devices and start again",
+            ", ".join(map(repr, alike)),
+        )
+    if len(names) > MAX_CLASSES:
+        most = sorted(classes, key=lambda name: (-len(classes[name]), name))
+        raise ValueError(
+            f"all devices together have {len(names)} classes, but {MAX_CLASSES} at most can be "
+            f"learnt: {', '.join(most[:3])} have the most, leave out such devices."
+        )
+    return tuple(names)
+
+
+def _alike(names: list[str]) -> list[list[str]]:
+    """Return names that differ in nothing but case, spaces and punctuation, together."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        letters = "".join(c for c in name.casefold() if c.isalnum())
+        groups.setdefault(letters or name, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def composed(name: str) -> str:
+    """Return a folder's name as others write it: some systems store é as e and an accent."""
+    return unicodedata.normalize("NFC", name)
+
+
+def names_in(config: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the class names of a config record; a ValueError if there is no list of texts."""
+    names = config.get(CLASS_NAMES)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{CLASS_NAMES} must be a list of names, not {brief(names)}.")
+    return tuple(names)

@@ -1,0 +1,118 @@
+"""One scale for devices' samples: each one's own, or one for all of what each of them tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from fl_core.data.image_folder import LabelledImages
+from fl_core.data.scaling import Scaling, Tally, moments, tally, target_moments, together
+from fl_core.data.settings import ALL_SITES, SITE
+from fl_core.data.standardise import note_of_constant, told_constant
+
+# Entries of a message's config record; a number to predict comes behind the columns.
+MEANS = "column-means"
+DEVIATIONS = "column-deviations"
+
+
+def own_tally(read: LabelledImages) -> Tally:
+    """Return what a device's training samples come to; a number to predict is the last column."""
+    found = tally(read.train_images)
+    if read.train_labels.dtype != torch.float32:
+        return found
+    number = tally(read.train_labels[:, None])
+    return Tally(
+        found.num_rows,
+        np.append(found.mean, number.mean),
+        np.append(found.deviation, number.deviation),
+        np.append(found.is_flag, number.is_flag),
+    )
+
+
+def common_scaling(
+    tallies: Sequence[Tally], names: Sequence[str], *, is_regression: bool
+) -> tuple[Scaling, list[str]]:
+    """Return the scale of all devices' samples together, and a note on constant columns.
+
+    Parameters
+    ----------
+    tallies : sequence of Tally
+        As each device's `own_tally`.
+    names : sequence of str
+        The columns', or none.
+    is_regression : bool
+        Whether the last column is a number to predict.
+    """
+    found = together(tallies)
+    number = None
+    if is_regression:
+        number = found[0][-1:], found[1][-1:], found[2][-1:]
+        found = found[0][:-1], found[1][:-1], found[2][:-1]
+    notes = note_of_constant(told_constant(found, ALL_SITES), names, ALL_SITES)
+    return Scaling.of(found, number), notes
+
+
+def standardised_alone(
+    read: LabelledImages, names: Sequence[str] = ()
+) -> tuple[LabelledImages, Scaling, list[str]]:
+    """Return a device's samples, standardised by its own training rows (`standardise=site`).
+
+    Their scale comes with them, and a note on constant columns, which may have `names`.
+
+    Raises
+    ------
+    ValueError
+        If they are pixels.
+    """
+    refuse_pixels(SITE, is_float=read.train_images.dtype == torch.float32)
+    found = moments(read.train_images)
+    scaling = Scaling.of(found, target_moments(read.train_labels))
+    notes = note_of_constant(told_constant(found, SITE), names, SITE)
+    return on_scale(read, scaling), scaling, notes
+
+
+def refuse_pixels(whose: str, *, is_float: bool) -> None:
+    """Raise a ValueError unless samples are numbers that can be standardised."""
+    if not is_float:
+        raise ValueError(
+            f'standardise is "{whose}", but these samples are pixels, which become numbers from 0 '
+            "to 1: leave it at none."
+        )
+
+
+def on_scale(read: LabelledImages, scaling: Scaling) -> LabelledImages:
+    """Return a device's samples, and numbers to predict, on a scale."""
+    return read._replace(
+        train_images=scaling.samples(read.train_images),
+        train_labels=scaling.targets(read.train_labels),
+        test_images=scaling.samples(read.test_images),
+        test_labels=scaling.targets(read.test_labels),
+    )
+
+
+def scale_config(scaling: Scaling | None) -> dict[str, list[float]]:
+    """Return the entries of a message's config record; none if nothing is standardised."""
+    if scaling is None:
+        return {}
+    return {
+        MEANS: [*scaling.mean, scaling.target_mean],
+        DEVIATIONS: [*scaling.deviation, scaling.target_deviation],
+    }
+
+
+def scale_in(config: Mapping[str, object]) -> Scaling | None:
+    """Undo `scale_config`.
+
+    Raises
+    ------
+    ValueError
+        If an entry is missing, of another type, or no scale.
+    """
+    if MEANS not in config and DEVIATIONS not in config:
+        return None
+    means, deviations = config.get(MEANS), config.get(DEVIATIONS)
+    if not (isinstance(means, list) and isinstance(deviations, list) and means and deviations):
+        raise ValueError(f"{MEANS} and {DEVIATIONS} must be lists of numbers.")
+    return Scaling(tuple(means[:-1]), tuple(deviations[:-1]), means[-1], deviations[-1])

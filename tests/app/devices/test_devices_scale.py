@@ -1,0 +1,261 @@
+"""Devices with tables of one scale, and with a number to predict: whole runs in this process."""
+
+import csv
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, MetricRecord
+
+from fl_app.cli import main
+from fl_app.config.run_config import parse_config
+from fl_app.devices.common_scale import tally_in, told_tally
+from fl_app.devices.site_check import table_found
+from fl_app.results.spectra import load_spectra
+from fl_core.data.image_folder import LabelledImages
+from fl_core.data.scaling import Scaling, moments, tally
+from fl_core.models.model_file import load_model
+from fl_core.own.own_samples import agree_all, agreement_in, outvoted, survey_in
+from fl_core.own.own_scale import common_scaling, own_tally
+from fl_core.own.own_tables import with_whole_numbers
+from tests.app_runs import DEFAULTS
+from tests.device_runs import run
+from tests.device_tables import BERLIN, OSLO, device
+
+SITES = {"berlin": 0, "lyon": 0, "oslo": 1, "rome": 1}
+MEASURED = BERLIN.replace("well", "0.5").replace("ill", "1")
+
+
+def rows_of(name, label="outcome", seed=0):
+    """Sixty rows far from nought: one kind of site has all of another size."""
+    rng = np.random.default_rng([seed, *name.encode()])
+    ill = rng.integers(0, 2, 60)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=["age [years]", "dose", "mass"])
+    frame["dose"] += 3 * (2 * ill - 1)
+    frame = 1000 * frame + 5000 * (1 + SITES[name])
+    frame["colour"] = rng.choice(["blue", "red"], 60)
+    if label == "size":
+        return frame.assign(size=150 + 10.5 * ill)
+    return frame.assign(outcome=np.where(ill, "ill", "well"))
+
+
+def ran(folder, label, **options):
+    """Run on four devices, and return the summary's run and where each keeps its model."""
+    tables, models = {}, {}
+    for name in SITES:
+        tables[name] = folder / f"{name}.csv"
+        rows_of(name, label).to_csv(tables[name], index=False)
+        models[name] = folder / name / "model.safetensors"
+    words = {"features": "raw", "num_clusters": 2, "num_eigenvectors": 2}
+    words |= {"num_server_rounds": 3, "learning_rate": 0.03, "model_paths": models}
+    words |= {"optimizer": "adam", "label": label, **options}
+    summary, grid = run(folder / "out", tables, **words)
+    return summary["runs"][0], models, grid
+
+
+def scale_of_all(label="outcome"):
+    """Return the moments of the training rows, the first four fifths, of all sites."""
+    training = pd.concat([rows_of(name, label)[:48] for name in SITES])
+    numbers = training[["age [years]", "dose", "mass"]].to_numpy(np.float32).astype(np.float64)
+    blue = (training["colour"] == "blue").to_numpy()
+    mean = [numbers[:, 0].mean(), blue.mean(), (~blue).mean(), *numbers.mean(axis=0)[1:]]
+    deviation = [numbers[:, 0].std(), 1, 1, *numbers.std(axis=0)[1:]]
+    return mean, deviation
+
+
+def classified(model, folder, name, label):
+    """Let `fedkin classify` read new rows of a site, and return its answers and the truth."""
+    new = rows_of(name, label, seed=1)
+    path = folder / "new.csv"
+    new.drop(columns=label).to_csv(path, index=False)
+    assert main(["classify", str(model), str(path), "--output", str(folder / "said.csv")]) == 0
+    said = list(csv.DictReader((folder / "said.csv").read_text(encoding="utf-8").splitlines()))
+    return said, new[label].to_numpy()
+
+
+@pytest.mark.slow  # a run
+def test_all_devices_have_one_scale_and_their_models_carry_it(tmp_path, caplog):
+    one, models, grid = ran(tmp_path, "outcome", standardise="all", checkpoint_every=3)
+    assert one["accuracy"] > 0.9
+    assert grid.asked("oslo").count("query.moments") == 1
+    mean, deviation = scale_of_all()
+    for name in ("berlin", "rome"):
+        done = load_model(models[name])[1].preparation
+        assert done.standardise == "all"
+        np.testing.assert_allclose(done.scaling.mean, mean, rtol=1e-12)
+        np.testing.assert_allclose(done.scaling.deviation, deviation, rtol=1e-12)
+        said, truth = classified(models[name], tmp_path, name, "outcome")
+        assert np.mean([row["class"] for row in said] == truth) > 0.9
+    kept = load_spectra(tmp_path / "out/spectra-rcc-pfl-seed-0.safetensors").card.preparation
+    assert kept.scaling == done.scaling
+    # Whoever goes on does not ask again: an answer might be another one by now.
+    resumed = {"resume": str(tmp_path / "out"), "checkpoint_every": 3, "standardise": "all"}
+    _, _, again = ran(tmp_path, "outcome", **resumed)
+    assert "query.moments" not in again.asked("oslo")
+
+
+@pytest.mark.slow  # a run
+def test_of_its_own_scale_a_device_learns_and_warns_once(tmp_path, caplog):
+    """Sizes are 150 and 160.5: all taken for the mean would be 5.25 off."""
+    with caplog.at_level(logging.WARNING, "fl_app.devices.device_node"):
+        one, models, _ = ran(tmp_path, "size", standardise="site")
+    assert one["rmse"] < 3
+    assert not [record for record in caplog.records if "constant" in record.message]
+    card = load_model(models["lyon"])[1]
+    assert (card.class_names, card.preparation.standardise) == (("size",), "site")
+    own = rows_of("lyon", "size")["size"][:48].to_numpy()
+    assert card.preparation.scaling.target_mean == pytest.approx(own.mean(), rel=1e-6)
+    said, truth = classified(models["lyon"], tmp_path, "lyon", "size")
+    off = np.array([float(row["size"]) for row in said]) - truth
+    assert np.sqrt(np.mean(off**2)) < 3
+
+
+def test_a_constant_column_is_told_once_by_its_name(tmp_path, caplog):
+    for name in SITES:
+        rows_of(name).assign(mass=7.5).to_csv(tmp_path / f"{name}.csv", index=False)
+    tables = {name: tmp_path / f"{name}.csv" for name in SITES}
+    options = {"label": "outcome", "features": "raw", "num_eigenvectors": 2}
+    with caplog.at_level(logging.WARNING):
+        run(tmp_path / "out", tables, standardise="site", num_server_rounds=1, **options)
+    told = [r.getMessage() for r in caplog.records if "constant" in r.getMessage()]
+    words = "constant at some site: mass; standardised by a deviation of 1"
+    assert told == [f"{name}: {words}" for name in SITES]
+
+
+def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
+    def lie(message, context, answer):
+        rows = np.full((3, 5), np.inf)
+        answer.content.array_records["arrays"]["moments"] = Array(rows)
+        return answer
+
+    spoil = {("query.moments", "rome"): lie}
+    _, models, _ = ran(tmp_path, "outcome", standardise="all", spoil=spoil, num_server_rounds=1)
+    assert "rome is left out, its moments failed: its answer cannot be read" in caplog.text
+    training = pd.concat([rows_of(name)[:48] for name in SITES if name != "rome"])
+    found = load_model(models["oslo"])[1].preparation.scaling
+    assert found.mean[3] == pytest.approx(training["dose"].mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "count", "message"),
+    [
+        (np.nan, 4, "not all those of finite numbers"),
+        (1e39, 4, "not all those of finite numbers"),
+        (-1.0, 4, "not all those of finite numbers"),
+        (None, 0, "of 0 samples"),
+        (None, 10**13, "of 10000000000000 samples"),
+        (None, 2.0, "of 2.0 samples"),
+    ],
+)
+def test_what_a_device_tells_of_its_columns_is_checked_not_believed(changed, count, message):
+    own = tally(torch.tensor([[1.0, 0], [4, 1]]))
+    answer = told_tally(own)
+    back = tally_in(answer, 2)
+    assert (back.num_rows, back.mean.tolist(), back.deviation.tolist()) == (
+        2,
+        [2.5, 0.5],
+        [1.5, 0.5],
+    )
+    assert back.is_flag.tolist() == [False, True]
+    rows = np.stack([own.mean, own.deviation, own.is_flag.astype(float)])
+    if changed is not None:
+        rows[1, 0] = changed
+    answer["arrays"] = ArrayRecord({"moments": Array(rows)})
+    answer["metrics"] = MetricRecord({"num-examples": count})
+    with pytest.raises(ValueError, match=message):
+        tally_in(answer, 2)
+
+
+def test_moments_of_another_shape_or_flags_that_are_none_are_refused():
+    answer = told_tally(tally(torch.tensor([[1.0, 0], [4, 1]])))
+    with pytest.raises(ValueError, match=r"float64 of shape \(3, 2\), not float64 of \(3, 3\)"):
+        tally_in(answer, 3)
+    answer["arrays"] = ArrayRecord({"moments": Array(np.full((3, 2), 0.5))})
+    with pytest.raises(ValueError, match="neither yes nor no"):
+        tally_in(answer, 2)
+
+
+def test_a_common_scale_has_the_number_to_predict_too():
+    parts = [
+        LabelledImages(rows, numbers, rows[:0], numbers[:0], ("y",))
+        for rows, numbers in (
+            (torch.tensor([[2.0], [4.0]]), torch.tensor([10.0, 20.0])),
+            (torch.tensor([[9.0]]), torch.tensor([60.0])),
+        )
+    ]
+    found, notes = common_scaling([own_tally(one) for one in parts], ("x",), is_regression=True)
+    assert (found.mean, found.target_mean, notes) == ((5.0,), 30.0, [])
+    expected = moments(torch.tensor([[2.0, 10], [4, 20], [9, 60]]))[1]
+    assert (*found.deviation, found.target_deviation) == pytest.approx(tuple(expected))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"secure-aggregation": True}, {"pre-round-epsilon": 2.0}, {"training-epsilon": 2.0}],
+)
+def test_means_are_not_told_where_nothing_of_ones_own_may_be_seen(options):
+    words = {**DEFAULTS, "dataset": "own", "strategy": "rcc-pfl", "standardise": "all"}
+    assert parse_config(words).standardise == "all"
+    (key,) = options
+    with pytest.raises(ValueError, match=rf"^standardise is all, .*but {key} is .*choose site"):
+        parse_config({**words, **options})
+
+
+def test_a_scale_is_agreed_and_travels(tmp_path):
+    berlin, oslo = device(tmp_path, "berlin", MEASURED), device(tmp_path, "oslo", OSLO)
+    surveys = {"berlin": berlin.survey()}
+    one = replace(agree_all(surveys), scaling=Scaling((1.0,) * 3, (2.0,) * 3, 5.0, 6.0))
+    assert agreement_in(one.as_config()) == one
+    assert one.is_regression and one.class_names == ("outcome",)
+    assert one.preparation.scaling.target_deviation == 6
+    with pytest.raises(ValueError, match="its means are not as many as its samples have columns"):
+        replace(one, scaling=Scaling((1.0,), (2.0,)))
+    for wrong in (
+        {"column-means": [1.0]},
+        {"column-means": "x"},
+        {"column-deviations": [2.0, 2.0, 0.0, 6.0]},
+        {"column-means": [1.0, 1.0, float("nan"), 5.0]},
+    ):
+        with pytest.raises(ValueError, match=r"means|deviations"):
+            agreement_in(one.as_config() | wrong)
+    with pytest.raises(ValueError, match=r"^column outcome of oslo has texts, but a numb"):
+        device(tmp_path, "oslo", OSLO.replace("green", "red")).read(one)
+    assert berlin.read(one).train_labels.tolist() == [0.5, 0.5, 1, 0.5]
+    classes = agree_all({"berlin": device(tmp_path, "berlin", BERLIN).survey(), "o": oslo.survey()})
+    with pytest.raises(ValueError, match="column outcome of berlin has fractions, but classes wer"):
+        device(tmp_path, "berlin", MEASURED).read(classes)
+
+
+def test_whole_numbers_are_numbers_where_most_have_fractions(tmp_path):
+    """A site whose doses happen to be whole is none with classes; one with texts is."""
+    whole = BERLIN.replace("well", "3").replace("ill", "-1")
+    texts = {"berlin": MEASURED, "lyon": MEASURED, "oslo": whole}
+    surveys = {n: device(tmp_path, n, text).survey() for n, text in texts.items()}
+    told = {name: survey_in(one.as_config()) for name, one in surveys.items()}
+    assert told == surveys
+    assert [one.is_regression for one in told.values()] == [True, True, False]
+    taken = with_whole_numbers(told)
+    assert outvoted(taken) == {}
+    one = agree_all(taken)
+    read = device(tmp_path, "oslo", whole).read(one)
+    assert (read.train_labels.tolist(), read.test_labels.tolist()) == ([3, 3, -1, 3], [-1])
+    # Where most have classes, one with fractions is the odd one, and so is one with texts here.
+    fewer = with_whole_numbers({n: told[n] for n in ("berlin", "oslo")})
+    assert [one.is_regression for one in fewer.values()] == [True, False]
+    told["oslo"] = device(tmp_path, "oslo", BERLIN).survey()
+    reason = outvoted(with_whole_numbers(told))["oslo"]
+    assert reason.endswith(
+        'but most devices\' are tables of age, colour (texts) with the number "outcome": convert '
+        "them, or leave this device out."
+    )
+
+
+def test_the_check_of_a_site_tells_its_number(tmp_path):
+    own = device(tmp_path, "berlin", MEASURED)
+    assert table_found(own.path, own.label) == (
+        "2 columns (age, colour), for training + for testing: 4 + 1, with a number to predict: "
+        "outcome, 0.5 to 1"
+    )

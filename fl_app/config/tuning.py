@@ -17,7 +17,9 @@ from fl_core.options import (
 )
 from strategies.catalogue import OBJECTIVES, system_of
 
-OF_TRAINING = {key: one for key, one in options_of(TrainingSettings).items() if key != "loss"}
+OF_TRAINING = {
+    key: one for key, one in options_of(TrainingSettings).items() if key not in ("loss", "metric")
+}
 _OF_OBJECTIVES = {key: one for part in OBJECTIVES.values() for key, one in options_of(part).items()}
 TUNABLE: dict[str, Option] = {
     **OF_TRAINING,

@@ -216,8 +216,13 @@ class RunResult:
             known = {"tasks": self.tasks, "ari": found[0], "nmi": found[1]}
         if self.names is not None:
             known["names"] = self.names
-        said = {"odd-clients": self.odd, "unknown-nodes": self.unknown}
-        said["left-out-of-sums"] = self.left_out_of_sums
+        reasons = {"odd-clients": self.odd, "unknown-nodes": self.unknown}
+        reasons["left-out-of-sums"] = self.left_out_of_sums
+        beside: dict[str, Any] = {"device-seconds": self.device_seconds, "same-as": self.same_as}
+        beside |= {
+            "own-metric-name": self.metrics.own,
+            "tuned": self.tuned and self.tuned.as_json(),
+        }
         if self.are_devices:
             known["models-not-kept"] = _by_text(self.not_kept)
         return {
@@ -229,18 +234,15 @@ class RunResult:
             f"{score}-per-client": self.scores.tolist(),
             f"{score}-variance": self.spread() ** 2,
             **self._other_scores(),
-            **({"own-metric-name": self.metrics.own} if self.metrics.own else {}),
             **({name_of_test(self.other_test): other} if other else {}),
             "clusters": self.clusters,
             **known,
             "bytes": self.bytes,
             "seconds": self.seconds,
             "failures": _by_text(self.failures),
-            **({"tuned": self.tuned.as_json()} if self.tuned else {}),
-            **({"device-seconds": self.device_seconds} if self.device_seconds else {}),
-            **({"same-as": self.same_as} if self.same_as else {}),
-            **{key: _by_text(why) for key, why in said.items() if why},
-            **self._events(),
+            **{key: value for key, value in beside.items() if value},
+            **{key: _by_text(why) for key, why in reasons.items() if why},
+            **_events(self),
         }
 
     def _other_scores(self) -> dict[str, Any]:
@@ -260,20 +262,21 @@ class RunResult:
                 found[f"{score}-per-client"] = self._of_clients(of_client).tolist()
         return found
 
-    def _events(self) -> dict[str, Any]:
-        """Summarise malicious clients, newcomers and drift, where there are any."""
-        found: dict[str, Any] = {}
-        if self.malicious:
-            found |= {"malicious": list(self.malicious), "malicious-isolated": self.isolated()}
-        for name, clients in (("newcomers", self.newcomers), ("drifters", self.drifters)):
-            if clients:
-                found[name] = list(clients)
-                found[f"{name}-{self.metrics.main.name}-per-round"] = {
-                    str(report.round): float(np.mean(values))
-                    for report in self.reports
-                    if (values := [report.tested[c] for c in clients if c in report.tested])
-                }
-        return found
+
+def _events(run: RunResult) -> dict[str, Any]:
+    """Summarise malicious clients, newcomers and drift, where there are any."""
+    found: dict[str, Any] = {}
+    if run.malicious:
+        found |= {"malicious": list(run.malicious), "malicious-isolated": run.isolated()}
+    for name, clients in (("newcomers", run.newcomers), ("drifters", run.drifters)):
+        if clients:
+            found[name] = list(clients)
+            found[f"{name}-{run.metrics.main.name}-per-round"] = {
+                str(report.round): float(np.mean(values))
+                for report in run.reports
+                if (values := [report.tested[c] for c in clients if c in report.tested])
+            }
+    return found
 
 
 def _by_text(reasons: Mapping[int, str]) -> dict[str, str]:

@@ -141,8 +141,8 @@ def test_scores_by_hand():
     assert found.accuracy == 3 / 5
     assert found.macro_f1 == (3 / 4 + 0) / 2
     assert found.balanced_accuracy == (3 / 4 + 0) / 2
-    assert scores_of([2, 2], [2, 2])[1:] == (1, 1, 1)
-    assert scores_of([1, 1, 2, 2], [1, 2, 2, 2])[1:] == (
+    assert scores_of([2, 2], [2, 2])[1:4] == (1, 1, 1)
+    assert scores_of([1, 1, 2, 2], [1, 2, 2, 2])[1:4] == (
         3 / 4,
         (2 / 3 + 4 / 5) / 2,
         (1 + 2 / 3) / 2,

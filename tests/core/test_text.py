@@ -40,7 +40,9 @@ def test_tables_show_names_that_look_like_markup():
 
 def test_agreed_classes_are_announced_without_hidden_marks(capsys):
     agreed = Agreement(("cat", "dog\u202e"), (1, 28, 28))
-    config = SimpleNamespace(strategy=("local",), model="mlp", num_server_rounds=1, repeats=1)
+    config = SimpleNamespace(
+        strategy=("local",), tune="", model="mlp", num_server_rounds=1, repeats=1
+    )
     Progress(1).meet(["site"], agreed, config, Path("results"))
     assert r"cat, dog\u202e" in capsys.readouterr().out
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.processes import fedkin, wait_for_line
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 # Each of Ray's services, by a call that does no harm where it is let in.
 CALLS = (

@@ -132,6 +132,7 @@ def every_pair(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.faults  # every pair of a clustering and an aggregation is in strategies/test_rounds.py
 @pytest.mark.parametrize("name", [*TRIPLES, *SURVIVING])
 def test_parts_run_together(every_pair, name):
     folder, summary = every_pair
@@ -149,6 +150,7 @@ def test_parts_run_together(every_pair, name):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_one_model_for_all_with_its_objective(every_pair, name):
     _, summary = every_pair

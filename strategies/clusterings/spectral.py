@@ -42,7 +42,7 @@ AUTO = "auto"
 RANK = 10
 """How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
-OPINIONS = "of what two clients say of each other, either counts twice, or both once"
+OPINIONS = "what two clients say of each other: either counts twice, or both once; not their data"
 RESAMPLES, MOST_RESAMPLED = 100, 1_000
 """How often opinions are drawn again, of how many clients at most: it then takes seconds."""
 _LANDMARKS_STREAM, _OPINIONS_STREAM = 0x1A9D, 0x0911

@@ -193,6 +193,7 @@ class Grouping:
     untold: Line = ""
     uninformative: dict[Text, Line] = field(default_factory=dict)
     resamples: int
+    drawn: Line = ""
     columns: list[Text] = field(default_factory=list)
     command: Long
 

@@ -131,7 +131,8 @@ def _groups(grouping: Grouping) -> list[str]:
             f"{_count(len(names), 'client').capitalize()} in doubt: {named(names, _MOST_NAMES)}."
         )
     elif grouping.resamples and not grouping.uninformative:
-        said.append("No client is in doubt.")
+        again = f" if this is drawn again: {grouping.drawn}" if grouping.drawn else ""
+        said.append(f"No client is in doubt{again}.")
     if grouping.uninformative:
         text = _count(len(grouping.uninformative), "client").capitalize()
         poor = named(list(grouping.uninformative), _MOST_NAMES)

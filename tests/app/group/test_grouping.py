@@ -143,7 +143,9 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, cap
     one, other = report_of(tmp_path / "run"), group(tmp_path / "group", *SIMULATED)
     for key in ("clients", "clusters", "relevance", "bytes", "odd"):
         assert one[key] == other[key], key
-    assert one["drawn"].startswith("of what two clients say")
+    assert one["drawn"] == OPINIONS
+    page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    assert f"No client is in doubt if this is drawn again: {OPINIONS}." in page
     assert one["resamples"] == 100
     assert other["command"] == "fedkin group num-clients=6 num-tasks=3"
     assert capsys.readouterr().out.count("against the true tasks: ARI 1.00\n") == 2

@@ -324,9 +324,8 @@ def _scale() -> dict[str, str]:
         ),
         "Many devices, with one array and questions held": (
             "The same, once a model travels as one array and the gate holds devices' questions "
-            "(the longest call is one; they were held for 20 s after the SuperLink's first answer, "
-            "and now are for 15 s after they came): on another day, so requests are to be "
-            "compared, and seconds with care. "
+            "(the longest call is one), on an idle machine: requests are to be compared, and "
+            "seconds with care. "
             f"{_source('many-devices-packed', 'many_devices')}\n\n"
             f"{many_devices.tables(_read('measured/many-devices-packed.json'))['many']}"
         ),

@@ -220,6 +220,11 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
+def without_checkout() -> dict[str, str]:
+    """Return an environment in which PYTHONPATH names no checkout."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def install(wheel: Path, folder: Path) -> Path:
     """Make an environment with the wheel, Flower's programs and what both depend on.
 
@@ -229,7 +234,8 @@ def install(wheel: Path, folder: Path) -> Path:
     venv.create(folder, symlinks=True)
     python = folder / "bin/python"
     words = ["install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", "--python", python, *words], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    subprocess.run([*pip, *words], env=without_checkout(), check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     for program in entry_points(group="console_scripts"):
@@ -257,9 +263,13 @@ def programs(wheel, tmp_path_factory):
 def run_in(folder: Path, *words: object) -> str:
     """Run a command where no checkout is, and return what it said."""
     folder.mkdir()
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        list(map(str, words)), cwd=folder, env=env, capture_output=True, text=True, check=False
+        list(map(str, words)),
+        cwd=folder,
+        env=without_checkout(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert str(ROOT) not in done.stdout + done.stderr

@@ -11,6 +11,7 @@ from fl_app.devices.devices_run import Devices as DeviceWorld
 from fl_app.devices.envelope import opened
 from fl_app.run.experiment import run_experiment
 from fl_core.own_code import is_own
+from fl_core.wire.packing import unpacked
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp
@@ -74,7 +75,10 @@ class SpoiledNodes(SpoiledApp):
     def __call__(self, message, context):
         answer = self.inner(message, context)
         key = (message.metadata.message_type, context.node_config["name"])
-        return self.spoil[key](message, context, answer) if key in self.spoil else answer
+        if key not in self.spoil:
+            return answer
+        answer.content = unpacked(answer.content)
+        return self.spoil[key](message, context, answer)
 
 
 def run_on_devices(run_config, grid):

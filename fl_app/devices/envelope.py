@@ -8,11 +8,10 @@ import psutil
 from flwr.app import MetricRecord, RecordDict
 
 from fl_app.grid.quorum import Took
-from fl_core.wire.message_salt import Salt, without_salt
+from fl_core.wire import protocol
 from fl_core.wire.packing import Packer, unpacked
 
-_TOOK = "took"
-_START_UP, _WORK = "start-up", "work"  # seconds
+_TOOK = "took"  # seconds
 _LONGEST = 1e7
 
 
@@ -22,13 +21,9 @@ def time_since_start() -> float:
 
 
 def sealed(content: RecordDict, took: Took) -> RecordDict:
-    """Return an answer as it travels.
-
-    Without the salt, another device could keep it out of the SuperLink's store: all devices answer
-    some queries alike (`fl_core.wire.message_salt`), and count the same batches.
-    """
-    said = MetricRecord({_START_UP: took.start_up, _WORK: took.work})
-    return Salt().added_to(Packer().packed(RecordDict({**content, _TOOK: said})))
+    """Return an answer as it travels."""
+    said = {**content.metric_records.get(protocol.METRICS, {}), _TOOK: [*took]}
+    return Packer().packed(RecordDict({**content, protocol.METRICS: MetricRecord(said)}))
 
 
 def opened(content: RecordDict) -> tuple[RecordDict, Took | None]:
@@ -39,12 +34,13 @@ def opened(content: RecordDict) -> tuple[RecordDict, Took | None]:
     ValueError
         If it cannot be unpacked.
     """
-    found = unpacked(without_salt(content))
-    rest = RecordDict({name: record for name, record in found.items() if name != _TOOK})
-    said = found.metric_records.get(_TOOK, MetricRecord())
-    start_up, work = said.get(_START_UP), said.get(_WORK)
-    if not isinstance(start_up, float) or not isinstance(work, float):
-        return rest, None
-    took = Took(start_up, work)
+    found = unpacked(content)
+    metrics = found.metric_records.get(protocol.METRICS, MetricRecord())
+    said = metrics.pop(_TOOK, None)
+    if said is not None and not metrics:
+        del found[protocol.METRICS]
     # A device may say anything.
-    return rest, took if all(0 <= one < _LONGEST for one in took) else None
+    if not isinstance(said, list) or len(said) != len(Took._fields):
+        return found, None
+    is_time = all(isinstance(one, float) and 0 <= one < _LONGEST for one in said)
+    return found, Took(*said) if is_time else None

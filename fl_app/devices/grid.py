@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 from unicodedata import normalize
 
 import httpx
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fl_app.devices.envelope import opened
 from fl_app.devices.message_sizes import most_bytes_of_answer
@@ -37,8 +37,7 @@ from fl_core.flower.messages import (
 from fl_core.flower.server import HttpGrid
 from fl_core.text import printable
 from fl_core.wire import protocol
-from fl_core.wire.message_salt import Salt
-from fl_core.wire.packing import Packer
+from fl_core.wire.packing import Packer, is_piece
 
 # Seconds between two looks for answers, each of which is a request to the SuperLink for each answer
 # that is missing: at most so long, and so many requests a second where that lets one look earlier.
@@ -54,6 +53,10 @@ _PAUSES = (1.0, 2.0, 4.0, *[8.0] * 5)
 # What an answer may hold beside the numbers in its arrays: names, metrics, texts. As Python's
 # objects they become some twenty times as large.
 _MOST_WORDS = 2**20
+_NAMING: Mapping[str, type[ArrayRecord | RecordDict]] = {
+    "ArrayRecord": ArrayRecord,
+    "RecordDict": RecordDict,
+}
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -80,7 +83,7 @@ class DeviceGrid(QuorumGrid):
     - each answer is fetched by itself, an unreadable one is that device's failure, and one that is
       still being sent keeps nobody waiting;
     - an answer holds twice the bytes of the largest message so far, and a little more, at most;
-    - nobody can foresee what a message's parts are called (`fl_core.wire.message_salt`);
+    - nobody can foresee what a message's parts are called (`fl_core.wire.packing`);
     - it is known with which key a node has been registered, as the SuperLink checks it;
     - what the SuperLink failed at is tried again.
     """
@@ -183,7 +186,7 @@ class DeviceGrid(QuorumGrid):
         self._largest = max(
             [self._largest, *(protocol.payload_bytes(message.content) for message in asked)]
         )
-        sent = _with_salt(asked)
+        sent = _packed(asked)
         try:
             return self._push_at_once(sent, _PAUSES), []
         except httpx.HTTPStatusError as error:
@@ -191,7 +194,7 @@ class DeviceGrid(QuorumGrid):
         # One that it cannot take must not keep the others from their devices.
         waiting: dict[str, Message] = {}
         failures = []
-        for again in _with_salt(asked):
+        for again in _packed(asked):
             try:
                 waiting |= self._push_at_once([again], _PAUSES[:1])
             except httpx.HTTPStatusError as error:
@@ -290,9 +293,9 @@ class DeviceGrid(QuorumGrid):
 def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> tuple[int, int]:
     """Return how many bytes of arrays, and of all else, a message's objects make put together.
 
-    An array names its pieces, and a record its arrays, as often as they like: what is a few
-    megabytes on its way can claim to be gigabytes. `root` is the message's object id; `contents`
-    has every object of the message by its id, as Flower writes them.
+    An array names its pieces, a record its arrays and a message its records, as often as they like:
+    what is a few megabytes on its way can claim to be gigabytes. `root` is the message's object id;
+    `contents` has every object of the message by its id, as Flower writes them.
     """
     known: dict[str, int] = {}
 
@@ -307,8 +310,11 @@ def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> tuple[int, int]:
 
 
 def _is_piece(content: bytes) -> bool:
-    """Return whether an object is a piece of an array."""
-    return get_object_type_from_object_content(content) == "ArrayChunk"
+    """Return whether an object is a piece of an array, or of packed ones."""
+    kind = get_object_type_from_object_content(content)
+    if kind == "ConfigRecord":
+        return is_piece(get_object_body(content, ConfigRecord))
+    return kind == "ArrayChunk"
 
 
 def _parts(content: bytes) -> Iterable[str]:
@@ -317,8 +323,8 @@ def _parts(content: bytes) -> Iterable[str]:
     if kind == "Array":
         pieces = json.loads(get_object_body(content, Array))["arraychunk_ids"]
         return [children[piece] for piece in pieces]
-    if kind == "ArrayRecord":
-        return list(json.loads(get_object_body(content, ArrayRecord)).values())
+    if kind in _NAMING:
+        return list(json.loads(get_object_body(content, _NAMING[kind])).values())
     return children
 
 
@@ -355,12 +361,12 @@ def _wait_for_room(fetches: Iterable[_Fetch]) -> None:
         wait([one.answer for one in busy], oldest + _STUCK - now, FIRST_COMPLETED)
 
 
-def _with_salt(messages: Iterable[Message]) -> list[Message]:
-    """Return copies of messages, packed, that share one salt."""
-    salt, packer = Salt(), Packer()
+def _packed(messages: Iterable[Message]) -> list[Message]:
+    """Return copies of messages, packed together."""
+    packer = Packer()
     return [
         Message(
-            salt.added_to(packer.packed(message.content)),
+            packer.packed(message.content),
             dst_node_id=message.metadata.dst_node_id,
             message_type=message.metadata.message_type,
             ttl=message.metadata.ttl,

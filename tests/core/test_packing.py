@@ -1,18 +1,24 @@
-"""Packed arrays come out as they went in, and make a message of few objects."""
+"""Packed arrays come out as they went in, in few objects that nobody can foresee."""
 
 import json
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.supercore.inflatable.inflatable_object import get_object_tree, iterate_object_tree
+from flwr.proto.recorddict_pb2 import ConfigRecord as OnTheWire
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_body,
+    get_object_tree,
+    iterate_object_tree,
+)
 from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fl_core.wire.message_salt import Salt, without_salt
-from fl_core.wire.packing import PACKED, Packer, unpacked
+from fl_core.wire import packing
+from fl_core.wire.packing import PACKED, SALT, Packer, is_piece, unpacked
 
 ARRAYS = arrays.arrays(
     arrays.floating_dtypes(sizes=(32, 64)) | arrays.integer_dtypes() | arrays.boolean_dtypes(),
@@ -24,11 +30,15 @@ def record(count, size=10):
     return ArrayRecord({f"layer {i}": Array(np.full(size, i, np.float32)) for i in range(count)})
 
 
+def content():
+    config, metrics = ConfigRecord({"name": "berlin"}), MetricRecord({"kept": 1})
+    return RecordDict({"arrays": record(3), "config": config, "metrics": metrics})
+
+
 def packed_by_hand(listed, data=b"", *, length=None):
     text = listed if isinstance(listed, bytes) else json.dumps(listed).encode()
     whole = (len(text) if length is None else length).to_bytes(8, "little") + text + data
-    numbers = np.frombuffer(whole, np.uint8)
-    return RecordDict({"arrays": ArrayRecord({PACKED: Array(numbers)})})
+    return RecordDict({"arrays/0": ConfigRecord({PACKED: bytes(16) + whole})})
 
 
 def part(**changes):
@@ -36,16 +46,17 @@ def part(**changes):
     return said | changes
 
 
-@given(st.lists(ARRAYS, max_size=4), st.booleans())
-def test_what_was_packed_comes_out_to_the_byte(given_arrays, salted):
+@given(st.lists(ARRAYS, max_size=4), st.integers(1, 200))
+def test_what_was_packed_comes_out_to_the_byte(given_arrays, piece):
     before = ArrayRecord({str(i): Array(np.asarray(one)) for i, one in enumerate(given_arrays)})
-    content = RecordDict({"arrays": before, "config": ConfigRecord({"name": "berlin"})})
-    sent = Packer().packed(content)
-    if salted:
-        sent = without_salt(Salt().added_to(sent))
-    after = unpacked(sent)
-    assert dict(after.config_records["config"]) == {"name": "berlin"}
-    found = after.array_records["arrays"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_PIECE", piece)
+        sent = Packer().packed(RecordDict({"a/b": before, "none": ArrayRecord()}))
+    # In whatever order the pieces are found.
+    after = unpacked(RecordDict(dict(reversed(sent.items()))))
+    assert set(after) == {"a/b", "none"}
+    assert not after.array_records["none"]
+    found = after.array_records["a/b"]
     assert list(found) == list(before)
     for name, one in before.items():
         other = found[name]
@@ -54,38 +65,62 @@ def test_what_was_packed_comes_out_to_the_byte(given_arrays, salted):
         )
 
 
-def test_a_model_of_eight_arrays_is_five_objects_instead_of_nineteen(monkeypatch):
-    """The message, its content, the record and two for each array; as many requests each way."""
+def test_what_is_not_packed_is_only_salted():
+    sent = Packer().packed(content())
+    assert sent["config"]["name"] == "berlin"
+    assert sent["metrics"]["kept"] == 1
+    again = unpacked(sent)
+    assert dict(again["config"]) == {"name": "berlin"}
+    assert dict(again["metrics"]) == {"kept": 1}
+    assert dict(unpacked(content())) == dict(content())
+
+
+def test_a_model_of_eight_arrays_is_three_objects_instead_of_nineteen(monkeypatch):
+    """The message, its content, and the record and two for each array; as many requests."""
     monkeypatch.setattr(TaskIdentity, "_run_id", 1)
     monkeypatch.setattr(TaskIdentity, "_node_id", 1)
     monkeypatch.setattr(TaskIdentity, "_task_id", 1)
 
-    def objects(content):
-        tree = get_object_tree(Message(content, dst_node_id=5, message_type="train"))
+    def objects(sent):
+        tree = get_object_tree(Message(sent, dst_node_id=5, message_type="train"))
         return len({one.object_id for one in iterate_object_tree(tree)})
 
     model = RecordDict({"arrays": record(8)})
-    assert objects(model) - objects(Packer().packed(model)) == 2 * 8 - 2
-    assert objects(Packer().packed(model)) == 5
+    assert objects(model) == 3 + 2 * 8
+    assert objects(Packer().packed(model)) == 3
 
 
-def test_one_array_or_none_stays_as_it_is():
-    content = RecordDict({"one": record(1), "none": record(0), "m": MetricRecord({"loss": 0.5})})
-    sent = Packer().packed(content)
-    assert [list(sent[name]) for name in ("one", "none", "m")] == [["layer 0"], [], ["loss"]]
+def test_no_object_is_called_as_before(monkeypatch):
+    monkeypatch.setattr(packing, "_PIECE", 64)
+    named = [set(get_all_nested_objects(Packer().packed(content()))) for _ in range(20)]
+    assert all(len(one) > 8 for one in named)
+    assert len(set.union(*named)) == sum(map(len, named))
+    before = content()
+    Packer().packed(before)
+    assert SALT not in before["config"]
+
+
+def test_a_salt_has_128_bits():
+    salts = {Packer().packed(content())["config"][SALT] for _ in range(100)}
+    assert len(salts) == 100
+    assert {len(salt) for salt in salts} == {32}
+    numbers = [*Packer().packed(content())["metrics"][SALT]]
+    assert len(set(numbers)) == 4
+    assert all(0 <= number < 2**32 for number in numbers)
 
 
 def test_contents_that_share_arrays_still_share_them():
+    """So that what goes to all clients is stored, and held in memory, once."""
     packer, model = Packer(), record(3)
     one = packer.packed(RecordDict({"arrays": model}))
     other = packer.packed(RecordDict({"arrays": model, "m": MetricRecord({"a": 1})}))
-    assert one["arrays"][PACKED] is other["arrays"][PACKED]
+    assert one["arrays/0"][PACKED] is other["arrays/0"][PACKED]
     third = packer.packed(RecordDict({"arrays": record(3, size=11)}))
-    assert third["arrays"][PACKED].data != one["arrays"][PACKED].data
+    assert third["arrays/0"][PACKED] != one["arrays/0"][PACKED]
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("sent", "why"),
     [
         (packed_by_hand([part()], length=10**9), "do not begin with a list"),
         (packed_by_hand(b"[" + b" " * 2**20 + b"]"), "do not begin with a list"),
@@ -96,8 +131,54 @@ def test_contents_that_share_arrays_still_share_them():
         (packed_by_hand([part()], bytes(5)), "not as long as their list says"),
         (packed_by_hand([part(size=10**12)], bytes(4)), "not as long as their list says"),
         (packed_by_hand([part(), part()], bytes(8)), "two packed arrays have one name"),
+        (RecordDict({"arrays": ConfigRecord({PACKED: b""})}), "has no number"),
+        (RecordDict({"arrays/²": ConfigRecord({PACKED: b""})}), "has no number"),
+        (RecordDict({"arrays/0": ConfigRecord({PACKED: "text"})}), "is not of bytes"),
+        (RecordDict({"arrays/1": ConfigRecord({PACKED: b""})}), "a piece .* is missing"),
+        (RecordDict({"arrays/0": ConfigRecord({PACKED: b""})}), "do not begin with a list"),
     ],
 )
-def test_what_a_device_calls_packed_is_read_with_care(content, why):
+def test_what_a_device_calls_packed_is_read_with_care(sent, why):
     with pytest.raises(ValueError, match=why):
-        unpacked(content)
+        unpacked(sent)
+
+
+def body(sent):
+    return get_object_body(sent.deflate(), ConfigRecord)
+
+
+@pytest.mark.parametrize("size", [0, 1, 90, 127, 128, 2**14, 2**21, 5 * 2**20])
+def test_a_piece_is_told_by_its_beginning(size):
+    assert is_piece(body(ConfigRecord({PACKED: bytes(size)})))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        ConfigRecord(),
+        ConfigRecord({PACKED: "text"}),
+        ConfigRecord({PACKED: [b"a", b"b"]}),
+        ConfigRecord({PACKED: [1] * 1000}),
+        ConfigRecord({PACKED: b"a", "b": 1}),
+        ConfigRecord({"b": 1, PACKED: b"a"}),
+        ConfigRecord({"other": b"a"}),
+    ],
+)
+def test_another_record_is_no_piece(sent):
+    assert not is_piece(body(sent))
+
+
+@given(st.integers(0, 40), st.integers(0, 255), st.integers(0, 300))
+def test_what_is_told_to_be_a_piece_is_read_as_one(at, byte, size):
+    """Whatever a device writes there, Protobuf finds bytes and nothing else, or refuses it."""
+    changed = bytearray(body(ConfigRecord({PACKED: b"\x0a" * size})))
+    changed[at % len(changed)] = byte
+    if not is_piece(bytes(changed)):
+        return
+    found = OnTheWire.FromString(bytes(changed))
+    assert [(one.key, one.value.WhichOneof("value")) for one in found.items] == [(PACKED, "bytes")]
+
+
+@given(st.binary(max_size=80))
+def test_whatever_comes_is_told(data):
+    assert not is_piece(data) or OnTheWire.FromString(data).items[0].key == PACKED

@@ -215,9 +215,9 @@ class Gate:
         is_empty = has_no_message if for_message else lacks_part
         wait = self._waiting.for_message if for_message else self._waiting.for_part
         with self._waiting.one_more() if for_message else nullcontext():
-            while await is_empty(response) and time.monotonic() < until:
-                await wait()
-                if connection.is_stopping:
+            while await is_empty(response) and (left := until - time.monotonic()) > 0:
+                await wait(left)
+                if connection.is_stopping or time.monotonic() >= until:
                     break
                 async with self._turn(scope["raw_path"], device):
                     if connection.is_closed:

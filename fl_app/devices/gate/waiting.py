@@ -17,13 +17,14 @@ from google.protobuf.message import DecodeError
 
 from fl_core.flower.messages import Message, PullMessagesResponse, PullObjectResponse
 
-HELD_SECONDS = 15.0
+HELD_SECONDS = 20.0
 """So long after a question came it is held: SuperNodes wait for an answer for 30 seconds, and where
-many call, the last look may take long."""
-# All devices together have the SuperLink asked so often in a second, as long as that is more often
-# than they would ask themselves, once in `_OWN_PAUSE` seconds each; and no device more often than
-# once in `_SHORTEST_PAUSE`.
-_LOOKS = 8.0
+many call, a look that has begun may take long."""
+# All devices together have the SuperLink asked so often in a second at most, however many they are:
+# each look takes it some 20 ms of a processor, and one that finds a message wakes all the others.
+# No device has it asked more often than once in `_SHORTEST_PAUSE`; while nothing is expected, than
+# once in `_OWN_PAUSE`, as it would itself.
+_LOOKS = 5.0
 _OWN_PAUSE = 3.0
 _SHORTEST_PAUSE = 0.5
 # So long after a message was handed out, the next is expected soon; after that, none is.
@@ -63,18 +64,17 @@ class Waiting:
     @property
     def pause(self) -> float:
         """Seconds after which a device that waits has the SuperLink asked again."""
-        if time.monotonic() > self._expected_until:
-            return _OWN_PAUSE
-        return min(_OWN_PAUSE, max(_SHORTEST_PAUSE, self._held / _LOOKS))
+        is_expected = time.monotonic() <= self._expected_until
+        return max(_SHORTEST_PAUSE if is_expected else _OWN_PAUSE, self._held / _LOOKS)
 
-    async def for_message(self) -> None:
-        """Wait until one is likely."""
+    async def for_message(self, seconds: float) -> None:
+        """Wait until one is likely, or for so many seconds."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), self.pause)
+            await asyncio.wait_for(self._news.wait(), min(self.pause, seconds))
 
-    async def for_part(self) -> None:
-        """Wait until a part of a message is likely to have been sent."""
-        await asyncio.sleep(_PART_PAUSE)
+    async def for_part(self, seconds: float) -> None:
+        """Wait until a part of a message is likely to have been sent, or for so many seconds."""
+        await asyncio.sleep(min(_PART_PAUSE, seconds))
 
 
 async def has_no_message(response: httpx.Response) -> bool:

@@ -13,7 +13,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid, unfolded_bytes
-from fl_core.wire.message_salt import KEY
+from fl_core.wire.packing import PACKED, SALT, Packer, unpacked
 from tests.device_post import Post, good, reply_of
 
 
@@ -382,13 +382,14 @@ def test_nobody_foresees_what_a_messages_parts_are_called():
     for _ in range(2):
         ask({2: None, 3: None}, grid=grid, content=content)
     first, same, later, _ = names_of(grid)
-    assert len(first & same) == 6 - 1  # all but the message itself: it is stored once for all
+    assert len(first & same) == 4 - 1  # all but the message itself: it is stored once for all
     assert not first & later
     assert not (first | later) & foreseen
     for message in grid._grid.pushed.values():
-        np.testing.assert_array_equal(message.content.array_records["arrays"]["0"].numpy(), [1] * 3)
-        assert message.content.config_records["config"]["seed"] == 1
-        assert KEY in message.content.config_records["config"]
+        assert SALT in message.content.config_records["config"]
+        found = unpacked(message.content)
+        np.testing.assert_array_equal(found["arrays"]["0"].numpy(), [1] * 3)
+        assert found["config"]["seed"] == 1
 
 
 def repeated(count, times):
@@ -404,7 +405,13 @@ def shared(count, times):
     return RecordDict({"arrays": ArrayRecord({str(i): array for i in range(times)})})
 
 
-@pytest.mark.parametrize("claim", [repeated, shared])
+def named(count, times):
+    """One piece of packed arrays under many names: it would be read as often, and joined."""
+    piece = ConfigRecord({PACKED: bytes(count)})
+    return RecordDict({f"arrays/{i}": piece for i in range(times)})
+
+
+@pytest.mark.parametrize("claim", [repeated, shared, named])
 def test_an_answer_that_claims_to_be_huge_is_never_put_together(claim, monkeypatch):
     inflated = []
     monkeypatch.setattr(device_grid, "inflate_object_from_contents", lambda *a: inflated.append(a))
@@ -442,6 +449,12 @@ def test_an_answer_of_many_words_is_refused():
     assert "larger than the 1 MiB that an answer may be here beside its arrays" in (
         reply.error.reason
     )
+
+
+def test_a_packed_model_is_no_words():
+    packed = Packer().packed(RecordDict({"arrays": ArrayRecord([np.zeros(7 * 2**20, np.uint8)])}))
+    reply = ask({2: lambda message: [reply_of(message, packed)]})[2]
+    assert reply.content["arrays"]["0"].numpy().size == 7 * 2**20
 
 
 def test_who_is_given_up_holds_nothing_any_more():

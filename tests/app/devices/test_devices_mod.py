@@ -4,7 +4,7 @@ import pytest
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 
 from fl_app.devices.mod import device_mod
-from fl_core.wire.message_salt import KEY
+from fl_core.wire.packing import SALT
 from tests.app_runs import DEFAULTS
 
 OWN = {"dataset": "own"}
@@ -33,7 +33,7 @@ def hear(run_config, *, source=1, target=5, run_id=7, answer=None):
 def test_a_device_answers_the_superlink_and_no_two_answers_are_alike():
     one, other = (hear(OWN).content.metric_records["metrics"] for _ in range(2))
     assert one["kept"] == other["kept"] == 1
-    assert one[KEY] != other[KEY]
+    assert one[SALT] != other[SALT]
 
 
 def test_a_failure_is_told_as_it_is():

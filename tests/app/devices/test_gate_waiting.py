@@ -155,17 +155,29 @@ def test_further_messages_of_a_batch_are_no_news():
     assert asyncio.run(all_news()) == [True, False, True, False, True]
 
 
-def test_many_devices_together_ask_no_oftener_than_they_would_themselves():
+def test_many_devices_together_ask_no_oftener_than_a_few():
     heard = Waiting()
     assert heard.pause == waiting._OWN_PAUSE
+    heard._held = 1000
+    assert heard.pause == 1000 / waiting._LOOKS
     (message,) = PullMessagesResponse.FromString(handed_out()).messages_list
     heard.hear(message)
-    heard._held = 1
-    assert heard.pause == max(waiting._SHORTEST_PAUSE, 1 / waiting._LOOKS)
+    assert heard.pause == 1000 / waiting._LOOKS
+    heard._held = 0
+    assert heard.pause == waiting._SHORTEST_PAUSE
     heard._held = 2
     assert heard.pause == 2 / waiting._LOOKS
-    heard._held = 1000
-    assert heard.pause == waiting._OWN_PAUSE
+
+
+def test_many_that_wait_in_vain_have_it_asked_once_each(monkeypatch):
+    monkeypatch.setattr(waiting, "_LOOKS", 2.0)
+    superlink = SuperLink(a=[NOTHING])
+
+    async def steps(gate):
+        return await asyncio.gather(*[asking(gate, b"a", its=connection()) for _ in range(4)])
+
+    assert at_gate(superlink, steps) == [(200, NOTHING)] * 4
+    assert superlink.count(b"a") <= 4 + 3
 
 
 def test_a_part_that_is_still_being_sent_is_waited_for():

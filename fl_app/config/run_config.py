@@ -190,7 +190,7 @@ class Config(
         0,
         NATURAL,
         "a strategy ends after so many tests in a row without a better mean score or loss on "
-        "clients' validation samples; 0: never",
+        "clients' validation samples, or in which others did better at every client; 0: never",
         needs="validation-share",
     )
     tune: str = option(

@@ -113,10 +113,10 @@ class Progress:
         said = f"same clusters as {other} from round 1 on: trained once"
         print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
 
-    def ended(self, strategy: str, seed: int, report: RoundReport) -> None:
+    def ended(self, strategy: str, seed: int, report: RoundReport, why: str) -> None:
         """Say that a strategy ends early, and count on no more rounds of it."""
         self.total_rounds -= report.num_rounds - report.round
-        said = f"ends after round {report.round}: its validation scores improve no more"
+        said = f"ends after round {report.round}: {why}"
         print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
 
     def chose(self, label: str, seed: int, count: int) -> None:

@@ -8,25 +8,42 @@ import numpy as np
 
 from strategies import RoundReport
 
+NO_BETTER = "its validation scores improve no more"
+BEATEN = "every client's validation score was better by another strategy"
+
+Reports = Sequence[RoundReport]
+
 
 class EnoughRounds(Exception):  # noqa: N818 - nothing is wrong
     """A strategy's training is over before its last round."""
 
 
-def is_enough(reports: Sequence[RoundReport], patience: int) -> bool:
-    """Return whether neither score nor loss on validation samples was best in the last tests.
-
-    The score is the accuracy, or of a number the mean error; it and the loss are means over the
-    clients. Rounds in which no client compared anything do not count.
+def why_enough(reports: Reports, patience: int, rivals: Sequence[Reports]) -> str:
+    """Return why a strategy ends before its last round; empty: it goes on.
 
     Parameters
     ----------
     reports : sequence of RoundReport
     patience : int
-        So many tests are the last ones; of 0, it is never enough.
+        So many tests have to say so, one after the other; of 0, it never ends.
+    rivals : sequence of sequences of RoundReport
+        Of strategies that have ended, and that it must not be worse than for everybody.
+    """
+    if not patience:
+        return ""
+    if is_enough(reports, patience):
+        return NO_BETTER
+    return BEATEN if is_beaten(reports, patience, rivals) else ""
+
+
+def is_enough(reports: Reports, patience: int) -> bool:
+    """Return whether neither score nor loss on validation samples was best in the last tests.
+
+    The score is the accuracy, or of a number the mean error; it and the loss are means over the
+    clients. Rounds in which no client compared anything do not count.
     """
     tests = [list(report.validated.values()) for report in reports if report.validated]
-    if not patience or len(tests) <= patience:
+    if len(tests) <= patience:
         return False
     _, scores, losses = np.array(
         [np.mean([compared[""] for compared in test], axis=0) for test in tests]
@@ -34,3 +51,26 @@ def is_enough(reports: Sequence[RoundReport], patience: int) -> bool:
     if not reports[0].metrics.main.lower_is_better:
         scores = -scores
     return all(np.argmin(one) < len(tests) - patience for one in (scores, losses))
+
+
+def is_beaten(reports: Reports, patience: int, rivals: Sequence[Reports]) -> bool:
+    """Return whether in the last tests some rival was better for each of the clients.
+
+    They need not all have the same one, but it was better by then: what a rival reached in later
+    rounds does not count.
+    """
+    tests = [report for report in reports if report.validated][-patience:]
+    return len(tests) == patience and all(_is_beaten_at(report, rivals) for report in tests)
+
+
+def _is_beaten_at(report: RoundReport, rivals: Sequence[Reports]) -> bool:
+    others = [
+        max(known, key=lambda other: other.round).validated
+        for rival in rivals
+        if (known := [one for one in rival if one.validated and one.round <= report.round])
+    ]
+    sign = -1 if report.metrics.main.lower_is_better else 1
+    return all(
+        any(sign * other[client][""][1] > sign * own[""][1] for other in others if client in other)
+        for client, own in report.validated.items()
+    )

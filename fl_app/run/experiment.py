@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ from fl_app.results.choosing import tried_in, validates_better
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
-from fl_app.run.early_stopping import EnoughRounds, is_enough
+from fl_app.run.early_stopping import EnoughRounds, Reports, why_enough
 from fl_app.run.kept_trainings import trainings_of
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
@@ -53,6 +54,7 @@ from fl_core.metrics import Metrics, metrics_of
 from fl_core.options import Scalar
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
+from strategies.catalogue import ALONE
 from strategies.reuse import Trainings
 
 Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
@@ -144,7 +146,12 @@ def _run_all(
                 setting = world.setting(seed)
                 finished = trainings_of(config)
                 for name in config.strategy:
-                    run, strategy = run_best(name, setting, world, watchers, checkpoints, finished)
+                    # Staying alone is what all others are compared with: it is trained in full.
+                    before = [run.reports for run in results.runs if run.seed == seed]
+                    rivals = [] if name == ALONE else before
+                    run, strategy = run_best(
+                        name, setting, world, watchers, checkpoints, finished, rivals
+                    )
                     world.end_run(run, strategy)
                     results.add_run(run, strategy, setting.images, setting.federation)
                 if config.validation_share:
@@ -209,20 +216,26 @@ def run_best(
     watchers: Watchers,
     checkpoints: Checkpoints,
     finished: Trainings | None,
+    rivals: Sequence[Reports],
 ) -> tuple[RunResult, ClusteredStrategy]:
     """Run one strategy on one seed with each of the values that it tries.
 
-    That counts which is best on validation samples, mean over clients; of equals, the first.
+    That counts which is best on validation samples, mean over clients; of equals, the first. What
+    the values before it have come to is a rival, too (`why_enough`).
     """
 
     def run_with(values: Mapping[str, Scalar]) -> tuple[RunResult, ClusteredStrategy]:
         tuned = with_values(setting, values)
-        run, strategy = run_strategy(name, tuned, world, watchers, checkpoints, finished, values)
+        run, strategy = run_strategy(
+            name, tuned, world, watchers, checkpoints, finished, beaten_by, values
+        )
         watchers.tracking.end_run(run)
         tried.append(tried_in(run, values))
+        beaten_by.append(run.reports)
         return run, strategy
 
     tried: list[Tried] = []
+    beaten_by = [*rivals]
     first, *others = combinations(setting.config.tune, name)
     run, strategy = run_with(first)
     chosen = tried[0]
@@ -243,12 +256,14 @@ def run_strategy(
     watchers: Watchers,
     checkpoints: Checkpoints,
     finished: Trainings | None,
+    rivals: Sequence[Reports],
     values: Mapping[str, Scalar],
 ) -> tuple[RunResult, ClusteredStrategy]:
     """Run one strategy on one seed, or what an interruption has left of it.
 
     What one of the `finished` trainings has come to is taken from there. The setting has the
-    `values` that it tries, which are part of what it is called on the way.
+    `values` that it tries, which are part of what it is called on the way. It ends early if its
+    `rivals` are better for everybody.
     """
     config, seed = setting.config, setting.seed
     progress, status, tracking = watchers
@@ -263,6 +278,7 @@ def run_strategy(
     status.begin_run(label, seed, done, config.num_server_rounds)
     tracking.begin_run(label, seed, done)
     started = time.perf_counter()
+    why_it_ends = partial(why_enough, patience=config.early_stopping, rivals=rivals)
 
     def seconds() -> float:
         spent = strategy.training.seconds
@@ -274,8 +290,9 @@ def run_strategy(
         if other and report.round == 1:
             progress.taken_over(label, seed, other)
         world.after_round(report, strategy, show)
-        left = progress.rounds_left, progress.seconds_left()
-        status.after_round(report, strategy.training.roster, *left)
+        status.after_round(
+            report, strategy.training.roster, progress.rounds_left, progress.seconds_left()
+        )
         tracking.after_round(report, seconds(), setting.federation)
         # Of a training that was taken over, only the last round's models are there.
         if checkpoints.is_due(report) and (not other or report.round == report.num_rounds):
@@ -283,8 +300,8 @@ def run_strategy(
                 states = world.keep_states(strategy, told)
                 checkpoints.save_personal(label, seed, report.round, states)
             checkpoints.save(label, seed, strategy, seconds())
-        if report.round < report.num_rounds and is_enough(strategy.reports, config.early_stopping):
-            progress.ended(label, seed, report)
+        if report.round < report.num_rounds and (why := why_it_ends(strategy.reports)):
+            progress.ended(label, seed, report, why)
             raise EnoughRounds
 
     strategy = build_strategy(
@@ -313,8 +330,8 @@ def run_strategy(
             identity = {protocol.TRAINING: checkpoint["strategy"]["identity"]}
             world.restore_states(checkpoints.load_personal(label, seed, done), {**told, **identity})
         progress.resumed(label, seed, done)
-        if (ended := _early_end(checkpoint, config)) is not None:
-            progress.ended(label, seed, ended)
+        if done < rounds and (why := why_it_ends(reports := _reports_in(checkpoint))):
+            progress.ended(label, seed, reports[-1], why)
             rounds = done
     status.watch(lambda: strategy.training.roster)
     with _quiet_flower(), suppress(EnoughRounds):
@@ -331,11 +348,8 @@ def run_strategy(
     return replace(run, label=label, device_seconds=status.device_seconds()), strategy
 
 
-def _early_end(checkpoint: Mapping[str, Any], config: Config) -> RoundReport | None:
-    """Return the last round of a strategy that had ended early when it was interrupted."""
-    reports = [RoundReport(**report) for report in checkpoint["strategy"]["reports"]]
-    is_early = reports[-1].round < config.num_server_rounds
-    return reports[-1] if is_early and is_enough(reports, config.early_stopping) else None
+def _reports_in(checkpoint: Mapping[str, Any]) -> list[RoundReport]:
+    return [RoundReport(**report) for report in checkpoint["strategy"]["reports"]]
 
 
 def told_to_all(world: World, seed: int, values: Mapping[str, Scalar]) -> ConfigRecord:

@@ -73,6 +73,38 @@ def test_a_strategy_may_end_early(tmp_path, capsys):
     assert all("on-its-own-data" in one for one in summary["runs"])
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_strategy_that_is_worse_for_everybody_ends_and_staying_alone_never_does(
+    tmp_path, capsys, stopped
+):
+    """Of three tasks with labels of their own, one model can learn but one."""
+    options = {
+        "strategy": "optimum,single,local",
+        "validation_share": 0.25,
+        "early_stopping": 2,
+        "shift": "concept",
+        "num_server_rounds": 4,
+        "checkpoint_every": 1,
+    }
+    if stopped:
+
+        def stop(message, context, answer):
+            if "seed 0  ends after round 2" in capsys.readouterr().out:
+                raise KeyboardInterrupt
+            return answer
+
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "out", **options, spoil={("train", 0): stop})
+        options["resume"] = str(tmp_path / "out")
+    summary = run(tmp_path / "out", **options)
+    rounds = {one["strategy"]: one["rounds"] for one in summary["runs"]}
+    assert rounds == {"optimum": 4, "single": 2, "local": 4}
+    assert (
+        "single   seed 0  ends after round 2: every client's validation score was better by "
+        "another strategy" in capsys.readouterr().out
+    )
+
+
 @pytest.mark.parametrize("stops_at", ["train", "evaluate"])
 def test_an_interrupted_run_gives_the_verdicts_of_one_that_was_not(folder, tmp_path, stops_at):
     """Stopped in the second strategy: what clients found of the first one is to be known again."""

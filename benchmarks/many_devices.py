@@ -50,6 +50,7 @@ from fl_app.launch.superlink import free_ports, program_path
 from fl_core.files import replacing
 
 NUMBERS, ARRAYS = 60_000, 8  # of the model that is sent, 240 kB of float32, and of each answer
+_PAUSE_OF_STARTS = 0.2
 _PATIENCE = 120.0  # for what comes before and after the rounds
 
 _PROJECT = """\
@@ -242,6 +243,7 @@ def measure(
         for thread in threads:
             thread.daemon = True
             thread.start()
+            time.sleep(_PAUSE_OF_STARTS)  # sites do not all start in the same second
         settings = {"devices": devices, "rounds": rounds, "deadline": deadline}
         model = {"numbers": NUMBERS, "arrays": ARRAYS, "report": str(report)}
         started, before = time.monotonic(), cpu()

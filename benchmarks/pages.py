@@ -322,8 +322,8 @@ def _scale() -> dict[str, str]:
             f"{_source('many-devices', 'many_devices')}\n\n"
             f"{many_devices.tables(_read('measured/many-devices.json'))['many']}"
         ),
-        "Many devices, with one array and questions held": (
-            "The same, once a model travels as one array and the gate holds devices' questions "
+        "Many devices, with one object a model and questions held": (
+            "The same, once a model travels as one object and the gate holds devices' questions "
             "(the longest call is one), on an idle machine: requests are to be compared, and "
             "seconds with care. "
             f"{_source('many-devices-packed', 'many_devices')}\n\n"

@@ -73,11 +73,14 @@ def test_a_strategy_may_end_early(tmp_path, capsys):
     assert all("on-its-own-data" in one for one in summary["runs"])
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_strategy_that_is_worse_for_everybody_ends_and_staying_alone_never_does(
-    tmp_path, capsys, stopped
-):
+def test_a_strategy_that_is_worse_for_everybody_ends_and_staying_alone_never_does(tmp_path, capsys):
     """Of three tasks with labels of their own, one model can learn but one."""
+
+    def stop(message, context, answer):
+        if "seed 0  ends after round 2" in capsys.readouterr().out:
+            raise KeyboardInterrupt
+        return answer
+
     options = {
         "strategy": "optimum,single,local",
         "validation_share": 0.25,
@@ -86,17 +89,9 @@ def test_a_strategy_that_is_worse_for_everybody_ends_and_staying_alone_never_doe
         "num_server_rounds": 4,
         "checkpoint_every": 1,
     }
-    if stopped:
-
-        def stop(message, context, answer):
-            if "seed 0  ends after round 2" in capsys.readouterr().out:
-                raise KeyboardInterrupt
-            return answer
-
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "out", **options, spoil={("train", 0): stop})
-        options["resume"] = str(tmp_path / "out")
-    summary = run(tmp_path / "out", **options)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "out", **options, spoil={("train", 0): stop})
+    summary = run(tmp_path / "out", **options, resume=str(tmp_path / "out"))
     rounds = {one["strategy"]: one["rounds"] for one in summary["runs"]}
     assert rounds == {"optimum": 4, "single": 2, "local": 4}
     assert (

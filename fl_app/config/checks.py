@@ -18,6 +18,9 @@ from strategies.catalogue import ALONE, parameters, system_of
 from strategies.clusterings.spectral import AT_CLIENTS, AT_SERVER
 from strategies.secure.secure_round import why_not
 
+VERDICT = "verdict"
+"""The value of `deploy` by which a device's verdict decides."""
+
 
 def field_of(key: str) -> str:
     """Return the field of a run-config key."""
@@ -40,6 +43,14 @@ def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) 
         )
     if values["tune"]:
         yield from check_tuning(values)
+    if values["deploy"] not in (VERDICT, *strategies):
+        allowed = f"{VERDICT} or one of strategy, which is {','.join(strategies)}"
+        yield _must_be("deploy", values["deploy"], allowed)
+    if values["deploy"] != VERDICT and values["dataset"] != OWN_IMAGES:
+        yield (
+            f"deploy is {values['deploy']}, but clients are simulated, and none keeps its model: "
+            f"leave it {at_value(VERDICT)}."
+        )
     if values["dataset"] == OWN_IMAGES:
         yield from _check_for_devices(values)
     yield from _check_rounds(values, of_strategies["warm-up-rounds"])

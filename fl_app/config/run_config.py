@@ -21,6 +21,7 @@ from clients.settings import (
     TrainingSettings,
 )
 from fl_app.config.checks import (
+    VERDICT,
     check_together,
     check_without_strategies,
     field_of,
@@ -200,6 +201,12 @@ class Config(
         "what is best on clients' validation samples counts: docs/verdicts.md",
         needs="validation-share",
     )
+    deploy: str = option(
+        VERDICT,
+        TEXT,
+        "whose model a device keeps: that of its verdict, or of one strategy at all of them",
+        needs="validation-share",
+    )
     fraction_evaluate: float = option(
         1.0, number(float, 0, 1, low_open=True), "share of the clients that test them then"
     )
@@ -209,9 +216,7 @@ class Config(
         "seconds to wait for each answer needed to find clusters; latecomers are named and asked "
         "again in later rounds",
     )
-    round_deadline: float = option(
-        3600.0, POSITIVE, "seconds to wait for training, and for testing"
-    )
+    round_deadline: float = option(3600.0, POSITIVE, "seconds to wait for training or testing")
     min_answers: float = option(
         1.0,
         number(float, 0, 1, low_open=True),

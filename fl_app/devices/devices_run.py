@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import ConfigRecord, ConfigRecordValues
 from flwr.serverapp import Grid
 
+from fl_app.config.checks import VERDICT
 from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
 from fl_app.devices.common_scale import with_common_scale
@@ -135,17 +136,25 @@ class Devices:
             self._progress.handed_out(run.not_kept, self.met.names)
 
     def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
-        """Let devices use the models of their verdicts; without one, that of the first strategy."""
+        """Let devices use the models that they `deploy`.
+
+        By default that is the one of a device's verdict, and without a verdict that of the first
+        strategy.
+        """
         if not self._config.validation_share or seed != self._config.seed:
             return
-        usual = {**self.told, protocol.SEED: seed, protocol.STRATEGY: self._config.strategy[0]}
+        deploy = self._config.deploy
+        first = self._config.strategy[0] if deploy == VERDICT else deploy
+        usual = {**self.told, protocol.SEED: seed, protocol.STRATEGY: first}
         chosen = {
             client: ConfigRecord({**usual, protocol.VERDICT: json.dumps({"verdict": NONE})})
             for client in self.met.nodes
         }
         for one in verdicts.clients if verdicts else ():
-            said = {protocol.STRATEGY: one.strategy, protocol.VERDICT: json.dumps(one.as_json())}
-            chosen[one.client] = ConfigRecord({**usual, **said})
+            told = {**usual, protocol.VERDICT: json.dumps(one.as_json())}
+            if deploy == VERDICT:
+                told[protocol.STRATEGY] = one.strategy
+            chosen[one.client] = ConfigRecord(told)
         run = next(run for run in self._results.runs if run.seed == seed)
         failures = deploy_models(self.met.nodes, chosen, self._grid, self._config.round_deadline)
         run.not_kept.update(failures)

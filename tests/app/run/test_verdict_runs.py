@@ -160,13 +160,29 @@ def test_validation_samples_are_for_comparing_with_staying_alone():
         parse_config({**wrong, "validation-share": 0.7})
 
 
+@pytest.mark.parametrize(
+    ("deploy", "why"),
+    [
+        ("singel", 'deploy is "singel", but it must be verdict or one of strategy'),
+        ("single", "deploy is single, but clients are simulated, and none keeps its model"),
+    ],
+)
+def test_what_cannot_be_deployed_is_refused(deploy, why):
+    compared = {**DEFAULTS, "validation-share": 0.2, "strategy": "local,single"}
+    with pytest.raises(ValueError, match=why):
+        parse_config({**compared, "deploy": deploy})
+
+
 def test_a_trial_is_a_run_with_values_of_its_own():
     assert TRIAL.keys() <= OPTIONS.keys()
     config = parse_config({**DEFAULTS, **TRIAL})
     assert config.strategy[:2] == ("local", "single")
 
 
-def test_devices_use_the_model_of_their_verdict_and_keep_no_other(tmp_path):
+@pytest.mark.parametrize("deploy", ["verdict", "single"])
+def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_other(
+    tmp_path, deploy
+):
     folders = write_sites(tmp_path / "sites")
     kept = {name: tmp_path / f"models/{name}.safetensors" for name in sorted(SITES)[:3]}
     summary, grid = run_devices(
@@ -174,6 +190,7 @@ def test_devices_use_the_model_of_their_verdict_and_keep_no_other(tmp_path):
         folders,
         strategy="rcc-pfl,single,local",
         validation_share=0.3,
+        deploy=deploy,
         model_paths=kept,
     )
     verdicts = {one["client"]: one for one in summary["verdicts"][0]["clients"]}
@@ -183,7 +200,8 @@ def test_devices_use_the_model_of_their_verdict_and_keep_no_other(tmp_path):
             assert name not in {path.stem for path in (tmp_path / "models").iterdir()}
             continue
         _, card = load_model(kept[name])
-        assert card.strategy == verdicts[client]["strategy"]
+        wanted = verdicts[client]["strategy"] if deploy == "verdict" else deploy
+        assert card.strategy == wanted
         said = kept[name].with_suffix(".verdict.json").read_text(encoding="utf-8")
         assert json.loads(said) == verdicts[client]
     assert {path.name for path in (tmp_path / "models").iterdir()} == {

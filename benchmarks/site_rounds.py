@@ -41,6 +41,8 @@ def measure(
 ) -> dict[str, Any]:
     """Run the app of a checkout once on four sites, and return what it took."""
     os.environ["PYTHONPATH"] = str(checkout)
+    # Where it is set, each process compiles the app's modules, which come with the run, anew.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     images = write_sites(folder / "images", images=120)
     kept = {name: folder / "kept" / f"{name}.safetensors" for name in images}
     with federation(folder / "devices") as devices, ExitStack() as stack:

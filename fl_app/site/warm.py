@@ -204,6 +204,9 @@ def main(words: list[str]) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     warm_up()
+    # The app comes with the run: it is compiled once, and not for each message, beside where
+    # Flower installs it.
+    sys.dont_write_bytecode = False
     where = Where(
         resolve_bind_address(address), *(Path(path).expanduser().read_bytes() for path in authority)
     )

@@ -34,8 +34,8 @@ from fl_core.flower.tasks import (
     RuntimeHttpClient,
     RuntimeVersionHttpInterceptor,
     TaskType,
+    answer_task,
     resolve_bind_address,
-    run_clientapp,
 )
 
 READY = "ready: this process forks for each message"
@@ -186,12 +186,7 @@ def answer_for(where: Where) -> Callable[[str], None]:
     """Return what answers a SuperNode's messages: what `flwr-clientapp` does."""
 
     def answer(token: str) -> None:
-        run_clientapp(
-            runtime_api_address=where.address,
-            token=token,
-            insecure=where.authority is None,
-            certificates=where.authority,
-        )
+        answer_task(where.address, token, where.authority)
 
     return answer
 

@@ -1,0 +1,73 @@
+"""A message is answered as Flower's own program does, with two of its names replaced."""
+
+import importlib
+import inspect
+
+import pytest
+from flwr.cli.build import build_fab_from_disk
+
+from fl_core.flower import tasks
+
+PROJECT = """\
+[project]
+name = "small"
+version = "1.0.0"
+license = "Apache-2.0"
+[tool.flwr.app]
+publisher = "fedkin"
+[tool.flwr.app.components]
+serverapp = "small:server"
+clientapp = "small:client"
+"""
+
+
+@pytest.fixture
+def module(monkeypatch):
+    found = importlib.import_module("flwr.supernode.runtime.run_clientapp")
+    for name in ("install_from_fab", "pull_and_inflate_object_from_tree"):
+        monkeypatch.setattr(found, name, getattr(found, name))  # put back afterwards
+    return found
+
+
+def test_flower_s_program_unpacks_once_and_looks_again_soon(module, monkeypatch):
+    called = []
+    monkeypatch.setattr(tasks, "run_clientapp", lambda **words: called.append(words))
+    pull = module.pull_and_inflate_object_from_tree
+    assert inspect.signature(pull).parameters["initial_backoff"].default == 1
+    tasks.answer_task("127.0.0.1:9094", "token", b"authority")
+    tasks.answer_task("127.0.0.1:9094", "token", None)
+    assert [one["insecure"] for one in called] == [False, True]
+    assert [one["certificates"] for one in called] == [b"authority", None]
+    assert module.install_from_fab is tasks.install_once
+    found = module.pull_and_inflate_object_from_tree
+    assert (found.func, found.keywords) == (pull, {"initial_backoff": 0.1})
+
+
+def test_a_name_that_flower_uses_no_more_is_missed(module, monkeypatch):
+    monkeypatch.delattr(module, "install_from_fab")
+    with pytest.raises(AttributeError, match="uses install_from_fab no more"):
+        tasks.answer_task("127.0.0.1:9094", "token", None)
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's
+def test_an_app_is_unpacked_once_and_another_one_beside_it(tmp_path, monkeypatch):
+    install, unpacked = tasks.install_from_fab, []
+
+    def counted(fab, **words):
+        unpacked.append(fab)
+        return install(fab, **words)
+
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tasks, "install_from_fab", counted)
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (app / "small.py").write_text("client = server = 1\n", encoding="utf-8")
+    first = build_fab_from_disk(app)
+    (app / "small.py").write_text("client = server = 2\n", encoding="utf-8")
+    second = build_fab_from_disk(app)
+    places = [tasks.install_once(fab) for fab in (first, second, first, second)]
+    assert unpacked == [first, second]
+    assert places[:2] == places[2:]
+    texts = [(place / "small.py").read_text(encoding="utf-8") for place in places[:2]]
+    assert texts == ["client = server = 1\n", "client = server = 2\n"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
@@ -37,13 +36,7 @@ from fl_app.devices.gate.connections import Connection
 from fl_app.devices.gate.failures import answer_for
 from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_push, pushed_for
 from fl_app.devices.gate.sizes import Sizes, TooLargeError
-from fl_app.devices.gate.waiting import (
-    HELD_SECONDS,
-    NoTurnError,
-    Waiting,
-    has_no_message,
-    lacks_part,
-)
+from fl_app.devices.gate.waiting import HELD_SECONDS, Waiting, has_no_message, lacks_part
 
 FLEET_PATHS = frozenset(
     f"/v1/fleet/{name}".encode("ascii")
@@ -186,7 +179,7 @@ class Gate:
             body = await whole_body(receive, held)
             reply = check_push(bytes(body)) if path == _PUSH_MESSAGES else None
             # Given back with the head of the answer, which devices may read slowly.
-            async with self._turn(path, device, began + HELD_SECONDS):
+            async with self._turn(path, device):
                 if connection is not None and connection.is_closed:
                     raise DeviceGoneError  # it will ask again
                 started = time.monotonic()
@@ -226,15 +219,12 @@ class Gate:
                 await wait(left)
                 if connection.is_stopping or time.monotonic() >= until:
                     break
-                try:
-                    async with self._turn(scope["raw_path"], device, until):
-                        if connection.is_closed:
-                            raise DeviceGoneError
-                        response = await self._send(scope, body)
-                        if not for_message:
-                            self._note_size(device, body, response)
-                except NoTurnError:
-                    break
+                async with self._turn(scope["raw_path"], device):
+                    if connection.is_closed:
+                        raise DeviceGoneError
+                    response = await self._send(scope, body)
+                    if not for_message:
+                        self._note_size(device, body, response)
                 response = await self._learnt_from(response, key, scope["raw_path"], body)
         return response
 
@@ -260,22 +250,13 @@ class Gate:
             self._sizes.handed_out(device.post, bytes(body), size)
 
     @asynccontextmanager
-    async def _turn(
-        self, path: bytes, device: Device | None, until: float = math.inf
-    ) -> AsyncIterator[None]:
-        """Wait in line: heartbeats in one of their own, and of a device only a few at a time.
-
-        Raises
-        ------
-        NoTurnError
-            If it is no turn of a question for messages until then.
-        """
+    async def _turn(self, path: bytes, device: Device | None) -> AsyncIterator[None]:
+        """Wait in line: heartbeats in one of their own, and of a device only a few at a time."""
         if path == _HEARTBEAT:
             async with self._heartbeats:
                 yield
             return
-        looking = self._waiting.one_look(until) if path == _PULL_MESSAGES else nullcontext()
-        async with looking, device.turns if device is not None else nullcontext(), self._turns:
+        async with device.turns if device is not None else nullcontext(), self._turns:
             yield
 
     async def _pass_back(

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import httpx
 from google.protobuf.message import DecodeError
 
-from fl_app.devices.gate.pushes import RefusedError
 from fl_core.flower.messages import Message, PullMessagesResponse, PullObjectResponse
 
 HELD_SECONDS = 20.0
@@ -30,16 +29,8 @@ _OWN_PAUSE = 3.0
 _SHORTEST_PAUSE = 0.5
 # So long after a message was handed out, the next is expected soon; after that, none is.
 _EXPECTANT = 60.0
-# So many looks are under way at a time. Each waits in line with what devices fetch and push that
-# have their message already, so that the more are busy, the fewer begin: of 300 that all began at
-# once, a third lost their answers, since SuperNodes give up a push after 30 seconds.
-_LOOKS_AT_A_TIME = 4
 _PART_PAUSE = 0.25  # seconds between two looks for a part of a message
 _LONGEST_WITHOUT = 64  # bytes of an answer that brings no part
-
-
-class NoTurnError(RefusedError):
-    """A device's question for messages waited in line for too long."""
 
 
 class Waiting:
@@ -50,26 +41,6 @@ class Waiting:
         self._batch: tuple[object, ...] = ()
         self._expected_until = 0.0
         self._news = asyncio.Event()
-        self._looks = asyncio.Semaphore(_LOOKS_AT_A_TIME)
-
-    @asynccontextmanager
-    async def one_look(self, until: float) -> AsyncIterator[None]:
-        """Wait in line, and look for a message in the block.
-
-        Raises
-        ------
-        NoTurnError
-            If it is no turn until then (`time.monotonic`).
-        """
-        try:
-            async with asyncio.timeout(until - time.monotonic()):
-                await self._looks.acquire()
-        except TimeoutError:
-            raise NoTurnError("many devices ask at once: try again later", 503) from None
-        try:
-            yield
-        finally:
-            self._looks.release()
 
     @contextmanager
     def one_more(self) -> Iterator[None]:

@@ -180,39 +180,6 @@ def test_many_that_wait_in_vain_have_it_asked_once_each(monkeypatch):
     assert superlink.count(b"a") <= 4 + 3
 
 
-class SlowSuperLink(SuperLink):
-    """Takes half a second for each question, and counts how many it has at a time."""
-
-    now = most = 0
-
-    async def handle_async_request(self, request):
-        self.now += 1
-        self.most = max(self.most, self.now)
-        await asyncio.sleep(0.5)
-        self.now -= 1
-        return await super().handle_async_request(request)
-
-
-def test_few_are_looked_for_at_a_time_and_what_they_fetch_goes_before(monkeypatch):
-    """Of hundreds that all began at once, each would wait longer than a SuperNode does."""
-    monkeypatch.setattr(application, "HELD_SECONDS", 0.8)
-    superlink = SlowSuperLink(a=[NOTHING], p=[PART])
-
-    async def steps(gate):
-        looks = [asyncio.ensure_future(asking(gate, b"a", its=connection())) for _ in range(12)]
-        await asyncio.sleep(0.1)
-        started = time.monotonic()
-        assert await asking(gate, b"p", key=STRANGER, target=PULL_OBJECT) == (200, PART)
-        assert time.monotonic() - started < 0.9
-        return await asyncio.gather(*looks)
-
-    statuses = [status for status, _ in at_gate(superlink, steps)]
-    assert superlink.most == waiting._LOOKS_AT_A_TIME + 1
-    # The others had no turn while SuperNodes would wait.
-    assert statuses.count(200) == 2 * waiting._LOOKS_AT_A_TIME
-    assert statuses.count(503) == 12 - 2 * waiting._LOOKS_AT_A_TIME
-
-
 def test_a_part_that_is_still_being_sent_is_waited_for():
     superlink = SuperLink(a=[TO_COME, TO_COME, PART])
     answered = at_gate(superlink, lambda gate: asking(gate, b"a", target=PULL_OBJECT))

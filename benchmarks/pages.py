@@ -346,8 +346,8 @@ def _scale() -> dict[str, str]:
             f"\n\n{asked['written']}"
         ),
         "What a message costs a site": (
-            "Four sites of 360 digits, a CNN, the real programs on two cores that others used, "
-            "too, in turns. The CPU's seconds are those of a site's processes for each of its "
+            "Four sites of 360 digits, a CNN, the real programs on an idle machine of two cores, "
+            "in turns. The CPU's seconds are those of a site's processes for each of its "
             "messages; memory is that of all its processes, what they share counted once; medians "
             "over the runs. An earlier version is the one before the gate held questions and "
             f"arrays were packed. {_source('site-rounds', 'site_rounds')}\n\n"

@@ -271,7 +271,8 @@ def _verdicts() -> dict[str, str]:
             f"{seeds} seeds. 4,000 images of MNIST on 8 or 25 clients, so that each has few; "
             "natural sites with the first share of their time for training. Test gain: accuracy "
             "on the client's own test samples, in points over its model alone, mean over those "
-            "told `join` or `one model`; and how many of them lose. "
+            "told `join` or `one model`; and how many of them lose. Strategies that others beat at "
+            "every client did not end early yet. "
             f"{_source('verdicts', 'verdicts')}\n\n{verdicts.told(rows)}"
         ),
         "How to correct for many comparisons": (

@@ -297,15 +297,15 @@ def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> tuple[int, int]:
     what is a few megabytes on its way can claim to be gigabytes. `root` is the message's object id;
     `contents` has every object of the message by its id, as Flower writes them.
     """
-    known: dict[str, int] = {}
+    pieces = {name for name, content in contents.items() if _is_piece(content)}
+    known = {name: len(contents[name]) for name in pieces}
 
     def numbers(name: str) -> int:
         if name not in known:
-            content = contents[name]
-            known[name] = len(content) if _is_piece(content) else sum(map(numbers, _parts(content)))
+            known[name] = sum(map(numbers, _parts(contents[name])))
         return known[name]
 
-    words = sum(len(content) for content in contents.values() if not _is_piece(content))
+    words = sum(len(content) for name, content in contents.items() if name not in pieces)
     return numbers(root) if words <= _MOST_WORDS else 0, words
 
 

@@ -18,6 +18,7 @@ from clients.client import Client, Images
 from clients.handlers import answer_queries, answer_training
 from clients.secure_aggregation import mask_mod
 from clients.settings import TrainingSettings
+from fl_core.models.build import seeded
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, GivenClusters
 from strategies.objectives import LocalObjective
@@ -28,8 +29,7 @@ BODY, HEAD = ["body.weight", "body.bias"], ["output.weight", "output.bias"]
 
 
 def two_layers(seed: int = 0) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         layers = OrderedDict(flatten=nn.Flatten(), body=nn.Linear(4, 3), output=nn.Linear(3, 2))
         return nn.Sequential(layers)
 

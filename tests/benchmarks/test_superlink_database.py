@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from benchmarks.superlink_database import FEDKIN, asked, tables, written
 
 
@@ -59,6 +61,7 @@ def test_what_strace_says_is_read():
     }
 
 
+@pytest.mark.faults
 def test_transactions_of_flowers_own_store_are_noted(tmp_path):
     """In a process of its own: the plugin's name is for all engines of a process."""
     code = f"""

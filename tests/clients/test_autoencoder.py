@@ -297,6 +297,7 @@ def count_trainings(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_of_two_processes_one_trains(tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         counts, sums = zip(

@@ -416,6 +416,7 @@ def fill(path):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_processes_share_a_file(tmp_path):
     path = tmp_path / "f.db"
     with multiprocessing.get_context("spawn").Pool(2) as pool:

@@ -23,6 +23,7 @@ def test_bash_can_read_the_slurm_script():
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_ray_s_launcher_accepts_its_file():
     code = (
         "import sys, yaml\n"

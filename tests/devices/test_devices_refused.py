@@ -88,6 +88,7 @@ def test_a_device_with_another_authority_refuses_the_server(devices, nodes, stra
         assert "SuperNode ID" not in supernode.text
 
 
+@pytest.mark.faults
 def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes, tmp_path):
     """Its authority is the right one, and still valid."""
     old = tmp_path / "old"
@@ -161,6 +162,7 @@ def test_half_a_message_leaves_no_trace(devices):
     assert "Error" not in devices.gate.text
 
 
+@pytest.mark.faults
 def test_a_superlink_that_should_know_its_devices_does_not_start_without_tls(tmp_path):
     words = superlink_words(tmp_path, *free_ports(1), tmp_path / "state.db")
     done = subprocess.run(

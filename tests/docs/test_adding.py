@@ -105,6 +105,7 @@ def test_lint_finds_nothing(copy):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_types_are_right(copy):
     """In seconds with what mypy knows of the tree already, as `make lint` leaves it."""
     if (ROOT / ".mypy_cache").is_dir():

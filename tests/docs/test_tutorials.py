@@ -51,6 +51,7 @@ def begin(name, folder, monkeypatch):
     return commands
 
 
+@pytest.mark.faults
 def test_the_student_sees_when_clustering_helps_and_when_it_cannot(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = tutorial("student")

@@ -55,6 +55,7 @@ def test_full_data_sets_are_grouped_perfectly_and_their_number_is_found(dataset,
 
 @needs_data
 @pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("partition", "tasks"), [("label", 2), ("label", 3), ("quantity", 2), ("quantity", 3)]
 )

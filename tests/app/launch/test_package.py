@@ -286,6 +286,7 @@ def test_the_wheel_has_all_files(wheel):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_the_wheel_brings_its_own_app(programs, tmp_path):
     show = "import fl_core, clients, strategies, fl_app as a; print(a.__file__)"
     place = run_in(tmp_path / "asked", programs / "python", "-c", show)

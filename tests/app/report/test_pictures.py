@@ -165,6 +165,7 @@ def test_vega_lite_understands_every_picture(call, capfd):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_pictures_are_drawn_from_threads_and_without_any_network(tmp_path):
     program = """
 import pathlib, socket, sys, threading

@@ -12,11 +12,11 @@ from fl_app.run.simulation import Simulation
 from fl_core.models.checkpoint import load_checkpoint
 from fl_core.models.model_file import load_model
 from strategies.catalogue import SYSTEMS
-from tests.app_runs import DEFAULTS, SGD, models_of, of_strategy, run
+from tests.app_runs import DEFAULTS, LARGE_STEPS, SGD, models_of, of_strategy, run
 from tests.processes import fedkin, wait_for_line
 
 KEEPING = "ditto,fedper,spectral+mean+private-head"
-SMALL = {**SGD, "model": "mlp-32", "head_epochs": 1, "clients": 6}
+SMALL = {**LARGE_STEPS, "model": "mlp-32", "head_epochs": 1, "clients": 6}
 HEAD = (32 * 10 + 10) * 4  # bytes of mlp-32's last layer
 MODEL = (784 * 32 + 32) * 4 + HEAD
 
@@ -82,9 +82,10 @@ def test_what_is_private_is_not_in_the_servers_models_or_its_bytes(whole, name):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "kill",
-    [pytest.param(kill_after_training, marks=pytest.mark.faults), kill_before_the_checkpoint],
+    [kill_after_training, kill_before_the_checkpoint],
 )
 def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(whole, tmp_path, monkeypatch, kill):
     """Clients have trained further than the checkpoint of round 2 knows."""

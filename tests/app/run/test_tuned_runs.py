@@ -17,6 +17,7 @@ OPTIONS = {
     "strategy": "local,ditto",
     "validation_share": 0.25,
     "checkpoint_every": 1,
+    "batch_size": 128,
     "tune": "learning-rate=0.0001,0.01 ditto-weight=0.1,10",
 }
 

@@ -104,7 +104,7 @@ def reproduce(name, monkeypatch, output, rows=1, columns=1, variants=None):
         claims=(),
     )
     monkeypatch.setattr(experiment_file, "read_experiment", lambda path: few)
-    words = ["--seeds", "1", "--workers", "1", "--output", str(output)]
+    words = ["--seeds", "1", "--workers", "0", "--output", str(output)]
     assert main(["reproduce", name, *words]) == 0
     cells = read_cells(output / f"{name}.json")
     assert [one.is_of(cell) for one, cell in zip(wanted_cells(few, 1), cells, strict=True)]

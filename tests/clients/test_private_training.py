@@ -204,7 +204,7 @@ def test_every_model_can_be_trained_privately(name, optimizer):
 
 
 def test_a_private_run_learns_says_no_loss_and_can_be_repeated(tmp_path):
-    options = {"strategy": "rcc-pfl", "num_server_rounds": 2, "clients": 6}
+    options = {"strategy": "rcc-pfl", "num_server_rounds": 1, "clients": 3}
     options |= {"optimizer": "sgd", "learning_rate": 0.5, "batch_size": 128}
     first, second = (run(tmp_path / name, **options, training_epsilon=8) for name in ("a", "b"))
     assert without_seconds(first) == without_seconds(second)

@@ -147,7 +147,7 @@ def test_an_exception_of_who_is_shown_the_log_does_not_wait_for_the_run(tmp_path
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    run(folder, strategy="single,rcc-pfl", repeats=2, evaluate_every=2, model="mlp-32")
+    run(folder, strategy="single,rcc-pfl", repeats=2, evaluate_every=2, batch_size=128)
     return load_results(folder)
 
 

@@ -308,6 +308,7 @@ def test_of_two_processes_one_trains(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_pretraining_on_real_images_learns_digits(cache):
     dataset = load_dataset("mnist-5k")
     trained = pretrained_autoencoder("mnist-5k", 1, epochs=3)

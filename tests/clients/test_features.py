@@ -152,6 +152,7 @@ def test_lite0_is_the_library_s_network_on_the_pixels_it_was_trained_on(lite0):
 
 @pytest.mark.slow
 @needs_lite0
+@pytest.mark.faults
 def test_lite0_does_not_depend_on_how_images_are_batched(lite0):
     images = mnist_images()[:37]
     whole = lite0(images)

@@ -393,6 +393,7 @@ def test_what_is_promised_is_what_is_configured():
     assert promised == Promise(0.5, 2.0, 1e-6, 3.0, rounds=7, most_trainings=42)
 
 
+@pytest.mark.faults
 def test_a_private_run_groups_as_before_says_so_and_can_be_repeated(tmp_path):
     options = {"strategy": "rcc-pfl", "num_server_rounds": 1, "clients": 9}
     options |= {"relevance": "missed-energy"}

@@ -73,6 +73,7 @@ def test_a_registered_device_gets_in(devices, nodes):
     assert "refused" not in devices.gate.text.removeprefix(before)
 
 
+@pytest.mark.faults
 def test_a_device_that_nobody_registered_is_refused(devices, strangers):
     with devices.supernode("eve", key=strangers / "devices/eve.key") as supernode:
         assert supernode.wait_for_exit() != 0
@@ -80,6 +81,7 @@ def test_a_device_that_nobody_registered_is_refused(devices, strangers):
         assert "SuperNode ID" not in supernode.text
 
 
+@pytest.mark.faults
 def test_a_device_with_another_authority_refuses_the_server(devices, nodes, strangers):
     wrong = str(strangers / "ca.crt")
     with devices.supernode("paris", root_certificates=wrong) as supernode:

@@ -74,6 +74,7 @@ def test_images_of_ones_own_are_clustered(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_a_number_is_predicted_better_than_by_its_mean(tmp_path):
     sites = (EXAMPLES / "own_number/sites.py").read_text(encoding="utf-8")
     page = EXAMPLES / "own_number/README.md"

@@ -610,6 +610,7 @@ def test_what_a_killed_process_had_begun_to_write_is_no_checkpoint(tmp_path):
         run(tmp_path / "out", folders, checkpoint_every=3, resume=str(tmp_path / "out"))
 
 
+@pytest.mark.faults
 def test_every_strategy_begins_with_the_devices_that_are_there(tmp_path):
     folders = write_sites(tmp_path / "sites")
     summary, _ = run(

@@ -340,6 +340,7 @@ def test_nothing_to_draw_is_named():
         clusters_figure([], 0, "x", [])
 
 
+@pytest.mark.faults
 def test_a_run_draws_the_first_clusters_that_hog_found(tmp_path, capsys, monkeypatch):
     drawn = []
 

@@ -58,6 +58,7 @@ def test_all_other_numbers_are_as_without_the_second_test(
         assert row[f"accuracy-{name}-mean"] == pytest.approx(np.mean(means))
 
 
+@pytest.mark.faults
 def test_the_two_change_places_with_client_test(tmp_path):
     options = {"strategy": "single,local", "minority": 0.2, **EVENTS}
     task, own = (run(tmp_path / name, client_test=name, **options) for name in ("task", "own"))

@@ -42,6 +42,7 @@ def test_labels_tell_who_means_what(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_tasks_that_share_nothing_need_models_of_their_own(tmp_path):
     summary = run(
         tmp_path / "out",

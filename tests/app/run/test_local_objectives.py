@@ -157,6 +157,7 @@ def test_ditto_without_a_pull_is_every_client_alone(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_what_fedper_trains_has_noise_if_training_epsilon_says_so(tmp_path):
     options = {**SMALL, "clients": 3, "strategy": "single+mean+private-layers"}
     options |= {"num_server_rounds": 1, "local_epochs": 1, "batch_size": 1000}

@@ -64,6 +64,7 @@ def test_all_else_is_as_if_each_had_trained(both):
         assert texts[0] == texts[1]
 
 
+@pytest.mark.faults
 def test_simulations_of_a_table_share_what_they_train(tmp_path, monkeypatch):
     """A variant that finds the clusters of another cell trains nothing; on other data, it does."""
     monkeypatch.setenv(FOLDER, str(tmp_path))

@@ -68,6 +68,7 @@ def test_directions_alone_do_not_show_that_an_update_was_blown_up(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_lengths_show_that_an_update_was_blown_up(tmp_path):
     options = {"attack_scale": -10, "update_distance": "euclidean"}
     summary = attacked(tmp_path, "scaled-update", strategy="fedhc,single", **options)

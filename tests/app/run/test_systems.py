@@ -181,6 +181,7 @@ def test_a_strategy_sends_the_same_whatever_ran_before_it(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_the_mean_is_weighted_as_the_paper_does_or_as_told(tmp_path):
     """MT-HFL on a model of one layer shares nothing: it is RCC-PFL with a weighted mean."""
     accuracies = {}

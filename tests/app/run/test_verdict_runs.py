@@ -125,6 +125,7 @@ def test_an_interrupted_run_gives_the_verdicts_of_one_that_was_not(folder, tmp_p
     assert found["verdicts"] == summary_of(folder)["verdicts"]
 
 
+@pytest.mark.faults
 def test_simulations_of_a_sweep_do_not_share_what_their_clients_must_have_scored(
     folder, tmp_path, monkeypatch
 ):

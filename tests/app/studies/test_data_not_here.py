@@ -30,7 +30,7 @@ from tests.published_files import (
 
 ROOT = Path(__file__).parents[3]
 ONE_ROUND = {"num-server-rounds": 1, "local-epochs": 1, "evaluate-every": 1, "model": "mlp-32"}
-slow = partial(pytest.param, marks=pytest.mark.slow)
+long = partial(pytest.param, marks=pytest.mark.faults)
 FEW = {
     "flt-3": {"num-clients": 6, "warm-up-rounds": 0},
     "flt-4-emnist": {"num-clients": 20, "min-samples": 1},
@@ -114,10 +114,10 @@ def reproduce(name, monkeypatch, output, rows=1, columns=1, variants=None):
 @pytest.mark.parametrize(
     ("name", "variants", "published"),
     [
-        slow("flt-3", ["flt"], {"femnist": None, "fashion-mnist": None}),
+        long("flt-3", ["flt"], {"femnist": None, "fashion-mnist": None}),
         ("flt-4-emnist", ["flt"], {"emnist-balanced": True, "fashion-mnist": None}),
         ("flt-5", ["flt (Enc1)"], {"cifar10": True, "cifar100": True}),
-        slow("mt-hfl-2", [], {"cifar10": True, "cifar100": True, "resnet18": False}),
+        long("mt-hfl-2", [], {"cifar10": True, "cifar100": True, "resnet18": False}),
     ],
 )
 def test_a_table_runs_on_files_of_the_published_formats(

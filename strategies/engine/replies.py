@@ -33,16 +33,20 @@ _REASONS = {
 
 
 def error_text(message: Message) -> str:
-    """Say what went wrong, in a few words and without Flower's wrapping of class names.
+    """Say what went wrong, in a few words; what was raised is named if its own text is one word.
 
     Of a traceback, as Ray sends it with a simulated client's exception, that is its last sentence.
     """
     code = message.error.code
     reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
-    wrapped = re.fullmatch(r"<class '[^']*'>:<'(.*)'>", reason, re.DOTALL)
-    text = _COLOUR.sub("", wrapped.group(1) if wrapped else reason).strip()
+    raised, text = "", reason
+    if wrapped := re.fullmatch(r"<class '(?:[^']*\.)?([^'.]*)'>:<'(.*)'>", reason, re.DOTALL):
+        raised, text = wrapped.groups()
+    text = _COLOUR.sub("", text).strip()
     if _TRACEBACK.search(text):
         text = _RAISED.split(text)[-1] if _RAISED.search(text) else text.rpartition("\n")[2]
+    if raised and len(text.split()) < 2:  # as Python says which key is missing: the key, no more
+        text = f"{raised}: {text}"
     return one_line(text)
 
 

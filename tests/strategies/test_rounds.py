@@ -339,6 +339,8 @@ missing: set it.'>"""
         (ErrorCode.UNKNOWN, RAY_RAISED, "the run-config key num-starts is missing: set it."),
         (ErrorCode.UNKNOWN, RAY_RAISED.partition("\nflwr.")[0], "KeyError: 'num-starts'"),
         (ErrorCode.UNKNOWN, "<class 'E'>:<'one\ntwo'>", "one two"),  # no traceback
+        (ErrorCode.UNKNOWN, "<class 'KeyError'>:<''arrays''>", "KeyError: 'arrays'"),
+        (ErrorCode.UNKNOWN, "<class 'a.b.OwnError'>:<''>", "OwnError:"),
     ],
 )
 def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason, said):

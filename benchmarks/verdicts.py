@@ -254,7 +254,9 @@ def saved(rows: Sequence[Row], in_full: Sequence[Row]) -> str:
     ]
     whole = {(row["setting"], row["seed"]): row for row in in_full}
     for what, own in _by_setting(rows).items():
-        pairs = [(row, whole[what, row["seed"]]) for row in own]
+        pairs = [(row, whole[key]) for row in own if (key := (what, row["seed"])) in whole]
+        if not pairs:
+            continue
         clients = [
             both
             for row, full in pairs
@@ -312,7 +314,7 @@ def main() -> None:
     path: Path = parser.parse_args().output
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
     done = {(row["setting"], row["seed"], row["in-full"]) for row in rows}
-    for seed, (what, options), in_full in product(SEEDS, SETTINGS.items(), (False, True)):
+    for in_full, seed, (what, options) in product((False, True), SEEDS, SETTINGS.items()):
         if (what, seed, in_full) in done:
             continue
         print(f"{what}, seed {seed}, {'all in full' if in_full else 'as it is'}", flush=True)

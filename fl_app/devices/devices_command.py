@@ -52,7 +52,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         ("--root-certificates", "ca.crt", "the authority's certificate"),
         ("--auth-supernode-private-key", "NAME.key", "this device's key"),
     ):
-        check.add_argument(option, type=Path, required=True, metavar=metavar, help=what)
+        check.add_argument(option, type=Path, metavar=metavar, help=what)
+    check.add_argument(
+        "--insecure", action="store_true", help="instead of both: a trial without TLS"
+    )
     check.add_argument(
         "--node-config", required=True, metavar="KEYS", help=f"for example {_EXAMPLE}"
     )
@@ -116,15 +119,17 @@ def _revoke(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from fl_app.devices.site_check import Site, check_site  # noqa: PLC0415
+    from fl_app.devices.site_check import Credentials, Site, check_site  # noqa: PLC0415
 
     host, port = parse_address(options.superlink, "--superlink")
-    findings = check_site(
-        Site(
-            *(host, port, options.root_certificates, options.auth_supernode_private_key),
-            _node_config(options.node_config),
+    files = (options.root_certificates, options.auth_supernode_private_key)
+    if files.count(None) != (2 if options.insecure else 0):
+        raise ValueError(
+            "give --root-certificates and --auth-supernode-private-key, or --insecure alone, for a "
+            "trial without TLS, as with fedkin node."
         )
-    )
+    credentials = None if options.insecure else Credentials(*files)
+    findings = check_site(Site(host, port, credentials, _node_config(options.node_config)))
     for finding in findings:
         print(f"{'✓' if finding.is_right else '✗'} {finding.what:<11} {finding.said}")
     return 0 if all(finding.is_right for finding in findings) else 1

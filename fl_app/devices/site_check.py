@@ -43,6 +43,7 @@ from fl_core.text import listed, one_line, printable
 
 _SECONDS = 10.0  # for which the server may be silent
 _NO_INTERVAL = 0.0  # seconds: no SuperNode's
+_INSECURE = "nothing is encrypted and nobody is known: for a trial on one machine only"
 
 
 class Finding(NamedTuple):
@@ -62,25 +63,37 @@ class Finding(NamedTuple):
     said: str
 
 
+class Credentials(NamedTuple):
+    """By what a SuperNode knows its server, and the server it.
+
+    Attributes
+    ----------
+    authority : Path
+        Its `--root-certificates`.
+    key : Path
+        Its `--auth-supernode-private-key`.
+    """
+
+    authority: Path
+    key: Path
+
+
 class Site(NamedTuple):
     """What a SuperNode is started with.
 
     Attributes
     ----------
     host, port : str, int
-        Of the gate.
-    authority : Path
-        Its `--root-certificates`.
-    key : Path
-        Its `--auth-supernode-private-key`.
+        Of the gate; without credentials, of the SuperLink.
+    credentials : Credentials, optional
+        None with `--insecure`.
     own : NodeConfig
         Its `--node-config`.
     """
 
     host: str
     port: int
-    authority: Path
-    key: Path
+    credentials: Credentials | None
     own: NodeConfig
 
 
@@ -99,8 +112,12 @@ def check_site(site: Site) -> list[Finding]:
         ),
         _finding("server", lambda: server_reached(site)),
     ]
-    findings.append(_if(findings[-1], "certificate", lambda: certificate_accepted(site)))
-    findings.append(_if(findings[-1], "key", lambda: key_registered(site)))
+    if (own := site.credentials) is None:
+        return [*findings, Finding("insecure", True, _INSECURE)]
+    findings.append(
+        _if(findings[-1], "certificate", lambda: certificate_accepted(site, own.authority))
+    )
+    findings.append(_if(findings[-1], "key", lambda: key_registered(site, own)))
     return findings
 
 
@@ -252,7 +269,7 @@ def server_reached(site: Site) -> str:
     return f"{site.host}:{site.port} answers ({address})"
 
 
-def certificate_accepted(site: Site) -> str:
+def certificate_accepted(site: Site, authority: Path) -> str:
     """Return until when the server's certificate is valid.
 
     Raises
@@ -260,7 +277,7 @@ def certificate_accepted(site: Site) -> str:
     ValueError
         If it is not, is another server's or of another authority, or there is none.
     """
-    context = ssl.create_default_context(cadata=_authority(site.authority))
+    context = ssl.create_default_context(cadata=_authority(authority))
     try:
         with (
             socket.create_connection((site.host, site.port), timeout=_SECONDS) as line,
@@ -268,7 +285,7 @@ def certificate_accepted(site: Site) -> str:
         ):
             shown = secure.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
-        raise ValueError(_remedy(site, error)) from error
+        raise ValueError(_remedy(site.host, authority, error)) from error
     except OSError as error:
         raise ValueError(
             f"{site.host}, port {site.port}, does not speak TLS ({error.strerror or error}): name "
@@ -282,11 +299,11 @@ def certificate_accepted(site: Site) -> str:
 _NOT_YET, _EXPIRED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
 
 
-def _remedy(site: Site, error: ssl.SSLCertVerificationError) -> str:
+def _remedy(host: str, authority: Path, error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in (_OTHER_HOST, _OTHER_ADDRESS):
         return (
-            f"the server's certificate is not for {site.host}: name the server in --superlink as "
-            f"its certificate does, or have one made with `--server {site.host}`."
+            f"the server's certificate is not for {host}: name the server in --superlink as its "
+            f"certificate does, or have one made with `--server {host}`."
         )
     if error.verify_code == _EXPIRED:
         return (
@@ -296,7 +313,7 @@ def _remedy(site: Site, error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == _NOT_YET:
         return "the server's certificate is not valid yet: set this machine's clock."
     return (
-        f"the server's certificate is not from the authority in {site.authority} "
+        f"the server's certificate is not from the authority in {authority} "
         f"({error.verify_message}): get ca.crt again from those who run the server."
     )
 
@@ -313,7 +330,7 @@ def _authority(path: Path) -> str:
     return text
 
 
-def key_registered(site: Site) -> str:
+def key_registered(site: Site, credentials: Credentials) -> str:
     """Return the fingerprint of the device's key, which is registered at the server.
 
     Nothing changes there: the SuperLink first looks for the key, and then refuses the request.
@@ -323,7 +340,7 @@ def key_registered(site: Site) -> str:
     ValueError
         If the key cannot be used, is not registered, or the server does not say.
     """
-    key = _private_key(site.key)
+    key = _private_key(credentials.key)
     public = key.public_key()
     host = f"[{site.host}]" if ":" in site.host else site.host
     asked = ActivateNodeRequest(
@@ -334,7 +351,7 @@ def key_registered(site: Site) -> str:
         with FleetHttpClient.from_server_address(
             f"{host}:{site.port}",
             insecure=False,
-            root_certificates=site.authority.read_bytes(),
+            root_certificates=credentials.authority.read_bytes(),
             interceptors=[NodeAuthHttpInterceptor(key, public)],
         ) as client:
             client.ActivateNode(asked)
@@ -349,7 +366,7 @@ def key_registered(site: Site) -> str:
     if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
         raise ValueError(
             f"{shown} is not registered: send the public key, the .pub file made with "
-            f"{site.key.name}, to those who run the server."
+            f"{credentials.key.name}, to those who run the server."
         )
     if status == httpx.codes.UNAUTHORIZED:
         raise ValueError(

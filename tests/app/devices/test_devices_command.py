@@ -244,7 +244,8 @@ def check(certificates, images, monkeypatch, capsys):
         words = [
             word
             for key, value in options.items()
-            for word in (f"--{key.replace('_', '-')}", str(value))
+            if value is not None
+            for word in (f"--{key.replace('_', '-')}", str(value))[: 1 if value is True else 2]
         ]
         status = main(["devices", "check", *words])
         printed = capsys.readouterr()
@@ -451,8 +452,29 @@ def test_a_check_that_is_not_asked_for_rightly(check, other, wrong):
     assert wrong in said["error"]
 
 
+TRIAL = {"root_certificates": None, "auth_supernode_private_key": None, "insecure": True}
+
+
+def test_a_trial_without_tls(check):
+    with listening() as port:
+        status, said = check(port, **TRIAL)
+    assert status == 0
+    assert {"images", "server", "insecure"} <= said.keys()
+    assert not said.keys() & {"certificate", "key"}
+    assert "for a trial on one machine only" in said["insecure"][1]
+
+
+@pytest.mark.parametrize("own", [{"insecure": True}, {"root_certificates": None}])
+def test_credentials_or_none_must_be_meant(check, own):
+    status, said = check(1, **own)
+    assert status == 2
+    assert (
+        "give --root-certificates and --auth-supernode-private-key, or --insecure" in said["error"]
+    )
+
+
 def test_what_is_left_out_is_wrong_usage(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["devices", "check", "--superlink", "localhost:9092"])
     assert ended.value.code == 2
-    assert "--root-certificates" in capsys.readouterr().err
+    assert "--node-config" in capsys.readouterr().err

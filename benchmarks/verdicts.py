@@ -218,9 +218,7 @@ def policies(rows: Sequence[Row]) -> str:
     ]
     for what, own in _by_setting(rows).items():
         means = [np.mean([np.mean(row["test"][name]) for row in own]) for name in names]
-        chosen = np.mean(
-            [row["test"][v["strategy"]][v["client"]] for row in own for v in row["verdicts"]]
-        )
+        chosen = _as_told(own)
         best = np.mean([np.max([row["test"][name] for name in names], axis=0) for row in own])
         lines.append(_line([what, *(f"{100 * value:.1f}" for value in (*means, chosen, best))]))
     return "\n".join(lines)
@@ -265,19 +263,17 @@ def saved(rows: Sequence[Row], in_full: Sequence[Row]) -> str:
         changed = [
             sum(one[key] != other[key] for one, other in clients) for key in ("verdict", "strategy")
         ]
-        rounds = [
-            sum(sum(row["rounds"].values()) for row in kind) for kind in zip(*pairs, strict=True)
-        ]
-        named = [
-            np.mean(
-                [row["test"][v["strategy"]][v["client"]] for row in kind for v in row["verdicts"]]
-            )
-            for kind in zip(*pairs, strict=True)
-        ]
-        lines.append(
-            _line([what, *rounds, len(clients), *changed, *(f"{100 * one:.1f}" for one in named)])
-        )
+        kinds = list(zip(*pairs, strict=True))
+        rounds = [sum(sum(row["rounds"].values()) for row in kind) for kind in kinds]
+        named = [f"{100 * _as_told(kind):.1f}" for kind in kinds]
+        lines.append(_line([what, *rounds, len(clients), *changed, *named]))
     return "\n".join(lines)
+
+
+def _as_told(rows: Sequence[Row]) -> float:
+    """Return the mean test accuracy of the models that verdicts name, over all clients."""
+    named = [row["test"][v["strategy"]][v["client"]] for row in rows for v in row["verdicts"]]
+    return float(np.mean(named))
 
 
 def _gain(verdict: Mapping[str, Any], name: str, test: Mapping[str, Sequence[float]]) -> float:

@@ -49,7 +49,7 @@ lint: $(INSTALLED)
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: lint
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not faults"
 
 # Types are checked meanwhile, which takes one core half a minute.
 test:

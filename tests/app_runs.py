@@ -31,6 +31,7 @@ DEFAULTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
 ]["config"]
 SGD = {"optimizer": "sgd", "learning_rate": 0.1}
 """A few rounds are enough, and updates keep their lengths."""
+FEWER_STEPS = {"batch_size": 128, "learning_rate": 0.004}
 LARGE_STEPS = SGD | {"batch_size": 128, "learning_rate": 0.3}
 """A quarter of the steps, each on four times as many images."""
 
@@ -46,8 +47,8 @@ def run(
 ) -> dict[str, Any]:
     """Run the app and return its summary; three tasks and two rounds unless told otherwise.
 
-    It is told how many clients there are, and so does not wait for more. Without `drawn`, pictures'
-    files are empty.
+    It is told how many clients there are, and so does not wait for more. It takes a quarter of the
+    steps that the app would, each four times as long. Without `drawn`, pictures' files are empty.
     """
     run_config = {
         **DEFAULTS,
@@ -55,7 +56,7 @@ def run(
         "num-tasks": 3,
         "num-server-rounds": 2,
         "output-dir": str(folder),
-        **{key.replace("_", "-"): value for key, value in options.items()},
+        **{key.replace("_", "-"): value for key, value in (FEWER_STEPS | options).items()},
     }
     grid = LocalGrid(SpoiledApp(app, spoil or {}), clients, run_config=run_config, order=order)
     with nullcontext() if drawn else undrawn_pictures():

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
 
 # Berlin and Lyon want to tell 0, 2 and 4 apart, Oslo and Rome 6, 8 and 1.
@@ -23,9 +24,14 @@ TOGETHER = [["berlin", "lyon"], ["oslo", "rome"]]
 
 
 @cache
+def digits() -> Dataset:
+    return load_dataset("mnist-5k", "", seed=0)
+
+
+@cache
 def png_of(index: int, side: int) -> bytes:
     """Return a digit as a PNG file: most tests write the same ones again."""
-    image = Image.fromarray(load_dataset("mnist-5k", "", seed=0).train_images[index, 0].numpy())
+    image = Image.fromarray(digits().train_images[index, 0].numpy())
     stream = BytesIO()
     image.resize((side, side)).save(stream, "png", compress_level=0)
     return stream.getvalue()
@@ -35,7 +41,7 @@ def write_sites(
     root: Path,
     sites: Mapping[str, Sequence[int]] = SITES,
     *,
-    images: int = 40,
+    images: int = 20,
     sides: Mapping[str, int] | None = None,
 ) -> dict[str, Path]:
     """Write `images` different digits of each class to each site's folder, and return the folders.
@@ -50,14 +56,13 @@ def write_sites(
     sides : mapping of int, optional
         The size in pixels to which a site's images are scaled; otherwise 28.
     """
-    dataset = load_dataset("mnist-5k", "", seed=0)
-    labels = dataset.train_labels.numpy()
+    labels = digits().train_labels.numpy()
     taken = dict.fromkeys(range(10), 0)
     folders = {}
-    for name, digits in sites.items():
+    for name, wanted in sites.items():
         side = (sides or {}).get(name, 28)
         folders[name] = root / name
-        for digit in digits:
+        for digit in wanted:
             folder = folders[name] / f"digit {digit}"
             folder.mkdir(parents=True)
             members = np.flatnonzero(labels == digit)

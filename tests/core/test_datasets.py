@@ -120,6 +120,7 @@ def test_what_are_no_groups_is_refused(groups, message):
 # mnist-5k
 
 
+@pytest.mark.faults
 def test_mnist_5k_is_mlxtends_mnist_split_by_the_seed():
     data = load_dataset("mnist-5k")
     assert data.image_shape == (1, 28, 28)

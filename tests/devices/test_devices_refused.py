@@ -29,7 +29,7 @@ from tests.device_processes import (
 )
 from tests.raw_device import fleet_client, status_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,6 @@ def test_a_registered_device_gets_in(devices, nodes):
     assert "refused" not in devices.gate.text.removeprefix(before)
 
 
-@pytest.mark.faults
 def test_a_device_that_nobody_registered_is_refused(devices, strangers):
     with devices.supernode("eve", key=strangers / "devices/eve.key") as supernode:
         assert supernode.wait_for_exit() != 0
@@ -81,7 +80,6 @@ def test_a_device_that_nobody_registered_is_refused(devices, strangers):
         assert "SuperNode ID" not in supernode.text
 
 
-@pytest.mark.faults
 def test_a_device_with_another_authority_refuses_the_server(devices, nodes, strangers):
     wrong = str(strangers / "ca.crt")
     with devices.supernode("paris", root_certificates=wrong) as supernode:
@@ -90,7 +88,6 @@ def test_a_device_with_another_authority_refuses_the_server(devices, nodes, stra
         assert "SuperNode ID" not in supernode.text
 
 
-@pytest.mark.faults
 def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes, tmp_path):
     """Its authority is the right one, and still valid."""
     old = tmp_path / "old"
@@ -164,7 +161,6 @@ def test_half_a_message_leaves_no_trace(devices):
     assert "Error" not in devices.gate.text
 
 
-@pytest.mark.faults
 def test_a_superlink_that_should_know_its_devices_does_not_start_without_tls(tmp_path):
     words = superlink_words(tmp_path, *free_ports(1), tmp_path / "state.db")
     done = subprocess.run(

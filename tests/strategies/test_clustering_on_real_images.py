@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import relevance_search
 from benchmarks.clustering_grid import Cell, Score, markdown, score
+from tests.samples import sampled
 
 needs_data = pytest.mark.skipif(
     not (Path(os.environ.get("FL_DATA_DIR", "")) / "FashionMNIST").is_dir(),
@@ -17,7 +18,8 @@ PERFECT = {tasks: Score(1.0, 1.0, tasks) for tasks in (2, 3, 5)}
 
 
 @pytest.mark.parametrize(
-    ("partition", "tasks", "seed"), list(product(["label", "quantity"], [2, 3, 5], range(3)))
+    ("partition", "tasks", "seed"),
+    sampled(product(["label", "quantity"], [2, 3, 5], range(3)), 4),
 )
 def test_the_embedded_images_are_grouped_perfectly(partition, tasks, seed):
     cell = Cell("mnist-5k", "hog", 20, partition, tasks, "class-dependent", 0.5, seed)
@@ -47,7 +49,7 @@ def test_missed_energy_groups_five_tasks_of_cifar10_where_the_papers_formula_fai
 @pytest.mark.parametrize(
     ("dataset", "partition"), [("mnist", "label"), ("fashion-mnist", "quantity")]
 )
-@pytest.mark.parametrize("tasks", [2, 3, 5])
+@pytest.mark.parametrize("tasks", sampled([3, 2, 5], 3))
 def test_full_data_sets_are_grouped_perfectly_and_their_number_is_found(dataset, partition, tasks):
     cell = Cell(dataset, "hog", 20, partition, tasks, "class-independent", 0.5, 0)
     assert score(cell) == PERFECT[tasks]

@@ -1,5 +1,6 @@
 """What a server says, sends and never sees again, by local objective."""
 
+import itertools
 import random
 
 import numpy as np
@@ -44,6 +45,7 @@ from tests.objective_app import (
     strategy,
     two_layers,
 )
+from tests.samples import sampled
 from tests.toy_app import fail, in_rounds, with_metrics
 
 KEEPING = {
@@ -229,8 +231,9 @@ def test_a_run_goes_on_where_no_client_has_kept_anything(local, tmp_path):
     assert [len(report.samples) for report in again.reports[-1:]] == [NUM_CLIENTS]
 
 
-@every_keeping
-@pytest.mark.parametrize("name", AGGREGATIONS)
+@pytest.mark.parametrize(
+    ("local", "name"), sampled(itertools.product(KEEPING.values(), AGGREGATIONS), 2)
+)
 def test_every_aggregation_combines_what_is_shared(name, local):
     made = {**AGGREGATIONS, "lps-gps": lambda: LpsGps(("body",))}
     labels = strategy(local).clustering

@@ -1,5 +1,6 @@
 """Strategies on clients whose numbers can be worked out by hand (see toy_app)."""
 
+import itertools
 import logging
 
 import numpy as np
@@ -36,6 +37,7 @@ from strategies import (
 from strategies.catalogue import ROBUST
 from strategies.engine.replies import error_text
 from tests.local_grid import LocalGrid
+from tests.samples import sampled
 from tests.toy_app import (
     ENCODER,
     MODEL,
@@ -677,9 +679,14 @@ AGGREGATIONS = {
 }
 
 
-@pytest.mark.parametrize(("aggregation", "fraction"), AGGREGATIONS.values(), ids=AGGREGATIONS)
-@pytest.mark.parametrize(("clustering", "count"), CLUSTERINGS.values(), ids=CLUSTERINGS)
-def test_any_clustering_times_any_aggregation(clustering, count, aggregation, fraction):
+@pytest.mark.parametrize(
+    ("clustering", "aggregation"), sampled(itertools.product(CLUSTERINGS, AGGREGATIONS), 7)
+)
+def test_any_clustering_times_any_aggregation(clustering, aggregation):
+    (clustering, count), (aggregation, fraction) = (
+        CLUSTERINGS[clustering],
+        AGGREGATIONS[aggregation],
+    )
     strategy = ClusteredStrategy(clustering(), aggregation, fraction_train=fraction)
     result = run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=3)
     models = [protocol.to_arrays(m) for m in protocol.unpack_models(result.arrays)]

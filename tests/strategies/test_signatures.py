@@ -179,6 +179,7 @@ def test_no_such_number_of_clusters(num_clusters):
         group_graph(np.eye(3, dtype=bool), num_clusters)
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.parametrize("tasks", [2, 3, 5])
 def test_clear_tasks_are_found_from_signatures(tasks):
@@ -187,6 +188,7 @@ def test_clear_tasks_are_found_from_signatures(tasks):
     assert labels.tolist() == list(range(tasks)) * 5
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_interleaved_tasks_are_found_on_umaps_plane():
     tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their own task
@@ -195,6 +197,7 @@ def test_interleaved_tasks_are_found_on_umaps_plane():
     assert list(strategy.clusters.of_client.values()) == tasks
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_places_do_not_depend_on_the_order_of_the_clients_and_repeat():
     own = clients(3)
@@ -210,6 +213,7 @@ def test_places_do_not_depend_on_the_order_of_the_clients_and_repeat():
     assert not np.array_equal(other[0], first[0])
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 16])
 @pytest.mark.parametrize("k", [1, 2, 5])
@@ -222,6 +226,7 @@ def test_a_few_clients_are_placed_without_warnings(count, k):
     assert all(np.isfinite(e).all() for e in embedded)
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 4, 30])
 def test_equal_signatures_are_placed_too(count):

@@ -192,7 +192,7 @@ def test_more_than_half_of_the_parts_say_what_is_usual():
 @pytest.mark.parametrize(("clients", "liars"), [(8, {3}), (12, {2, 7})])
 def test_whoever_makes_others_look_wrong_is_found_itself(clients, liars, length):
     """Half of the parts may be theirs: by their lengths alone nobody can tell in one round."""
-    for seed in range(20):
+    for seed in range(5):
         spoilers = Spoilers(np.random.default_rng(seed))
         for _ in range(60):
             parts = spoilers.parts_of(0, [c for c in range(clients) if c not in spoilers.left_out])

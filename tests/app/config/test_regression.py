@@ -122,7 +122,7 @@ def column(folder, name):
 @pytest.mark.parametrize(
     "names",
     [
-        ["rcc-pfl", "optimum", "single", "fedhc", "ditto"],
+        ["rcc-pfl", "optimum", "single"],
         pytest.param([n for n in SYSTEMS if n not in IMAGES_ONLY], marks=pytest.mark.faults),
     ],
     ids=["some", "all"],

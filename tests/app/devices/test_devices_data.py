@@ -13,6 +13,7 @@ from fl_core.own.own_images import Agreement
 from tests.device_images import write_sites
 from tests.device_runs import groups, run
 from tests.own_modules import own_modules
+from tests.samples import sampled
 
 SITES = """
 import numpy as np
@@ -104,7 +105,7 @@ def device(name, **own):
 
 
 @pytest.mark.slow  # runs
-@pytest.mark.parametrize("model", ["mlp-32", "sites_model:make_model"])
+@pytest.mark.parametrize("model", sampled(["sites_model:make_model", "mlp-32"], 2))
 def test_devices_with_tables_are_grouped_by_kind_and_learn(tmp_path, capsys, model):
     """Whichever order a device has its classes in; no `own-code` is needed for its own data."""
     kept = tmp_path / "lyon.safetensors"

@@ -19,6 +19,7 @@ from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, undrawn_pictures, untrained_encoder
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import OPTIONS, Devices, groups, run, run_on_devices
+from tests.samples import sampled
 from tests.toy_app import fail, with_arrays
 
 pytestmark = pytest.mark.slow  # each a run or two, half a minute together
@@ -514,14 +515,21 @@ HUGE = b"\x93NUMPY\x01\x00v\x00" + (
 )
 
 
-@pytest.mark.parametrize("data", [(npz(), b"PK\x03\x04junk"), (HUGE, b"")], ids=range(2))
 @pytest.mark.parametrize(
-    ("kind", "name"), [("train", "output.bias"), ("query.spectrum", "eigenvectors")]
+    ("kind", "name", "data"),
+    sampled(
+        [
+            (*of, data)
+            for of in (("train", "output.bias"), ("query.spectrum", "eigenvectors"))
+            for data in ((npz(), b"PK\x03\x04junk"), (HUGE, b""))
+        ],
+        3,
+    ),
 )
 def test_bytes_that_are_no_array_cost_only_the_devices_that_sent_them(
     tmp_path, kind, name, data, caplog
 ):
-    folders = write_sites(tmp_path / "sites")
+    folders = write_sites(tmp_path / "sites", images=40)
     wrong = dict(zip(("lyon", "rome"), data, strict=True))
     spoil = {(kind, device): bytes_for(name, sent) for device, sent in wrong.items()}
     summary, _ = run(tmp_path / "out", folders, spoil=spoil, **ALSO_OF_TWO)

@@ -343,7 +343,7 @@ def test_a_new_client_is_classified_by_its_cluster_s_model(trained, capsys, tmp_
     assert status == 0
     assert "cluster " in said.out
     rows = csv.read_text(encoding="utf-8").splitlines()[1:]
-    assert len(rows) == 120
+    assert len(rows) == 60
     right = [Path(path).parent.name == found for path, found, _ in (r.split(",") for r in rows)]
     assert np.mean(right) > 0.6
     cluster = one["clusters"][one["names"].index("berlin")]

@@ -25,6 +25,7 @@ from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.partitions.partition import Partition
 from tests.app_runs import DEFAULTS, run
 from tests.picture_data import marked, rows_of
+from tests.samples import sampled
 
 CLASSES = ("$level$", "upright", "falling", "rising")
 
@@ -300,7 +301,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("of_client", "options"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("of_client", "options"), sampled(CASES.values(), 2, CASES))
 def test_png_is_whole_alone_the_same_and_fits_a_page(of_client, options, tmp_path):
     made = federation(FOUR_CLIENTS, TURNS, **options)
     path = tmp_path / "clusters.png"
@@ -358,7 +359,9 @@ def test_a_run_draws_the_first_clusters_that_hog_found(tmp_path, capsys, monkeyp
     assert f"picture   {tmp_path / 'clusters.png'}\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("options", [{"features": "raw"}, {"strategy": "single,random"}])
+@pytest.mark.parametrize(
+    "options", sampled([{"features": "raw"}, {"strategy": "single,random"}], 2)
+)
 def test_runs_that_do_not_cluster_by_hog_have_no_such_picture(options, tmp_path):
     run(tmp_path, **{"strategy": "rcc-pfl", "num_server_rounds": 1, **options})
     assert not (tmp_path / "clusters.png").exists()

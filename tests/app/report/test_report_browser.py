@@ -5,6 +5,7 @@ import pytest
 from fl_app.report.html.report_page import write_report
 from tests.browser import need_chromium, opened, started
 from tests.report_data import EVIL, write_grouping, write_results
+from tests.samples import sampled
 
 pytestmark = [
     pytest.mark.slow,
@@ -89,7 +90,7 @@ def reports(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("name", "width"),
-    [("devices", 390), ("many", 1280), ("alone", 390), ("both", 390), ("both", 1280)],
+    sampled([("both", 1280), ("many", 1280), ("alone", 390), ("devices", 390), ("both", 390)], 3),
 )
 def test_nothing_is_said_loaded_cut_or_hidden(browser, reports, name, width):
     said = []

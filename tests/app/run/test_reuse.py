@@ -16,7 +16,7 @@ SHARED = {
 }
 NAMES = (
     *("rcc-pfl", "optimum", "pacfl", "spectral+mean+ditto", "tasks+mean+ditto"),
-    *("mt-hfl", "tasks+lps-gps", "single", "fedhc"),
+    *("mt-hfl", "tasks+lps-gps", "single"),
 )
 OPTIONS = {
     "clients": 9,

@@ -34,6 +34,7 @@ from tests.app_runs import (
     whole_space,
     without_seconds,
 )
+from tests.samples import sampled
 
 PLAIN = [name for name, system in SYSTEMS.items() if system.objective is Plain]
 # With norms, which this model has not, in app/run/test_local_objectives.py.
@@ -201,13 +202,16 @@ def test_the_mean_is_weighted_as_the_paper_does_or_as_told(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "common"),
-    [
-        ({"model": "mlp-32"}, {"hidden"}),
-        ({"model": "cnn", "learning_rate": 0.02}, {"conv1", "conv2"}),
-        ({"model": "mlp-32", "common_layers": "output"}, {"output"}),
-        ({"model": "mlp-32", "local_rounds": 2, "num_server_rounds": 2}, {"hidden"}),
-        ({"model": "mlp-32", "local_rounds": 2, "num_server_rounds": 3}, set()),
-    ],
+    sampled(
+        [
+            ({"model": "mlp-32"}, {"hidden"}),
+            ({"model": "cnn", "learning_rate": 0.02}, {"conv1", "conv2"}),
+            ({"model": "mlp-32", "common_layers": "output"}, {"output"}),
+            ({"model": "mlp-32", "local_rounds": 2, "num_server_rounds": 2}, {"hidden"}),
+            ({"model": "mlp-32", "local_rounds": 2, "num_server_rounds": 3}, set()),
+        ],
+        2,
+    ),
 )
 def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, options, common):
     summary = run(tmp_path, strategy="mt-hfl", **(LARGE_STEPS | options))

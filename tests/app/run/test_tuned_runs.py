@@ -33,6 +33,7 @@ def summary_of(folder):
     return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.faults
 def test_each_strategy_is_what_it_would_be_with_its_values_alone(folder, tmp_path):
     """Scores of a run with fixed values, and its models, to the last bit."""
     summary = summary_of(folder)
@@ -88,6 +89,7 @@ def test_verdicts_compare_the_chosen_ones(folder):
         assert {row["compared"] for row in csv.DictReader(file)} == {"ditto"}
 
 
+@pytest.mark.faults
 def test_the_same_in_another_order_of_answers_and_when_resumed(folder, tmp_path):
     wanted = without_tried_seconds(summary_of(folder))
     again = run(tmp_path / "again", **OPTIONS, order=lambda replies: replies[::-1])

@@ -13,6 +13,7 @@ from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, run
 from tests.device_images import SITES, write_sites
 from tests.device_runs import run as run_devices
+from tests.samples import sampled
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +101,7 @@ def test_a_strategy_that_is_worse_for_everybody_ends_and_staying_alone_never_doe
     )
 
 
-@pytest.mark.parametrize("stops_at", ["train", "evaluate"])
+@pytest.mark.parametrize("stops_at", sampled(["evaluate", "train"], 2))
 def test_an_interrupted_run_gives_the_verdicts_of_one_that_was_not(folder, tmp_path, stops_at):
     """Stopped in the second strategy: what clients found of the first one is to be known again."""
     first_rounds = []
@@ -180,7 +181,7 @@ def test_a_trial_is_a_run_with_values_of_its_own():
     assert config.strategy[:2] == ("local", "single")
 
 
-@pytest.mark.parametrize("deploy", ["verdict", "single"])
+@pytest.mark.parametrize("deploy", sampled(["verdict", "single"], 2))
 def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_other(
     tmp_path, deploy
 ):

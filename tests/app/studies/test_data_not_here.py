@@ -116,7 +116,7 @@ def reproduce(name, monkeypatch, output, rows=1, columns=1, variants=None):
     [
         long("flt-3", ["flt"], {"femnist": None, "fashion-mnist": None}),
         ("flt-4-emnist", ["flt"], {"emnist-balanced": True, "fashion-mnist": None}),
-        ("flt-5", ["flt (Enc1)"], {"cifar10": True, "cifar100": True}),
+        long("flt-5", ["flt (Enc1)"], {"cifar10": True, "cifar100": True}),
         long("mt-hfl-2", [], {"cifar10": True, "cifar100": True, "resnet18": False}),
     ],
 )

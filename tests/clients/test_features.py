@@ -448,6 +448,7 @@ def test_a_cached_encoder_gives_the_same_bits_without_running(tmp_path, monkeypa
     assert torch.allclose(first, lite0(images), atol=1e-4)
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_other_weights_are_not_served_from_the_cache(tmp_path, network, weights):
     first = feature_map("resnet18", weights=weights, cache_dir=tmp_path)(noise(1))

@@ -246,7 +246,7 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
     assert "digit 6" in site.call("fedkin classify", **here)
     with (tmp_path / "answers.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 3 * 40
+    assert len(rows) == 3 * 20
     right = [Path(row["path"]).parent.name == row["class"] for row in rows]
     assert sum(right) / len(right) > 0.4
 

@@ -54,6 +54,7 @@ def test_the_page_uses_the_example_as_it_can_be_used(example):
     assert len(protocol.unpack_models(found["result"].arrays)) == 3
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "rate", "least", "most"),

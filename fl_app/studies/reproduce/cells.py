@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fl_app.studies.reproduce import keeping
+from fl_app.studies.reproduce.code_state import state_of
 from fl_app.studies.reproduce.data_files import records_of
 from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.formula import expected_bytes
@@ -15,10 +16,10 @@ from fl_app.studies.reproduce.keeping import (
     Cell,
     Keeper,
     Place,
-    empty_folder,
     missing_of,
     read_numbers,
     run_into,
+    unfinished_folder,
 )
 from fl_app.studies.reproduce.kept import kept_of
 
@@ -100,6 +101,8 @@ def run_missing(
 ) -> Iterator[Missing]:
     """Run simulations; each is in the file before the next begins, and yielded before it is run.
 
+    One that is interrupted is kept as far as it came, and goes on the next time.
+
     Raises
     ------
     RuntimeError
@@ -109,7 +112,8 @@ def run_missing(
     with_formula = "formula" in experiment.measures
 
     def run(trainings: Path, one: Missing) -> Cell:
-        with empty_folder(path.with_name(f".{path.stem}.running")) as folder:
+        state = f"{one.wanted} {state_of(one.config)[0]}"
+        with unfinished_folder(path.with_name(f".{path.stem}.running"), state) as folder:
             ran = _run(one, folder, workers, trainings, with_formula=with_formula)
         if data := records_of(one.config):
             ran = {"data": data, **ran}
@@ -118,7 +122,12 @@ def run_missing(
         return ran
 
     place = path.with_name(f".{path.stem}.trainings")
-    with Keeper(path, f"experiment {path.stem}", _CELL_KEYS) as keeper, empty_folder(place) as kept:
+    cells = (experiment.given(c.row, c.column, 0, c.variant) for c in wanted_cells(experiment, 1))
+    codes = {state_of(experiment.config(given))[1] for given in cells}
+    with (
+        Keeper(path, f"experiment {path.stem}", _CELL_KEYS) as keeper,
+        unfinished_folder(place, " ".join(sorted(codes))) as kept,
+    ):
         for one in missing:
             yield one
             keeper.keep(one, workers, partial(run, kept, one))

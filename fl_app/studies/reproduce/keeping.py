@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from filelock import FileLock, Timeout
 
-from fl_app.config.run_config import Config
+from fl_app.config.run_config import CHECKPOINTS, WHOLE, Config
 from fl_app.launch.preflight import check_training
 from fl_app.studies.reproduce.code_state import state_of
 from fl_core.files import replacing
@@ -28,6 +28,9 @@ code alone; workers, seconds, versions and its numbers."""
 
 KEYS = frozenset({"given", "state", "code", "workers", "seconds", "versions"})
 """What every cell has."""
+
+_STATE = ".state"
+_PARTS = 8  # of a simulation, of which a kill costs the last one only
 
 _PACKAGES = ("fedkin", "flwr", "ray", "torch", "numpy", "scipy")
 
@@ -200,6 +203,23 @@ class Keeper:
 
 
 @contextmanager
+def unfinished_folder(path: Path, state: str) -> Iterator[Path]:
+    """Make a folder that is removed once the block has ended, but not when it raises.
+
+    What a stopped command left there stays if it was in the same state: what it is for, and by
+    which options and code.
+    """
+    mark = path / _STATE
+    if not mark.is_file() or mark.read_text(encoding="utf-8") != state:
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True, mode=0o700)
+        with replacing(mark) as partial:
+            partial.write_text(state, encoding="utf-8")
+    yield path.resolve()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
 def empty_folder(path: Path) -> Iterator[Path]:
     """Make a folder and remove it afterwards; what a killed command left there goes first."""
     shutil.rmtree(path, ignore_errors=True)
@@ -218,7 +238,7 @@ def run_into(
     Parameters
     ----------
     folder : Path
-        For its results.
+        For its results. A run that was interrupted there goes on.
     workers : int
         Ray's; 0: in this process, without any.
     trainings : Path
@@ -236,10 +256,16 @@ def run_into(
     from fl_app.report.html.report_page import NO_REPORT  # noqa: PLC0415
     from fl_app.run.kept_trainings import FOLDER  # noqa: PLC0415
     from fl_app.studies.in_process import simulate_in_process  # noqa: PLC0415
+    from fl_core.models.checkpoint import load_checkpoint  # noqa: PLC0415
 
     clients = one.config.simulated_clients
     started = time.perf_counter()
     overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
+    overrides["checkpoint-every"] = one.config.num_server_rounds // _PARTS
+    checkpoints = list(folder.glob(f"{CHECKPOINTS}/{WHOLE}"))
+    if checkpoints:
+        overrides["resume"] = str(folder)
+    before = sum(float(load_checkpoint(path)["seconds"]) for path in checkpoints)
     # One page shows them all.
     settings = {NO_REPORT: "1", FOLDER: str(trainings)}
     failed = f"the simulation of {one.wanted} failed; what is finished is kept"
@@ -254,7 +280,7 @@ def run_into(
         raise RuntimeError(f"{failed}.")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary, {
-        "seconds": round(time.perf_counter() - started, 1),
+        "seconds": round(before + time.perf_counter() - started, 1),
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
     }

@@ -34,6 +34,7 @@ from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import Devices, run_on_devices
 from tests.device_runs import run as run_devices
 from tests.local_grid import LocalGrid
+from tests.samples import sampled
 
 SIMULATED = ("num-clients=6", "num-tasks=3")
 SEVEN = {**SITES, "vienna": (4, 8), "paris": (0, 2, 4), "milan": (6, 8, 1)}
@@ -156,24 +157,24 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, cap
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        *[
-            ("relevance-at=server", f"relevance={formula}")
-            for formula in ("paper", "missed-energy")
+    ("formula", "at_server"),
+    sampled(
+        [
+            *(("paper", True), ("missed-energy", True), ("principal-angle", True)),
+            *(("missed-energy", False), ("principal-angle", False), ("class-energy", False)),
         ],
-        ("relevance-at=server", "relevance=principal-angle"),
-        *[(f"relevance={f}",) for f in ("missed-energy", "principal-angle", "class-energy")],
-    ],
+        5,
+    ),
 )
-def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, words):
+def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, formula, at_server):
     """With all images, what is computed here is what was found by messages."""
+    words = (f"relevance={formula}", *(("relevance-at=server",) if at_server else ()))
     report = group(tmp_path / "out", *SIMULATED, *words, "--resamples", "3")
     assert report["resamples"] == 3
     assert len(report["certainty"]) == 6
     assert report["certainty"] == [1.0] * 6
     kept = (tmp_path / "out/spectra-rcc-pfl-seed-0.safetensors").exists()
-    assert kept == ("class-energy" not in words[-1])
+    assert kept == (formula != "class-energy")
 
 
 def test_with_noise_images_are_not_asked_again(tmp_path):

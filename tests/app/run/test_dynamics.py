@@ -67,7 +67,7 @@ def test_flt_asks_again_when_data_change_and_so_recovers(tmp_path, encoder):
     ("rule", "recovers"),
     [
         pytest.param({"max_changed": "never"}, False, marks=pytest.mark.faults),
-        ({"max_changed": 4}, False),
+        pytest.param({"max_changed": 4}, False, marks=pytest.mark.faults),
         ({"max_changed": 3}, True),
     ],
 )

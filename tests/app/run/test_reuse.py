@@ -10,16 +10,15 @@ pytestmark = pytest.mark.slow
 
 SHARED = {
     "optimum": "rcc-pfl",
-    "pacfl": "rcc-pfl",
     "tasks+mean+ditto": "spectral+mean+ditto",
     "tasks+lps-gps": "mt-hfl",
 }
 NAMES = (
-    *("rcc-pfl", "optimum", "pacfl", "spectral+mean+ditto", "tasks+mean+ditto"),
-    *("mt-hfl", "tasks+lps-gps", "single"),
+    *("rcc-pfl", "optimum", "spectral+mean+ditto", "tasks+mean+ditto"),
+    *("mt-hfl", "tasks+lps-gps"),
 )
 OPTIONS = {
-    "clients": 9,
+    "clients": 6,
     "strategy": ",".join(NAMES),
     "model": "mlp-32",
     "noise": "class-dependent",

@@ -31,6 +31,7 @@ def test_fedhc_isolates_clients_that_flip_the_sign_of_their_update(flipped):
     assert found["accuracy"] > told["accuracy"]  # who is told the tasks averages the flipped ones
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_what_malicious_clients_get_counts_for_nothing(flipped):
     folder, summary = flipped

@@ -73,6 +73,7 @@ def test_who_spoils_sums_is_in_all_results(tmp_path, capsys):
     assert "left out of secure sums: client 1 (its masked are" in text
 
 
+@pytest.mark.faults
 def test_devices_sum_their_models_and_one_that_fails_is_named(tmp_path, caplog):
     folders = write_sites(tmp_path / "sites", SITES, images=20)
     device_runs.run(tmp_path / "plain", folders, num_server_rounds=1)

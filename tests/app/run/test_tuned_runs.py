@@ -96,6 +96,7 @@ def test_the_same_in_another_order_of_answers_and_when_resumed(folder, tmp_path)
     assert without_tried_seconds(again) == wanted
 
 
+@pytest.mark.faults
 def test_a_run_that_is_interrupted_chooses_what_it_would_have_chosen(folder, tmp_path):
     out = tmp_path / "cut"
     with pytest.raises(KeyboardInterrupt):

@@ -49,6 +49,7 @@ def test_each_client_gets_a_verdict_in_every_file(folder):
     assert json.loads(json.dumps(result.verdicts[0].as_json())) == found
 
 
+@pytest.mark.faults
 def test_the_same_again_and_when_resumed_after_the_end(folder, tmp_path):
     again = run(tmp_path / "again", strategy=STRATEGIES, validation_share=0.25, evaluate_every=2)
     assert again["verdicts"] == summary_of(folder)["verdicts"]
@@ -137,6 +138,7 @@ def test_simulations_of_a_sweep_do_not_share_what_their_clients_must_have_scored
     assert found["verdicts"] == summary_of(folder)["verdicts"]
 
 
+@pytest.mark.faults
 def test_a_strategy_that_has_ended_early_has_done_so_when_resumed(tmp_path, capsys):
     options = {
         "strategy": "local,single",

@@ -101,6 +101,7 @@ def test_a_polite_kill_ends_both(node, tmp_path):
     assert all(map(is_gone, both))
 
 
+@pytest.mark.faults
 def test_the_supernode_ends_with_a_node_that_is_killed(node, tmp_path):
     process = node()
     (supernode, _), (warm, _) = starts(tmp_path, "supernode")[0], starts(tmp_path, "warm")[0]
@@ -109,6 +110,7 @@ def test_the_supernode_ends_with_a_node_that_is_killed(node, tmp_path):
     os.kill(warm, signal.SIGKILL)  # this one would have seen to it itself
 
 
+@pytest.mark.faults
 def test_what_answers_messages_is_started_again_once_it_is_killed(node, tmp_path):
     process = node()
     ((first, _),) = starts(tmp_path, "warm")

@@ -46,6 +46,7 @@ def test_each_message_has_a_process_of_its_own_of_which_nothing_is_left(tmp_path
     assert process.returncode == 0
 
 
+@pytest.mark.faults
 def test_a_message_ends_with_the_process_that_is_killed(tmp_path):
     process = started("answer", tmp_path, "hangs")
     child = psutil.Process(wait_for(tmp_path / "hangs.json")["process"])

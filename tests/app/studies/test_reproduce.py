@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from fl_app.cli import main
 from fl_app.report import pictures
 from fl_app.report.html.report_page import NO_REPORT
+from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.kept_trainings import FOLDER
 from fl_app.studies.in_process import simulate_in_process
 from fl_app.studies.reproduce import cells as cells_module
@@ -306,6 +307,45 @@ def test_without_workers_a_table_is_made_in_this_process(tmp_path, capsys):
     assert "one after the other; clients ran one after the other." in text
     assert NO_REPORT not in os.environ
     assert FOLDER not in os.environ
+
+
+def without_seconds_of(cell):
+    methods = cell["methods"].items()
+    return {name: {k: v for k, v in one.items() if k != "seconds"} for name, one in methods}
+
+
+@pytest.mark.slow
+def test_a_simulation_that_is_interrupted_goes_on_within_its_rounds(tmp_path, capsys, monkeypatch):
+    longer = "num-server-rounds = 8\nbatch-size = 128\nlocal-epochs = 1\n"
+    text = TEXT.partition("[columns.three]")[0].replace("num-server-rounds = 1\n", longer)
+    experiments = {}
+    for name in ("whole", "cut"):
+        experiments[name] = tmp_path / f"{name}.toml"
+        experiments[name].write_text(text, encoding="utf-8")
+    words = ["--workers", "0", "--seeds", "1"]
+    saved, save = [], Checkpoints.save
+
+    def save_once(*args):
+        save(*args)
+        saved.append(args)
+        if len(saved) == 3:
+            raise KeyboardInterrupt
+
+    with undrawn_pictures():
+        assert main(["reproduce", str(experiments["whole"]), *words]) == 0
+        monkeypatch.setattr(Checkpoints, "save", save_once)
+        assert main(["reproduce", str(experiments["cut"]), *words]) == 130
+        capsys.readouterr()
+        assert main(["reproduce", str(experiments["cut"]), *words]) == 0
+    rounds = re.findall(r"(\w+) +seed 0 +round +(\d+)/8", capsys.readouterr().out)
+    assert next(int(number) for name, number in rounds if name == "optimum") == 4
+    assert next(int(number) for name, number in rounds if name == "single") == 1
+    folder = tmp_path / "results"
+    found, wanted = (read_cells(folder / f"{name}.json") for name in ("cut", "whole"))
+    assert [without_seconds_of(cell) for cell in found] == [without_seconds_of(c) for c in wanted]
+    spent = (one["seconds"]["train"] for one in found[0]["methods"].values())
+    assert found[0]["seconds"] > sum(spent)
+    assert not list(folder.glob(".*.running")) + list(folder.glob(".*.trainings"))
 
 
 def test_code_of_ones_own_runs_in_this_process(tmp_path):

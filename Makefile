@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
+NEVER_IMPORTED = '/(tests|testing|debugpy|mypy|pip|setuptools|codegen|fx_passes|kernel)/|/ray/(data|llm|rllib|serve|train|tune)/'
 
 .PHONY: help run check test every-test faults lint options docs bench reproduce grid clean
 
@@ -20,8 +21,8 @@ help:
 	@echo "make grid       the clustering grid of docs/results.md (needs FL_DATA_DIR)"
 
 # Compiled after the installation, since pip does so on one core; some files of the packages are
-# written for other versions of Python, and a fifth, the packages' own tests and Ray's RLlib, is never
-# imported. Never left to the first import: where PYTHONDONTWRITEBYTECODE is set,
+# written for other versions of Python, and a third, such as the packages' own tests and most of Ray,
+# is never imported. Never left to the first import: where PYTHONDONTWRITEBYTECODE is set,
 # every process would compile PyTorch for itself.
 $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
@@ -29,7 +30,7 @@ $(INSTALLED): pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV), about 7 GB once and for all: minutes, most of them for PyTorch"
 	$(BIN)/pip install --disable-pip-version-check --no-compile --editable '.[simulation,efficientnet,privacy,docs,dev]'
-	@$(BIN)/python -m compileall -q -j 0 -x '/(tests|rllib)/' $(VENV)/lib >/dev/null 2>&1 || true
+	@$(BIN)/python -m compileall -q -j 0 -x $(NEVER_IMPORTED) $(VENV)/lib >/dev/null 2>&1 || true
 	@touch $@
 
 run: $(INSTALLED)

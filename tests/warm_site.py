@@ -3,6 +3,7 @@
 Apart from pytest's process, since it forks.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -107,7 +108,7 @@ def answer_many(folder, count):
 
 def warm_up(folder):
     """Warm up, and note what is imported then, and what an app of a run is then."""
-    warm.warm_up()
+    installed = warm.warm_up()
     import torch  # noqa: PLC0415
 
     noted = {
@@ -118,14 +119,21 @@ def warm_up(folder):
     before = set(sys.modules)
     torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
     noted["by-adam"] = sorted(set(sys.modules) - before)
-    app = folder / "run" / "fl_app"
-    app.mkdir(parents=True)
-    (app / "__init__.py").touch()
-    (app / "client_app.py").write_text("app = 'of the run'\n", encoding="utf-8")
-    sys.path.insert(0, str(app.parent))
-    from fl_app.client_app import app as of_the_run  # noqa: PLC0415
-
-    noted["app"] = of_the_run
+    for name, more in (("same", b""), ("other", b"app = 'of the run'\n")):
+        app = folder / name
+        for path, source in installed.sources.items():
+            (app / path).parent.mkdir(parents=True, exist_ok=True)
+            (app / path).write_bytes(source + (more if path == "fl_app/client_app.py" else b""))
+        (app / "fl_app/only_in_the_run.py").touch()
+        sys.path.insert(0, str(app))
+        installed.stand_for(app)
+        found = importlib.import_module("fl_app.client_app")
+        later = importlib.import_module("fl_app.only_in_the_run")
+        known = found is installed.modules["fl_app.client_app"]
+        noted[name] = [known, str(found.app), Path(later.__file__).parents[1].name]
+        for module in list(sys.modules):
+            if module.partition(".")[0] in warm.OURS:
+                del sys.modules[module]
     (folder / "noted").write_text(json.dumps(noted), encoding="utf-8")
 
 

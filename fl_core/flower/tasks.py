@@ -6,6 +6,7 @@ Flower and of the app anew for each message.
 
 import hashlib
 import importlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,9 @@ __all__ = [
 _LOOK_AGAIN = 0.1  # seconds
 
 
-def answer_task(address: str, token: str, authority: bytes | None) -> None:
+def answer_task(
+    address: str, token: str, authority: bytes | None, installed: Callable[[Path], object]
+) -> None:
     """Answer a SuperNode's message as `flwr-clientapp` does, but sooner; the process ends with it.
 
     A SuperNode hands a message out before it has its parts: Flower then looks again after a second,
@@ -47,10 +50,17 @@ def answer_task(address: str, token: str, authority: bytes | None) -> None:
         HOST:PORT of the SuperNode's API for its own machine, and which message.
     authority : bytes, optional
         The certificate by which the SuperNode is checked; without one, it speaks plain HTTP.
+    installed : callable
+        Is given the folder of the message's app before that is imported.
     """
+
+    def install(fab: bytes, skip_prompt: bool = True) -> Path:
+        installed(folder := install_once(fab, skip_prompt))
+        return folder
+
     module = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     sooner = {
-        "install_from_fab": install_once,
+        "install_from_fab": install,
         "pull_and_inflate_object_from_tree": partial(
             pull_and_inflate_object_from_tree, initial_backoff=_LOOK_AGAIN
         ),

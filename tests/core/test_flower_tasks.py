@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from pathlib import Path
 
 import pytest
 from flwr.cli.build import build_fab_from_disk
@@ -30,15 +31,17 @@ def module(monkeypatch):
 
 
 def test_flower_s_program_unpacks_once_and_looks_again_soon(module, monkeypatch):
-    called = []
+    called, installed = [], []
     monkeypatch.setattr(tasks, "run_clientapp", lambda **words: called.append(words))
+    monkeypatch.setattr(tasks, "install_once", lambda fab, skip_prompt: Path(fab.decode()))
     pull = module.pull_and_inflate_object_from_tree
     assert inspect.signature(pull).parameters["initial_backoff"].default == 1
-    tasks.answer_task("127.0.0.1:9094", "token", b"authority")
-    tasks.answer_task("127.0.0.1:9094", "token", None)
+    tasks.answer_task("127.0.0.1:9094", "token", b"authority", installed.append)
+    tasks.answer_task("127.0.0.1:9094", "token", None, installed.append)
     assert [one["insecure"] for one in called] == [False, True]
     assert [one["certificates"] for one in called] == [b"authority", None]
-    assert module.install_from_fab is tasks.install_once
+    assert module.install_from_fab(b"there", skip_prompt=True) == Path("there")
+    assert installed == [Path("there")]
     found = module.pull_and_inflate_object_from_tree
     assert (found.func, found.keywords) == (pull, {"initial_backoff": 0.1})
 
@@ -46,7 +49,7 @@ def test_flower_s_program_unpacks_once_and_looks_again_soon(module, monkeypatch)
 def test_a_name_that_flower_uses_no_more_is_missed(module, monkeypatch):
     monkeypatch.delattr(module, "install_from_fab")
     with pytest.raises(AttributeError, match="uses install_from_fab no more"):
-        tasks.answer_task("127.0.0.1:9094", "token", None)
+        tasks.answer_task("127.0.0.1:9094", "token", None, print)
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's

@@ -148,7 +148,8 @@ def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
     In a resample, a client lands with the cluster of which it meets the largest share: of the
     cluster's other clients, those that are with it. Of equals its own counts, so that two clusters
     that are one in a resample leave nobody in doubt: that is a doubt about their number. A client
-    that meets nobody lands apart; if it is a cluster of its own, that is its cluster.
+    that meets nobody lands apart; if it is a cluster of its own, that is its cluster. Where all are
+    one cluster, who meets fewer than half of the others lands apart, too: there is no other.
 
     Parameters
     ----------
@@ -173,6 +174,8 @@ def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
         shares[everybody, labels] += 1e-9  # of equals, its own
         landed = shares.argmax(axis=1)
         landed[meets_nobody] = np.where(alone, labels, num_clusters)[meets_nobody]
+        if num_clusters == 1:
+            landed[(shares[:, 0] < 0.5) & ~alone] = 1
         votes[everybody, landed] += 1
     votes /= len(resamples)
     return Certainty(votes[everybody, labels], votes)

@@ -226,7 +226,7 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
         for node in [stack.enter_context(site.supernode(n, images[n])) for n in names]:
             node.wait_for("SuperNode ID")
         assert site.check("oslo", images["oslo"]).count("✓") == 5
-        options = {"strategy": "rcc-pfl", "num_clients": 2, "model": "mlp-32"}
+        options = {"strategy": "rcc-pfl", "validation_share": 0.0, "num_clients": 2, "model": "mlp-32"}
         options |= {"learning_rate": 0.003, "num_server_rounds": 1}
         path = profile(tmp_path / "profile.toml", **options, output_dir=str(tmp_path / "out"))
         with site.started_run(path) as started:
@@ -263,6 +263,7 @@ def test_a_device_that_is_killed_in_a_round_comes_back(tmp_path, monkeypatch):
         path = profile(
             tmp_path / "profile.toml",
             strategy="rcc-pfl",
+            validation_share=0.0,
             num_clients=3,
             num_clusters="elbow",  # to auto, one device alone is no group
             model="mlp-32",
@@ -311,7 +312,8 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
     one_thread(monkeypatch)
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     names = ["berlin", "oslo"]
-    options = {"strategy": "ditto", "model": "mlp-32", "num_server_rounds": 2, "evaluate_every": 2}
+    options = {"strategy": "ditto", "validation_share": 0.0, "model": "mlp-32"}
+    options |= {"num_server_rounds": 2, "evaluate_every": 2}
     out = tmp_path / "out"
     with set_up(tmp_path, names) as (site, stack, images):
         nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in names}

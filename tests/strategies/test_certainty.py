@@ -77,6 +77,17 @@ def test_one_client_and_one_cluster_are_sure(found, drawn):
     assert not sure.doubts(np.array(found))
 
 
+def test_of_one_cluster_those_that_a_resample_parts_from_most_others_are_in_doubt():
+    """Client 0 meets one of four others, client 2 two: half of them, and that is enough."""
+    found = certainty(labels(0, 0, 0, 0, 0), [labels(0, 0, 1, 1, 1), labels(0, 0, 0, 0, 0)])
+    assert found.of_client.tolist() == [0.5, 0.5, 1, 1, 1]
+    assert found.votes[0].tolist() == [0.5, 0.5]
+    assert [tuple(one) for one in found.doubts(labels(0, 0, 0, 0, 0))] == [
+        (0, 0, APART, 0.5),
+        (1, 0, APART, 0.5),
+    ]
+
+
 def test_names_of_clusters_and_the_order_of_clients_do_not_matter():
     rng = np.random.default_rng(0)
     found = rng.integers(0, 3, 12)

@@ -175,8 +175,7 @@ def command(config: Mapping[str, Any]) -> str:
     }
     if config.get("dataset") == OWN_IMAGES:
         words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
-        profile = "--run-config pyproject-flwr.toml"
-        return f"flwr run . devices {profile} --run-config {shlex.quote(words)} --stream"
+        return f"flwr run . devices --run-config {shlex.quote(words)} --stream"
     return " ".join(
         ["fedkin run", *(shlex.quote(f"{key}={_plain(value)}") for key, value in given.items())]
     )

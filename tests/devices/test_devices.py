@@ -226,7 +226,12 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
         for node in [stack.enter_context(site.supernode(n, images[n])) for n in names]:
             node.wait_for("SuperNode ID")
         assert site.check("oslo", images["oslo"]).count("✓") == 5
-        options = {"strategy": "rcc-pfl", "validation_share": 0.0, "num_clients": 2, "model": "mlp-32"}
+        options = {
+            "strategy": "rcc-pfl",
+            "validation_share": 0.0,
+            "num_clients": 2,
+            "model": "mlp-32",
+        }
         options |= {"learning_rate": 0.003, "num_server_rounds": 1}
         path = profile(tmp_path / "profile.toml", **options, output_dir=str(tmp_path / "out"))
         with site.started_run(path) as started:

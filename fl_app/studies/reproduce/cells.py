@@ -23,6 +23,7 @@ from fl_app.studies.reproduce.keeping import (
 )
 from fl_app.studies.reproduce.kept import kept_of
 
+_PARTS = 8  # of a simulation, of which a kill costs the last one only
 _CELL_KEYS = ("row", "column", "variant", "seed", "methods")
 
 
@@ -134,7 +135,7 @@ def run_missing(
 
 
 def _run(one: Missing, folder: Path, workers: int, trainings: Path, *, with_formula: bool) -> Cell:
-    summary, ran = run_into(one, folder, workers, trainings)
+    summary, ran = run_into(one, folder, workers, trainings, parts=_PARTS)
     methods = {run["strategy"]: kept_of(run, folder) for run in summary["runs"]}
     if with_formula:
         for name, kept in methods.items():

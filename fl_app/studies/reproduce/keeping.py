@@ -30,7 +30,6 @@ KEYS = frozenset({"given", "state", "code", "workers", "seconds", "versions"})
 """What every cell has."""
 
 _STATE = ".state"
-_PARTS = 8  # of a simulation, of which a kill costs the last one only
 
 _PACKAGES = ("fedkin", "flwr", "ray", "torch", "numpy", "scipy")
 
@@ -231,18 +230,21 @@ def empty_folder(path: Path) -> Iterator[Path]:
 
 
 def run_into(
-    one: Missing[Any], folder: Path, workers: int, trainings: Path, **how: Any
+    one: Missing[Any], folder: Path, workers: int, trainings: Path, *, parts: int = 0, **how: Any
 ) -> tuple[Any, Cell]:
     """Run a simulation; return its summary.json, and what is kept of any simulation.
 
     Parameters
     ----------
     folder : Path
-        For its results. A run that was interrupted there goes on.
+        For its results.
     workers : int
         Ray's; 0: in this process, without any.
     trainings : Path
         Where it finds what others have trained, and leaves what it trains.
+    parts : int
+        How many checkpoints it leaves, where it has as many rounds; one that was interrupted in
+        this folder goes on from its last. 0: none.
     **how
         What else `fl_app.launch.superlink.simulate` takes.
 
@@ -261,11 +263,12 @@ def run_into(
     clients = one.config.simulated_clients
     started = time.perf_counter()
     overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
-    overrides["checkpoint-every"] = one.config.num_server_rounds // _PARTS
-    checkpoints = list(folder.glob(f"{CHECKPOINTS}/{WHOLE}"))
-    if checkpoints:
-        overrides["resume"] = str(folder)
-    before = sum(float(load_checkpoint(path)["seconds"]) for path in checkpoints)
+    before = 0.0
+    if parts:
+        overrides["checkpoint-every"] = one.config.num_server_rounds // parts
+        if checkpoints := list(folder.glob(f"{CHECKPOINTS}/{WHOLE}")):
+            overrides["resume"] = str(folder)
+        before = sum(float(load_checkpoint(path)["seconds"]) for path in checkpoints)
     # One page shows them all.
     settings = {NO_REPORT: "1", FOLDER: str(trainings)}
     failed = f"the simulation of {one.wanted} failed; what is finished is kept"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import TextIO
+from typing import Any, TextIO
 
 from fl_app.launch.processes import end_commands
 from fl_app.launch.resources import gpus_per_client
@@ -202,7 +202,7 @@ class _Crew:
                 log = _Log(file, lambda line: self._news.put((name, line, None)))
 
                 def run() -> Cell:
-                    how = {"home": home, "gpus_per_client": gpus, "show": log.take}
+                    how: dict[str, Any] = {"home": home, "gpus_per_client": gpus, "show": log.take}
                     place = results.absolute()
                     summary, ran = run_into(one, place, self._workers, self._trainings, **how)
                     names = ("strategy", "seed")

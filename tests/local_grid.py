@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Message
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
+
+from fl_app.grid.in_process import InProcessGrid
 
 Order = Callable[[list[Message]], list[Message]]
 
 
-class LocalGrid(Grid):
-    """Answers every message at once.
+class LocalGrid(InProcessGrid):
+    """Answers every message at once, and notes it.
 
     `order` rearranges replies; node ids are unlike client indices and in another order.
     """
@@ -26,23 +27,16 @@ class LocalGrid(Grid):
         run_config: Mapping[str, Any] | None = None,
         order: Order = list,
     ) -> None:
-        self.app = app
+        nodes = [
+            {"partition-id": client, "num-partitions": num_clients} for client in range(num_clients)
+        ]
+        super().__init__(app, nodes, run_config or {})
         self.order = order
         self.sent: list[Message] = []
-        self.contexts = {
-            self.node_of(client): Context(
-                run_id=1,
-                node_id=self.node_of(client),
-                node_config={"partition-id": client, "num-partitions": num_clients},
-                state=RecordDict(),
-                run_config=dict(run_config or {}),
-            )
-            for client in range(num_clients)
-        }
 
     @staticmethod
-    def node_of(client: int) -> int:
-        return 9000 - 7 * client
+    def node_of(place: int) -> int:
+        return 9000 - 7 * place
 
     def get_node_ids(self) -> Iterable[int]:
         return set(self.contexts)
@@ -50,32 +44,12 @@ class LocalGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        replies = []
+        return self.order(list(super().send_and_receive(self._noted(messages), timeout=timeout)))
+
+    def _noted(self, messages: Iterable[Message]) -> Iterator[Message]:
         for message in messages:
             self.sent.append(message)
-            context = self.contexts[message.metadata.dst_node_id]
-            try:
-                replies.append(self.app(message, context))
-            except Exception as error:
-                reason = f"{type(error)}:<'{error}'>"
-                replies.append(Message(Error(code=1, reason=reason), reply_to=message))
-        return self.order(replies)
-
-    def set_run(self, run: Any) -> None:
-        raise AssertionError("not used")
-
-    @property
-    def run(self) -> Any:
-        raise AssertionError("not used")
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise AssertionError("not used")
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise AssertionError("not used")
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise AssertionError("not used")
+            yield message
 
 
 class Visits(LocalGrid):

@@ -23,6 +23,11 @@ class InProcessGrid(Grid):
         What each node's `--node-config` would say.
     run_config : mapping
         The run's configuration.
+
+    Attributes
+    ----------
+    contexts : dict of Context
+        What Flower keeps for each node, by node id.
     """
 
     def __init__(
@@ -34,14 +39,19 @@ class InProcessGrid(Grid):
         self._app = app
         # Flower's messages want to know who sends them.
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-        self._contexts = {
+        self.contexts = {
             node: Context(1, node, dict(own), RecordDict(), dict(run_config))
-            for node, own in enumerate(node_configs, start=1)
+            for node, own in ((self.node_of(place), own) for place, own in enumerate(node_configs))
         }
+
+    @staticmethod
+    def node_of(place: int) -> int:
+        """Return the id of a node by its place, from 0."""
+        return place + 1
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of all nodes."""
-        return list(self._contexts)
+        return list(self.contexts)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -50,7 +60,7 @@ class InProcessGrid(Grid):
         replies = []
         for message in messages:
             try:
-                replies.append(self._app(message, self._contexts[message.metadata.dst_node_id]))
+                replies.append(self._app(message, self.contexts[message.metadata.dst_node_id]))
             except Exception as error:  # what a client raises stays the client's
                 reason = f"{type(error)}:<'{error}'>"
                 replies.append(Message(Error(code=1, reason=reason), reply_to=message))

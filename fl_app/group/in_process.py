@@ -47,7 +47,7 @@ class PreRoundGrid(InProcessGrid):
 
     def node(self, node_id: int) -> Node:
         """Return a node as it was when it answered last."""
-        return self._open(self._asked[node_id], self._contexts[node_id])
+        return self._open(self._asked[node_id], self.contexts[node_id])
 
     def _open(self, message: Message, context: Context) -> Node:
         """Return a node that computes its features once for all who ask: they take the longest."""

@@ -19,6 +19,7 @@ from clients.settings import TrainingSettings
 from clients.training.train import train
 from fl_app.config.checks import shares_eigenvectors
 from fl_app.config.run_config import Config
+from fl_app.config.tuning import combinations
 from fl_app.studies.reproduce.cells import Missing, current_cells
 from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.keeping import Cell
@@ -62,8 +63,13 @@ def _core_hours(configs: Sequence[Config]) -> float:
         settings = config.federation_settings(config.simulated_clients, 0)
         settings = replace(settings, noise="none", noise_rate=0.0)  # which costs no training
         epoch = replace(config.training_settings(), local_epochs=1)
-        passes = config.num_server_rounds * config.fraction_train * config.local_epochs
-        seconds += len(config.strategy) * passes * _epoch_seconds(settings, config.model, epoch)
+        epochs = sum(
+            int(values.get("local-epochs", config.local_epochs))
+            for strategy in config.strategy
+            for values in combinations(config.tune, strategy)
+        )
+        passes = config.num_server_rounds * config.fraction_train * epochs
+        seconds += passes * _epoch_seconds(settings, config.model, epoch)
         if config.features in ENCODERS and shares_eigenvectors(config.strategy):
             seen.add((settings.dataset, config.features))
     return (seconds + sum(_features_seconds(*one) for one in seen)) / 3600

@@ -803,10 +803,14 @@ def test_training_is_measured_once_and_grows_with_what_is_trained(monkeypatch):
 
     once = hours()
     assert 0 < once < 1
+    compared = {"strategy": "single,local", "validation-share": 0.2}
+    untuned = hours(**compared)
     monkeypatch.setattr(estimate, "train", None)  # what is measured is not measured again
     assert hours(**{"num-server-rounds": 40}) == pytest.approx(4 * once)
     assert hours(**{"local-epochs": 6}) == pytest.approx(3 * once)
     assert hours(**{"strategy": "single,local", "fraction-train": 0.25}) == pytest.approx(once / 2)
+    tune = "learning-rate=0.001,0.01 local-epochs=2,4"  # twelve epochs a round, in place of two
+    assert hours(**compared, tune=tune) == pytest.approx(6 * untuned)
 
 
 @pytest.mark.parametrize("picture", ["table", "rounds", "tasks", "sweep"])

@@ -31,6 +31,7 @@ DEFAULTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
 ]["config"]
 SGD = {"optimizer": "sgd", "learning_rate": 0.1}
 """A few rounds are enough, and updates keep their lengths."""
+ALL_STEPS = {key.replace("-", "_"): DEFAULTS[key] for key in ("batch-size", "learning-rate")}
 FEWER_STEPS = {"batch_size": 128, "learning_rate": 0.004}
 LARGE_STEPS = SGD | {"batch_size": 128, "learning_rate": 0.3}
 """A quarter of the steps, each on four times as many images."""

@@ -15,7 +15,7 @@ from typing import Any
 from fl_app.launch.flower_app import parse_override
 from fl_app.launch.processes import stop_family
 from fl_app.launch.superlink import free_ports
-from tests.app_runs import DEFAULTS, run
+from tests.app_runs import ALL_STEPS, DEFAULTS, run
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -53,7 +53,7 @@ def simulate_here(words: Sequence[str], **also: object) -> dict[str, Any]:
     options = dict(parse_override(word, DEFAULTS) for word in words[2:] if "=" in word)
     named = {key.replace("-", "_"): value for key, value in options.items()} | also
     folder = Path(str(named.pop("output_dir", "results/here")))
-    return run(folder, clients=int(str(named.pop("num_clients"))), **named)
+    return run(folder, clients=int(str(named.pop("num_clients"))), **ALL_STEPS | named)
 
 
 def promised_by(page: Path) -> list[str]:

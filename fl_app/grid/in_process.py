@@ -26,6 +26,7 @@ class InProcessGrid(Grid):
 
     Attributes
     ----------
+    app : ClientApp
     contexts : dict of Context
         What Flower keeps for each node, by node id.
     """
@@ -36,7 +37,7 @@ class InProcessGrid(Grid):
         node_configs: Sequence[Mapping[str, Any]],
         run_config: Mapping[str, Any],
     ) -> None:
-        self._app = app
+        self.app = app
         # Flower's messages want to know who sends them.
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self.contexts = {
@@ -60,7 +61,7 @@ class InProcessGrid(Grid):
         replies = []
         for message in messages:
             try:
-                replies.append(self._app(message, self.contexts[message.metadata.dst_node_id]))
+                replies.append(self.app(message, self.contexts[message.metadata.dst_node_id]))
             except Exception as error:  # what a client raises stays the client's
                 reason = f"{type(error)}:<'{error}'>"
                 replies.append(Message(Error(code=1, reason=reason), reply_to=message))

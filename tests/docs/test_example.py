@@ -9,6 +9,7 @@ import pytest
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, ClusterMean
 from strategies.catalogue import SYSTEMS, System
+from tests.app_runs import ALL_STEPS
 from tests.app_runs import run as run_app
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, fail, in_rounds, run, toy_app, weights, with_arrays
@@ -70,6 +71,8 @@ def test_what_the_page_says_of_noise_is_so(
 ):
     monkeypatch.setitem(SYSTEMS, "bias", System(example, ClusterMean, False))
     options = {"strategy": "bias,rcc-pfl", "noise": noise, "noise_rate": rate}
-    found, spectral = run_app(tmp_path, clients=25, num_server_rounds=1, **options)["runs"]
+    found, spectral = run_app(tmp_path, clients=25, num_server_rounds=1, **ALL_STEPS | options)[
+        "runs"
+    ]
     assert least <= found["ari"] <= most
     assert spectral["ari"] == 1

@@ -35,7 +35,7 @@ from fl_app.studies.reproduce.table_pictures import draw, draw_agreement
 from fl_app.studies.reproduce.verdicts import verdicts
 from strategies import catalogue
 from strategies.catalogue import system_of
-from tests.app_runs import DEFAULTS, run, undrawn_pictures
+from tests.app_runs import ALL_STEPS, run, undrawn_pictures
 from tests.own_modules import TABLE as OWN_TABLE
 from tests.own_modules import own_modules
 from tests.picture_data import rows_of
@@ -297,9 +297,8 @@ def test_without_workers_a_table_is_made_in_this_process(tmp_path, capsys):
     with undrawn_pictures():
         assert main(words) == 0
     cells = read_cells(tmp_path / "results/quick/digits.json")
-    steps = {key: DEFAULTS[key] for key in ("batch-size", "learning-rate")}
-    given = {k.replace("-", "_"): v for k, v in (steps | cells[0]["given"]).items()}
-    alone = run(tmp_path / "alone", **given)
+    given = {k.replace("-", "_"): v for k, v in cells[0]["given"].items()}
+    alone = run(tmp_path / "alone", **ALL_STEPS | given)
     kept, wanted = cells[0]["methods"]["optimum"], alone["runs"][0]
     assert kept["accuracy"] == round(wanted["accuracy"], 6)
     assert kept["clusters"] == wanted["clusters"]

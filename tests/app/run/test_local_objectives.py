@@ -12,7 +12,7 @@ from fl_app.run.simulation import Simulation
 from fl_core.models.checkpoint import load_checkpoint
 from fl_core.models.model_file import load_model
 from strategies.catalogue import SYSTEMS
-from tests.app_runs import DEFAULTS, LARGE_STEPS, SGD, models_of, of_strategy, run
+from tests.app_runs import ALL_STEPS, DEFAULTS, LARGE_STEPS, SGD, models_of, of_strategy, run
 from tests.processes import fedkin, wait_for_line
 
 KEEPING = "ditto,fedper,spectral+mean+private-head"
@@ -235,8 +235,8 @@ def test_a_simulation_killed_with_its_workers_goes_on_as_an_undisturbed_one(tmp_
     with fedkin([*command, f"resume={out}"]) as resumed:
         said, _ = resumed.communicate()
     assert resumed.returncode == 0, said
-    options = {"strategy": "fedper", "num_tasks": 1, "num_server_rounds": 3}
-    wanted = run(tmp_path / "whole", clients=3, model="mlp-32", **options, **SGD)["runs"][0]
+    options = {"strategy": "fedper", "num_tasks": 1, "num_server_rounds": 3, **ALL_STEPS, **SGD}
+    wanted = run(tmp_path / "whole", clients=3, model="mlp-32", **options)["runs"][0]
     found = json.loads((out / "summary.json").read_text(encoding="utf-8"))["runs"][0]
     assert {**found, "seconds": 0} == {**wanted, "seconds": 0}
     file = "models/fedper/seed-0/cluster-0.safetensors"

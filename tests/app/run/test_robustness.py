@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.app_runs import SGD, of_strategy, per_round, run
+from tests.app_runs import ALL_STEPS, SGD, of_strategy, per_round, run
 from tests.samples import sampled
 
-OPTIONS = {"clients": 20, "num_tasks": 2, "num_server_rounds": 6, "malicious": 0.2, **SGD}
+OPTIONS = {"clients": 20, "num_tasks": 2, "num_server_rounds": 6, "malicious": 0.2}
+OPTIONS |= ALL_STEPS | SGD
 
 
 def attacked(folder, attack, **options):

@@ -383,7 +383,7 @@ def test_strategies_that_need_the_tasks_are_refused(strategy):
     ("strategy", "options"),
     [
         pytest.param("flt,mt-hfl,fedhc,cfl,pca-km-hc,local", {}, marks=pytest.mark.faults),
-        ("ifca,fedhc", {"num_clusters": 2}),
+        ("ifca,fedsem", {"num_clusters": 2}),
     ],
 )
 def test_every_other_strategy_runs_on_devices(tmp_path, strategy, options, plane_without_umap):

@@ -132,7 +132,10 @@ def test_png_is_whole_and_alone_and_fits_a_page(call, tmp_path):
     assert pixels[0].min() == pixels[-1].min() == pixels[:, 0].min() == pixels[:, -1].min() == 255
 
 
-LONG = (pytest.param(name, marks=pytest.mark.faults) for name in ("similarity", "labels"))
+LONG = (
+    pytest.param(name, marks=pytest.mark.faults)
+    for name in ("clients", "clusters", "similarity", "labels")
+)
 
 
 @pytest.mark.parametrize("name", ["rounds", *LONG])

@@ -19,6 +19,7 @@ from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
 from tests.device_runs import OPTIONS, Devices, run_on_devices
 from tests.own_modules import TABLE, own_modules, run_alone
+from tests.samples import sampled
 from tests.toy_app import fail
 
 OWN = {"dataset": "own:load", "num-clients": 8, "num-tasks": 2}
@@ -62,8 +63,11 @@ def summary_of(folder, **options):
 # -------------------------------------------------------------------------------------- whole runs
 
 
-def test_a_table_is_clustered_and_learnt(own, capsys):
-    found = summary_of(own, strategy="rcc-pfl,optimum", local_epochs=10)
+@pytest.mark.parametrize(
+    "names", sampled(["rcc-pfl,optimum", "rcc-pfl,pca-km-hc,fedhc,single,optimum"], 2)
+)
+def test_a_table_is_clustered_and_learnt(own, capsys, names):
+    found = summary_of(own, strategy=names, local_epochs=10)
     by_name = {one["strategy"]: one for one in found["runs"]}
     assert found["config"]["model"] == "mlp"
     assert found["config"]["features"] == "fourier"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.app_runs import LARGE_STEPS, of_strategy, per_round, run, untrained_encoder, whole_space
+from tests.samples import sampled
 
 OPTIONS = {"clients": 12, "num_tasks": 3, **LARGE_STEPS}
 DRIFT = {"drift_clients": 4, "drift_round": 3}
@@ -23,8 +24,9 @@ def event(summary, name, who):
 
 
 @pytest.mark.slow
-def test_newcomers_are_placed_with_those_of_their_task(tmp_path, encoder):
-    names = ("flt", "rcc-pfl", "local")
+@pytest.mark.parametrize("more", sampled(["", "flt-graph,ifca-pfl"], 2))
+def test_newcomers_are_placed_with_those_of_their_task(tmp_path, encoder, more):
+    names = ("flt", "rcc-pfl", "local", *filter(None, more.split(",")))
     options = OPTIONS | LATE | encoder | {"num_server_rounds": 4}
     summary = run(tmp_path / "out", strategy=",".join(names), **options)
     for name in names:
@@ -33,7 +35,7 @@ def test_newcomers_are_placed_with_those_of_their_task(tmp_path, encoder):
         assert min(one["clusters"]) >= 0
         assert one["failures"] == {}
         assert list(event(summary, name, "newcomers")) == [3, 4]
-    for name in ("flt", "rcc-pfl"):
+    for name in {"flt", "flt-graph", "rcc-pfl"} & set(names):
         assert per_round(tmp_path / "out", name, "ari") == [1] * 4
         assert min(event(summary, name, "newcomers").values()) > 0.9
     assert of_strategy(summary, "local")["clusters"] != list(range(12))  # newcomers' come last

@@ -225,7 +225,7 @@ def _features() -> dict[str, str]:
     source = _source("features", "feature_kinds")
     return {
         "What they were chosen on": (
-            "ARI against what is known, with the number of clusters given / chosen by the elbow; "
+            "ARI against what is known, with the number of clusters given; "
             "20 eigenvectors with `paper`, five with `missed-energy`. Watch: 20 arms, 40 halves of "
             "their recordings, 20 halves of people's, or 10 and 20 clients that hold groups of "
             "exercises; digits: 10 and 25 clients. Means over three seeds and both numbers of "

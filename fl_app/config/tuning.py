@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -78,6 +79,21 @@ def combinations(tune: str, strategy: str) -> list[dict[str, Scalar]]:
     """
     own = {key: tried for key, tried in values_of(tune).items() if _counts(key, strategy)}
     return [dict(zip(own, chosen, strict=True)) for chosen in product(*own.values())]
+
+
+def tried_values(told: str) -> dict[str, Any]:
+    """Return what a client is told to train by, from JSON, by run-config key.
+
+    Raises
+    ------
+    ValueError
+        If that is more than how it trains, or a value is not allowed.
+    """
+    values: dict[str, Any] = json.loads(told)
+    for key in values:
+        if key not in OF_TRAINING:
+            raise ValueError(f"this client is told to try {key}, which cannot be tuned.")
+    return {key: OF_TRAINING[key].rule.read(key, value) for key, value in values.items()}
 
 
 def num_trainings(tune: str, strategies: Sequence[str]) -> int:

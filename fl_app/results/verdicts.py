@@ -39,10 +39,9 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
     runs : sequence of RunResult
         In the order in which they ran: clients compare each model with those before it.
     """
-    names = {"": "", **{run.label: run.strategy for run in runs}}  # of what is judged
     tables = {
         run.strategy: {
-            client: {names[label]: found for label, found in of_client.items() if label in names}
+            client: _of_judged(client, of_client, runs)
             for client, of_client in run.reports[-1].validated.items()
         }
         for run in runs
@@ -86,6 +85,14 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
             if len(gains) > 1
         },
     )
+
+
+def _of_judged(
+    client: int, said: Mapping[str, Sequence[float]], runs: Sequence[RunResult]
+) -> dict[str, Sequence[float]]:
+    """Return what a client said of the models that are its own in these runs, by strategy."""
+    names = {"": "", **{run.label_of(client): run.strategy for run in runs}}
+    return {names[label]: found for label, found in said.items() if label in names}
 
 
 def _over_one(verdict: Verdict, tables: Tables, is_number: bool, alpha: float) -> Gain | None:

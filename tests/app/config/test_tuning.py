@@ -9,6 +9,7 @@ from fl_app.config.tuning import (
     combinations,
     label_of,
     num_trainings,
+    tried_values,
     values_of,
 )
 from tests.app_runs import DEFAULTS
@@ -70,7 +71,6 @@ def test_what_is_read_is_written_as_it_was_meant():
         ({"validation-share": 0}, r"tune is .*, but validation-share is 0, and clients' val"),
         ({"num-server-rounds": 0}, r"tune is .*, but num-server-rounds is 0"),
         ({"training-epsilon": 1}, r"tune is .*, but training-epsilon is 1, which each value"),
-        ({"dataset": "own"}, r"tune is .*, but dataset is \"own\", and that is for simulations"),
         ({"tune": "momentum=0.1,0.9"}, r"momentum counts only if optimizer is sgd: set optim"),
         ({"strategy": "local,single"}, r"ditto-weight counts for none of local, single"),
     ],
@@ -90,3 +90,14 @@ def test_every_option_that_can_be_tuned_is_read_in_the_same_words():
         other = "sgd" if key == "optimizer" else "7" if key != "momentum" else "0.7"
         (values,) = values_of(f"{key}={one.default},{other}").values()
         assert values[0] == one.rule.read(key, one.default)
+
+
+def test_a_client_trains_by_nothing_else_that_it_is_told():
+    assert tried_values('{"learning-rate": 0.5, "optimizer": "sgd"}') == {
+        "learning-rate": 0.5,
+        "optimizer": "sgd",
+    }
+    with pytest.raises(ValueError, match=r"told to try loss, which cannot be tuned"):
+        tried_values('{"loss": "os:system"}')
+    with pytest.raises(ValueError, match=r"learning-rate is -1, but it must be"):
+        tried_values('{"learning-rate": -1}')

@@ -21,6 +21,7 @@ def run(strategy, validated, metrics=OF_CLASSES, clusters=None):
     return SimpleNamespace(
         strategy=strategy,
         label=strategy,
+        label_of=lambda client: strategy,
         seed=0,
         reports=[report],
         of_client=clients,

@@ -27,7 +27,7 @@ from fl_app.config.checks import (
     field_of,
     shares_eigenvectors,
 )
-from fl_app.config.tuning import TUNE
+from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE
 from fl_core.data.known import known_of, sites_of
 from fl_core.data.samples import SampleKind
 from fl_core.data.settings import (
@@ -62,7 +62,6 @@ from fl_core.options import (
 )
 from fl_core.own_code import is_own, or_own
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS, system_of
-from strategies.clusterings.grouping import COUNT_RULES
 from strategies.objectives import Plain
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
@@ -74,7 +73,6 @@ PAPER_CLIENTS = 25
 """How many clients are simulated where neither somebody nor the data say."""
 
 ALL = "all"
-AS_TASKS = "num-tasks"
 AS_PAPER = "paper"
 
 Settings = TypeVar("Settings")
@@ -130,7 +128,7 @@ class Config(
     )
     num_clusters: int | str = option(
         AS_TASKS,
-        or_words(COUNT, AUTO, AS_TASKS, *COUNT_RULES),
+        NUMBER_OF_CLUSTERS,
         "how many groups; `elbow`: where the dendrogram has its widest gap, never one; `auto`: one "
         "or more, by relevance, docs/grouping.md; of strategies without it `elbow`, and of `fedhc` "
         "`silhouette`",

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import false_discovery_control
 
 from fl_app.report.verdicts import (
@@ -70,20 +69,24 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
         over_one = _over_one(verdict, tables, is_number, alpha / len(pairs))
         found.append(replace(verdict, gain_over_single=over_one))
         p_values.append(p_value)
-    means = {
-        name: np.array([pairs[name].gain for pairs in alone.values() if name in pairs])
+    over_alone = {
+        name: [pairs[name].gain for pairs in alone.values() if name in pairs] for name in by_name
+    }
+    over_single = {
+        name: [
+            pair.gain
+            for client in alone
+            if (pair := pair_of(tables, client, name, ALL, is_number)) is not None
+        ]
         for name in by_name
-        if any(name in pairs for pairs in alone.values())
+        if ALL in tables and name not in (ALONE, ALL)
     }
     return SeedVerdicts(
         seed=runs[0].seed,
         clients=found,
         told_among_all=int((false_discovery_control(p_values) <= alpha).sum()),
-        means={
-            name: _mean_gain(gains, alpha / len(means))
-            for name, gains in means.items()
-            if len(gains) > 1
-        },
+        means=_mean_gains(over_alone, alpha),
+        over_single=_mean_gains(over_single, alpha),
     )
 
 
@@ -103,11 +106,18 @@ def _over_one(verdict: Verdict, tables: Tables, is_number: bool, alpha: float) -
     return None if pair is None else (pair.gain, *pair.interval(alpha))
 
 
-def _mean_gain(gains: NDArray[np.float64], alpha: float) -> Gain:
-    """Return the mean over clients, and Student's interval: clients like these would gain it."""
-    mean = float(gains.mean())
-    clients = Differences(mean, float(gains.var(ddof=1)), len(gains))
-    return mean, *clients.interval(alpha)
+def _mean_gains(gains: Mapping[str, Sequence[float]], alpha: float) -> dict[str, Gain]:
+    """Return strategies' mean gains over clients, with Student's intervals: of clients like these.
+
+    Together they err by `alpha` at most. There is none of a single client.
+    """
+    compared = {name: np.array(own) for name, own in gains.items() if len(own)}
+    return {
+        name: (mean, *Differences(mean, float(own.var(ddof=1)), len(own)).interval(level))
+        for name, own in compared.items()
+        if len(own) > 1
+        for mean, level in [(float(own.mean()), alpha / len(compared))]
+    }
 
 
 def pair_of(

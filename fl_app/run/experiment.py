@@ -369,8 +369,10 @@ def check(setting: Setting, num_clients: int) -> None:
     """
     check_fits(setting.config, setting.images, setting.federation)
     for name in setting.config.strategy:
-        build_strategy(name, setting, {})
-    check_num_clusters(setting.config, wanted_clusters(setting) or 1, num_clients)
+        for values in combinations(setting.config.tune, name):
+            tried = with_values(setting, values)
+            build_strategy(name, tried, {})
+            check_num_clusters(tried.config, wanted_clusters(tried) or 1, num_clients)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import pytest
 
 from fl_app.config.run_config import parse_config
-from fl_app.config.systems import Setting, with_values
+from fl_app.config.systems import Setting, able_strategies, with_values
 from fl_app.config.tuning import (
     TUNABLE,
     combinations,
@@ -27,6 +27,10 @@ def test_each_strategy_tries_the_values_that_count_for_it():
     ]
     assert combinations("ditto-weight=0.1,1", "local") == [{}]
     assert combinations("", "ditto") == [{}]
+    # Only who looks for groups tries their number.
+    number = [{"num-clusters": word} for word in ("auto", 2)]
+    assert combinations("num-clusters=auto,2", "rcc-pfl") == number
+    assert combinations("num-clusters=auto,2", "single") == [{}]
     # Its own epochs take the place of those.
     assert combinations("local-epochs=1,2", "fedrep") == [{}]
 
@@ -42,6 +46,21 @@ def test_a_configuration_with_values_is_that_which_has_them():
     wanted = parse_config({**GIVEN, "learning-rate": 0.5, "ditto-weight": 0.25})
     assert tuned == Setting(wanted, images=None, seed=3)
     assert with_values(tuned, {}) == tuned
+
+
+@pytest.mark.parametrize(("tune", "is_able"), [("2,3", True), ("auto,2", False)])
+def test_who_needs_a_number_of_clusters_takes_part_if_all_that_it_tries_are_numbers(tune, is_able):
+    config = parse_config(
+        {
+            **GIVEN,
+            "strategy": "local,ifca,rcc-pfl",
+            "num-clusters": "auto",
+            "tune": f"num-clusters={tune}",
+        }
+    )
+    able, lacking = able_strategies(Setting(config, images=None, seed=0))
+    assert able.strategy == ("local", *(("ifca",) * is_able), "rcc-pfl")
+    assert set(lacking) == ({"ifca"} if not is_able else set())
 
 
 def test_all_combinations_have_names_of_their_own():

@@ -1,12 +1,12 @@
 """Which of a strategy's runs with several values of `tune` is best on validation samples.
 
-For all clients together, and for a cluster whose own samples surely say that another one is.
+For all clients together, and for a cluster for which another one is better.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from fl_app.report.tuned import Tried, Tuned
 from fl_app.report.verdicts import ERROR
-from fl_app.results.paired import Pair, holm_adjusted, pooled
+from fl_app.results.paired import Pair, holm_adjusted
 from fl_app.results.run_result import RunResult
 from fl_app.results.verdicts import pair_of
 from fl_core.options import Scalar
@@ -38,17 +38,23 @@ def tried_in(run: RunResult, values: Mapping[str, Scalar]) -> Tried:
     )
 
 
-def validates_better(run: RunResult, other: RunResult) -> bool:
+def validates_better(
+    run: RunResult, other: RunResult, clients: Collection[int] | None = None
+) -> bool:
     """Return whether a run is better than another one on validation samples, not as good."""
-    score, of_other = validation_score(run), validation_score(other)
+    score, of_other = validation_score(run, clients), validation_score(other, clients)
     if run.metrics.main.lower_is_better:
         score, of_other = -score, -of_other
     return score > of_other or (math.isnan(of_other) and not math.isnan(score))
 
 
-def validation_score(run: RunResult) -> float:
-    """Return the mean over clients of their score in the last test; NaN if none has compared."""
-    found = [compared[""][1] for compared in run.reports[-1].validated.values()]
+def validation_score(run: RunResult, clients: Collection[int] | None = None) -> float:
+    """Return the mean over clients of their score in the last test; NaN if none has compared.
+
+    That is over all, or over some `clients`.
+    """
+    of_client = run.reports[-1].validated.items()
+    found = [said[""][1] for client, said in of_client if clients is None or client in clients]
     return float(np.mean(found)) if found else math.nan
 
 
@@ -56,10 +62,10 @@ def best_of(runs: Sequence[RunResult], tried: Sequence[Tried]) -> RunResult:
     """Return what a strategy that has tried several values has come to.
 
     That is the run which is best for all clients, mean over them; of equals, the first. A cluster
-    whose validation samples surely say so, together, has its models and scores from another one: of
-    those that are better by McNemar's test, or Student's of numbers, corrected by Holm for the
-    number of values, the one that is best. With few samples that is seldom so, and to choose for
-    them would be to choose by chance.
+    of several clients for which another one is better has its models and scores from that. A client
+    that is alone in its cluster has so only if its validation samples surely say so, by McNemar's
+    test, or Student's of numbers, corrected by Holm for the number of values: few samples choose by
+    chance.
 
     Parameters
     ----------
@@ -68,10 +74,7 @@ def best_of(runs: Sequence[RunResult], tried: Sequence[Tried]) -> RunResult:
     tried : sequence of Tried
         The same.
     """
-    best = 0
-    for place, run in enumerate(runs):
-        if validates_better(run, runs[best]):
-            best = place
+    best = _best_place(runs, 0, None)
     others = of_clusters(runs, best)
     found = _merged(runs, best, others) if others else runs[best]
     own = {str(cluster): tried[place].values for cluster, place in others.items()}
@@ -91,28 +94,42 @@ def of_clusters(runs: Sequence[RunResult], best: int) -> dict[int, int]:
     found = {}
     for cluster in sorted(set(clusters.values())):
         members = [client for client, own in clusters.items() if own == cluster]
-        others = {
-            place: pair
-            for place, run in enumerate(runs)
-            if place != best and (pair := _compared(run, runs[best], members)) is not None
-        }
-        adjusted = holm_adjusted([pair.p_value() for pair in others.values()])
-        sure = [
-            place
-            for (place, pair), p_value in zip(others.items(), adjusted, strict=True)
-            if pair.gain > 0 and p_value <= ERROR
-        ]
-        if sure:
-            found[cluster] = max(sure, key=lambda place: others[place].gain)
+        place = (
+            _best_place(runs, best, members) if len(members) > 1 else _sure(runs, best, *members)
+        )
+        if place != best:
+            found[cluster] = place
     return found
 
 
-def _compared(run: RunResult, other: RunResult, clients: Sequence[int]) -> Pair | None:
-    """Return how two runs compare on all samples of some clients; None: they compared nothing."""
+def _best_place(runs: Sequence[RunResult], best: int, clients: Collection[int] | None) -> int:
+    """Return which run is best for some clients; of equals, `best`, or else the first."""
+    for place, run in enumerate(runs):
+        if validates_better(run, runs[best], clients):
+            best = place
+    return best
+
+
+def _sure(runs: Sequence[RunResult], best: int, client: int) -> int:
+    """Return which run is best for a client of those that surely are better for it than `best`."""
+    others = {
+        place: pair
+        for place, run in enumerate(runs)
+        if place != best and (pair := _compared(run, runs[best], client)) is not None
+    }
+    adjusted = holm_adjusted([pair.p_value() for pair in others.values()])
+    sure = [
+        place
+        for (place, pair), p_value in zip(others.items(), adjusted, strict=True)
+        if pair.gain > 0 and p_value <= ERROR
+    ]
+    return max(sure, key=lambda place: others[place].gain, default=best)
+
+
+def _compared(run: RunResult, other: RunResult, client: int) -> Pair | None:
     tables = {one.label: one.reports[-1].validated for one in (run, other)}
     is_number = run.metrics.main.lower_is_better
-    pairs = [pair_of(tables, c, run.label, other.label, is_number) for c in clients]
-    return pooled([pair for pair in pairs if pair is not None])
+    return pair_of(tables, client, run.label, other.label, is_number)
 
 
 def _merged(runs: Sequence[RunResult], best: int, others: Mapping[int, int]) -> RunResult:

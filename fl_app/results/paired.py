@@ -140,29 +140,6 @@ class Differences:
         return math.sqrt(self.variance / self.num)
 
 
-def pooled(pairs: Sequence[Pair]) -> Pair | None:
-    """Return how two models compare on the samples of several clients together; None without any.
-
-    Examples
-    --------
-    >>> pooled([Counts(3, 1, 10), Counts(2, 0, 5)])
-    Counts(wins=5, losses=1, num=15)
-    >>> pooled([Differences(1.0, 0.0, 2), Differences(4.0, 0.0, 1)])
-    Differences(gain=2.0, variance=3.0, num=3)
-    """
-    counts = [pair for pair in pairs if isinstance(pair, Counts)]
-    if counts:
-        wins, losses, num = np.array([(pair.wins, pair.losses, pair.num) for pair in counts]).T
-        return Counts(int(wins.sum()), int(losses.sum()), int(num.sum()))
-    numbers = [pair for pair in pairs if isinstance(pair, Differences)]
-    if not numbers:
-        return None
-    gains, variances, nums = np.array([(one.gain, one.variance, one.num) for one in numbers]).T
-    mean = float(np.average(gains, weights=nums))
-    squares = (variances * (nums - 1) + nums * (gains - mean) ** 2).sum()
-    return Differences(mean, float(squares / (nums.sum() - 1)), int(nums.sum()))
-
-
 def holm_adjusted(p_values: Sequence[float]) -> NDArray[np.float64]:
     """Return p-values of which those up to α are told so that any of them errs at α at most.
 

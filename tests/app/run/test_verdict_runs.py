@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 
 from fl_app.cli import TRIAL
 from fl_app.config.run_config import OPTIONS, parse_config
+from fl_app.config.words import TRIAL_ROUNDS
 from fl_app.report.html.reading import read_result
 from fl_app.run.kept_trainings import FOLDER
 from fl_core.models.model_file import load_model
@@ -183,6 +184,7 @@ def test_a_trial_is_a_run_with_values_of_its_own():
     assert TRIAL.keys() <= OPTIONS.keys()
     config = parse_config({**DEFAULTS, **TRIAL})
     assert config.strategy[:2] == ("local", "single")
+    assert TRIAL_ROUNDS.items() <= TRIAL.items()
 
 
 @pytest.mark.parametrize("deploy", sampled(["verdict", "single"], 2))

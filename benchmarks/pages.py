@@ -304,8 +304,8 @@ def _robustness() -> dict[str, str]:
             f"{_source('secure-liars', 'secure_liars')}\n\n{secure_liars.table(rows)}"
         ),
         "Searches for spoilers": (
-            "200 searches of 30 rounds each, with sums made up; spoilers spoil in all rounds, in "
-            "half or in a fifth of them.\n\n" + secure_liars.search_table(secure["searches"])
+            "200 searches of 30 rounds each, with sums made up; spoilers spoil in all rounds / in "
+            "half / in a fifth of them.\n\n" + secure_liars.search_table(secure["searches"])
         ),
     }
 
@@ -380,8 +380,8 @@ def _scale() -> dict[str, str]:
             "counted as locking. The CPU's seconds are those of the whole run. "
             f"{_source('superlink-database', 'superlink_database')}\n\n"
             f"{asked['each']}\n\n"
-            "Who asked, of the most devices, with `?plugin=fedkin`; handlers are those of devices "
-            f"and of the run's own process together:\n\n{asked['who']}\n\n"
+            "Who asked most, of the most devices, with `?plugin=fedkin`; handlers are those of "
+            f"devices and of the run's own process together:\n\n{asked['who']}\n\n"
             "What was written and how often that was flushed (`fdatasync`), beneath `strace`, for "
             f"each device and round:\n\n{asked['written']}"
         ),

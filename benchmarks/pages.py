@@ -340,7 +340,8 @@ def _verdicts() -> dict[str, str]:
         "What ending strategies early saves": (
             "A strategy ends when others were better for every client in two tests; in full, it "
             "goes on until its own scores improve no more, or to its twelfth round. Rounds are "
-            f"those of all five strategies, {both} seed(s)."
+            f"those of all five strategies, {both} seed(s); federations in which no round was "
+            "saved have no row."
             f"\n\n{verdicts.saved(rows, in_full)}"
         ),
     }

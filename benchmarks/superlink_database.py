@@ -3,31 +3,6 @@
 The federation of benchmarks/many_devices.py, with Flower's own connections to its database and
 with those of `?plugin=fedkin`, in turns; and once more beneath `strace`, which counts what is
 written and flushed, and is not timed.
-
-Nearly every request waits for the database's one lock, often to write nothing. What Flower 1.41
-could do about that:
-
-- `check_abort` (server/superlink/utils.py) stands at the beginning of six handlers and ends in
-  `SqlCoreState._cleanup_expired_task_tokens`, whose two `UPDATE`s take the lock though no token has
-  expired: a `SELECT` first, or a cleaning once a second, would do.
-- `SqlLinkState.store_traffic` commits by itself after each push and pull. It could count in memory,
-  or in the transaction of `store_object`.
-- `push_messages` of fleet_handlers.py commits four times; one `with state.session():` around them
-  makes that one, since sessions are re-entrant.
-- `SqlObjectStore.preregister` and `delete` execute several statements for each object of a tree,
-  with the lock held; one `INSERT` of all, and one recursive `DELETE`, would do.
-- `SqlLinkState.get_message_ins` asks for its message by an `UPDATE`, also when there is none: each
-  question of an idle device takes the lock.
-- Each request passes nine `BaseHTTPMiddleware`s (superlink/main.py), where most of a busy
-  SuperLink's time goes (`py-spy record --gil`); plain ASGI middlewares would save most of that.
-- `SqlMixin.initialize` leaves the pool at five connections, while 40 threads serve requests; each
-  further one is opened and closed for one use (our plugin changes that).
-
-And a message is lost if its process ends between two requests: `pull_task_input` (supernode/
-servicer/runtime/runtime_handlers.py) activates the task, and `pull_messages` marks its message as
-retrieved afterwards. If the process is killed in between,
-`InMemoryNodeState._on_task_tokens_expired` passes over the message, and nobody answers it. Marking
-it in `pull_task_input` would do.
 """
 
 from __future__ import annotations

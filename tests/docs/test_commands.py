@@ -27,7 +27,7 @@ def test_the_pages_stay_short():
     pages = {page for page in PAGES if page.parent.name in ("docs", "measured", ROOT.name)}
     pages |= {ROOT / "CONTRIBUTING.md", ROOT / "docs/adding.md"}
     assert len(pages) > 40
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) < 54_000
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) < 55_000
 
 
 def test_the_pages_have_many_commands():

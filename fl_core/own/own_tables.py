@@ -15,8 +15,9 @@ from fl_core.data.image_folder import LabelledImages
 from fl_core.data.preparation import Columns, sample_columns
 from fl_core.data.samples import described
 from fl_core.data.scaling import Scaling
+from fl_core.data.settings import BY_VALUES
 from fl_core.data.table_file import Table, read_table
-from fl_core.data.tables import class_names, common_columns, encoded, numbered
+from fl_core.data.tables import are_whole, class_names, common_columns, encoded, numbered
 from fl_core.own.class_names import (
     CLASS_NAMES,
     MAX_NAME,
@@ -51,7 +52,7 @@ class TableSurvey:
     columns : dict
         The names of its columns, sorted, without the label's, and the values of those with texts.
     is_regression : bool
-        Whether the label is a number to predict: some of its values have fractions.
+        Whether the label is a number to predict.
 
     Raises
     ------
@@ -169,7 +170,7 @@ def table_agreement_in(config: Mapping[str, object]) -> TableAgreement:
     return TableAgreement.of(names_in(config), columns_in(config), is_regression, scale_in(config))
 
 
-def survey_table(path: Path, label: str) -> TableSurvey:
+def survey_table(path: Path, label: str, target: str = BY_VALUES) -> TableSurvey:
     """Describe a device's table, for a message's config record.
 
     Raises
@@ -177,9 +178,9 @@ def survey_table(path: Path, label: str) -> TableSurvey:
     ValueError, OSError
         As `read_table`, or if names are not what a survey may say.
     """
-    table = read_table(path, label)
+    table = read_table(path, label, target)
     is_number = table.labels.dtype != object
-    names = (table.label,) if is_number else tuple(sorted(set(table.labels.tolist())))
+    names = (table.label,) if is_number else tuple(sorted(class_names([table.labels])))
     try:
         return TableSurvey(names, table.kinds(), is_number)
     except ValueError as error:
@@ -197,7 +198,7 @@ def with_whole_numbers(surveys: Mapping[str, AnyTold]) -> dict[str, AnyTold]:
     def taken(survey: AnyTold) -> AnyTold:
         if not isinstance(survey, TableSurvey) or survey.is_regression:
             return survey
-        whole = all(name.removeprefix("-").isdecimal() for name in survey.classes)
+        whole = are_whole(survey.classes)
         return replace(survey, classes=usual, is_regression=True) if whole else survey
 
     return {name: taken(survey) for name, survey in surveys.items()}
@@ -221,7 +222,9 @@ def agree_on_tables(surveys: Mapping[str, TableSurvey]) -> TableAgreement:
     return TableAgreement.of(names, columns, first.is_regression)
 
 
-def read_own_table(path: Path, label: str, agreement: Agreement) -> LabelledImages:
+def read_own_table(
+    path: Path, label: str, agreement: Agreement, target: str = BY_VALUES
+) -> LabelledImages:
     """Read a device's table; labels are indices into the agreed classes, or numbers to predict.
 
     Raises
@@ -237,7 +240,7 @@ def read_own_table(path: Path, label: str, agreement: Agreement) -> LabelledImag
             f"the table {path} cannot be learnt with samples that are {agreed}, as was agreed: "
             "leave this device out."
         )
-    table = read_table(path, label)
+    table = read_table(path, label, target)
     common_columns({"what was agreed": agreement.columns, path.name: table.kinds()})
     rows = torch.from_numpy(encoded(table.columns, agreement.columns, table.site))
     test = torch.from_numpy(table.is_test)

@@ -18,7 +18,6 @@ from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordD
 from numpy.typing import NDArray
 
 from clients.client import Images
-from clients.pre_round.uninformative import why_uninformative
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
 from fl_app.config.allowed_code import allowed_by
@@ -251,7 +250,7 @@ class DeviceNode(Node):
     def features(self) -> NDArray[np.float32]:
         """Return the configured features; its owner alone is warned if they say little."""
         found = super().features()
-        if why := why_uninformative(found, self.feature_names()):
+        if why := self.why_uninformative(found):
             logger.warning("%s: %s", self.name, why)
         return found
 

@@ -65,7 +65,7 @@ def test_in_a_group(sites, tmp_path, capsys):
         assert main(["group", *words, f"output-dir={tmp_path / 'all'}"]) == 0
         words = [one for one in words if "dataset" not in one and "data-dir" not in one]
         folders = [str(sites / f"{city}.csv") for city in CITIES]
-        words += ["model=mlp", f"output-dir={tmp_path / 'alone'}"]
+        words += [f"output-dir={tmp_path / 'alone'}"]
         assert main(["group", "--folders", *folders, *words]) == 0
     for name in ("all", "alone"):
         report = json.loads((tmp_path / name / "grouping.json").read_text(encoding="utf-8"))

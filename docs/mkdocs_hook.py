@@ -31,7 +31,7 @@ HOW_TO = (
 REFERENCE = ("options", "results", "faults", "papers")
 EXPLANATION = (
     *("house", "strategies", "strategies-spectral", "strategies-flt", "strategies-updates"),
-    *("objectives", "features", "relevance", "privacy", "robustness", "scale"),
+    *("objectives", "features", "relevance", "privacy", "robustness", "scale", "flower"),
 )
 PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 # What pages link to, or show.

@@ -26,7 +26,7 @@ from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model
 from fl_core.models.layers import is_within
 from fl_core.options import key_of
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.aggregations.lps_gps import common_layers

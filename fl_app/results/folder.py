@@ -43,7 +43,7 @@ from fl_core.data.samples import are_images, sample_word
 from fl_core.federation.federation import Federation
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model, save_shared_part
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares

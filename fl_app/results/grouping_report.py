@@ -20,7 +20,7 @@ from fl_core.data.settings import OWN_IMAGES
 from fl_core.files import replacing
 from fl_core.models.build import build_model
 from fl_core.options import Scalar
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import (

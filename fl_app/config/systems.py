@@ -11,11 +11,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord
 from torch import nn
 
-from clients.accelerator import torch_device
+from clients.accelerator import one_thread, torch_device
 from clients.features.dimensions import compared_dimension
 from clients.pre_round.pretraining import pretrained_autoencoder
 from clients.settings import AUTO, CPU
@@ -203,17 +202,6 @@ def _printed(source: logging.Logger) -> Iterator[None]:
         source.removeHandler(handler)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Train on one thread: the layers are small, and threads that wait for each other cost more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 @lru_cache(maxsize=2)
 def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol.NDArrays:
     # The server may do without a GPU that its clients must have.
@@ -221,7 +209,7 @@ def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol
     with (
         _printed(logging.getLogger("clients.pre_round.autoencoder")),
         _printed(logging.getLogger("clients.pre_round.pretraining")),
-        _one_thread(),
+        one_thread(),  # layers are small, and threads that wait for each other cost more
     ):
         autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir, device=here)
     return _arrays_of(autoencoder)

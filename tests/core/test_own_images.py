@@ -106,12 +106,6 @@ def test_photos_on_their_side_are_surveyed_upright(tmp_path):
     assert survey_images(tmp_path) == survey(("a",), False, 50, 30)
 
 
-def test_colour_among_gray_is_refused_with_an_example_of_each(site):
-    save(site / "nut" / "odd.png", 32, 40, gray=False)
-    with pytest.raises(ValueError, match=r"grey images \(nut/\d.png\) and colour images \(nut/odd"):
-        survey_images(site)
-
-
 def test_where_there_is_nothing_to_survey(tmp_path):
     with pytest.raises(OSError, match=r"absent cannot be read .* train/CLASS/\* or CLASS/\*"):
         survey_images(tmp_path / "absent")

@@ -223,7 +223,6 @@ _SIMULATED_ONLY: dict[str, Any] = {
     "newcomers": 0,
     "drift_clients": 0,
     "attack": "none",
-    "tune": "",
 }
 
 

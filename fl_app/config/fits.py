@@ -14,8 +14,9 @@ from clients.features.own_features import check_own_features, random_samples
 from clients.training.losses import check_own_loss, check_own_metric
 from clients.training.train import as_pixels
 from fl_app.config.checks import shares_eigenvectors
-from fl_app.config.run_config import AS_TASKS, Config
+from fl_app.config.run_config import Config
 from fl_app.config.systems import FOUND, Setting, able_strategies, check_strategy
+from fl_app.config.tuning import AS_TASKS
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import SampleKind, are_images, described, sample_word
 from fl_core.data.settings import OWN_IMAGES

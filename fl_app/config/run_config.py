@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 from clients.features.dimensions import chosen_features
 from clients.privacy.mechanisms import Promise
 from clients.settings import (
-    AUTO,
-    CHOSEN_EIGENVECTORS,
     AcceleratorSettings,
     AttackSettings,
     EncoderSettings,
@@ -27,19 +25,16 @@ from fl_app.config.checks import (
     field_of,
     shares_eigenvectors,
 )
-from fl_app.config.tuning import TUNE
-from fl_core.data.known import known_of, sites_of
+from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE
+from fl_app.config.words import ALL, AS_PAPER, TRIAL, spelt_out
+from fl_core.data.known import sites_of
 from fl_core.data.samples import SampleKind
 from fl_core.data.settings import (
-    ALL_SITES,
     DATASET,
     MODELS,
-    NOBODY,
     OWN_IMAGES,
     SYNTHETIC,
-    TABLES,
     FederationSettings,
-    paper_model,
 )
 from fl_core.options import (
     BOOLEAN,
@@ -62,7 +57,6 @@ from fl_core.options import (
 )
 from fl_core.own_code import is_own, or_own
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS, system_of
-from strategies.clusterings.grouping import COUNT_RULES
 from strategies.objectives import Plain
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
@@ -73,9 +67,6 @@ WHOLE = "[!.]*.safetensors"
 PAPER_CLIENTS = 25
 """How many clients are simulated where neither somebody nor the data say."""
 
-ALL = "all"
-AS_TASKS = "num-tasks"
-AS_PAPER = "paper"
 
 Settings = TypeVar("Settings")
 
@@ -130,7 +121,7 @@ class Config(
     )
     num_clusters: int | str = option(
         AS_TASKS,
-        or_words(COUNT, AUTO, AS_TASKS, *COUNT_RULES),
+        NUMBER_OF_CLUSTERS,
         "how many groups; `elbow`: where the dendrogram has its widest gap, never one; `auto`: one "
         "or more, by relevance, docs/grouping.md; of strategies without it `elbow`, and of `fedhc` "
         "`silhouette`",
@@ -179,7 +170,10 @@ class Config(
         "your own: docs/own-code.md",
     )
     num_server_rounds: int = option(
-        10, NATURAL, "rounds of training; 0: only group the clients, docs/grouping.md"
+        10,
+        or_words(NATURAL, TRIAL),
+        "rounds of training; 0: only group the clients, docs/grouping.md; `trial`: at most 20, as "
+        "validation samples say, docs/verdicts.md",
     )
     fraction_train: float = option(
         1.0, number(float, 0, 1, low_open=True), "share of the clients that train in a round"
@@ -362,21 +356,10 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
             read[key] = OPTIONS[key].rule.read(key, run_config[key])
     wrong.refuse()
     values = {field_of(key): read[key] for key in options_of(Config)}
-    if values["num_clients"] == ALL:
-        values["num_clients"] = 0
-    if values["num_eigenvectors"] == AUTO:
-        values["num_eigenvectors"] = CHOSEN_EIGENVECTORS[values["relevance"]]
-    if values["features"] == AUTO:
-        with wrong:
-            if (kind := known_of(values["dataset"])) is not None:
-                values["features"] = chosen_features(AUTO, kind.image_shape, is_float=kind.is_float)
-    if values["model"] == AS_PAPER:
-        values["model"] = paper_model(values["dataset"])
+    with wrong:
+        values = spelt_out(values)
+    wrong.refuse()
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
-    if values["dataset"] == OWN_IMAGES and values["num_clusters"] == AS_TASKS:
-        values["num_clusters"] = AUTO  # nobody knows the tasks: their number is found
-    if values["standardise"] == AUTO:
-        values["standardise"] = ALL_SITES if values["dataset"] == TABLES else NOBODY
     # What strategies need is the server's to check where a client does not import them.
     if not (at_client and any(map(_has_own, values["strategy"]))):
         with wrong:

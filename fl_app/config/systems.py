@@ -19,7 +19,8 @@ from clients.features.dimensions import compared_dimension
 from clients.pre_round.pretraining import pretrained_autoencoder
 from clients.settings import AUTO, CPU
 from fl_app.config.checks import field_of
-from fl_app.config.run_config import AS_TASKS, Config
+from fl_app.config.run_config import Config
+from fl_app.config.tuning import AS_TASKS, combinations
 from fl_core.data.dataset import Dataset
 from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model
@@ -56,6 +57,11 @@ def with_values(setting: Setting, values: Mapping[str, Any]) -> Setting:
     return setting._replace(config=replace(setting.config, **own, of_strategies=of_strategies))
 
 
+def tried_settings(setting: Setting, strategy: str) -> list[Setting]:
+    """Return a strategy's settings, one for each combination of the values that it tries."""
+    return [with_values(setting, values) for values in combinations(setting.config.tune, strategy)]
+
+
 def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> ClusteredStrategy:
     """Return the strategy of a name in `Config.strategy`.
 
@@ -83,6 +89,11 @@ def check_strategy(name: str, setting: Setting) -> None:
         If a part's options do not go together, a field of it is nothing that is known, the model
         has no such layers, or a clustering that needs a number of clusters, or classes, has none.
     """
+    for tried in tried_settings(setting, name):
+        _check_parts(name, tried)
+
+
+def _check_parts(name: str, setting: Setting) -> None:
     parts: list[Any] = []
     for part in system_of(name).parts:
         fields = parameters(part).keys()
@@ -150,7 +161,11 @@ def able_strategies(setting: Setting) -> tuple[Config, dict[str, str]]:
             lacking[name] = (
                 f"it must know the clients' tasks, and nobody says those of {config.dataset}"
             )
-        elif number and number.default is MISSING and wanted_clusters(setting) is None:
+        elif (
+            number
+            and number.default is MISSING
+            and any(wanted_clusters(tried) is None for tried in tried_settings(setting, name))
+        ):
             word = config.num_clusters
             lacking[name] = f'it needs a number of clusters, and num-clusters is "{word}"'
     able = tuple(name for name in config.strategy if name not in lacking)

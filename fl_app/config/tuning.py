@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from clients.settings import TrainingSettings
+from clients.settings import AUTO, TrainingSettings
 from fl_core.options import (
+    COUNT,
     NotAllowedError,
     Option,
     Rule,
     Scalar,
     did_you_mean,
     options_of,
+    or_words,
 )
-from strategies.catalogue import OBJECTIVES, system_of
+from strategies.catalogue import OBJECTIVES, parameters, system_of
+from strategies.clusterings.grouping import COUNT_RULES
+
+AS_TASKS = "num-tasks"
+NUMBER_OF_CLUSTERS = or_words(COUNT, AUTO, AS_TASKS, *COUNT_RULES)
+_NUM_CLUSTERS = "num-clusters"
 
 OF_TRAINING = {
     key: one for key, one in options_of(TrainingSettings).items() if key not in ("loss", "metric")
@@ -24,8 +32,9 @@ _OF_OBJECTIVES = {key: one for part in OBJECTIVES.values() for key, one in optio
 TUNABLE: dict[str, Option] = {
     **OF_TRAINING,
     **{key: one for key, one in _OF_OBJECTIVES.items() if key != "private-layers"},
+    _NUM_CLUSTERS: Option(AS_TASKS, NUMBER_OF_CLUSTERS, "", _NUM_CLUSTERS, ""),
 }
-"""What only decides how clients train."""
+"""What only decides how clients train, and how many groups there are."""
 
 _EXAMPLE = "learning-rate=0.001,0.003 ditto-weight=0.1,1"
 
@@ -80,6 +89,21 @@ def combinations(tune: str, strategy: str) -> list[dict[str, Scalar]]:
     return [dict(zip(own, chosen, strict=True)) for chosen in product(*own.values())]
 
 
+def tried_values(told: str) -> dict[str, Any]:
+    """Return what a client is told to train by, from JSON, by run-config key.
+
+    Raises
+    ------
+    ValueError
+        If that is more than how it trains, or a value is not allowed.
+    """
+    values: dict[str, Any] = json.loads(told)
+    for key in values:
+        if key not in OF_TRAINING:
+            raise ValueError(f"this client is told to try {key}, which cannot be tuned.")
+    return {key: OF_TRAINING[key].rule.read(key, value) for key, value in values.items()}
+
+
 def num_trainings(tune: str, strategies: Sequence[str]) -> int:
     """Return how often a strategy is trained on a seed."""
     return sum(len(combinations(tune, strategy)) for strategy in strategies)
@@ -131,7 +155,10 @@ def _refused(tune: str, but: str) -> str:
 
 
 def _counts(key: str, strategy: str) -> bool:
-    """Return whether clients of a strategy train otherwise if an option has another value."""
-    own = options_of(system_of(strategy).objective)
+    """Return whether a strategy does otherwise if an option has another value."""
+    system = system_of(strategy)
+    if key == _NUM_CLUSTERS:
+        return "num_clusters" in parameters(system.clustering)
+    own = options_of(system.objective)
     replaced = key == "local-epochs" and "body-epochs" in own
     return key in own or (key in OF_TRAINING and not replaced)

@@ -305,7 +305,7 @@ class DeviceNode(Node):
             return False
         path = self.model_path
         if protocol.CANDIDATE in self._told:
-            path = candidate_path(path, str(self._told[protocol.STRATEGY]))
+            path = candidate_path(path, str(self._told[protocol.CANDIDATE]))
             path.parent.mkdir(mode=0o700, exist_ok=True)
         card = ModelCard(
             architecture=self.config.model,
@@ -337,11 +337,11 @@ class DeviceNode(Node):
         """
         if self.model_path is None:
             return False
-        strategy = str(self._told[protocol.STRATEGY])
-        chosen = candidate_path(self.model_path, strategy)
+        label = str(self._told[protocol.CANDIDATE])
+        chosen = candidate_path(self.model_path, label)
         if not chosen.is_file():
             raise ValueError(
-                f"{self.name} has no model of {strategy} to deploy: it was not sent one, or lost "
+                f"{self.name} has no model of {label} to deploy: it was not sent one, or lost "
                 "it; the model of an earlier run, if there is one, stays."
             )
         with replacing(self.model_path.with_suffix(".verdict.json")) as partial:
@@ -351,10 +351,13 @@ class DeviceNode(Node):
         return True
 
 
-def candidate_path(model_path: Path, strategy: str) -> Path:
-    """Return where a device keeps a strategy's model until its verdict is known."""
+def candidate_path(model_path: Path, label: str) -> Path:
+    """Return where a device keeps the model of a strategy, or of one of the values that it tries.
+
+    That is until its verdict is known.
+    """
     folder = model_path.with_name(f"{model_path.stem}-candidates")
-    return folder / f"{zlib.crc32(strategy.encode()):08x}.safetensors"
+    return folder / f"{zlib.crc32(label.encode()):08x}.safetensors"
 
 
 def check_model_path(path: Path) -> None:

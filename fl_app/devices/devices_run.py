@@ -127,7 +127,7 @@ class Devices:
             return
         told = {**self.told, protocol.SEED: run.seed, protocol.STRATEGY: run.strategy}
         if judged:
-            told[protocol.CANDIDATE] = run.strategy
+            told[protocol.CANDIDATE] = run.label
         deadline = self._config.round_deadline
         run.not_kept.update(hand_out_models(strategy, self._grid, ConfigRecord(told), deadline))
         if not judged:
@@ -142,18 +142,26 @@ class Devices:
         if not self._config.validation_share or seed != self._config.seed:
             return
         deploy = self._config.deploy
-        first = self._config.strategy[0] if deploy == VERDICT else deploy
-        usual = {**self.told, protocol.SEED: seed, protocol.STRATEGY: first}
-        chosen = {
-            client: ConfigRecord({**usual, protocol.VERDICT: json.dumps({"verdict": NONE})})
-            for client in self.met.nodes
-        }
-        for one in verdicts.clients if verdicts else ():
-            told = {**usual, protocol.VERDICT: json.dumps(one.as_json())}
-            if deploy == VERDICT:
-                told[protocol.STRATEGY] = one.strategy
-            chosen[one.client] = ConfigRecord(told)
-        run = next(run for run in self._results.runs if run.seed == seed)
+        runs = {run.strategy: run for run in self._results.runs if run.seed == seed}
+        judged = {one.client: one for one in verdicts.clients} if verdicts else {}
+        chosen = {}
+        for client in self.met.nodes:
+            strategy: str = next(iter(runs))
+            said: Mapping[str, Any] = {"verdict": NONE}
+            if client in judged:
+                strategy, said = judged[client].strategy, judged[client].as_json()
+            if deploy != VERDICT:
+                strategy = deploy
+            model = runs[strategy].label_of(client) if strategy in runs else strategy
+            chosen[client] = ConfigRecord(
+                {
+                    **self.told,
+                    protocol.SEED: seed,
+                    protocol.CANDIDATE: model,
+                    protocol.VERDICT: json.dumps(said),
+                }
+            )
+        run = next(iter(runs.values()))
         failures = deploy_models(self.met.nodes, chosen, self._grid, self._config.round_deadline)
         run.not_kept.update(failures)
         self._progress.handed_out(run.not_kept, self.met.names)

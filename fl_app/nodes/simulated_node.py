@@ -27,6 +27,7 @@ from clients.training.train import OtherTest
 from fl_app.config.allowed_code import refuse_unallowed
 from fl_app.config.checks import field_of
 from fl_app.config.run_config import Config, parse_config
+from fl_app.config.tuning import tried_values
 from fl_app.nodes.personal_store import answer_with_state, take_state
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
@@ -110,8 +111,16 @@ class Node(Client, ABC):
         return empty_model(self.config.model, shape, classes, self.device)
 
     def training_settings(self) -> TrainingSettings:
-        """Return the configured ones."""
-        return self.config.training_settings()
+        """Return the configured ones, or what the strategy tries in their place.
+
+        Raises
+        ------
+        ValueError
+            If it tries what cannot be tuned, or a value that is not allowed.
+        """
+        told = self.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}")
+        values = {field_of(key): tried for key, tried in tried_values(str(told)).items()}
+        return replace(self.config.training_settings(), **values)
 
     def loss(self) -> str:
         """Return the configured one."""
@@ -202,12 +211,6 @@ class SimulatedNode(Node):
         query = zlib.crc32(self.message.metadata.message_type.encode())
         entropy = [*protocol.entropy(self.message), self.index, query, _NOISE_STREAM]
         return np.random.default_rng(entropy)
-
-    def training_settings(self) -> TrainingSettings:
-        """Return the configured ones, or what the strategy tries in their place."""
-        told = self.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}")
-        values = {field_of(key): value for key, value in json.loads(str(told)).items()}
-        return replace(super().training_settings(), **values)
 
     def training_data(self) -> Images:
         """Return its training data of this round; one that flips its labels sees them flipped."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, FiniteFloat
@@ -107,6 +108,8 @@ class SeedVerdicts:
         average (Benjamini and Hochberg's false discovery rate), however many clients there are.
     means : dict of three float
         By strategy, the mean over clients of its gain over staying alone, with its interval.
+    over_single : dict of three float
+        The same over one model for all, of strategies that are neither.
     """
 
     __pydantic_config__ = ConfigDict(alias_generator=_as_key)
@@ -114,6 +117,7 @@ class SeedVerdicts:
     clients: list[Verdict]
     told_among_all: Annotated[int, Field(ge=0)]
     means: dict[Text, Gain]
+    over_single: dict[Text, Gain] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return its entry in summary.json."""
@@ -124,14 +128,23 @@ class SeedVerdicts:
         """Return how many clients should do what, and what strategies gain on average."""
         counts = Counter(one.verdict for one in self.clients)
         words = ", ".join(f"{word}: {counts[word]}" for word in WORDS if counts[word])
-        gains = "; ".join(f"{name} {gain_text(metric, gain)}" for name, gain in self.means.items())
+        gains = _listed(metric, self.means)
         if told := len(self.clients) - counts[UNSURE]:
             words += (
                 f" ({self.told_among_all} of {told} would be told if, of all clients that are "
                 f"told, {ERROR:.0%} were to be wrong)"
             )
         mean = f" On average over clients, {unit_of(metric)} over alone: {gains}." if gains else ""
+        if self.over_single:
+            mean += f" Over one model for all: {_listed(metric, self.over_single)}."
+        worse = [name for name, (_, _, high) in self.over_single.items() if high < 0]
+        if worse:
+            mean += f" So one model for all serves clients better than {' and '.join(worse)}."
         return f"Of {len(self.clients):,} clients: {words}.{mean}"
+
+
+def _listed(metric: Metric, gains: Mapping[str, Gain]) -> str:
+    return "; ".join(f"{name} {gain_text(metric, gain)}" for name, gain in gains.items())
 
 
 def unit_of(metric: Metric) -> str:

@@ -59,6 +59,8 @@ class RunResult:
         Why clients took part in no secure sum any more in the end, by index.
     label : str
         What clients call it beside the other strategies, and those with other values of `tune`.
+    labels : dict of str
+        The same of clients whose cluster took other values, by index.
     tuned : Tuned, optional
         Its values of `tune`, and all that was tried, if anything was.
     same_as : str
@@ -90,6 +92,7 @@ class RunResult:
     unknown: dict[int, str] = field(default_factory=dict)
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
     label: str = ""
+    labels: dict[int, str] = field(default_factory=dict)
     tuned: Tuned | None = None
     same_as: str = ""
     other_test: str = ""
@@ -169,6 +172,10 @@ class RunResult:
     def clusters(self) -> list[int]:
         """Return the cluster of each client, by index; −1: left out, it failed in the pre-round."""
         return [self.of_client.get(client, -1) for client in range(self.num_clients)]
+
+    def label_of(self, client: int) -> str:
+        """Return what a client calls the model that it has in the end."""
+        return self.labels.get(client, self.label)
 
     @property
     def metrics(self) -> Metrics:

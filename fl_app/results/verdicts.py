@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import false_discovery_control
 
 from fl_app.report.verdicts import (
@@ -39,10 +38,9 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
     runs : sequence of RunResult
         In the order in which they ran: clients compare each model with those before it.
     """
-    names = {"": "", **{run.label: run.strategy for run in runs}}  # of what is judged
     tables = {
         run.strategy: {
-            client: {names[label]: found for label, found in of_client.items() if label in names}
+            client: _of_judged(client, of_client, runs)
             for client, of_client in run.reports[-1].validated.items()
         }
         for run in runs
@@ -71,21 +69,33 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
         over_one = _over_one(verdict, tables, is_number, alpha / len(pairs))
         found.append(replace(verdict, gain_over_single=over_one))
         p_values.append(p_value)
-    means = {
-        name: np.array([pairs[name].gain for pairs in alone.values() if name in pairs])
+    over_alone = {
+        name: [pairs[name].gain for pairs in alone.values() if name in pairs] for name in by_name
+    }
+    over_single = {
+        name: [
+            pair.gain
+            for client in alone
+            if (pair := pair_of(tables, client, name, ALL, is_number)) is not None
+        ]
         for name in by_name
-        if any(name in pairs for pairs in alone.values())
+        if ALL in tables and name not in (ALONE, ALL)
     }
     return SeedVerdicts(
         seed=runs[0].seed,
         clients=found,
         told_among_all=int((false_discovery_control(p_values) <= alpha).sum()),
-        means={
-            name: _mean_gain(gains, alpha / len(means))
-            for name, gains in means.items()
-            if len(gains) > 1
-        },
+        means=_mean_gains(over_alone, alpha),
+        over_single=_mean_gains(over_single, alpha),
     )
+
+
+def _of_judged(
+    client: int, said: Mapping[str, Sequence[float]], runs: Sequence[RunResult]
+) -> dict[str, Sequence[float]]:
+    """Return what a client said of the models that are its own in these runs, by strategy."""
+    names = {"": "", **{run.label_of(client): run.strategy for run in runs}}
+    return {names[label]: found for label, found in said.items() if label in names}
 
 
 def _over_one(verdict: Verdict, tables: Tables, is_number: bool, alpha: float) -> Gain | None:
@@ -96,11 +106,18 @@ def _over_one(verdict: Verdict, tables: Tables, is_number: bool, alpha: float) -
     return None if pair is None else (pair.gain, *pair.interval(alpha))
 
 
-def _mean_gain(gains: NDArray[np.float64], alpha: float) -> Gain:
-    """Return the mean over clients, and Student's interval: clients like these would gain it."""
-    mean = float(gains.mean())
-    clients = Differences(mean, float(gains.var(ddof=1)), len(gains))
-    return mean, *clients.interval(alpha)
+def _mean_gains(gains: Mapping[str, Sequence[float]], alpha: float) -> dict[str, Gain]:
+    """Return strategies' mean gains over clients, with Student's intervals: of clients like these.
+
+    Together they err by `alpha` at most. There is none of a single client.
+    """
+    compared = {name: np.array(own) for name, own in gains.items() if len(own)}
+    return {
+        name: (mean, *Differences(mean, float(own.var(ddof=1)), len(own)).interval(level))
+        for name, own in compared.items()
+        if len(own) > 1
+        for mean, level in [(float(own.mean()), alpha / len(compared))]
+    }
 
 
 def pair_of(

@@ -39,8 +39,8 @@ from fl_app.live.progress import Progress
 from fl_app.live.status import Status
 from fl_app.live.trackers import check_tracker
 from fl_app.live.tracking import Tracking
-from fl_app.report.tuned import Tried, Tuned
-from fl_app.results.choosing import tried_in, validates_better
+from fl_app.report.tuned import Tried
+from fl_app.results.choosing import best_of, tried_in
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
@@ -152,7 +152,6 @@ def _run_all(
                     run, strategy = run_best(
                         name, setting, world, watchers, checkpoints, finished, rivals
                     )
-                    world.end_run(run, strategy)
                     results.add_run(run, strategy, setting.images, setting.federation)
                 if config.validation_share:
                     world.end_seed(seed, results.judge(seed))
@@ -218,35 +217,30 @@ def run_best(
     finished: Trainings | None,
     rivals: Sequence[Reports],
 ) -> tuple[RunResult, ClusteredStrategy]:
-    """Run one strategy on one seed with each of the values that it tries.
+    """Run one strategy on one seed with each of the values that it tries, and take the best.
 
-    That counts which is best on validation samples, mean over clients; of equals, the first. What
-    the values before it have come to is a rival, too (`why_enough`).
+    What the values before one have come to is a rival of it, too (`why_enough`).
     """
-
-    def run_with(values: Mapping[str, Scalar]) -> tuple[RunResult, ClusteredStrategy]:
-        tuned = with_values(setting, values)
-        run, strategy = run_strategy(
-            name, tuned, world, watchers, checkpoints, finished, beaten_by, values
-        )
-        watchers.tracking.end_run(run)
-        tried.append(tried_in(run, values))
-        beaten_by.append(run.reports)
-        return run, strategy
-
+    runs: list[RunResult] = []
+    strategies: dict[str, ClusteredStrategy] = {}
     tried: list[Tried] = []
     beaten_by = [*rivals]
-    first, *others = combinations(setting.config.tune, name)
-    run, strategy = run_with(first)
-    chosen = tried[0]
-    for values in others:
-        other, its_strategy = run_with(values)
-        if validates_better(other, run):
-            run, strategy, chosen = other, its_strategy, tried[-1]
-    if others:
-        watchers.progress.chose(run.label, run.seed, len(tried))
-        run = replace(run, tuned=Tuned(values=chosen.values, tried=tried))
-    return run, strategy
+    for values in combinations(setting.config.tune, name):
+        run, strategy = run_strategy(
+            *(name, with_values(setting, values), world, watchers, checkpoints),
+            *(finished, beaten_by, values),
+        )
+        watchers.tracking.end_run(run)
+        world.end_run(run, strategy)
+        runs.append(run)
+        strategies[run.label] = strategy
+        tried.append(tried_in(run, values))
+        beaten_by.append(run.reports)
+    if len(runs) == 1:
+        return run, strategy
+    best = best_of(runs, tried)
+    watchers.progress.chose(best.label, best.seed, len(runs))
+    return best, strategies[best.label]
 
 
 def run_strategy(
@@ -375,8 +369,10 @@ def check(setting: Setting, num_clients: int) -> None:
     """
     check_fits(setting.config, setting.images, setting.federation)
     for name in setting.config.strategy:
-        build_strategy(name, setting, {})
-    check_num_clusters(setting.config, wanted_clusters(setting) or 1, num_clients)
+        for values in combinations(setting.config.tune, name):
+            tried = with_values(setting, values)
+            build_strategy(name, tried, {})
+            check_num_clusters(tried.config, wanted_clusters(tried) or 1, num_clients)
 
 
 @contextmanager

@@ -109,7 +109,7 @@ class Simulation:
         A worker's first message waits for Ray, imports and data, which is kept out of the
         strategies' seconds.
         """
-        self._results = results
+        self._results, self._saved = results, set[int]()
         federation = self._federation(self._config.seed)
         self._names = dict(enumerate(federation.names))
         progress.begin(
@@ -130,7 +130,8 @@ class Simulation:
     def begin_run(self, setting: Setting, done: int) -> Grid:
         """Save who holds what, once for each seed; newcomers' nodes are hidden until their time."""
         self._now = self._federation(setting.seed)
-        if all(run.seed != setting.seed for run in self._results.runs):
+        if setting.seed not in self._saved:
+            self._saved.add(setting.seed)
             self._results.add_federation(setting.seed, self._now)
         late = [self._nodes[c] for c in self._now.newcomers if c in self._nodes]
         self._arriving = ArrivingNodes(self._grid, late)

@@ -428,3 +428,20 @@ def test_weights_that_nobody_looks_at_are_refused():
 
 def test_the_sum_is_plain_unless_asked_for():
     assert config().secure_aggregation is False
+
+
+def test_a_trial_has_rounds_and_ends_by_validation_samples():
+    compared = {**DEFAULTS, "strategy": "local,single", "validation-share": 0.2}
+    config = parse_config({**compared, "num-server-rounds": "trial", "evaluate-every": 5})
+    assert (config.num_server_rounds, config.evaluate_every, config.early_stopping) == (20, 2, 2)
+    assert parse_config(config.as_run_config()) == config
+    own = {"num-server-rounds": "trial", "evaluate-every": 5, "early-stopping": 1}
+    config = parse_config({**compared, **own})
+    assert (config.num_server_rounds, config.evaluate_every, config.early_stopping) == (20, 5, 1)
+    without = {**DEFAULTS, "num-server-rounds": "trial"}
+    with pytest.raises(
+        ValueError, match=r'^num-server-rounds is "trial", but validation-share is 0'
+    ):
+        parse_config(without)
+    with pytest.raises(ValueError, match=r'"tril", but it must be .* Did you mean trial\?'):
+        parse_config({**compared, "num-server-rounds": "tril"})

@@ -3,12 +3,13 @@
 import pytest
 
 from fl_app.config.run_config import parse_config
-from fl_app.config.systems import Setting, with_values
+from fl_app.config.systems import Setting, able_strategies, with_values
 from fl_app.config.tuning import (
     TUNABLE,
     combinations,
     label_of,
     num_trainings,
+    tried_values,
     values_of,
 )
 from tests.app_runs import DEFAULTS
@@ -26,6 +27,10 @@ def test_each_strategy_tries_the_values_that_count_for_it():
     ]
     assert combinations("ditto-weight=0.1,1", "local") == [{}]
     assert combinations("", "ditto") == [{}]
+    # Only who looks for groups tries their number.
+    number = [{"num-clusters": word} for word in ("auto", 2)]
+    assert combinations("num-clusters=auto,2", "rcc-pfl") == number
+    assert combinations("num-clusters=auto,2", "single") == [{}]
     # Its own epochs take the place of those.
     assert combinations("local-epochs=1,2", "fedrep") == [{}]
 
@@ -41,6 +46,21 @@ def test_a_configuration_with_values_is_that_which_has_them():
     wanted = parse_config({**GIVEN, "learning-rate": 0.5, "ditto-weight": 0.25})
     assert tuned == Setting(wanted, images=None, seed=3)
     assert with_values(tuned, {}) == tuned
+
+
+@pytest.mark.parametrize(("tune", "is_able"), [("2,3", True), ("auto,2", False)])
+def test_who_needs_a_number_of_clusters_takes_part_if_all_that_it_tries_are_numbers(tune, is_able):
+    config = parse_config(
+        {
+            **GIVEN,
+            "strategy": "local,ifca,rcc-pfl",
+            "num-clusters": "auto",
+            "tune": f"num-clusters={tune}",
+        }
+    )
+    able, lacking = able_strategies(Setting(config, images=None, seed=0))
+    assert able.strategy == ("local", *(("ifca",) * is_able), "rcc-pfl")
+    assert set(lacking) == ({"ifca"} if not is_able else set())
 
 
 def test_all_combinations_have_names_of_their_own():
@@ -70,7 +90,6 @@ def test_what_is_read_is_written_as_it_was_meant():
         ({"validation-share": 0}, r"tune is .*, but validation-share is 0, and clients' val"),
         ({"num-server-rounds": 0}, r"tune is .*, but num-server-rounds is 0"),
         ({"training-epsilon": 1}, r"tune is .*, but training-epsilon is 1, which each value"),
-        ({"dataset": "own"}, r"tune is .*, but dataset is \"own\", and that is for simulations"),
         ({"tune": "momentum=0.1,0.9"}, r"momentum counts only if optimizer is sgd: set optim"),
         ({"strategy": "local,single"}, r"ditto-weight counts for none of local, single"),
     ],
@@ -90,3 +109,14 @@ def test_every_option_that_can_be_tuned_is_read_in_the_same_words():
         other = "sgd" if key == "optimizer" else "7" if key != "momentum" else "0.7"
         (values,) = values_of(f"{key}={one.default},{other}").values()
         assert values[0] == one.rule.read(key, one.default)
+
+
+def test_a_client_trains_by_nothing_else_that_it_is_told():
+    assert tried_values('{"learning-rate": 0.5, "optimizer": "sgd"}') == {
+        "learning-rate": 0.5,
+        "optimizer": "sgd",
+    }
+    with pytest.raises(ValueError, match=r"told to try loss, which cannot be tuned"):
+        tried_values('{"loss": "os:system"}')
+    with pytest.raises(ValueError, match=r"learning-rate is -1, but it must be"):
+        tried_values('{"learning-rate": -1}')

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, t
 
 from fl_app.report.verdicts import JOIN, ONE, STAY, UNSURE
 from fl_app.results.paired import Counts
@@ -21,6 +21,7 @@ def run(strategy, validated, metrics=OF_CLASSES, clusters=None):
     return SimpleNamespace(
         strategy=strategy,
         label=strategy,
+        label_of=lambda client: strategy,
         seed=0,
         reports=[report],
         of_client=clients,
@@ -179,6 +180,36 @@ def test_the_order_of_clients_and_of_strategies_changes_nothing():
     assert one == other
     assert [own.client for own in one.clients] == [0, 4]
     assert one.means["rcc"][0] == pytest.approx((0.3 - 0.1) / 2)
+
+
+def test_groups_are_compared_with_one_model_for_all_too():
+    """Means of 12 and 16 samples of 100: two clients, Student's t with one degree of freedom."""
+    runs = [
+        run("local", {0: told(0.5), 1: told(0.5)}),
+        run("single", {0: told(0.7, local=(30, 10)), 1: told(0.7, local=(30, 10))}),
+        run(
+            "rcc",
+            {
+                0: told(0.6, local=(15, 5), single=(4, 16)),
+                1: told(0.6, local=(15, 5), single=(2, 18)),
+            },
+        ),
+    ]
+    found = verdicts_of(runs)
+    assert found.over_single.keys() == {"rcc"}
+    mean, low, high = found.over_single["rcc"]
+    half = t.isf(0.025, 1) * 0.02  # standard deviation 0.04 / √2, over √2
+    assert (mean, low, high) == pytest.approx((-0.14, -0.14 - half, -0.14 + half))
+    said = found.said(OF_CLASSES.main)
+    assert "Over one model for all: rcc −14 (−39 to +11)." in said
+    assert "So one model for all" not in said
+    worse = replace(found, over_single={"rcc": (-0.14, -0.2, -0.08), "ditto": (0.1, -0.1, 0.3)})
+    assert said_last(worse) == "So one model for all serves clients better than rcc."
+    assert not verdicts_of(runs[::2]).over_single  # nobody trained one
+
+
+def said_last(found):
+    return found.said(OF_CLASSES.main).rpartition(". ")[2]
 
 
 def test_errors_of_numbers_are_better_if_lower():

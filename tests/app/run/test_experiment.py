@@ -412,6 +412,10 @@ def test_what_is_finished_is_not_lost_when_a_later_strategy_fails(tmp_path):
     [
         ({"num_eigenvectors": 325}, "num-eigenvectors is 325, but hog features of these images"),
         ({"num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
+        (
+            {"tune": "num-clusters=2,7", "strategy": "rcc-pfl,local", "validation_share": 0.2},
+            "num-clusters is 7, but there are 6 clients",
+        ),
         ({"num_clients": 25}, r'num-clients is 25, but 6 .* "num-supernodes=25 client-resources'),
         ({"tasks": "0,1|2,11"}, "tasks name label 11, but no training sample has it"),
         ({"num_tasks": 7}, "num-clients is 6, fewer than the 7 tasks"),

@@ -5,12 +5,15 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from fl_app.cli import TRIAL
 from fl_app.config.run_config import OPTIONS, parse_config
+from fl_app.config.words import TRIAL_ROUNDS
 from fl_app.report.html.reading import read_result
 from fl_app.run.kept_trainings import FOLDER
 from fl_core.models.model_file import load_model
+from fl_core.wire import protocol
 from tests.app_runs import DEFAULTS, run
 from tests.device_images import SITES, write_sites
 from tests.device_runs import run as run_devices
@@ -192,6 +195,7 @@ def test_a_trial_is_a_run_with_values_of_its_own():
     assert TRIAL.keys() <= OPTIONS.keys()
     config = parse_config({**DEFAULTS, **TRIAL})
     assert config.strategy[:2] == ("local", "single")
+    assert TRIAL_ROUNDS.items() <= TRIAL.items()
 
 
 @pytest.mark.parametrize("deploy", sampled(["verdict", "single"], 2))
@@ -226,3 +230,45 @@ def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_o
     last = names[-1]
     assert summary["runs"][0]["models-not-kept"] == {str(len(names) - 1): "it has no model-path"}
     assert "query.deploy_model" in grid.asked(last)
+
+
+def test_devices_of_a_cluster_that_took_other_values_keep_that_model(tmp_path):
+    """The higher rate is worthless to two of four: they keep what the lower one has trained."""
+    tune = "learning-rate=0.00001,0.01"
+
+    def prefer_the_lower(message, context, answer):
+        candidate = message.content.config_records["config"]["candidate"]
+        if candidate == "rcc-pfl,learning-rate=0.01":
+            validation = answer.content[protocol.VALIDATION]
+            validation[protocol.SCORE] = 0.0
+        return answer
+
+    options = {"strategy": "rcc-pfl,local", "validation_share": 0.3, "deploy": "rcc-pfl"}
+    folders = write_sites(tmp_path / "sites")
+    names, kept = sorted(SITES), {name: tmp_path / f"{name}.safetensors" for name in SITES}
+    berlin, lyon, oslo, rome = names
+    summary, _ = run_devices(
+        tmp_path / "out",
+        folders,
+        tune=tune,
+        model_paths=kept,
+        spoil={("evaluate", name): prefer_the_lower for name in (berlin, lyon)},
+        **options,
+    )
+    tuned = summary["runs"][0]["tuned"]
+    clusters = dict(zip(names, summary["runs"][0]["clusters"], strict=True))
+    assert clusters[berlin] == clusters[lyon] != clusters[oslo] == clusters[rome]
+    assert tuned["values"] == {"learning-rate": 0.01}
+    assert tuned["of-clusters"] == {str(clusters[berlin]): {"learning-rate": 0.00001}}
+    for rate, places in ((0.00001, (berlin, lyon)), (0.01, (oslo, rome))):
+        out = tmp_path / str(rate)
+        fixed, _ = run_devices(out, folders, learning_rate=rate, **options)
+        for name in places:
+            client, file = names.index(name), f"cluster-{clusters[name]}.safetensors"
+            wanted = load_file(out / "models/rcc-pfl/seed-0" / file)
+            for path in (kept[name], tmp_path / "out/models/rcc-pfl/seed-0" / file):
+                found = load_file(path)
+                assert all((found[key] == wanted[key]).all() for key in wanted)
+            for score in ("accuracy-per-client", "balanced-accuracy-per-client"):
+                assert summary["runs"][0][score][client] == fixed["runs"][0][score][client]
+    assert not list(tmp_path.glob("*-candidates"))

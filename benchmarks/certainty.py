@@ -1,8 +1,8 @@
 """Are the clients that are grouped wrongly those in doubt? `python -m benchmarks.certainty`.
 
-docs/grouping.md has what this prints. Federations of 25 clients with few images, whose clusters are
-partly wrong; each way to draw resamples says how sure it is of each client. No model is trained and
-no message is sent: the clients' and the server's functions are called directly.
+docs/grouping.md has a part of what this prints. Federations of 25 clients with few images, whose
+clusters are partly wrong; each way to draw resamples says how sure it is of each client. No model
+is trained and no message is sent: the clients' and the server's functions are called directly.
 """
 
 from __future__ import annotations

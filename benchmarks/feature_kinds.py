@@ -183,18 +183,18 @@ def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
     for name, rows in measured.items():
         ways = list(product(COUNTS, SERIES))
         lines = [
-            f"| ARI: number given / elbow | {' | '.join(f'{f}, {r}' for r, f in ways)} |",
+            f"| ARI | {' | '.join(f'{f}, {r}' for r, f in ways)} |",
             "| --- " * (len(ways) + 1) + "|",
         ]
         for what in dict.fromkeys(row["what"] for row in rows):
             own = [row for row in rows if row["what"] == what]
-            shown = [_mean(own, f, r, COUNTS[r][0]) for r, f in ways]
+            shown = [_mean(own, f, r, COUNTS[r][0]).partition(" ")[0] for r, f in ways]
             lines.append(f"| {what} | {' | '.join(shown)} |")
         found[name] = "\n".join(lines)
     everything = [row for rows in measured.values() for row in rows]
     counts = [(relevance, k) for relevance, several in COUNTS.items() for k in sorted(several)]
     lines = [
-        f"| all rows above | {' | '.join(f'{r}, {k}' for r, k in counts)} |",
+        f"| all rows above: number given / elbow | {' | '.join(f'{r}, {k}' for r, k in counts)} |",
         "| --- " * (len(counts) + 1) + "|",
     ]
     for words, kind, names in (

@@ -146,7 +146,7 @@ def measure(dataset: str, kind: Kind, seed: int) -> list[dict[str, Any]]:
 def table(content: dict[str, Any]) -> str:
     """Return Markdown: how often each rule is right, by relevance and kind, then by data set."""
     heads = ["relevance", "federations", "several groups", *RULES, "taken for one"]
-    heads += ["one group", "known", "elbow's groups there"]
+    heads += ["one group", "known"]
     lines = [heads, ["---"] * len(heads)]
     rows = content["rows"]
     for formula in dict.fromkeys(row["relevance"] for row in rows):
@@ -165,9 +165,7 @@ def _cells(rows: Sequence[dict[str, Any]]) -> list[str]:
     cells = [str(len(several))]
     cells += [_percent([row[rule]["right"] for row in several]) for rule in RULES]
     cells.append(_percent([row["auto"]["groups"] == 1 for row in several]))
-    cells += [str(len(one)), _percent([row["auto"]["groups"] == 1 for row in one])]
-    groups = [row["elbow"]["groups"] for row in one]
-    return [*cells, f"{min(groups)} to {max(groups)}" if groups else "·"]
+    return [*cells, str(len(one)), _percent([row["auto"]["groups"] == 1 for row in one])]
 
 
 def _percent(found: Sequence[bool]) -> str:

@@ -246,6 +246,8 @@ def honest_table(rows: Sequence[dict[str, Any]]) -> str:
     sums = dict(sorted(sums.items(), key=lambda item: item[0][0] == "all"))
     lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for key, (federations, clients, *odd) in sums.items():
+        if key[0] != "all" and not any(odd):
+            continue
         cells = [f"{some} ({accused})" for some, accused in zip(odd[::2], odd[1::2], strict=True)]
         lines.append(f"| {' | '.join([*key, f'{federations}', f'{clients:,}', *cells])} |")
     return "\n".join(lines)
@@ -280,22 +282,22 @@ def _honestly(spectra: Sequence[Spectrum]) -> Iterator[tuple[Grouped, Plain]]:
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """Return a table, a row for each lie: here, and by agglomeration alone in brackets."""
-    counts = sorted({row["liars"] for row in rows})
-    heads = [f"{count} ({count / CLIENTS:.0%})" for count in counts]
-    lines = [
-        f"| compared at | relevance | lie | M | {' | '.join(heads)} |",
-        f"|{' --- |' * (4 + len(counts))}",
-    ]
-    cells: dict[tuple[str, ...], dict[int, str]] = {}
+    """Return a table, a row for each lie: here, and by agglomeration alone in brackets.
+
+    Of each, the lowest over the numbers of liars.
+    """
+    cells: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
-        key = tuple(str(row[name]) for name in ("place", "relevance", "lie", "number"))
-        if row["place"] == "server":
-            key = (*key[:2], key[2].partition(",")[0], key[3])
-        text = f"{row['ari']:.2f} ({row['plain']:.2f})"
-        cells.setdefault(key, {})[row["liars"]] = text
-    for key, by_count in cells.items():
-        lines.append(f"| {' | '.join(key)} | {' | '.join(by_count[c] for c in counts)} |")
+        lie = row["lie"].partition(",")[0] if row["place"] == "server" else row["lie"]
+        column = f"{row['relevance']}, {row['number']}"
+        by_column = cells.setdefault((row["place"], lie), {})
+        by_column.setdefault(column, []).append((row["ari"], row["plain"]))
+    heads = list(next(iter(cells.values())))
+    lines = [f"| compared at | lie | {' | '.join(heads)} |", f"|{' --- |' * (2 + len(heads))}"]
+    for key, by_column in cells.items():
+        lowest = (map(min, zip(*by_column[head], strict=True)) for head in heads)
+        shown = [f"{here:.2f} ({plain:.2f})" for here, plain in lowest]
+        lines.append(f"| {' | '.join([*key, *shown])} |")
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ So each measurement stands in one place, and other pages link to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,13 @@ from benchmarks import (
     superlink_database,
     verdicts,
 )
-from fl_app.report.tables import event_tables, printed_strategies, render
+from fl_app.report.html.reading import Result, Run
+from fl_app.report.html.wrong_values import checker
+from fl_app.report.tables import event_tables, render, strategy_table
 
 ROOT = Path(__file__).parents[1]
 HERE = "Written by `python -m benchmarks.pages` from the files that each section names."
+ALL = "All strategies"
 COMMON = "repeats=5 num-tasks=3 noise=class-dependent model=mlp"
 CONCEPT = (
     "num-clients=10 num-tasks=2 shift=concept model=mlp optimizer=sgd learning-rate=0.1 "
@@ -43,15 +46,15 @@ SGD = "optimizer=sgd learning-rate=0.1"
 # The file in docs/runs, what it shows, and the options of `fedkin run` that made it.
 RUNS = {
     "all": (
-        "All strategies on mnist-5k",
+        ALL,
         f"strategy=all {COMMON} num-server-rounds=20 evaluate-every=5",
     ),
     "mnist": (
-        "All strategies on MNIST",
+        ALL,
         f"strategy=all {COMMON} dataset=mnist num-server-rounds=8 evaluate-every=8",
     ),
     "fashion-mnist": (
-        "All strategies on Fashion-MNIST",
+        ALL,
         f"strategy=all {COMMON} dataset=fashion-mnist num-server-rounds=6 evaluate-every=6",
     ),
     "grouped-once": (
@@ -59,11 +62,11 @@ RUNS = {
         f"strategy=pacfl,fedclust,flexcfl {COMMON} num-server-rounds=20 evaluate-every=5",
     ),
     "fedclust-ward": (
-        "FedClust with Ward's linkage",
+        "PACFL, FedClust and FlexCFL",
         f"strategy=fedclust linkage=ward {COMMON} num-server-rounds=20 evaluate-every=5",
     ),
     "grouped-once-right-labels": (
-        "FedClust and FlexCFL with right labels",
+        "PACFL, FedClust and FlexCFL",
         "strategy=fedclust,flexcfl repeats=5 num-tasks=3 model=mlp num-server-rounds=20 "
         "evaluate-every=5",
     ),
@@ -73,15 +76,15 @@ RUNS = {
         "update-reference=received initial-models=warm centroid-coordinates=pixels",
     ),
     "cfl-sgd": (
-        "CFL with the other optimizer, mnist-5k",
+        "CFL with the other optimizer",
         f"strategy=cfl,single {COMMON} {SGD} num-server-rounds=20 evaluate-every=20",
     ),
     "cfl-sgd-mnist": (
-        "CFL with the other optimizer, MNIST",
+        "CFL with the other optimizer",
         f"strategy=cfl,single {COMMON} {SGD} dataset=mnist num-server-rounds=8 evaluate-every=8",
     ),
     "cfl-sgd-fashion-mnist": (
-        "CFL with the other optimizer, Fashion-MNIST",
+        "CFL with the other optimizer",
         f"strategy=cfl,single {COMMON} {SGD} dataset=fashion-mnist num-server-rounds=8 "
         "evaluate-every=8",
     ),
@@ -91,7 +94,7 @@ RUNS = {
         "fraction-train=0.2",
     ),
     "noise-by-labels": (
-        "Class energy, a quarter of the labels wrong",
+        "Class energy",
         f"strategy=rcc-pfl relevance=class-energy {COMMON} num-server-rounds=20 evaluate-every=5",
     ),
     "concept-shift": (
@@ -99,11 +102,11 @@ RUNS = {
         f"strategy=rcc-pfl,flt,fedhc,ifca,fedsem,cfl,optimum,single {CONCEPT}",
     ),
     "concept-shift-by-labels": (
-        "Class energy, labels that mean different things",
+        "Class energy",
         f"strategy=rcc-pfl relevance=class-energy {CONCEPT}",
     ),
     "ifca-rotated-mnist": ("IFCA's rotated MNIST", f"strategy=ifca {ROTATED}"),
-    "single-rotated-mnist": ("One model for rotated MNIST", f"strategy=single {ROTATED}"),
+    "single-rotated-mnist": ("IFCA's rotated MNIST", f"strategy=single {ROTATED}"),
     "flt-scenario-1": (
         "FLT's scenario 1",
         "strategy=flt,fedsem,pca-km-hc,single,local dataset=mnist num-clients=100 num-tasks=5 "
@@ -149,17 +152,58 @@ def _source(name: str, command: str) -> str:
 
 
 def _runs() -> dict[str, str]:
-    """Return the command and the tables of each committed run."""
-    sections = {}
-    for name, (heading, options) in RUNS.items():
-        summary = _read(f"{name}.json")
-        shown = [printed_strategies(summary["runs"]), *event_tables(summary["runs"])]
-        tables = "\n".join(render(one) for one in shown)
-        sections[heading] = (
-            f"[summary.json](../runs/{name}.json):\n\n"
-            f"```sh\nfedkin run {options}\n```\n\n```\n{tables}```"
-        )
-    return sections
+    """Return the commands and a table of the committed runs under each heading."""
+    sections: dict[str, list[str]] = {}
+    for name, (heading, _) in RUNS.items():
+        sections.setdefault(heading, []).append(name)
+    return {
+        heading: _commands(names) + (_costs(names) if heading == ALL else _found(names))
+        for heading, names in sections.items()
+    }
+
+
+def _commands(names: Sequence[str]) -> str:
+    commands = "\n".join(f"fedkin run {RUNS[name][1]}" for name in names)
+    return f"```sh\n{commands}\n```\n\n"
+
+
+def _columns(name: str) -> dict[str, list[str]]:
+    """Return what the table of strategies of a run has, by its heads."""
+    runs = checker(list[Run]).validate_python(_read(f"{name}.json")["runs"])
+    table = strategy_table([Result("", runs=runs)])
+    return {head: [row[place] for row in table.rows] for place, head in enumerate(table.columns)}
+
+
+def _found(names: Sequence[str]) -> str:
+    """Return the table of some runs, and below it what happened in them."""
+    heads = ("strategy", "accuracy %", "ARI", "clusters", "pre-round kB", "training kB", "seconds")
+    lines = [("run", *heads), ("---",) * (1 + len(heads))]
+    for name in names:
+        columns = _columns(name)
+        rows = zip(*(columns[head] for head in heads), strict=True)
+        lines += [(f"[{name}](../runs/{name}.json)", *row) for row in rows]
+    events = [render(one) for name in names for one in event_tables(_read(f"{name}.json")["runs"])]
+    return _markdown(lines) + "".join(f"\n\n```\n{one}```" for one in events)
+
+
+def _costs(names: Sequence[str]) -> str:
+    """Return what the page on strategies does not say of the runs of all, side by side."""
+    tables = {name: _columns(name) for name in names}
+    links = " / ".join(f"[{name}](../runs/{name}.json)" for name in names)
+    heads = ("variance", "pre-round kB", "training kB", "seconds")
+    lines = [("strategy", *heads), ("---",) * (1 + len(heads))]
+    for place, strategy in enumerate(tables[names[0]]["strategy"]):
+        cells = ([one[head][place] for one in tables.values()] for head in heads)
+        alike = (own[:1] if len(set(own)) == 1 else own for own in cells)
+        lines.append((strategy, *map(" / ".join, alike)))
+    return (
+        f"{links}; accuracy and ARI are in [strategies.md](../strategies.md#compared-on-three-"
+        f"data-sets). The variance is over clients.\n\n{_markdown(lines)}"
+    )
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _pacfl() -> dict[str, str]:
@@ -181,7 +225,7 @@ def _features() -> dict[str, str]:
     source = _source("features", "feature_kinds")
     return {
         "What they were chosen on": (
-            "ARI against what is known, with the number of clusters given / chosen by the elbow; "
+            "ARI against what is known, with the number of clusters given; "
             "20 eigenvectors with `paper`, five with `missed-energy`. Watch: 20 arms, 40 halves of "
             "their recordings, 20 halves of people's, or 10 and 20 clients that hold groups of "
             "exercises; digits: 10 and 25 clients. Means over three seeds and both numbers of "
@@ -240,15 +284,18 @@ def _robustness() -> dict[str, str]:
         "Honest federations": (
             "In how many federations without a liar somebody is called odd, and, in brackets, how "
             "many clients are: 10 to 100 clients, one to eight tasks, each partition; in some, a "
-            "tenth or two fifths of the clients have a tenth of their images. `styles` are digits "
-            "drawn in up to five ways, at `photographs` a client sees a part of one of two. "
-            f"{source}\n\n{odd_clients.honest_table(measured['without-liars']['rows'])}"
+            "tenth or two fifths of the clients have a tenth of their images. The data are MNIST "
+            "(all, and 5,000 images), Fashion-MNIST, CIFAR-10, digits drawn in up to five styles, "
+            "and photographs, of which a client sees a part of one of two; data with an odd client "
+            f"have a row. {source}\n\n"
+            f"{odd_clients.honest_table(measured['without-liars']['rows'])}"
         ),
         "Lies in the pre-round": (
             "25 clients of MNIST, three tasks, five seeds, one to five liars. A cell is the honest "
-            "clients' ARI and, in brackets, what agglomeration alone gives; M, the number of "
-            "clusters, is given, or chosen by the elbow. With M chosen, the paper's formula is at "
-            "0.97 to 1.00 without a liar, too.\n\n" + odd_clients.markdown(measured["rows"])
+            "clients' ARI, the lowest of the five numbers of liars, and, in brackets, the lowest "
+            "that agglomeration alone gives; the number of clusters is given, or chosen by the "
+            "elbow. With it chosen, the paper's formula is at 0.97 to 1.00 without a liar, too.\n\n"
+            + odd_clients.markdown(measured["rows"])
         ),
         "Liars in secure sums": (
             "Twelve clients of mnist-5k in one cluster, ten rounds: accuracy of the honest ones, "
@@ -257,8 +304,8 @@ def _robustness() -> dict[str, str]:
             f"{_source('secure-liars', 'secure_liars')}\n\n{secure_liars.table(rows)}"
         ),
         "Searches for spoilers": (
-            "200 searches of 30 rounds each, with sums made up; spoilers spoil in all rounds, in "
-            "half or in a fifth of them.\n\n" + secure_liars.search_table(secure["searches"])
+            "200 searches of 30 rounds each, with sums made up; spoilers spoil in all rounds / in "
+            "half / in a fifth of them.\n\n" + secure_liars.search_table(secure["searches"])
         ),
     }
 
@@ -277,15 +324,12 @@ def _verdicts() -> dict[str, str]:
         ),
         "How to correct for many comparisons": (
             "The same p-values, of each client's models against its own alone, corrected in four "
-            "ways, over all federations above; who loses does so on the test, which is finite, too "
-            "(and of natural sites later than the validation samples), so that a client of which "
-            "the verdict is right may lose there.\n\n"
+            "ways, over all federations above.\n\n"
             f"{verdicts.by_correction(rows)}"
         ),
         "Intervals": (
-            "How many have the test gain in them: 95 % is promised of the one that is shown. The "
-            "test gain is not the true one: test samples are few, too, and those of natural sites "
-            "later than those that validate.\n\n"
+            "How many have the test gain in them: 95 % is promised of the one that is shown, for "
+            "the true gain; test samples are few, too, and those of natural sites later.\n\n"
             f"{verdicts.covered(rows)}"
         ),
         "What following them is worth": (
@@ -294,10 +338,10 @@ def _verdicts() -> dict[str, str]:
             f"\n\n{verdicts.policies(rows)}"
         ),
         "What ending strategies early saves": (
-            "A strategy ends when others were better for every client in two tests, one after the "
-            "other; here, beside the same federations in which it goes on until its own scores "
-            "improve no more, or to its twelfth round. Rounds are those of all five strategies, "
-            f"{both} seed(s); verdicts name a model also where they cannot tell."
+            "A strategy ends when others were better for every client in two tests; in full, it "
+            "goes on until its own scores improve no more, or to its twelfth round. Rounds are "
+            f"those of all five strategies, {both} seed(s); federations in which no round was "
+            "saved have no row."
             f"\n\n{verdicts.saved(rows, in_full)}"
         ),
     }
@@ -326,45 +370,32 @@ def _scale() -> dict[str, str]:
             "A SuperLink, the gate and a ServerApp; devices are threads with the connection of "
             "Flower's SuperNode. In each round a model of 240 kB goes to all and comes back at "
             "once. Seconds and requests are medians over the rounds, the others sums or maxima; "
-            "all of it shared two cores. "
+            "all of it shared two cores. The longest call is a question that the gate holds. "
             f"{_source('many-devices', 'many_devices')}\n\n"
             f"{many_devices.tables(_read('measured/many-devices.json'))['many']}"
         ),
-        "Many devices, with one object a model and questions held": (
-            "The same, once a model travels as one object and the gate holds devices' questions "
-            "(the longest call is one), on an idle machine: requests are to be compared, and "
-            "seconds with care. "
-            f"{_source('many-devices-packed', 'many_devices')}\n\n"
-            f"{many_devices.tables(_read('measured/many-devices-packed.json'))['many']}"
-        ),
         "What the SuperLink's database is asked": (
-            "The same federation, on two cores that others used, too, in turns: what a device and "
-            "round cost, medians over the runs. SQLite gives one transaction at a time its lock; "
-            "it is held until the commit, also while Python does something else. Statements that "
-            "begin with `WITH` commit by themselves, and are not counted as locking. Connections "
-            "are those made in the rounds; the CPU's seconds are those of the whole run, its "
-            f"start and end with them. {_source('superlink-database', 'superlink_database')}\n\n"
+            "The same federation, on two cores that others used, too: what a device and round "
+            "cost, medians over the runs. SQLite gives one transaction at a time its lock, until "
+            "the commit. Statements that begin with `WITH` commit by themselves, and are not "
+            "counted as locking. The CPU's seconds are those of the whole run. "
+            f"{_source('superlink-database', 'superlink_database')}\n\n"
             f"{asked['each']}\n\n"
-            "Who asked, of the most devices, with `?plugin=fedkin`; handlers are those of devices "
-            f"and of the run's own process together:\n\n{asked['who']}\n\n"
+            "Who asked most, of the most devices, with `?plugin=fedkin`; handlers are those of "
+            f"devices and of the run's own process together:\n\n{asked['who']}\n\n"
             "What was written and how often that was flushed (`fdatasync`), beneath `strace`, for "
-            "each device and round, with the settings that Flower makes: flushes are few beside "
-            "what locks, so a larger `wal_autocheckpoint` has little to save. What keeping "
-            "connections saves is to open them; CPU and seconds differ by no more than runs do:"
-            f"\n\n{asked['written']}"
+            f"each device and round:\n\n{asked['written']}"
         ),
         "What a message costs a site": (
-            "Four sites of 360 digits, a CNN, the real programs on an idle machine of two cores, "
-            "in turns. The CPU's seconds are those of a site's processes for each of its "
-            "messages; memory is that of all its processes, what they share counted once; medians "
-            "over the runs. An earlier version is the one before the gate held questions and "
-            f"arrays were packed. {_source('site-rounds', 'site_rounds')}\n\n"
+            "Four sites of 360 digits, a CNN, the real programs on an idle machine of two cores. "
+            "The CPU's seconds are those of a site's processes for each of its messages; memory is "
+            "that of all its processes, what they share counted once; medians over the runs. "
+            f"{_source('site-rounds', 'site_rounds')}\n\n"
             f"{site_rounds.table(_read('measured/site-rounds.json'))}"
         ),
         "What an image costs": (
             "CIFAR-10 and the CNN of RCC-PFL's tables in batches of 16: µs of the CPU for an "
-            "image, trained or tested once, one thread of a busy machine, in turns. A round's are "
-            "those by which three rounds of 25 clients took longer than one. "
+            "image, trained or tested once, one thread of a busy machine. "
             f"{_source('images', 'images')}\n\n{images.table(_read('measured/images.json'))}"
         ),
     }

@@ -1,4 +1,4 @@
-"""Which relevance finds the true tasks in every cell? docs/relevance.md has what this prints.
+"""Which relevance finds the true tasks in every cell? docs/relevance.md has a part of it.
 
 The paper's formula, the two leads that were tried before, and missed energy, on the same simulated
 federations: data set × partition × number of tasks, clean labels (labels never enter). The first

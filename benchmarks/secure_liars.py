@@ -337,18 +337,23 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def search_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the searches as Markdown: when spoilers were found, and who else was."""
-    words = {1.0: "all", 0.5: "half", 0.2: "a fifth"}
     lines = [
-        "| clients | spoilers | spoil in | median round | never found | honest left out "
+        "| clients | spoilers | median round | never found | honest left out "
         "| honest updates that count |",
-        "| --- " * 7 + "|",
+        "| --- " * 6 + "|",
     ]
-    for row in rows:
-        after = "–" if row["median-round"] is None else f"{row['median-round']:.0f}"
-        lines.append(
-            f"| {row['clients']} | {row['spoilers']} | {words[row['in-rounds']]} | {after} "
-            f"| {row['never']:.0%} | {row['accused']} | {row['counted']:.0%} |"
+    for kind in dict.fromkeys((row["clients"], row["spoilers"]) for row in rows):
+        own = [row for row in rows if (row["clients"], row["spoilers"]) == kind]
+        own.sort(key=lambda row: -row["in-rounds"])
+        rounds = (row["median-round"] for row in own)
+        cells = (
+            *map(str, kind),
+            " / ".join("–" if after is None else f"{after:.0f}" for after in rounds),
+            " / ".join(f"{row['never']:.0%}" for row in own),
+            " / ".join(str(row["accused"]) for row in own),
+            " / ".join(f"{row['counted']:.0%}" for row in own),
         )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -144,7 +144,7 @@ def _each(run: Mapping[str, Any], name: str) -> float:
 
 
 def _who(runs: Sequence[Mapping[str, Any]]) -> list[Sequence[object]]:
-    """Return the lines of who asks, those that lock most often first."""
+    """Return the lines of the twelve who lock most often."""
     sums, replies = dict[tuple[str, str], Counter[str]](), sum(run["replies"] for run in runs)
     for run in runs:
         for one in run["asked"]:
@@ -153,11 +153,10 @@ def _who(runs: Sequence[Mapping[str, Any]]) -> list[Sequence[object]]:
     lines: list[Sequence[object]] = [("request's handler", "function of the state")]
     lines[0] = (*lines[0], "transactions", "that lock", "that change something", "lock held")
     lines.append(["---"] * len(lines[0]))
-    for (handler, state), counts in sorted(sums.items(), key=lambda one: -one[1]["locked"]):
-        if counts["locked"] >= replies / 2:
-            cells = (f"{counts[name] / replies:.1f}" for name in _SUMS[:3])
-            held = f"{counts['held-ms'] / replies:.1f} ms"
-            lines.append((f"`{handler}`", f"`{state}`", *cells, held))
+    for (handler, state), counts in sorted(sums.items(), key=lambda one: -one[1]["locked"])[:12]:
+        cells = (f"{counts[name] / replies:.1f}" for name in _SUMS[:3])
+        held = f"{counts['held-ms'] / replies:.1f} ms"
+        lines.append((f"`{handler}`", f"`{state}`", *cells, held))
     return lines
 
 

@@ -244,7 +244,7 @@ def covered(rows: Sequence[Row]) -> str:
 
 
 def saved(rows: Sequence[Row], in_full: Sequence[Row]) -> str:
-    """Return a row for each setting: what ending strategies that others beat saves and changes."""
+    """Return what ending strategies that others beat saves and changes, where it does."""
     lines = [
         "| federation | rounds, of all strategies | with all in full | clients | with another "
         "verdict | with another model | accuracy of the model named | with all in full |",
@@ -265,6 +265,8 @@ def saved(rows: Sequence[Row], in_full: Sequence[Row]) -> str:
         ]
         kinds = list(zip(*pairs, strict=True))
         rounds = [sum(sum(row["rounds"].values()) for row in kind) for kind in kinds]
+        if rounds[0] == rounds[1] and not any(changed):
+            continue
         named = [f"{100 * _as_told(kind):.1f}" for kind in kinds]
         lines.append(_line([what, *rounds, len(clients), *changed, *named]))
     return "\n".join(lines)

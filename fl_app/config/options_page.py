@@ -18,16 +18,23 @@ END = "# The end of what `make options` writes.\n"
 
 _PAGE = """# Every option
 
-`fedkin run` takes any of these as `KEY=VALUE`, `flwr run` in its `--run-config`. Each option is \
-declared on what uses it; `make options` writes this page and the defaults in `pyproject.toml`, of \
-which an installation has a copy.
+`fedkin run` takes any of these as `KEY=VALUE`, `flwr run` in its `--run-config`. `make options` \
+writes this page and the defaults in `pyproject.toml` from the fields that declare them.
 
 `fedkin run` refuses wrong values before it starts anything, names all of them, and ends with exit \
 status 2; a line that begins with `warning:` is an option that changes nothing. `flwr run` knows \
-the keys, but no values: it says that the run has started, and its exit status is 0. The log \
-(`--stream`, or `flwr log RUN_ID`) then has one line that begins with `error:`, and Flower's \
-traceback after it.
+the keys, but no values: its exit status is 0, and the log (`--stream`, or `flwr log RUN_ID`) has \
+one line that begins with `error:`.
 """
+# How the column of what is allowed says what an error says in a sentence.
+_SHORTER = (
+    (r"a (whole )?number of at least (\S+) and (at most|below) ", r"\1\2 to \3 "),
+    (r"a (whole )?number above (\S+) and (at most|below) ", r"\1above \2, \3 "),
+    (r"a (whole )?number of at least ", r"\1from "),
+    (r"a (whole )?number above ", r"\1above "),
+    (" to at most ", " to "),
+    (r"\bwhole ", "whole, "),
+)
 _HEAD = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n"
 
 
@@ -101,7 +108,10 @@ def _row(key: str, one: Option) -> str:
     default = (
         one.default if one.default and isinstance(one.default, str) else json.dumps(one.default)
     )
-    cells = (f"`{key}`", f"`{default}`", one.rule.allowed, linked)
+    allowed = one.rule.allowed
+    for said, shorter in _SHORTER:
+        allowed = re.sub(said, shorter, allowed)
+    cells = (f"`{key}`", f"`{default}`", allowed, linked)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 

@@ -44,7 +44,7 @@ def balanced_silhouettes(distances: Float64, merges: Float64) -> Float64:
     """Return how far apart 2, 3, …, K − 1 clusters lie, the worst of them above all.
 
     The mean of all clients' mean silhouette and of the lowest mean of one cluster's clients; what
-    either does alone is in docs/grouping.md.
+    the first does alone is in docs/measured/features.md.
     """
     return np.array(
         [

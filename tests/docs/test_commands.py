@@ -22,6 +22,14 @@ COMMANDS = sorted(
 )
 
 
+def test_the_pages_stay_short():
+    """What stands on one page is linked from others: to say more, say something else in fewer."""
+    pages = {page for page in PAGES if page.parent.name in ("docs", "measured", ROOT.name)}
+    pages |= {ROOT / "CONTRIBUTING.md", ROOT / "docs/adding.md"}
+    assert len(pages) > 40
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) < 55_000
+
+
 def test_the_pages_have_many_commands():
     assert len(COMMANDS) > 40
 

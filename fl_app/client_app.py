@@ -22,15 +22,18 @@ def open_node(message: Message, context: Context) -> Node:
     return (DeviceNode if own_images else SimulatedNode)(message, context)
 
 
+def answer_moments(app: ClientApp) -> None:
+    """Let an app tell what a device's samples come to, for one scale of all devices' samples."""
+
+    @app.query(protocol.MOMENTS)
+    def moments(message: Message, context: Context) -> Message:
+        return Message(told_tally(open_node(message, context).tally()), reply_to=message)
+
+
 app = ClientApp(mods=[device_mod, mask_mod, attack_mod])
 answer_queries(app, open_node)
 answer_training(app, open_node)
-
-
-@app.query(protocol.MOMENTS)
-def moments(message: Message, context: Context) -> Message:
-    """Tell what this device's training samples come to, for one scale of all devices' samples."""
-    return Message(told_tally(open_node(message, context).tally()), reply_to=message)
+answer_moments(app)
 
 
 @app.query(protocol.KEEP_MODEL)

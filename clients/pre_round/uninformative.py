@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.features.dimensions import feature_names
 from fl_core.text import printable
 
 MOST_OF_ONE_COLUMN = 0.95
@@ -17,7 +19,28 @@ of thirty others holds 0.997.
 """
 
 
-def why_uninformative(features: NDArray[np.float32], names: Sequence[str] = ()) -> str:
+def why_little_to_compare(
+    name: str, samples: NDArray[Any], features: NDArray[np.float32], columns: Sequence[str] = ()
+) -> str:
+    """Return why a client's features, of some name, say little of whom it is like, or nothing.
+
+    Random Fourier features are all of one size, however large a column of the samples is beside
+    the others. There the samples are judged, without their columns' means, which turn all features
+    alike. Where a single one varies, it is what there is to compare.
+
+    Parameters
+    ----------
+    samples, features : NDArray, shapes (n, …) and (n, d)
+    columns : sequence of str, optional
+        What samples' numbers are called.
+    """
+    rows = samples.reshape(len(samples), -1)
+    if name != "fourier" or np.count_nonzero((rows != rows[0]).any(axis=0)) < 2:
+        return why_uninformative(features, feature_names(name, tuple(columns)))
+    return why_uninformative(rows - rows.mean(axis=0, dtype=np.float64), columns)
+
+
+def why_uninformative(features: NDArray[Any], names: Sequence[str] = ()) -> str:
     """Return why a client's features say little of whom it is like; empty: they may say more.
 
     The share of a column, not that of the first eigenvalue: features are not centred, so that one
@@ -25,7 +48,7 @@ def why_uninformative(features: NDArray[np.float32], names: Sequence[str] = ()) 
 
     Parameters
     ----------
-    features : NDArray[np.float32], shape (n, d)
+    features : NDArray, shape (n, d)
     names : sequence of str, optional
         What samples' numbers are called: they are features' names where these are the samples.
 

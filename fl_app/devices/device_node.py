@@ -18,7 +18,6 @@ from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordD
 from numpy.typing import NDArray
 
 from clients.client import Images
-from clients.pre_round.uninformative import why_uninformative
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
 from fl_app.config.allowed_code import allowed_by
@@ -28,7 +27,7 @@ from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.samples import sample_word
 from fl_core.data.scaling import Scaling, Tally
-from fl_core.data.settings import OWN_IMAGES, SITE
+from fl_core.data.settings import BY_VALUES, OWN_IMAGES, SITE, TARGET
 from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model
@@ -66,6 +65,8 @@ class NodeConfig(NamedTuple):
         The import paths of somebody's own code that may run on it.
     label : str
         Of a table, the column that holds the label; by default, the run says it.
+    target : {"auto", "number"}
+        What that is; by default, the run says it.
     """
 
     name: str
@@ -74,6 +75,7 @@ class NodeConfig(NamedTuple):
     model_path: Path | None
     own_code: tuple[str, ...] = ()
     label: str = ""
+    target: str = BY_VALUES
 
     @classmethod
     def of(cls, own: Mapping[str, object]) -> NodeConfig:
@@ -112,7 +114,8 @@ class NodeConfig(NamedTuple):
                 raise ValueError(f"{key} is {one}, but it must be absolute: {_START}")
         path, model_path = paths.get("data-path"), paths.get("model-path")
         label = str(own.get("label") or "")
-        return cls(str(own["name"]), path, data, model_path, allowed_by(own), label)
+        target = TARGET.read("target", own.get("target", BY_VALUES))
+        return cls(str(own["name"]), path, data, model_path, allowed_by(own), label, target)
 
     @property
     def paths(self) -> dict[str, Path | None]:
@@ -130,7 +133,7 @@ class NodeConfig(NamedTuple):
         if self.path is None:
             return survey_samples(self.data)
         if is_table(self.path):
-            return survey_table(self.path, self.label)
+            return survey_table(self.path, self.label, self.target)
         return survey_images(self.path)
 
     def read(self, agreement: Agreement) -> LabelledImages:
@@ -144,7 +147,7 @@ class NodeConfig(NamedTuple):
         if self.path is None:
             return read_own_samples(self.data, agreement)
         if is_table(self.path):
-            return read_own_table(self.path, self.label, agreement)
+            return read_own_table(self.path, self.label, agreement, self.target)
         return read_own_images(self.path, cache_dir(), agreement)
 
 
@@ -165,7 +168,10 @@ class DeviceNode(Node):
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
         own = NodeConfig.of(context.node_config)
-        self.own = own._replace(label=own.label or self.config.label)
+        self.own = own._replace(
+            label=own.label or self.config.label,
+            target=self.config.target if own.target == BY_VALUES else own.target,
+        )
         self.name, self.model_path = self.own.name, self.own.model_path
         self._told = message.content.config_records[protocol.CONFIG]
 
@@ -245,7 +251,7 @@ class DeviceNode(Node):
     def features(self) -> NDArray[np.float32]:
         """Return the configured features; its owner alone is warned if they say little."""
         found = super().features()
-        if why := why_uninformative(found, self.feature_names()):
+        if why := self.why_uninformative(found):
             logger.warning("%s: %s", self.name, why)
         return found
 

@@ -26,6 +26,7 @@ from fl_core.data.image_files import hold_out, listed_images
 from fl_core.data.image_folder import for_each_image
 from fl_core.data.own_data import read_own_part, read_twice
 from fl_core.data.samples import described
+from fl_core.data.settings import BY_VALUES
 from fl_core.data.table_file import read_table
 from fl_core.flower.calls import (
     ApiErrorCode,
@@ -133,7 +134,7 @@ def _data(own: NodeConfig) -> Finding:
     if path is None:
         return _finding(DATA, lambda: samples_found(own.data))
     if is_table(path):
-        return _finding("table", lambda: table_found(path, own.label))
+        return _finding("table", lambda: table_found(path, own.label, own.target))
     return _finding("images", lambda: images_found(path))
 
 
@@ -179,7 +180,7 @@ def images_found(path: Path) -> str:
     return f"{kind}, of each class for training + for testing: {counts}"
 
 
-def table_found(path: Path, label: str) -> str:
+def table_found(path: Path, label: str, target: str = BY_VALUES) -> str:
     """Read a table as a run would, and return its columns, and how many rows each class has.
 
     Raises
@@ -187,7 +188,7 @@ def table_found(path: Path, label: str) -> str:
     ValueError, OSError
         If it is not there, or not such as can be used.
     """
-    survey, table = survey_table(path, label), read_table(path, label)
+    survey, table = survey_table(path, label, target), read_table(path, label, target)
     columns = f"{len(survey.columns)} columns ({printable(listed([*survey.columns], 20, ', '))})"
     if survey.is_regression:
         trained, tested = table.labels[~table.is_test], table.labels[table.is_test]

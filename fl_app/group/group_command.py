@@ -135,6 +135,8 @@ def _clients(
             "one of the two out."
         )
     usual = {**_USUAL, "dataset": OWN_IMAGES, "num-clients": len(named)}
+    if any(map(is_table, named.values())):
+        usual["model"] = "mlp"  # the paper's takes images
     return usual, [{"name": name, "data-path": str(path)} for name, path in named.items()]
 
 
@@ -209,7 +211,6 @@ def redrawn(
     does what another clustering found, which has nothing to draw. With `pre-round-epsilon` it stays
     as well: each resample would be one more answer from the samples, with little noise.
     """
-    from clients.pre_round.uninformative import why_uninformative  # noqa: PLC0415
     from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
     from fl_core.data.samples import sample_word  # noqa: PLC0415
 
@@ -220,7 +221,7 @@ def redrawn(
         poor = {
             client: why
             for client, node in own.items()
-            if (why := why_uninformative(node.features(), node.feature_names()))
+            if (why := node.why_uninformative(node.features()))
         }
         clusters = replace(clusters, uninformative=poor)
     if not resamples:

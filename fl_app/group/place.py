@@ -121,16 +121,16 @@ def _own_model(options: argparse.Namespace, kept: KeptSpectra) -> str:
 def _said(samples: Tensor, kept: KeptSpectra, options: argparse.Namespace, name: str = "") -> Place:
     """Find a client's place, and say it."""
     from clients.features.compute import feature_map  # noqa: PLC0415
-    from clients.features.dimensions import feature_names  # noqa: PLC0415
-    from clients.pre_round.uninformative import why_uninformative  # noqa: PLC0415
+    from clients.pre_round.uninformative import why_little_to_compare  # noqa: PLC0415
     from fl_app.group.placing import place  # noqa: PLC0415
     from fl_core.data.folders import cache_dir  # noqa: PLC0415
     from fl_core.text import printable  # noqa: PLC0415
 
     features = feature_map(kept.card.features, cache_dir=cache_dir())(samples).numpy()
     found = place(features, kept, seed=kept.card.seed)
-    names = feature_names(kept.card.features, kept.card.preparation.column_names)
-    said = describe(found, kept, len(features), why_uninformative(features, names))
+    columns = kept.card.preparation.column_names
+    why = why_little_to_compare(kept.card.features, samples.numpy(), features, columns)
+    said = describe(found, kept, len(features), why)
     # The CSV is alone on the standard output.
     stream = sys.stderr if options.classify and options.output is None else sys.stdout
     print(f"{printable(name)}: {said}" if name else said, file=stream)

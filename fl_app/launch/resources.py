@@ -103,7 +103,8 @@ def check_cluster(address: str, config: Config, data_dir: str, gpus: float | Non
             f'device is "{CUDA}", but on a cluster a worker has a GPU only if it is given a share '
             "of one: add --gpus-per-client 0.1, say."
         )
-    question = _question(config.dataset, data_dir, config.seed, config.label)
+    read = {"seed": config.seed, "label": config.label, "target": config.target}
+    question = _question(config.dataset, data_dir, read)
     with _connected(address) as (found_at, nodes):
         used = [node for node in nodes if _places(node, gpus or 0.0)]
         if not used:
@@ -188,7 +189,7 @@ def _ask_nodes(
             ) from error
 
 
-def _question(dataset: str, data_dir: str, seed: int, label: str) -> Callable[[], dict[str, str]]:
+def _question(dataset: str, data_dir: str, read: Mapping[str, Any]) -> Callable[[], dict[str, str]]:
     """Return a function that a node can run without this package: Ray sends its code along."""
 
     def answer() -> dict[str, str]:
@@ -205,7 +206,7 @@ def _question(dataset: str, data_dir: str, seed: int, label: str) -> Callable[[]
             from fl_core.data.datasets import load_dataset  # noqa: PLC0415
 
             if dataset != "synthetic":  # which needs no files
-                load_dataset(dataset, data_dir, seed=seed, label=label)
+                load_dataset(dataset, data_dir, **read)
         except Exception as error:
             found["problem"] = f"{type(error).__name__}: {error}"
         return found

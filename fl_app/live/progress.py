@@ -10,6 +10,7 @@ import numpy as np
 
 from fl_app.config.run_config import Config
 from fl_app.config.tuning import combinations, label_of
+from fl_core.data.dataset import Dataset
 from fl_core.data.samples import SampleKind, are_images, described
 from fl_core.own.agreement import Agreement
 from fl_core.text import clock, listed, printable
@@ -36,12 +37,11 @@ class Progress:
         config: Config,
         num_clients: int,
         folder: Path,
-        *,
-        given: bool = False,
+        data: Dataset,
         names: Sequence[str] = (),
-        columns: Sequence[str] = (),
     ) -> None:
-        """Say what is about to happen; `given`: the data come in partitions already made."""
+        """Say what is about to happen; clients may have names."""
+        given = data.held is not None
         noise = (
             "clean labels"
             if config.noise == "none" or not config.noise_rate
@@ -69,14 +69,14 @@ class Progress:
             events += ", tests with each client's own mix of classes"
         if names:
             print(f"clients: {listed(names, _MOST_NAMES)}")
-        if columns:
-            print(_columns(columns))
+        if data.column_names:
+            print(f"{_columns(data.column_names)}\n{_asked(data)}")
         print(
             f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}{events}; "
             f"{_plan(config, folder)}",
             flush=True,
         )
-        if num_clients == 2:
+        if num_clients == 2 and not given:
             print(
                 "Clustering has little to do with only 2 clients, Flower's default; "
                 "for the papers' 25, run:\nflwr run . --stream --federation-config "
@@ -93,7 +93,7 @@ class Progress:
         self._width = _longest(config)
         print(
             f"{len(names)} devices: {', '.join(names)}\n"
-            f"{_asked(agreement)}: {printable(', '.join(agreement.class_names))}\n"
+            f"{_asked(agreement)}\n"
             f"{kind}{config.model}; {_plan(config, folder)}",
             flush=True,
         )
@@ -192,8 +192,9 @@ def _plan(config: Config, folder: Path) -> str:
     )
 
 
-def _asked(agreement: Agreement) -> str:
-    return "a number" if agreement.is_regression else f"{agreement.num_classes} classes"
+def _asked(data: Agreement | Dataset) -> str:
+    what = "a number" if data.is_regression else f"{data.num_classes} classes"
+    return f"{what}: {printable(listed(data.class_names, _MOST_NAMES, ', '))}"
 
 
 def _columns(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from clients.accelerator import torch_device
 from clients.attacks import flip_labels
 from clients.client import Client, Images
 from clients.features.compute import FeatureMap, feature_map
-from clients.features.dimensions import feature_names
+from clients.pre_round.uninformative import why_little_to_compare
 from clients.privacy.mechanisms import Promise, Randomness
 from clients.settings import CPU, TrainingSettings
 from clients.training.train import OtherTest
@@ -101,9 +101,11 @@ class Node(Client, ABC):
             raise ValueError(f"the client's features are all zero: check its {what}s.")
         return found
 
-    def feature_names(self) -> tuple[str, ...]:
-        """Return what its features are called, where they have names."""
-        return feature_names(self.config.for_samples(self.kind).features, self.kind.column_names)
+    def why_uninformative(self, features: NDArray[np.float32]) -> str:
+        """Return why its features say little of whom it is like; nothing if they may say more."""
+        name = self.config.for_samples(self.kind).features
+        samples = self.training_data()[0].cpu().numpy()
+        return why_little_to_compare(name, samples, features, self.kind.column_names)
 
     def model(self) -> nn.Module:
         """Return the configured model, whose weights are still to be loaded."""

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.features.compute import feature_map
-from clients.features.dimensions import feature_names
-from clients.pre_round.uninformative import why_uninformative
+from clients.pre_round.uninformative import why_little_to_compare
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
@@ -352,11 +351,11 @@ def uninformative_clients(config: Config, federation: Federation) -> dict[int, s
     data = federation.dataset
     if are_images(data.image_shape, is_float=data.is_float):
         return {}
-    phi, names = feature_map(config.features), feature_names(config.features, data.column_names)
-    found = {
-        client: why_uninformative(phi(federation.training_data(client, 0)[0].cpu()).numpy(), names)
-        for client in range(config.num_clients)
-    }
+    phi, found = feature_map(config.features), {}
+    for client in range(config.num_clients):
+        samples = federation.training_data(client, 0)[0].cpu()
+        both = samples.numpy(), phi(samples).numpy()
+        found[client] = why_little_to_compare(config.features, *both, data.column_names)
     return {client: why for client, why in found.items() if why}
 
 

@@ -18,14 +18,22 @@ def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False
     """Print a row for each client, of a run that knows their names; the seed if of several."""
     metric, verdicts = run.metrics.main, found.clients
     of_seed = f", seed {found.seed}" if several else ""
+
+    def fit(text: str, place: int) -> str:
+        # An interval of errors is too long to stand beside its middle.
+        if metric.is_share or place < 3:
+            return text
+        return text.replace(" (", "\n(").replace(" over alone", "\nover alone")
+
     table = Table(title=f"What each client should do{of_seed}", title_justify="left")
     for place, head in enumerate(verdict_columns(metric)):
         justify: JustifyMethod = "right" if place > 2 else "left"
-        table.add_column(head, overflow="fold", justify=justify, no_wrap=place not in (0, 2))
+        fitted = fit(head, place)
+        table.add_column(fitted, overflow="fold", justify=justify, no_wrap=place not in (0, 2))
     for one in verdicts[:_MOST_SHOWN]:
         name = str(one.client) if run.names is None else printable(run.names[one.client])
-        cells = [cell.replace(" to ", "…") for cell in verdict_row(one, name, metric)]
-        table.add_row(*map(Text, cells))
+        row = (cell.replace(" to ", "…") for cell in verdict_row(one, name, metric))
+        table.add_row(*(Text(fit(cell, place)) for place, cell in enumerate(row)))
     if len(verdicts) > _MOST_SHOWN:
         table.caption = f"{_MOST_SHOWN} of {len(verdicts):,} clients; verdicts.csv has all"
     print(f"\n{render(table)}{found.said(metric)}\n{EXPLAINED}", flush=True)

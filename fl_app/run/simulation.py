@@ -115,9 +115,8 @@ class Simulation:
         progress.begin(
             replace(self._config, strategy=results.config.strategy),
             *(self.num_clients, results.folder),
-            given=federation.dataset.held is not None,
-            names=federation.names,
-            columns=federation.dataset.column_names,
+            federation.dataset,
+            federation.names,
         )
         entries = {**self.told, protocol.SEED: self._config.seed}
         for note in federation.dataset.notes:

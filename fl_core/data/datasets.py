@@ -20,6 +20,7 @@ from fl_core.data.known import check_one_shape
 from fl_core.data.own_data import read_own
 from fl_core.data.published import read_published
 from fl_core.data.settings import (
+    BY_VALUES,
     DATASET_WORDS,
     DATASETS,
     PLUS,
@@ -53,6 +54,7 @@ def load_dataset(
     window: int = WINDOW,
     train_share: float = TRAIN_SHARE,
     label: str = "",
+    target: str = BY_VALUES,
 ) -> Dataset:
     """Read a data set; the process keeps the last two, which do not notice changed files.
 
@@ -78,8 +80,8 @@ def load_dataset(
         Says which images are for testing, where the data set itself does not.
     window, train_share : int and float
         As in `Source`, of data sets of recordings or dates.
-    label : str
-        Of `tables`, the column that holds the label.
+    label, target : str
+        As in `Source`, of `tables`.
 
     Raises
     ------
@@ -94,7 +96,8 @@ def load_dataset(
         raise ValueError(f'dataset is "{name}", but it must be {DATASET_WORDS}.')
     by_seed = any(DATASETS[part].by_seed for part in name.split(PLUS))
     where = resolve_data_dir(data_dir), cache_dir()
-    return _load(Source(name, *where, seed if by_seed else 0, download, window, train_share, label))
+    seed = seed if by_seed else 0
+    return _load(Source(name, *where, seed, download, window, train_share, label, target))
 
 
 @lru_cache(maxsize=1)

@@ -37,6 +37,10 @@ WINDOW, TRAIN_SHARE = 100, 0.2
 NOBODY, SITE, ALL_SITES = "none", "site", "all"
 """Whose mean and deviation standardise samples."""
 
+BY_VALUES, A_NUMBER = "auto", "number"
+"""What the target of tables is: as its values look, or a number to predict."""
+TARGET = one_of((BY_VALUES, A_NUMBER))
+
 TESTS = {"task": "on its task", "own": "on its own data"}
 """What a client can be tested on, and what tables call it."""
 
@@ -102,6 +106,8 @@ class Source(NamedTuple):
         The share of a client's time that is for training, where the data are split by time.
     label : str
         Of tables, the column that holds the label; empty: the one with a usual name.
+    target : {"auto", "number"}
+        Of tables, whether labels are numbers to predict even if all are whole.
     """
 
     name: str
@@ -112,6 +118,7 @@ class Source(NamedTuple):
     window: int = WINDOW
     train_share: float = TRAIN_SHARE
     label: str = ""
+    target: str = BY_VALUES
 
 
 @dataclass(frozen=True)
@@ -242,6 +249,13 @@ class FederationSettings:
         f"`{TABLES}`: the column that holds the label; empty: the one named label, target or "
         "class; `flights`: `delay` predicts minutes, empty: late or not",
         needs=f"dataset={TABLES}|{OWN_IMAGES}|flights",
+    )
+    target: str = option(
+        BY_VALUES,
+        TARGET,
+        f"`{TABLES}`: what the label is; `auto`: a number to predict if any has a fraction, "
+        "otherwise a class; `number`: a number to predict, such as a count or an age",
+        needs=f"dataset={TABLES}|{OWN_IMAGES}",
     )
     standardise: str = option(
         "auto",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.data.preparation import Columns
-from fl_core.data.settings import TABLES
+from fl_core.data.settings import A_NUMBER, BY_VALUES, TABLES
 from fl_core.extras import load_extra, need_extra
 from fl_core.options import did_you_mean
 from fl_core.text import listed, one_line, printable
@@ -38,7 +38,7 @@ class Table(NamedTuple):
     label : str
         The column of labels.
     labels : NDArray, shape (n,)
-        The names of classes; or numbers, float32, if some have a fraction.
+        The names of classes; or numbers to predict, float32.
     is_test : NDArray[np.bool_], shape (n,)
     """
 
@@ -66,7 +66,7 @@ def site_of(path: Path) -> str:
     return printable(composed(path.stem))
 
 
-def read_table(path: Path, label: str = "") -> Table:
+def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
     """Read a site's CSV file (commas, UTF-8) or Parquet file.
 
     Rows count from 1, below the names of columns. Those whose column `split` says test are for
@@ -78,6 +78,8 @@ def read_table(path: Path, label: str = "") -> Table:
     path : Path
     label : str
         The column of labels; by default the one that has a name of `LABELS`.
+    target : {"auto", "number"}
+        Whether they are numbers to predict if any has a fraction, or in any case.
 
     Raises
     ------
@@ -94,7 +96,8 @@ def read_table(path: Path, label: str = "") -> Table:
         raise ValueError(
             f"{where} has no column beside {label}: those from which to tell it are missing."
         )
-    labels = _labels(_values(frame[label], label, where))
+    column = f"{where}: column {printable(label)}"
+    labels = _labels(_values(frame[label], label, where), column, target)
     is_test = _is_test(frame, where)
     return Table(site_of(path), columns, label, labels, is_test)
 
@@ -228,12 +231,27 @@ def _first(rows: NDArray[np.bool_]) -> int:
     return int(np.argmax(rows)) + 1
 
 
-def _labels(values: NDArray[Any]) -> NDArray[Any]:
+def _labels(values: NDArray[Any], column: str, target: str) -> NDArray[Any]:
     if values.dtype == object:
+        if target == A_NUMBER:
+            row = _first(np.array([*map(is_no_number, values)]))
+            raise ValueError(
+                f'{column} has a text in row {row}, but target is "{target}": write numbers, '
+                "name another column by label, or leave target at auto."
+            )
         return values
-    if (values != np.round(values)).any():
+    if target == A_NUMBER or (values != np.round(values)).any():
         return values.astype(np.float32)
     return np.array([f"{value:.0f}" for value in values], dtype=object)
+
+
+def is_no_number(text: str) -> bool:
+    """Return whether a text cannot be read as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
 
 
 def _is_test(frame: Any, where: str) -> NDArray[np.bool_]:

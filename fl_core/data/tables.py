@@ -15,11 +15,12 @@ from torch import Tensor
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import TABLE_ENDINGS, is_table
 from fl_core.data.preparation import Columns, Preparation, sample_columns
-from fl_core.data.settings import TABLES, Source
+from fl_core.data.settings import A_NUMBER, TABLES, Source
 from fl_core.data.table_file import (
     LABELS,
     SPLIT,
     Table,
+    is_no_number,
     kinds_of,
     read_features,
     read_table,
@@ -30,6 +31,7 @@ from fl_core.text import printable
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which tell nothing
 MOST_CLASSES = 1_000
+_MANY = 20  # whole numbers, of which more are hardly names of classes
 
 
 def read_tables(source: Source) -> Dataset:
@@ -42,14 +44,16 @@ def read_tables(source: Source) -> Dataset:
     OSError
         If the folder or a file cannot be read.
     """
-    tables = [read_table(path, source.label) for path in table_files(source.root)]
+    tables = [read_table(path, source.label, source.target) for path in table_files(source.root)]
     columns = common_columns({one.site: one.kinds() for one in tables})
     rows = torch.from_numpy(
         np.concatenate([encoded(one.columns, columns, one.site) for one in tables])
     )
     labels, classes = _targets(tables, source.root)
     test = torch.from_numpy(np.concatenate([one.is_test for one in tables]))
-    notes = () if labels.is_floating_point() else _untrained(labels[~test], labels[test], classes)
+    notes: tuple[str, ...] = ()
+    if not labels.is_floating_point():
+        notes = _untrained(labels[~test], labels[test], classes) + _perhaps_numbers(classes)
     held = Held(
         tuple(int((~one.is_test).sum()) for one in tables),
         tuple(int(one.is_test.sum()) for one in tables),
@@ -165,7 +169,7 @@ def common_columns(sites: Mapping[str, Columns]) -> Columns:
         for name, values in own.items():
             if bool(values) != bool(wanted[name]):
                 texts, numbers = (site, first) if values else (first, site)
-                said = next(filter(_is_no_number, values or wanted[name]), "")
+                said = next(filter(is_no_number, values or wanted[name]), "")
                 raise ValueError(
                     f"column {printable(name)} has numbers in {numbers}, but texts in {texts}, "
                     f"such as {printable(said)}: write all values in one way at all sites."
@@ -184,14 +188,6 @@ def common_columns(sites: Mapping[str, Columns]) -> Columns:
                 "out, and write numbers without other characters."
             )
     return common
-
-
-def _is_no_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return True
-    return False
 
 
 def encoded(table: Mapping[str, NDArray[Any]], columns: Columns, where: str) -> NDArray[np.float32]:
@@ -255,13 +251,18 @@ def class_names(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
     """
     names = {name for own in labels for name in own.tolist()}
     if len(names) > MOST_CLASSES:
+        # Without an example: a device's refusals are told to the server.
         raise ValueError(
-            f"the label has {len(names):,} different values, such as {printable(min(names))}, but "
-            f"{MOST_CLASSES:,} classes at most can be learnt: name another column by label."
+            f"the label has {len(names):,} different values, but {MOST_CLASSES:,} classes at most "
+            "can be learnt: name another column by label, or, of numbers to predict, set "
+            f"target={A_NUMBER}."
         )
-    if all(name.removeprefix("-").isdecimal() for name in names):
-        return tuple(sorted(names, key=int))
-    return tuple(sorted(names))
+    return tuple(sorted(names, key=int if are_whole(names) else None))
+
+
+def are_whole(names: Iterable[str]) -> bool:
+    """Return whether all names of classes are whole numbers."""
+    return all(name.removeprefix("-").isdecimal() for name in names)
 
 
 def numbered(labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64]:
@@ -278,4 +279,14 @@ def _untrained(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) -> tup
     return (
         f"no training row has the label {' or '.join(untrained)}, which test rows have: where rows "
         f"are sorted by label, shuffle them, or add a column {SPLIT} with train and test",
+    )
+
+
+def _perhaps_numbers(classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Say if so many classes are whole numbers that these may be what is to be predicted."""
+    if len(classes) <= _MANY or not are_whole(classes):
+        return ()
+    return (
+        f"the label has {len(classes)} different whole numbers, each taken for a class of its own: "
+        f"if it is a number to predict, set target={A_NUMBER}",
     )

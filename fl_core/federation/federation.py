@@ -219,6 +219,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
             window=settings.window,
             train_share=settings.train_share,
             label=settings.label,
+            target=settings.target,
         )
     return spread(settings, dataset)
 

@@ -13,7 +13,7 @@ from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.samples import are_images, described
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import ALL_SITES, NOBODY
-from fl_core.data.tables import common_columns
+from fl_core.data.tables import are_whole, common_columns
 from fl_core.models.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
 from fl_core.own.class_names import (
     CLASS_NAMES,
@@ -362,8 +362,7 @@ def with_whole_numbers(surveys: Mapping[str, Survey]) -> dict[str, Survey]:
     usual = mode(sorted(one.class_names for one in numbers))
 
     def taken(survey: Survey) -> Survey:
-        whole = all(name.removeprefix("-").isdecimal() for name in survey.class_names)
-        if not survey.columns or survey.is_regression or not whole:
+        if not survey.columns or survey.is_regression or not are_whole(survey.class_names):
             return survey
         return replace(survey, class_names=usual, is_regression=True)
 

@@ -9,6 +9,7 @@ import torch
 
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.preparation import sample_columns
+from fl_core.data.settings import BY_VALUES
 from fl_core.data.table_file import Table, read_table
 from fl_core.data.tables import class_names, common_columns, encoded, numbered
 from fl_core.own.agreement import Agreement, Survey
@@ -16,7 +17,7 @@ from fl_core.own.own_images import relabelled
 from fl_core.text import printable
 
 
-def survey_table(path: Path, label: str) -> Survey:
+def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
     """Describe a device's table, for a message's config record.
 
     Raises
@@ -24,9 +25,9 @@ def survey_table(path: Path, label: str) -> Survey:
     ValueError, OSError
         As `read_table`, or if names are not what a survey may say.
     """
-    table = read_table(path, label)
+    table = read_table(path, label, target)
     is_number = table.labels.dtype != object
-    names = (table.label,) if is_number else tuple(sorted(set(table.labels.tolist())))
+    names = (table.label,) if is_number else tuple(sorted(class_names([table.labels])))
     try:
         columns = table.kinds()
         return Survey(names, (len(sample_columns(columns)),), True, is_number, columns)
@@ -34,7 +35,9 @@ def survey_table(path: Path, label: str) -> Survey:
         raise ValueError(f"{path.name} cannot be used: {error}") from error
 
 
-def read_own_table(path: Path, label: str, agreement: Agreement) -> LabelledImages:
+def read_own_table(
+    path: Path, label: str, agreement: Agreement, target: str = BY_VALUES
+) -> LabelledImages:
     """Read a device's table; labels are indices into the agreed classes, or numbers to predict.
 
     Raises
@@ -49,7 +52,7 @@ def read_own_table(path: Path, label: str, agreement: Agreement) -> LabelledImag
             f"the table {path} cannot be learnt with samples that are {agreement}, as was agreed: "
             "leave this device out."
         )
-    table = read_table(path, label)
+    table = read_table(path, label, target)
     common_columns({"what was agreed": agreement.columns, path.name: table.kinds()})
     rows = torch.from_numpy(encoded(table.columns, agreement.columns, table.site))
     test = torch.from_numpy(table.is_test)

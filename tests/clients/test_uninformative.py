@@ -2,11 +2,17 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from clients.pre_round.uninformative import MOST_OF_ONE_COLUMN, why_uninformative
+from clients.features.formulas import fourier
+from clients.pre_round.uninformative import (
+    MOST_OF_ONE_COLUMN,
+    why_little_to_compare,
+    why_uninformative,
+)
 
 SAME = "all its samples are the same"
 
@@ -64,3 +70,34 @@ def test_a_column_is_named_only_if_the_others_hold_next_to_nothing(features):
         assert np.delete(squares, own).sum() <= (1 - MOST_OF_ONE_COLUMN) * squares.sum()
     elif not found:
         assert (squares <= MOST_OF_ONE_COLUMN * squares.sum()).all()
+
+
+def little(samples, columns=()):
+    found = fourier(torch.from_numpy(samples)).numpy()
+    assert not why_uninformative(found) or (samples == samples[0]).all()
+    return why_little_to_compare("fourier", samples, found, columns)
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        (rows([9, 1], [-9, -1]), "column age of its features holds nearly all"),  # 81 of 82
+        (rows([4, 1], [-4, -1]), ""),  # 16 of 17, 0.941
+        (rows([2014, 1], [2012, -1]), ""),  # a mean turns all features alike
+        (rows([2013, 1], [2013, -1]), ""),
+        (rows([5], [900]), ""),  # there is one that varies, and its values can be compared
+        (rows([2, 1], [2, 1]), SAME),
+        (rows([[3, 4], [1, 9]], [[3, 4], [0, -9]]), "column 3"),  # of a series
+    ],
+)
+def test_of_fourier_features_the_columns_of_samples_are_judged(samples, said):
+    found = little(samples, ("age", "mass"))
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+def test_of_other_features_they_are_judged_themselves():
+    samples = rows([9, 1], [-9, -1])
+    assert why_little_to_compare("raw", samples, samples, ("age", "b")).startswith("column age")
+    assert why_little_to_compare("hog", samples, rows([1, 1], [1, 2])) == ""
+    assert why_little_to_compare("hog", samples, rows([0, 1], [0, 2]), ("a", "b"))[:8] == "column 1"

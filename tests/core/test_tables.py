@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fl_core.data import datasets
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_files import check_layout
 from fl_core.data.known import sites_of
@@ -147,6 +148,32 @@ def test_a_label_with_a_fraction_is_a_number_to_predict(tmp_path):
         read(tmp_path / "other", "price [EUR]")
 
 
+def test_whole_numbers_are_to_be_predicted_if_somebody_says_so(tmp_path):
+    folder = written(tmp_path, a="x,visits\n1,3\n2,0\n", b="x,visits\n1,7\n2,3\n")
+    assert load_dataset("tables", str(folder), label="visits").class_names == ("0", "3", "7")
+    data = load_dataset("tables", str(folder), label="visits", target="number")
+    assert data.is_regression
+    assert data.class_names == ("visits",)
+    assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([3, 7], [0, 3])
+    written(folder, b="x,visits\n1,7\n2,many\n")
+    said = r"^b\.csv: column visits has a text in row 2, but target is \"number\": write numbers, "
+    with pytest.raises(ValueError, match=said):
+        load_dataset("tables", str(folder), label="visits", target="number", seed=1, window=11)
+
+
+def test_so_many_whole_numbers_that_they_may_be_no_classes_are_told(tmp_path):
+    def notes(count, **how):
+        rows = "".join(f"1,{i % count}\n" for i in range(100))
+        written(tmp_path, a=f"x,label\n{rows}", b=f"x,label\n{rows}")
+        datasets._load.cache_clear()
+        return load_dataset("tables", str(tmp_path), **how).notes
+
+    assert notes(20) == notes(21, target="number") == ()
+    (note,) = notes(21)
+    assert note.startswith("the label has 21 different whole numbers, each taken for a class of i")
+    assert note.endswith("if it is a number to predict, set target=number")
+
+
 def test_sorted_rows_are_told(tmp_path):
     text = "x,label\n" + "".join(f"1,{'ab'[i // 4]}\n" for i in range(5))
     (note,) = read(written(tmp_path, a=text, b=text), "").notes
@@ -190,7 +217,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         ),
         (
             HEAD + "".join(f"1,u,l{i}\n" for i in range(1000)),
-            "the label has 1,002 different values, such as 0, but 1,000 classes at most",
+            "the label has 1,002 different values, but 1,000 classes at most can be learnt",
         ),
     ],
 )

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.metrics import metrics_in
+from fl_core.wire import protocol
 
 _KEPT = (
     *("accuracy", "accuracy-variance", "accuracy-per-client", "ari", "clusters", "tasks"),
     *("rmse", "rmse-variance", "rmse-per-client", "mae", "r2"),
     *("malicious", "malicious-isolated", "bytes", "seconds", "failures", "same-as"),
-    "balanced-accuracy",
+    *("balanced-accuracy", protocol.OWN_METRIC),
 )
 _DIGITS = 6  # of raw numbers: a test of 10,000 images has five
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fl_core.data.settings import TESTS, name_of_test
+from fl_core.wire import protocol
 
 Kept = Mapping[str, Any]
 _WAYS = ("up", "down")
@@ -106,6 +107,7 @@ MEASURES: dict[str, Measure] = {
     "rmse": Measure("RMSE", lambda kept: kept["rmse"], 4),
     "mae": Measure("MAE", lambda kept: kept["mae"], 4),
     "r2": Measure("R²", lambda kept: kept["r2"], 3),
+    protocol.OWN_METRIC: Measure("own metric", lambda kept: kept[protocol.OWN_METRIC], 4),
     "ari": Measure("ARI", lambda kept: kept["ari"], 2, (-0.15, 1.05)),
     "clusters": Measure("clusters", lambda kept: len(set(kept["clusters"]) - {-1}), 1),
     "isolated": Measure("attackers alone %", lambda kept: 100 * kept["malicious-isolated"], 0),

@@ -15,8 +15,9 @@ from fl_app.studies.reproduce.measures import in_words, limits_of
 from fl_app.studies.sweeps.plan import SEED, Sweep, shown
 from fl_app.studies.sweeps.sweep_tables import by_values
 from fl_core.options import Scalar
+from fl_core.wire import protocol
 
-_MEASURES = ("accuracy", "rmse", "ari")
+_MEASURES = ("accuracy", "rmse", protocol.OWN_METRIC, "ari")
 _MOST_PANELS = 40
 _LOGARITHMIC = 50.0  # the largest value is at least so many times the smallest
 
@@ -24,7 +25,7 @@ Places = Mapping[tuple[Any, ...], Mapping[str, NDArray[np.float64]]]
 
 
 def draw(sweep: Sweep, cells: Sequence[Cell], path: Path) -> None:
-    """Draw the accuracy, or RMSE, and the ARI where it is known, as PNG and as PDF for a paper.
+    """Draw accuracy or RMSE, a metric of one's own and ARI if known, as PNG and as PDF for a paper.
 
     There is none of a sweep over nothing but seeds, or where nothing was tested.
     """
@@ -127,5 +128,5 @@ def _limits(
     ]
     values = np.concatenate(found)
     least = 1.0 if name == "accuracy" else 0.03 * float(abs(values).max())  # a point of accuracy
-    pad = max(least, 0.05 * float(np.ptp(values)))
+    pad = max(least, 0.05 * float(np.ptp(values))) or 1.0
     return float(values.min()) - pad, float(values.max()) + pad

@@ -19,10 +19,11 @@ from fl_app.studies.sweeps.plan import shown as typed
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.files import replacing
 from fl_core.metrics import OF_A_NUMBER, metrics_in
+from fl_core.wire import protocol
 
 COLUMNS = ("strategy", SEED, "measure", "value")
 """After the name of the cell and the swept keys."""
-_TABULATED = ("accuracy", *map(name_of_test, TESTS), "rmse", "ari")
+_TABULATED = ("accuracy", *map(name_of_test, TESTS), "rmse", protocol.OWN_METRIC, "ari")
 
 
 def tidy_columns(sweep: Sweep) -> list[str]:
@@ -123,7 +124,8 @@ def _scores(
         known = [mean for mean in means.values() if not math.isnan(mean)]
         top = (min if lower else max)(known, default=math.nan)
         for one, mean in means.items():
-            if mean == top and len(means) > 1:
+            # Of a metric of one's own, nobody has said which is the best.
+            if mean == top and len(means) > 1 and name != protocol.OWN_METRIC:
                 texts[one] = best.format(texts[one])
         rows.append([*map(typed, place), *(texts.get(one, "–") for one in strategies)])
     return keys, strategies, rows

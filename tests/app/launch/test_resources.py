@@ -96,12 +96,12 @@ def test_a_gpu_is_not_shared_among_clients_that_use_the_cpu(monkeypatch):
 
 
 def test_a_node_says_what_it_has_and_whether_it_can_read_the_data(tmp_path):
-    found = resources._question("mnist-5k", "", 0, "")()
+    found = resources._question("mnist-5k", "", {})()
     assert found["torch"] == torch.__version__.partition("+")[0]
     assert found["python"] == platform.python_version()
     assert "problem" not in found
-    assert "problem" not in resources._question("synthetic", "", 0, "")()
-    assert "cannot be read" in resources._question("cifar100", str(tmp_path), 0, "")()["problem"]
+    assert "problem" not in resources._question("synthetic", "", {})()
+    assert "cannot be read" in resources._question("cifar100", str(tmp_path), {})()["problem"]
 
 
 @pytest.mark.parametrize(

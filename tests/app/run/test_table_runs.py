@@ -1,6 +1,7 @@
 """`fedkin group` and `fedkin run` on scikit-learn's breast cancer table, cut into ten sites."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -83,9 +84,24 @@ def test_tables_are_grouped_as_folders_are(sites, tmp_path, capsys):
     said = capsys.readouterr().err
     assert f"which holds tables: group them by dataset=tables data-dir={sites}, or name" in said
     paths = [str(sites / f"{city}.csv") for city in CITIES[:4]]
-    words = ("model=mlp", "standardise=site", "--resamples", "0", f"output-dir={tmp_path / 'out'}")
-    with undrawn_pictures():
-        assert main(["group", *words, "--folders", *paths]) == 0
-    report = json.loads((tmp_path / "out/grouping.json").read_text(encoding="utf-8"))
-    assert report["clients"] == list(CITIES[:4])
-    assert len(report["columns"]) == 32
+    four = tmp_path / "four"
+    four.mkdir()
+    for path in paths:
+        shutil.copy(path, four)
+    found = []
+    for name, clients in (
+        ("site", ["standardise=site", "--folders", *paths]),
+        ("all", ["standardise=all", "--folders", *paths]),
+        ("tables", ["dataset=tables", f"data-dir={four}"]),
+    ):
+        words = ("features=raw", "--resamples", "0", f"output-dir={tmp_path / name}")
+        with undrawn_pictures():
+            assert main(["group", *words, *clients]) == 0
+        report = json.loads((tmp_path / name / "grouping.json").read_text(encoding="utf-8"))
+        assert report["clients"] == list(CITIES[:4])
+        assert len(report["columns"]) == 32
+        with np.load(tmp_path / name / "similarity-rcc-pfl-seed-0.npz") as arrays:
+            found.append(arrays["similarity"])
+    by_site, together, simulated = found
+    np.testing.assert_allclose(together, simulated, rtol=1e-4)
+    assert abs(by_site - together).max() > 0.01

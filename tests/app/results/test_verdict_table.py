@@ -1,0 +1,41 @@
+"""Verdicts in the terminal, where there is little room."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fl_app.report.tables import WIDTH
+from fl_app.report.verdicts import UNSURE, SeedVerdicts, Verdict
+from fl_app.results.verdict_table import print_verdicts
+from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
+
+GAIN = (-0.0412, -0.154, 0.0713)
+
+
+@pytest.mark.parametrize("metrics", [OF_A_NUMBER, OF_CLASSES])
+def test_neither_a_name_nor_an_interval_is_cut_into_pieces(metrics, capsys):
+    one = Verdict(
+        client=0,
+        verdict=UNSURE,
+        strategy="rcc-pfl",
+        cluster=10,
+        validation_samples=12345,
+        compared="rcc-pfl",
+        gain=GAIN,
+        candidates={"rcc-pfl": (*GAIN, 0.5)},
+        gain_over_single=GAIN,
+        samples_needed=674282,
+    )
+    found = SeedVerdicts(seed=0, clients=[one], told_among_all=0, means={})
+    print_verdicts(found, SimpleNamespace(metrics=metrics, names=["authority 131"]))
+    table = [line for line in capsys.readouterr().out.splitlines() if line[:1] in {*"┏┃┡│└"}]
+    assert {len(line) for line in table} <= set(range(WIDTH + 1))
+    assert len({len(line) for line in table}) == 1
+    said = "\n".join(table)
+    intervals = 2 * ["(−0.154…+0.0713)"] if metrics is OF_A_NUMBER else 2 * ["(−15…+7)"]
+    names = ("authority 131", "rcc-pfl / 10")
+    if metrics is OF_CLASSES:  # on two lines
+        names = ("authority ", "131 ", "rcc-pfl / ")
+    for whole in (*names, UNSURE, "(674,282)", *intervals):
+        assert whole in said
+    assert said.count(intervals[0]) == 2

@@ -1,0 +1,81 @@
+"""A metric of one's own in the tables and pictures of sweeps and of `fedkin reproduce`."""
+
+import json
+
+import pytest
+
+from fl_app.cli import main
+from fl_app.report import pictures
+from fl_app.studies.reproduce.cells import read_cells
+from fl_app.studies.sweeps.plan import plan_sweep
+from fl_app.studies.sweeps.sweep_pictures import draw
+from fl_app.studies.sweeps.sweep_tables import printed_table, summary_page, tidy_rows
+from tests.own_modules import TABLE, own_modules
+
+METRIC = """
+
+def misses(outputs, labels):
+    return float((outputs.argmax(1) != labels).double().mean())
+"""
+EXPERIMENT = """
+paper = "ours"
+title = "Rows of six numbers"
+source = "Nowhere."
+seeds = 1
+measures = ["accuracy", "own-metric"]
+picture = "none"
+[options]
+strategy = "single"
+dataset = "rows:load"
+metric = "rows:misses"
+num-clients = 4
+model = "mlp-32"
+client-test = "task"
+num-server-rounds = 2
+[rows.rows]
+[columns."two tasks"]
+num-tasks = 2
+"""
+
+
+def test_it_has_a_table_on_a_page_and_is_kept_with_the_numbers(tmp_path):
+    (tmp_path / "own.toml").write_text(EXPERIMENT, encoding="utf-8")
+    with own_modules(tmp_path, rows=TABLE + METRIC):
+        assert main(["reproduce", "own.toml", "--workers", "0"]) == 0
+    (cell,) = read_cells(tmp_path / "results/own.json")
+    kept = cell["methods"]["single"]
+    assert kept["own-metric"] == pytest.approx(1 - kept["accuracy"], abs=1e-6)
+    page = (tmp_path / "results/own.md").read_text(encoding="utf-8")
+    assert "|  | accuracy % | own metric |" in page
+    assert f"| single | {100 * kept['accuracy']:.1f} | {kept['own-metric']:.4f} |" in page
+
+
+def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):
+    planned = plan_sweep({"strategy": "single,local", "num-tasks": [2, 3]})
+    costs = {"single": 0.0, "local": 1.5}
+    runs = [
+        {"strategy": name, "seed": 0, "clusters": [0], "accuracy": 0.9 - cost, "own-metric": cost}
+        for name, cost in costs.items()
+    ]
+    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
+    page = summary_page(planned, cells, "", "")
+    assert "## own metric, one seed\n\n| num-tasks | single | local |" in page
+    assert "| 2 | 0.0000 | 1.5000 |" in page
+    assert "| 2 | **90.0** | -60.0 |" in page
+    assert "90.0*" in printed_table(planned, cells)
+    found = [row[-1] for row in tidy_rows(planned, cells) if row[-2] == "own-metric"]
+    assert found == [0.0, 1.5] * 2
+    drawn = []
+    monkeypatch.setattr(pictures, "save", lambda spec, path: drawn.append(spec))
+    draw(planned, cells, tmp_path / "sweep.png")
+    assert '"own metric"' in json.dumps(drawn[0])
+
+
+def test_a_picture_of_nothing_but_zeros_has_a_range(tmp_path, monkeypatch):
+    planned = plan_sweep({"strategy": "single", "num-tasks": [2, 3]})
+    runs = [{"strategy": "single", "seed": 0, "clusters": [0], "own-metric": 0.0}]
+    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
+    drawn = []
+    monkeypatch.setattr(pictures, "save", lambda spec, path: drawn.append(spec))
+    draw(planned, cells, tmp_path / "sweep.png")
+    assert '"domain": [-1.0, 1.0]' in json.dumps(drawn[0])

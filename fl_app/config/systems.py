@@ -11,11 +11,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord
 from torch import nn
 
-from clients.accelerator import torch_device
+from clients.accelerator import one_thread, torch_device
 from clients.features.dimensions import compared_dimension
 from clients.pre_round.pretraining import pretrained_autoencoder
 from clients.settings import AUTO, CPU
@@ -27,7 +26,7 @@ from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model
 from fl_core.models.layers import is_within
 from fl_core.options import key_of
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.aggregations.lps_gps import common_layers
@@ -218,17 +217,6 @@ def _printed(source: logging.Logger) -> Iterator[None]:
         source.removeHandler(handler)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Train on one thread: the layers are small, and threads that wait for each other cost more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 @lru_cache(maxsize=2)
 def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol.NDArrays:
     # The server may do without a GPU that its clients must have.
@@ -236,7 +224,7 @@ def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol
     with (
         _printed(logging.getLogger("clients.pre_round.autoencoder")),
         _printed(logging.getLogger("clients.pre_round.pretraining")),
-        _one_thread(),
+        one_thread(),  # layers are small, and threads that wait for each other cost more
     ):
         autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir, device=here)
     return _arrays_of(autoencoder)

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fl_core.data.scaling import Tally
 from fl_core.data.settings import ALL_SITES
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.own.own_scale import common_scaling, refuse_pixels
 from fl_core.wire import protocol
 from strategies import Conversation

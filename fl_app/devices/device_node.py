@@ -31,9 +31,10 @@ from fl_core.data.settings import BY_VALUES, OWN_IMAGES, SITE, TARGET
 from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model
+from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.class_names import CLASS_NAMES
-from fl_core.own.own_images import Agreement, read_own_images, survey_images
-from fl_core.own.own_samples import DATA, AnySurvey, agreement_in, read_own_samples, survey_samples
+from fl_core.own.own_images import read_own_images, survey_images
+from fl_core.own.own_samples import DATA, read_own_samples, survey_samples
 from fl_core.own.own_scale import on_scale, own_tally, standardised_alone
 from fl_core.own.own_tables import read_own_table, survey_table
 from fl_core.own_code import is_own
@@ -121,7 +122,7 @@ class NodeConfig(NamedTuple):
         """Return where its images are and where its model is kept, by their keys."""
         return {"data-path": self.path, "model-path": self.model_path}
 
-    def survey(self) -> AnySurvey:
+    def survey(self) -> Survey:
         """Describe the device's data before anything is agreed.
 
         Raises
@@ -182,7 +183,7 @@ class DeviceNode(Node):
     @cached_property
     def kind(self) -> Agreement:
         """Return the devices' agreement about their data."""
-        return agreement_in(self._told)
+        return Agreement.from_config(self._told)
 
     @cached_property
     def _read(self) -> tuple[LabelledImages, Scaling | None]:

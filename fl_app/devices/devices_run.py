@@ -25,9 +25,7 @@ from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_core.data.settings import ALL_SITES
-from fl_core.own.own_images import Agreement
-from fl_core.own.own_samples import AnySurvey, agree_all, outvoted, survey_in
-from fl_core.own.own_tables import with_whole_numbers
+from fl_core.own.agreement import Agreement, Survey, agree, outvoted, with_whole_numbers
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 
@@ -71,7 +69,7 @@ class Devices:
         self.told: dict[str, ConfigRecordValues] = {**self._agreement.as_config()}
 
     def _agreed(self) -> Agreement:
-        found = agree_all(_surveys(self._roll))
+        found = agree(_surveys(self._roll))
         if self._config.standardise == ALL_SITES:
             return with_common_scale(found, self._roll)
         return found
@@ -199,7 +197,7 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
         )
 
 
-def _surveys(roll: Conversation) -> dict[str, AnySurvey]:
+def _surveys(roll: Conversation) -> dict[str, Survey]:
     """Collect each device's description of its data, all of one kind.
 
     One that tells nothing sensible is left out, and so is one whose data are of another kind than
@@ -213,10 +211,10 @@ def _surveys(roll: Conversation) -> dict[str, AnySurvey]:
         If as many devices have data of one kind as of another.
     """
     clients: dict[str, int] = {}
-    surveys: dict[str, AnySurvey] = {}
+    surveys: dict[str, Survey] = {}
     for client, described in list(roll.roster.descriptions.items()):
         try:
-            survey = survey_in(described)
+            survey = Survey.from_config(described)
         except ValueError as error:
             roll.roster.leave_out(client, "survey", str(error))
             continue

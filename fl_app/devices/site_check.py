@@ -176,7 +176,7 @@ def images_found(path: Path) -> str:
         f"{printable(name)} {len(files)} + {len(tests.get(name, ()))}"
         for name, files in splits["train"].items()
     )
-    kind = "grey" if survey.grey else "colour"
+    kind = "grey" if survey.image_shape[0] == 1 else "colour"
     return f"{kind}, of each class for training + for testing: {counts}"
 
 
@@ -195,7 +195,7 @@ def table_found(path: Path, label: str, target: str = BY_VALUES) -> str:
         return f"{columns}, {_number_found(table.label, trained, tested)}"
     counts = ", ".join(
         f"{printable(name)} {(own & ~table.is_test).sum()} + {(own & table.is_test).sum()}"
-        for name in survey.classes
+        for name in survey.class_names
         for own in [table.labels == name]
     )
     return f"{columns}, of each class for training + for testing: {counts}"
@@ -217,7 +217,7 @@ def samples_found(path: str) -> str:
     """
     found = read_twice(DATA, path, partial(read_own_part, DATA), "each message of a run")
     survey = survey_of(found)
-    kind = described(survey.shape, is_float=survey.is_float)
+    kind = described(survey.image_shape, is_float=survey.is_float)
     if found.is_regression:
         labels = found.train_labels.numpy(), found.test_labels.numpy()
         return f"{kind}, {_number_found(found.class_names[0], *labels)}"

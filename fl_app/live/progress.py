@@ -12,7 +12,7 @@ from fl_app.config.run_config import Config
 from fl_app.config.tuning import combinations, label_of
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import SampleKind, are_images, described
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.text import clock, listed, printable
 from strategies import RoundReport
 

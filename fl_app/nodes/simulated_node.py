@@ -35,7 +35,7 @@ from fl_core.data.samples import sample_word
 from fl_core.data.scaling import Scaling, Tally
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.models.build import empty_model
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.own.own_samples import DATA
 from fl_core.wire import protocol
 

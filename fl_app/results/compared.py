@@ -1,27 +1,13 @@
-"""The main score over the rounds, of strategies and of their clusters, as pictures show it."""
+"""The main score over the rounds in clusters, as pictures show it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.results.run_result import RunResult
-
-
-def accuracy_curves(
-    runs: Sequence[RunResult], strategies: Sequence[str]
-) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Return the tested rounds, (R,), and the mean score there, (S, R), by strategy."""
-    curves = {}
-    for name in strategies:
-        own = [run for run in runs if run.strategy == name]
-        rounds = sorted({r.round for run in own for r in run.reports if r.tested})
-        values = [[r.score for r in run.reports if r.round in rounds] for run in own]
-        curves[name] = (np.array(rounds, np.int64), np.array(values, np.float64))
-    return curves
 
 
 def cluster_curves(

@@ -16,17 +16,16 @@ from clients.pre_round.uninformative import why_little_to_compare
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
-from fl_app.report.html.reading import Result, Run
+from fl_app.report.html.reading import read_result
 from fl_app.report.html.report_page import NO_REPORT, REPORT, write_report
-from fl_app.report.html.wrong_values import checker
+from fl_app.report.html.words import command
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
 from fl_app.report.verdicts import SeedVerdicts
-from fl_app.results.compared import accuracy_curves, cluster_curves
+from fl_app.results.compared import cluster_curves
 from fl_app.results.grouping_report import (
     GROUPING,
     Grouped,
-    command_of,
     cost_of,
     grouping_report,
     write_grouping,
@@ -42,7 +41,7 @@ from fl_core.data.samples import are_images, sample_word
 from fl_core.federation.federation import Federation
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model, save_shared_part
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares
@@ -211,7 +210,7 @@ class ResultsFolder:
             found.names,
             cost_of(strategy, self.config, images),
             getattr(strategy.clustering, "num_clusters", self.config.num_clusters),
-            self.command or command_of(self.config),
+            self.command or command(self.config.as_run_config()),
             strategy.training.roster.unknown,
             sample_word(images),
         )
@@ -263,9 +262,7 @@ class ResultsFolder:
         print_results([run.as_json() for run in self.runs])
         for one in self.verdicts:
             print_verdicts(one, self.runs[0], several=len(self.verdicts) > 1)
-        runs = checker(list[Run]).validate_python([run.as_json() for run in self.runs])
-        curves = accuracy_curves(self.runs, self.config.strategy)
-        rows = compared([Result("", runs=runs, curves=curves)])
+        rows = compared([read_result(self.folder)])
         metric = self.runs[0].metrics.main
         figures = {
             name.replace(protocol.ACCURACY, metric.name): one.draw(rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +13,11 @@ import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
-from fl_app.config.run_config import OPTIONS, Config, parse_config
+from fl_app.config.run_config import Config
 from fl_core.data.dataset import Dataset
-from fl_core.data.settings import OWN_IMAGES
 from fl_core.files import replacing
 from fl_core.models.build import build_model
-from fl_core.options import Scalar
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import (
@@ -94,29 +91,6 @@ def cost_of(strategy: ClusteredStrategy, config: Config, images: Dataset | Agree
         RecordDict({protocol.ARRAYS: ArrayRecord(model.state_dict())})
     )
     return Cost(round(traffic.up / clients), round(traffic.down / clients), both_ways)
-
-
-def command_of(config: Config) -> str:
-    """Return the command that does the same again, with the options that are not at their default.
-
-    A folder for results is left out: each run needs a new one.
-    """
-    usual = parse_config({key: one.default for key, one in OPTIONS.items()}).as_run_config()
-    left_out = {"output-dir", "resume"}
-    given = {
-        key: value
-        for key, value in config.as_run_config().items()
-        if key not in left_out and value != usual[key]
-    }
-    if config.dataset == OWN_IMAGES:
-        own = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
-        return f"flwr run . devices --stream --run-config {shlex.quote(own)}"
-    words = [shlex.quote(f"{key}={_toml(value)}") for key, value in given.items()]
-    return " ".join(["fedkin", "run", *words])
-
-
-def _toml(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def untold(clusters: Clusters, rule: int | str) -> str:

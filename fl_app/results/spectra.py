@@ -22,7 +22,7 @@ from fl_app.config.run_config import Config
 from fl_core.data.dataset import Dataset
 from fl_core.data.preparation import AS_THEY_COME, Preparation, preparation_in
 from fl_core.files import replacing
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.own_code import is_own
 from strategies import ClusteredStrategy
 from strategies.clusterings.server_relevance import FORMULAS

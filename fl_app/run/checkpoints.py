@@ -14,8 +14,7 @@ from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config
 from fl_app.launch.preflight import output_folder
 from fl_app.live.watch import LOCK_FILE
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
-from fl_core.own.own_images import Agreement
-from fl_core.own.own_samples import agreement_in
+from fl_core.own.agreement import Agreement
 from strategies import ClusteredStrategy, RoundReport
 
 # What may differ when a run goes on: it decides when something happens or where it lies, not what.
@@ -83,7 +82,7 @@ class Checkpoints:
                     "resume it with the options it had."
                 )
         if saved["agreement"] is not None:
-            self.agreement = agreement_in(saved["agreement"])
+            self.agreement = Agreement.from_config(saved["agreement"])
         self.num_clients = saved["num-clients"]
         self.names.update(saved["names"])
 

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from clients.accelerator import one_thread
 from fl_app.client_app import app
 from fl_app.config.allowed_code import OWN_CODE, named_at_clients
 from fl_app.config.run_config import parse_config
@@ -43,19 +42,9 @@ def simulate_in_process(
     # Who runs a simulation is its user, who may run what the user names.
     shared = {"num-partitions": num_clients, OWN_CODE: ",".join(named_at_clients(config).values())}
     nodes = [{"partition-id": client, **shared} for client in range(num_clients)]
-    with _one_thread(), _environment(settings):
+    # As Ray's workers do: sums of several threads may differ in the last bit.
+    with one_thread(), _environment(settings):
         return run_experiment(config, InProcessGrid(app, nodes, given))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute as Ray's workers do: sums of several threads may differ in the last bit."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

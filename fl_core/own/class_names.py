@@ -83,11 +83,3 @@ def _alike(names: list[str]) -> list[list[str]]:
 def composed(name: str) -> str:
     """Return a folder's name as others write it: some systems store é as e and an accent."""
     return unicodedata.normalize("NFC", name)
-
-
-def names_in(config: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the class names of a config record; a ValueError if there is no list of texts."""
-    names = config.get(CLASS_NAMES)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{CLASS_NAMES} must be a list of names, not {brief(names)}.")
-    return tuple(names)

@@ -28,7 +28,7 @@ from fl_app.config.run_config import parse_config
 from fl_app.devices.device_node import DeviceNode
 from fl_app.nodes.simulated_node import SimulatedNode
 from fl_core.federation.federation import simulate_federation
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from fl_core.wire import protocol
 from tests.app_runs import DEFAULTS, run, without_seconds
 from tests.device_images import write_sites

@@ -11,14 +11,9 @@ from PIL import Image, ImageFile
 
 from fl_core.data import image_folder
 from fl_core.data.image_files import hold_out, listed_images
-from fl_core.own.own_images import Agreement, Survey, agree, read_own_images, survey_images
-from fl_core.own.own_samples import (
-    SampleSurvey,
-    agree_all,
-    outvoted,
-    read_own_samples,
-    survey_in,
-)
+from fl_core.own.agreement import Agreement, Survey, agree, outvoted
+from fl_core.own.own_images import read_own_images, survey_images
+from fl_core.own.own_samples import read_own_samples
 from tests.own_modules import own_modules
 from tests.pipes import not_waited_for
 
@@ -52,16 +47,21 @@ def agreement(*names, shape=(1, 32, 40)):
     return Agreement(names or ("bolt", "nut"), shape)
 
 
+def survey(names, grey, height, width):
+    """Return what a device with images in folders tells."""
+    return Survey(names, (1 if grey else 3, height, width), in_folders=True)
+
+
 # What a device tells
 
 
 def test_a_survey_says_names_kind_and_size_only(site):
-    assert survey_images(site) == Survey(("bolt", "nut"), True, 32, 40)
+    assert survey_images(site) == survey(("bolt", "nut"), True, 32, 40)
     assert survey_images(site).as_config() == {
         "class-names": ["bolt", "nut"],
-        "grey": True,
-        "height": 32,
-        "width": 40,
+        "sample-shape": [1, 32, 40],
+        "is-float": False,
+        "in-folders": True,
     }
 
 
@@ -73,7 +73,7 @@ def test_a_survey_decodes_nothing(site, monkeypatch):
         return original(image)
 
     monkeypatch.setattr(ImageFile.ImageFile, "load", load)
-    assert survey_images(site).height == 32
+    assert survey_images(site).image_shape == (1, 32, 40)
     assert not loaded
     read_own_images(site, site.parent / "cache", agreement())
     assert loaded
@@ -92,8 +92,7 @@ def test_a_survey_gives_the_size_that_the_images_would_have_alone(tmp_path, size
     for i, size in enumerate(sizes):
         save(tmp_path / "scans" / "train" / "a" / f"{i}.png", *size)
     save(tmp_path / "scans" / "test" / "a" / "0.png", 150, 150)
-    survey = survey_images(tmp_path / "scans")
-    assert (survey.height, survey.width) == expected
+    assert survey_images(tmp_path / "scans").image_shape == (1, *expected)
     read = image_folder.read_image_folder(tmp_path / "scans", tmp_path / "cache")
     assert tuple(read.train_images.shape[2:]) == expected
 
@@ -104,13 +103,7 @@ def test_photos_on_their_side_are_surveyed_upright(tmp_path):
     (tmp_path / "a").mkdir()
     for ending in ("jpg", "png", "tif", "webp"):
         Image.new("RGB", (50, 30)).save(tmp_path / "a" / f"0.{ending}", exif=exif)
-    assert survey_images(tmp_path) == Survey(("a",), False, 50, 30)
-
-
-def test_colour_among_gray_is_refused_with_an_example_of_each(site):
-    save(site / "nut" / "odd.png", 32, 40, gray=False)
-    with pytest.raises(ValueError, match=r"grey images \(nut/\d.png\) and colour images \(nut/odd"):
-        survey_images(site)
+    assert survey_images(tmp_path) == survey(("a",), False, 50, 30)
 
 
 def test_where_there_is_nothing_to_survey(tmp_path):
@@ -123,7 +116,7 @@ def test_where_there_is_nothing_to_survey(tmp_path):
 def test_one_name_in_two_spellings_of_unicode(tmp_path):
     save(tmp_path / unicodedata.normalize("NFD", CAFE) / "0.png", 32, 40, 7)
     save(tmp_path / "zoo" / "0.png", 32, 40, 8)
-    assert survey_images(tmp_path).classes == (CAFE, "zoo")
+    assert survey_images(tmp_path).class_names == (CAFE, "zoo")
     read = read_own_images(tmp_path, tmp_path / ".cache", agreement("bar", CAFE, "zoo"))
     assert read.train_labels.tolist() == [1, 2]
     save(tmp_path / CAFE / "0.png", 32, 40)
@@ -144,7 +137,7 @@ def test_folders_whose_names_cannot_be_told(tmp_path, name):
 
 # What comes over the network
 
-SURVEY = Survey(("a", "b"), True, 28, 30)
+SURVEY = survey(("a", "b"), True, 28, 30)
 AGREEMENT = Agreement(("a", "b"), (3, 28, 30))
 
 
@@ -156,7 +149,7 @@ def test_a_config_goes_there_and_back(told):
 
 @pytest.mark.parametrize("told", [SURVEY, AGREEMENT])
 def test_no_entry_may_be_missing(told):
-    for key in told.as_config():
+    for key in ("class-names", "sample-shape", "is-float"):
         config = told.as_config()
         del config[key]
         with pytest.raises(ValueError, match=rf"^{key} .*, not None\.$"):
@@ -167,14 +160,14 @@ def test_no_entry_may_be_missing(told):
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"height": 0}, r"^height of images must be from 1 to 224, not 0\.$"),
-        ({"width": -4}, r"^width of images must be from 1 to 224, not -4\.$"),
-        ({"height": 225}, "from 1 to 224, not 225"),
-        ({"height": 28.0}, r"whole number, not 28\.0"),
-        ({"width": True}, "whole number, not True"),
-        ({"width": [28]}, "whole number, not a list"),
-        ({"class-names": "ab"}, "list of names, not 'ab'"),
-        ({"class-names": ["a", 3]}, "list of names, not a list"),
+        ({"sample-shape": [1, 0, 30]}, r"^sample-shape is 1 to 8 whole .*, not \(1, 0, 30\)\.$"),
+        ({"sample-shape": [1, 28.0, 30]}, r"^sample-shape is .*, not \(1, 28\.0, 30\)"),
+        ({"sample-shape": [1, True, 30]}, r"^sample-shape is .*, not \(1, True, 30\)"),
+        ({"sample-shape": [3, 1024, 1025]}, r"^sample-shape is .*, not \(3, 1024, 1025\)"),
+        ({"sample-shape": 28}, r"must be a list of whole numbers, not 28"),
+        ({"is-float": 1}, r"^is-float of samples must be true or false, not 1\.$"),
+        ({"class-names": "ab"}, "list of texts, not 'ab'"),
+        ({"class-names": ["a", 3]}, "list of texts, not a list"),
         ({"class-names": []}, "there are 0 classes"),
         ({"class-names": [f"{i:05}" for i in range(10_001)]}, "there are 10001 classes"),
         ({"class-names": ["", "a"]}, "'' is not a valid class name"),
@@ -191,22 +184,25 @@ def test_entries_that_are_refused(told, entries, message):
         type(told).from_config(told.as_config() | entries)
 
 
-def test_entries_of_one_record_only():
-    with pytest.raises(ValueError, match=r"^grey .* must be true or false, not 1\.$"):
-        Survey.from_config(SURVEY.as_config() | {"grey": 1})
-    with pytest.raises(ValueError, match="channels of images must be 1 or 3, not 2"):
-        Agreement.from_config(AGREEMENT.as_config() | {"channels": 2})
+@pytest.mark.parametrize("shape", [[1, 225, 30], [2, 28, 30], [28, 30]])
+def test_images_in_folders_have_sides_and_channels_that_can_be_had(shape):
+    with pytest.raises(ValueError, match=r"^images in folders have at most 224 pixels a side"):
+        Survey.from_config(SURVEY.as_config() | {"sample-shape": shape})
+    assert not Agreement.from_config(AGREEMENT.as_config() | {"sample-shape": shape}).suits_folders
+
+
+def test_an_agreement_has_two_classes():
     with pytest.raises(ValueError, match="there are 1 classes, but from 2 to 10000"):
         Agreement.from_config(AGREEMENT.as_config() | {"class-names": ["a"]})
 
 
 def test_the_bounds_themselves_are_allowed():
     names = [f"{i:05}" + "x" * 195 for i in range(1000)]
-    config = {"class-names": names, "grey": False, "height": 1, "width": 224}
-    assert len(Survey.from_config(config).classes) == 1000
+    config = survey(tuple(names), False, 1, 224).as_config()
+    assert len(Survey.from_config(config).class_names) == 1000
     with pytest.raises(ValueError, match="there are 1001 classes, but from 1 to 1000"):
         Survey.from_config(config | {"class-names": [*names, "z"]})
-    assert Survey.from_config(config | {"class-names": ["a"]}).classes == ("a",)
+    assert Survey.from_config(config | {"class-names": ["a"]}).class_names == ("a",)
 
 
 anything = st.recursive(
@@ -214,15 +210,16 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=4,
 )
-keys = st.sampled_from(["class-names", "grey", "height", "width", "channels"]) | st.text()
+keys = st.sampled_from(["class-names", "sample-shape", "is-float", "in-folders"]) | st.text()
 likely = st.fixed_dictionaries(
     {},
     optional={
         "class-names": st.lists(st.text(max_size=3), max_size=4) | anything,
-        "grey": st.booleans() | anything,
-        "height": st.integers(-1, 230) | anything,
-        "width": st.integers(-1, 230) | anything,
-        "channels": st.integers(0, 4) | anything,
+        "sample-shape": st.lists(st.integers(0, 230), max_size=4) | anything,
+        "is-float": st.booleans() | anything,
+        "in-folders": st.booleans() | anything,
+        "is-regression": st.booleans() | anything,
+        "columns": st.lists(st.text(max_size=3), max_size=4) | anything,
     },
 )
 
@@ -245,8 +242,8 @@ def test_garbage_is_a_value_error_or_what_it_says(config, kind):
 
 def test_classes_are_united_and_one_size_is_kept():
     surveys = {
-        "north": Survey(("bolt", "nut"), True, 17, 19),
-        "south": Survey(("anchor", "nut"), True, 17, 19),
+        "north": survey(("bolt", "nut"), True, 17, 19),
+        "south": survey(("anchor", "nut"), True, 17, 19),
     }
     assert agree(surveys) == Agreement(("anchor", "bolt", "nut"), (1, 17, 19))
 
@@ -261,13 +258,13 @@ def test_classes_are_united_and_one_size_is_kept():
     ],
 )
 def test_sizes_become_the_median_over_devices(sizes, expected):
-    surveys = {str(i): Survey(("a", "b"), False, *size) for i, size in enumerate(sizes)}
+    surveys = {str(i): survey(("a", "b"), False, *size) for i, size in enumerate(sizes)}
     assert agree(surveys).image_shape == (3, *expected)
 
 
 def test_gray_and_colour_devices_are_named():
-    surveys = {f"g{i}": Survey(("a",), True, 28, 28) for i in range(5)}
-    surveys["hue"] = Survey(("b",), False, 28, 28)
+    surveys = {f"g{i}": survey(("a",), True, 28, 28) for i in range(5)}
+    surveys["hue"] = survey(("b",), False, 28, 28)
     with pytest.raises(
         ValueError, match=r"grey images \(g0, g1, g2 and 2 more\) .* \(hue\) .* conv"
     ):
@@ -276,7 +273,7 @@ def test_gray_and_colour_devices_are_named():
 
 def test_classes_that_may_be_the_same_are_said(caplog):
     names = {"x": ("Scar tissue", "other"), "y": ("_", "scar_tissue"), "z": ("-", "other")}
-    agreement = agree({name: Survey(own, True, 28, 28) for name, own in names.items()})
+    agreement = agree({name: survey(own, True, 28, 28) for name, own in names.items()})
     assert agreement.num_classes == 5
     (said,) = caplog.messages
     assert said.startswith("the classes 'Scar tissue', 'scar_tissue' are taken for different ones")
@@ -285,11 +282,11 @@ def test_classes_that_may_be_the_same_are_said(caplog):
 def test_what_cannot_be_agreed():
     with pytest.raises(ValueError, match="no device told"):
         agree({})
-    alike = {name: Survey(("nut",), True, 28, 28) for name in "xy"}
+    alike = {name: survey(("nut",), True, 28, 28) for name in "xy"}
     with pytest.raises(ValueError, match='the one class "nut", but at least 2'):
         agree(alike)
     many = {
-        first: Survey(tuple(f"{first}{i:04}" for i in range(1000)), True, 28, 28)
+        first: survey(tuple(f"{first}{i:04}" for i in range(1000)), True, 28, 28)
         for first in "abcdefghijk"
     }
     with pytest.raises(ValueError, match=r"11000 classes, .* at most .*: a, b, c have the most"):
@@ -300,7 +297,7 @@ sides = st.integers(1, 224)
 surveys_of_devices = st.dictionaries(
     st.text(min_size=1, max_size=4),
     st.builds(
-        Survey,
+        survey,
         st.sets(st.sampled_from("abcdef"), min_size=2).map(lambda names: tuple(sorted(names))),
         st.just(True),
         sides,
@@ -317,7 +314,7 @@ def test_the_order_of_devices_is_all_the_same(surveys, random):
     random.shuffle(shuffled)
     agreed = agree(dict(shuffled))
     assert agreed == agree(surveys)
-    assert all(set(survey.classes) <= set(agreed.class_names) for survey in surveys.values())
+    assert all(set(one.class_names) <= set(agreed.class_names) for one in surveys.values())
     assert Agreement.from_config(agreed.as_config()) == agreed
 
 
@@ -469,22 +466,22 @@ def test_a_link_to_a_pipe_or_a_device_is_named_and_not_waited_for(site, tmp_path
             look(site)
 
 
-DOSE = SampleSurvey(("dose (mg)",), (3,), is_float=True, is_regression=True)
+DOSE = Survey(("dose (mg)",), (3,), is_float=True, is_regression=True)
 
 
 def test_devices_may_agree_on_a_number_to_predict():
-    agreed = agree_all({"a": DOSE, "b": DOSE})
+    agreed = agree({"a": DOSE, "b": DOSE})
     assert agreed == Agreement(("dose (mg)",), (3,), is_float=True, is_regression=True)
     assert agreed.num_classes == 1
     assert Agreement.from_config(agreed.as_config()) == agreed
-    assert survey_in(DOSE.as_config()) == DOSE
+    assert Survey.from_config(DOSE.as_config()) == DOSE
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        SampleSurvey(("dose (mg)",), (3,), is_float=True),
-        SampleSurvey(("dose (g)",), (3,), is_float=True, is_regression=True),
+        Survey(("dose (mg)",), (3,), is_float=True),
+        Survey(("dose (g)",), (3,), is_float=True, is_regression=True),
     ],
 )
 def test_a_device_with_another_target_is_named(other):
@@ -495,7 +492,7 @@ def test_a_device_with_another_target_is_named(other):
 
 def test_a_number_has_one_name():
     with pytest.raises(ValueError, match="there are 2 classes, but from 1 to 1"):
-        SampleSurvey(("a", "b"), (3,), is_float=True, is_regression=True)
+        Survey(("a", "b"), (3,), is_float=True, is_regression=True)
     with pytest.raises(ValueError, match="there are 2 classes, but from 1 to 1"):
         Agreement(("a", "b"), (3,), is_float=True, is_regression=True)
 

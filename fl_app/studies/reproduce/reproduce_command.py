@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
 
     from fl_app.studies.reproduce.cells import Missing
     from fl_app.studies.reproduce.experiment_file import Experiment
+    from fl_app.studies.reproduce.keeping import Cell
 
 RESULTS = Path("docs/results")
 EXPERIMENTS = Path("experiments")
@@ -136,7 +137,7 @@ def _list() -> None:
 def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespace) -> None:
     from fl_app.config.effect import without_effect_anywhere  # noqa: PLC0415
     from fl_app.studies.reproduce.cells import find_missing, run_missing, wanted_cells  # noqa: PLC0415
-    from fl_app.studies.reproduce.data_files import check_sources, sources_of  # noqa: PLC0415
+    from fl_app.studies.reproduce.data_files import check_partitions, check_sources, sources_of  # noqa: PLC0415
     from fl_app.studies.reproduce.keeping import check_all  # noqa: PLC0415
 
     numbers = folder / f"{experiment.name}.json"
@@ -145,6 +146,7 @@ def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespa
     check_all(((one.wanted, one.config) for one in missing), folder.absolute())
     sources = dict.fromkeys(name for one in missing for name in sources_of(one.config))
     check_sources(experiment.name, sources)
+    check_partitions(one.config for one in missing)
     for sentence in without_effect_anywhere((one.given, one.config) for one in missing):
         print("warning:", sentence, flush=True)
     wanted = len(wanted_cells(experiment, seeds))
@@ -164,16 +166,24 @@ def _announce(
     sources: Sequence[str],
     workers: int,
 ) -> None:
-    """Say which files the simulations read, and how many hours they will take."""
-    from fl_app.studies.reproduce.cells import read_cells  # noqa: PLC0415
+    """Say which files the simulations read and, once some are finished, how long the rest takes."""
+    from fl_app.studies.reproduce.cells import current_cells, read_cells  # noqa: PLC0415
     from fl_app.studies.reproduce.data_files import files_in_words, files_of, folder_of, record_of  # noqa: PLC0415
-    from fl_app.studies.reproduce.estimate import hours_left  # noqa: PLC0415
 
     for name in sources:
         files = files_of(name)
         print(f"{files_in_words(name, record_of(files))}, in {folder_of(name)}:")
         print(*(f"  {one}" for one in files), sep="\n")
-    print("time left:", hours_left(experiment, read_cells(numbers), missing, workers), flush=True)
+    if done := current_cells(experiment, read_cells(numbers)):
+        print(f"time left: {hours_left(done, len(missing), workers)}", flush=True)
+
+
+def hours_left(done: Sequence[Cell], missing: int, workers: int) -> str:
+    """Return how long so many simulations take, if each does what the finished ones did."""
+    cores = max(1, workers)
+    spent = sum(cell["seconds"] * max(1, cell["workers"]) for cell in done) / len(done) / 3600
+    hours = f"about {spent * missing / cores:.1f} hours on {cores} core(s)"
+    return f"{hours}, by the {len(done)} finished simulations."
 
 
 def _write_page(experiment: Experiment, folder: Path) -> None:

@@ -362,13 +362,6 @@ def test_nothing_but_damaged_images(tmp_path, pictures, capsys, architecture):
     assert rows_of(capsys.readouterr().out) == []
 
 
-def test_other_formats_are_not_tried(brightness, pictures, capsys):
-    pictures.mkdir()
-    Image.fromarray(gray(0)).save(pictures / "a.png", format="ICO")
-    assert call(brightness, pictures) == 1
-    assert "it is none of BMP" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("most", [900, 1500])  # Pillow warns above, and refuses above twice, that
 def test_decompression_bombs_are_refused(brightness, pictures, capsys, monkeypatch, most):
     save(pictures / "a.png", gray(0, 40, 50))

@@ -9,7 +9,7 @@ import pytest
 from fl_app.devices.device_node import NodeConfig
 from fl_app.devices.site_check import samples_found
 from fl_core.models.model_file import load_model
-from fl_core.own.own_images import Agreement
+from fl_core.own.agreement import Agreement
 from tests.device_images import write_sites
 from tests.device_runs import groups, run
 from tests.own_modules import own_modules
@@ -245,7 +245,7 @@ def test_what_a_function_may_not_return(expression, message):
 
 def test_without_names_classes_are_numbers_up_to_the_highest():
     survey = returning("X, Y * 10, X, Y").survey()
-    assert set(survey.classes) == {str(number) for number in range(11)}
+    assert set(survey.class_names) == {str(number) for number in range(11)}
     assert device("oslo", data="sites:numbered").survey().as_config() == {
         "class-names": ["0", "1"],
         "sample-shape": [6],

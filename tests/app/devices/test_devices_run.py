@@ -94,7 +94,8 @@ def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
     run(tmp_path / "out", folders, spoil={(kind, "rome"): note for kind in kinds})
     every = {"took"}
     assert answers == {
-        "query.describe": {"client-index", "name", "class-names", "grey", "height", "width"}
+        "query.describe": {"client-index", "name", "class-names"}
+        | {"sample-shape", "is-float", "in-folders"}
         | every,
         "query.spectrum": {"eigenvectors"} | every,
         "query.relevance": {"relevances"} | every,
@@ -263,10 +264,10 @@ def say(**entries):
     ("of_lyon", "of_rome"),
     [
         (
-            (say(height=100_000), "height of images must be from 1 to 224"),
+            (say(sample_shape=[1, 9999, 28]), "images in folders have at most 224 pixels"),
             (say(class_names=["b", "a"]), "class names must be sorted"),
         ),
-        ((say(grey="perhaps"), "grey of a survey"), (fail, "the disk is full")),
+        ((say(is_float="perhaps"), "is-float of samples"), (fail, "the disk is full")),
     ],
 )
 def test_a_device_that_tells_nonsense_of_its_images_is_left_out(tmp_path, of_lyon, of_rome, caplog):

@@ -18,9 +18,8 @@ from fl_app.results.spectra import load_spectra
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.scaling import Scaling, moments, tally
 from fl_core.models.model_file import load_model
-from fl_core.own.own_samples import agree_all, agreement_in, outvoted, survey_in
+from fl_core.own.agreement import Agreement, Survey, agree, outvoted, with_whole_numbers
 from fl_core.own.own_scale import common_scaling, own_tally
-from fl_core.own.own_tables import with_whole_numbers
 from tests.app_runs import DEFAULTS
 from tests.device_runs import run
 from tests.device_tables import BERLIN, OSLO, device
@@ -207,8 +206,8 @@ def test_means_are_not_told_where_nothing_of_ones_own_may_be_seen(options):
 def test_a_scale_is_agreed_and_travels(tmp_path):
     berlin, oslo = device(tmp_path, "berlin", MEASURED), device(tmp_path, "oslo", OSLO)
     surveys = {"berlin": berlin.survey()}
-    one = replace(agree_all(surveys), scaling=Scaling((1.0,) * 3, (2.0,) * 3, 5.0, 6.0))
-    assert agreement_in(one.as_config()) == one
+    one = replace(agree(surveys), scaling=Scaling((1.0,) * 3, (2.0,) * 3, 5.0, 6.0))
+    assert Agreement.from_config(one.as_config()) == one
     assert one.is_regression and one.class_names == ("outcome",)
     assert one.preparation.scaling.target_deviation == 6
     with pytest.raises(ValueError, match="its means are not as many as its samples have columns"):
@@ -220,11 +219,11 @@ def test_a_scale_is_agreed_and_travels(tmp_path):
         {"column-means": [1.0, 1.0, float("nan"), 5.0]},
     ):
         with pytest.raises(ValueError, match=r"means|deviations"):
-            agreement_in(one.as_config() | wrong)
+            Agreement.from_config(one.as_config() | wrong)
     with pytest.raises(ValueError, match=r"^column outcome of oslo has texts, but a numb"):
         device(tmp_path, "oslo", OSLO.replace("green", "red")).read(one)
     assert berlin.read(one).train_labels.tolist() == [0.5, 0.5, 1, 0.5]
-    classes = agree_all({"berlin": device(tmp_path, "berlin", BERLIN).survey(), "o": oslo.survey()})
+    classes = agree({"berlin": device(tmp_path, "berlin", BERLIN).survey(), "o": oslo.survey()})
     with pytest.raises(ValueError, match="column outcome of berlin has fractions, but classes wer"):
         device(tmp_path, "berlin", MEASURED).read(classes)
 
@@ -234,12 +233,12 @@ def test_whole_numbers_are_numbers_where_most_have_fractions(tmp_path):
     whole = BERLIN.replace("well", "3").replace("ill", "-1")
     texts = {"berlin": MEASURED, "lyon": MEASURED, "oslo": whole}
     surveys = {n: device(tmp_path, n, text).survey() for n, text in texts.items()}
-    told = {name: survey_in(one.as_config()) for name, one in surveys.items()}
+    told = {name: Survey.from_config(one.as_config()) for name, one in surveys.items()}
     assert told == surveys
     assert [one.is_regression for one in told.values()] == [True, True, False]
     taken = with_whole_numbers(told)
     assert outvoted(taken) == {}
-    one = agree_all(taken)
+    one = agree(taken)
     read = device(tmp_path, "oslo", whole).read(one)
     assert (read.train_labels.tolist(), read.test_labels.tolist()) == ([3, 3, -1, 3], [-1])
     # Where most have classes, one with fractions is the odd one, and so is one with texts here.

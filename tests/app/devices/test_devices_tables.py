@@ -7,26 +7,30 @@ import pandas as pd
 import pytest
 
 from fl_app.devices.site_check import table_found
-from fl_core.own.own_samples import agree_all, agreement_in, outvoted, survey_in
+from fl_core.own.agreement import Agreement, Survey, agree, outvoted
 from fl_core.own.own_scale import standardised_alone
 from tests.device_runs import groups, run
 from tests.device_tables import BERLIN, OSLO, device
 
 
 def agreed(**devices):
-    return agree_all({name: survey_in(own.survey().as_config()) for name, own in devices.items()})
+    return agree(
+        {name: Survey.from_config(own.survey().as_config()) for name, own in devices.items()}
+    )
 
 
 def test_columns_and_their_values_are_agreed_from_what_devices_tell(tmp_path):
     berlin, oslo = device(tmp_path, "berlin", BERLIN), device(tmp_path, "oslo", OSLO)
     assert oslo.survey().as_config() == {
         "class-names": ["well"],
+        "sample-shape": [2],
+        "is-float": True,
         "columns": ["age", "colour"],
         "values-of": ["colour"],
         "values": ["green"],
     }
     one = agreed(berlin=berlin, oslo=oslo)
-    assert agreement_in(one.as_config()) == one == agreed(oslo=oslo, berlin=berlin)
+    assert Agreement.from_config(one.as_config()) == one == agreed(oslo=oslo, berlin=berlin)
     assert (one.class_names, one.image_shape, one.is_float) == (("ill", "well"), (4,), True)
     assert one.column_names == ("age", "colour=blue", "colour=green", "colour=red")
     read = oslo.read(one)
@@ -77,7 +81,10 @@ def test_what_was_agreed_without_a_device_is_told_to_it(tmp_path, text, message)
         device(tmp_path, "tunis", text).read(one)
 
 
-CONFIG = {"class-names": ["a"], "columns": ["x", "y"], "values-of": ["y"], "values": ["u"]}
+CONFIG = {
+    **{"class-names": ["a"], "sample-shape": [2], "is-float": True},
+    **{"columns": ["x", "y"], "values-of": ["y"], "values": ["u"]},
+}
 
 
 @pytest.mark.parametrize(
@@ -98,18 +105,21 @@ CONFIG = {"class-names": ["a"], "columns": ["x", "y"], "values-of": ["y"], "valu
             "there are 2 classes, but from 1 to 1",
         ),
         ({"values": ["u" * 201]}, "a str is no name or value of a column: one line of at most"),
-        ({"columns": [], "values-of": [], "values": []}, "sample-shape is "),
+        ({"sample-shape": [3]}, "its columns are not as many as its samples have numbers"),
         (
-            {"values-of": ["y"] * 51, "values": [f"{i:02}" for i in range(51)]},
+            {
+                **{"values-of": ["y"] * 51, "values": [f"{i:02}" for i in range(51)]},
+                "sample-shape": [52],
+            },
             "column y has 51 different texts",
         ),
         ({"columns": [*map(str, range(10_001))]}, "columns has 10001 entries, but 10000 at most"),
     ],
 )
 def test_a_survey_of_a_table_is_checked_not_believed(changed, message):
-    assert survey_in(CONFIG).columns == {"x": (), "y": ("u",)}
+    assert Survey.from_config(CONFIG).columns == {"x": (), "y": ("u",)}
     with pytest.raises(ValueError, match=re.escape(message)):
-        survey_in(CONFIG | changed)
+        Survey.from_config(CONFIG | changed)
 
 
 def test_the_check_of_a_site_tells_its_columns_and_classes(tmp_path):

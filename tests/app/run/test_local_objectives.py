@@ -178,8 +178,6 @@ DP = {"training_epsilon": 1.0}
     ("options", "message"),
     [
         ({"strategy": "single+mean+ditoo"}, 'local objective is "ditoo", .*Did you mean ditto'),
-        ({"prox_weight": -1}, "prox-weight is -1, but it must be a number of at least 0"),
-        ({"head_epochs": 0}, "head-epochs is 0, but it must be a whole number of at least 1"),
         (
             {"strategy": "ditto", **DP},
             "training-epsilon is 1, but ditto has the local objective ditto, not all of whose",

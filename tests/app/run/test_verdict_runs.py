@@ -3,6 +3,7 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -76,6 +77,16 @@ def test_a_strategy_may_end_early(tmp_path, capsys):
         capsys.readouterr().out
     )
     assert all("on-its-own-data" in one for one in summary["runs"])
+
+
+def test_seeds_may_end_after_different_rounds(tmp_path):
+    options = {"validation_share": 0.25, "early_stopping": 1, "learning_rate": 0.02}
+    summary = run(tmp_path / "out", strategy="local,single", repeats=2, **options)
+    rounds = [one["rounds"] for one in summary["runs"] if one["strategy"] == "single"]
+    assert rounds == [1, 2]
+    numbers, scores = read_result(tmp_path / "out").curves["single"]
+    assert numbers.tolist() == [1, 2]
+    assert np.isnan(scores).tolist() == [[False, True], [False, False]]
 
 
 def test_a_strategy_that_is_worse_for_everybody_ends_and_staying_alone_never_does(tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 from fl_app.cli import main
 from fl_app.devices.device_node import NodeConfig
 from fl_app.devices.site_check import table_found
-from fl_core.own.own_samples import agree_all, survey_in
+from fl_core.own.agreement import Survey, agree
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_runs import run
 from tests.device_tables import device
@@ -90,15 +90,15 @@ def test_on_devices(sites, tmp_path):
 
 def test_a_device_may_say_it_itself(tmp_path):
     own = device(tmp_path, "berlin", VISITS, label="visits", target="number")
-    survey = survey_in(own.survey().as_config())
-    assert (survey.is_regression, survey.classes) == (True, ("visits",))
-    read = own.read(agree_all({"berlin": survey}))
+    survey = Survey.from_config(own.survey().as_config())
+    assert (survey.is_regression, survey.class_names) == (True, ("visits",))
+    read = own.read(agree({"berlin": survey}))
     assert (read.train_labels.tolist(), read.test_labels.tolist()) == ([3, 12, 8, 9], [10])
     said = table_found(own.path, own.label, own.target)
     assert said.endswith(
         "for training + for testing: 4 + 1, with a number to predict: visits, 3 to 12"
     )
-    assert device(tmp_path, "berlin", VISITS, label="visits").survey().classes[0] == "10"
+    assert device(tmp_path, "berlin", VISITS, label="visits").survey().class_names[0] == "10"
     with pytest.raises(ValueError, match=r"^target is \"count\", but it must be one of auto, num"):
         NodeConfig.of({"name": "b", "data-path": "/b.csv", "target": "count"})
     text = device(tmp_path, "oslo", VISITS.replace("8", "few"), label="visits", target="number")

@@ -1,0 +1,369 @@
+"""What devices tell of samples of their own, and what is agreed, so that one model fits all."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from statistics import mode
+from typing import Any, ClassVar
+
+from fl_core.data.image_folder import MAX_SIDE, common_size, few
+from fl_core.data.preparation import Columns, Preparation, sample_columns
+from fl_core.data.samples import are_images, described
+from fl_core.data.scaling import Scaling
+from fl_core.data.settings import ALL_SITES, NOBODY
+from fl_core.data.tables import are_whole, common_columns
+from fl_core.models.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
+from fl_core.own.class_names import (
+    CLASS_NAMES,
+    MAX_NAME,
+    MAX_OWN_CLASSES,
+    agreed_classes,
+    check_names,
+    composed,
+)
+from fl_core.own.own_scale import scale_config, scale_in
+from fl_core.text import brief, one_line
+
+# Entries of a message's config record; of each value of a category, its column stands beside it.
+SHAPE = "sample-shape"
+IS_FLOAT = "is-float"
+IS_REGRESSION = "is-regression"
+IN_FOLDERS = "in-folders"
+COLUMNS = "columns"
+VALUES_OF = "values-of"
+VALUES = "values"
+
+MOST_COLUMNS = 10_000  # of one device, lest a single one makes everybody's model huge
+
+Record = dict[str, list[str] | list[int] | list[float] | bool]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What samples are, and what is to be predicted of them.
+
+    Attributes
+    ----------
+    class_names : tuple of str
+        Sorted and different, in Unicode's composed form (NFC): single lines of 1 to 200 characters.
+        Of a number to predict, its name alone.
+    image_shape : tuple of int
+        Of a sample: of an image, channels, height and width.
+    is_float : bool
+        Whether samples are float32; otherwise they are pixels, uint8.
+    is_regression : bool
+        Whether what is to be predicted is a number.
+    columns : dict
+        Of tables, the names of their columns, sorted, without the label's, and the values of those
+        with texts.
+
+    Raises
+    ------
+    ValueError
+        If a value is not of these, or nothing can be learnt of samples of this shape.
+    """
+
+    num_names: ClassVar[tuple[int, int]]
+
+    class_names: tuple[str, ...]
+    image_shape: tuple[int, ...]
+    is_float: bool = False
+    is_regression: bool = False
+    columns: Columns = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_names(self.class_names, *((1, 1) if self.is_regression else self.num_names))
+        if not is_shape(self.image_shape):
+            raise ValueError(f"{SHAPE} is {SHAPE_WANTED}, not {reprlib.repr(self.image_shape)}.")
+        for texts in (self.columns, *filter(None, self.columns.values())):
+            _check_texts(tuple(texts))
+        self.preparation.check(self.image_shape)
+
+    @property
+    def num_classes(self) -> int:
+        """Return the number of classes, and of a model's outputs: 1 for a number."""
+        return len(self.class_names)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Return what each number of a sample is, if they are of tables."""
+        return sample_columns(self.columns)
+
+    @property
+    def preparation(self) -> Preparation:
+        """Return what is done to samples before a model sees them, but for scales of one's own."""
+        return Preparation(self.columns)
+
+    def as_config(self) -> Record:
+        """Return the entries of a message's config record."""
+        return {
+            CLASS_NAMES: list(self.class_names),
+            SHAPE: list(self.image_shape),
+            IS_FLOAT: self.is_float,
+            **({IS_REGRESSION: True} if self.is_regression else {}),
+            **_columns_config(self.columns),
+        }
+
+    @staticmethod
+    def _in(config: Mapping[str, object]) -> dict[str, Any]:
+        """Undo `as_config`; other entries are passed over."""
+        shape, is_float = config.get(SHAPE), config.get(IS_FLOAT)
+        if not isinstance(shape, list):
+            raise ValueError(f"{SHAPE} must be a list of whole numbers, not {brief(shape)}.")
+        if not isinstance(is_float, bool):
+            raise ValueError(f"{IS_FLOAT} of samples must be true or false, not {brief(is_float)}.")
+        return {
+            "class_names": tuple(_texts_in(config, CLASS_NAMES)),
+            "image_shape": tuple(shape),
+            "is_float": is_float,
+            "is_regression": config.get(IS_REGRESSION) is True,
+            "columns": _columns_in(config),
+        }
+
+    def __str__(self) -> str:
+        """Return it in words; classes, of which devices may have different ones, are left out."""
+        if self.columns:
+            of_texts = {name: " (texts)" if own else "" for name, own in self.columns.items()}
+            kind = f"tables of {', '.join(name + texts for name, texts in of_texts.items())}"
+        else:
+            kind = described(self.image_shape, is_float=self.is_float)
+        return f'{kind} with the number "{self.class_names[0]}"' if self.is_regression else kind
+
+
+@dataclass(frozen=True)
+class Survey(Kind):
+    """All that a device tells of its samples before anything is agreed.
+
+    Attributes
+    ----------
+    class_names : tuple of str
+        1 to 1,000.
+    in_folders : bool
+        Whether they are images in folders: grey ones or in colour, of the size that they would have
+        if the device were alone, from 1 to 224 pixels a side.
+    """
+
+    num_names: ClassVar[tuple[int, int]] = (1, MAX_OWN_CLASSES)
+    in_folders: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.columns:
+            common_columns({"this table": self.columns})
+        if self.in_folders and not _fits_folders(self):
+            raise ValueError(
+                f"images in folders have at most {MAX_SIDE} pixels a side, in grey or in colours, "
+                f"not {described(self.image_shape, is_float=self.is_float)}."
+            )
+
+    def as_config(self) -> Record:
+        """Return the entries of a message's config record."""
+        return {**super().as_config(), **({IN_FOLDERS: True} if self.in_folders else {})}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> Survey:
+        """Undo `as_config`; other entries are passed over.
+
+        Raises
+        ------
+        ValueError
+            If an entry is missing, of another type, or not what a survey may say.
+        """
+        return cls(**cls._in(config), in_folders=config.get(IN_FOLDERS) is True)
+
+    def __str__(self) -> str:
+        """Return it in words; sizes of images are left out where others can be chosen."""
+        return "images in folders" if self.in_folders else super().__str__()
+
+
+@dataclass(frozen=True)
+class Agreement(Kind):
+    """What all devices' samples have in common, so that one model fits them all.
+
+    Attributes
+    ----------
+    class_names : tuple of str
+        Every class that any device has, 2 to 10,000; a label is an index into them.
+    columns : dict
+        Of tables, those of all devices, with the values that any device has.
+    scaling : Scaling, optional
+        The one scale of all devices' samples, if they have one.
+    """
+
+    num_names: ClassVar[tuple[int, int]] = (2, MAX_CLASSES)
+    scaling: Scaling | None = None
+
+    @property
+    def preparation(self) -> Preparation:
+        """Return what is done to samples before a model sees them, but for scales of one's own."""
+        whose = NOBODY if self.scaling is None else ALL_SITES
+        return Preparation(self.columns, standardise=whose, scaling=self.scaling)
+
+    @property
+    def suits_folders(self) -> bool:
+        """Return whether images in folders can be read so."""
+        return _fits_folders(self) and not self.is_regression
+
+    def as_config(self) -> Record:
+        """Return the entries of a message's config record."""
+        return {**super().as_config(), **scale_config(self.scaling)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> Agreement:
+        """Undo `as_config`; other entries are passed over.
+
+        Raises
+        ------
+        ValueError
+            If an entry is missing, of another type, or not what an agreement may say.
+        """
+        return cls(**cls._in(config), scaling=scale_in(config))
+
+
+def _fits_folders(kind: Kind) -> bool:
+    shape = kind.image_shape
+    return are_images(shape, is_float=kind.is_float) and max(shape[1:]) <= MAX_SIDE
+
+
+def _columns_config(columns: Columns) -> dict[str, list[str]]:
+    if not columns:
+        return {}
+    pairs = [(name, value) for name, values in columns.items() for value in values]
+    return {
+        COLUMNS: list(columns),
+        VALUES_OF: [name for name, _ in pairs],
+        VALUES: [value for _, value in pairs],
+    }
+
+
+def _columns_in(config: Mapping[str, object]) -> Columns:
+    if COLUMNS not in config:
+        return {}
+    names, owners, values = (_texts_in(config, key) for key in (COLUMNS, VALUES_OF, VALUES))
+    found: dict[str, list[str]] = {name: [] for name in names}
+    if len(found) < len(names):
+        raise ValueError(f"{COLUMNS} must differ, but there are two alike.")
+    if len(owners) != len(values) or not found.keys() >= set(owners):
+        raise ValueError(f"{VALUES} must each have one of the {COLUMNS} in {VALUES_OF}.")
+    for name, value in zip(owners, values, strict=True):
+        found[name].append(value)
+    return {name: tuple(own) for name, own in found.items()}
+
+
+def _texts_in(config: Mapping[str, object], key: str) -> list[str]:
+    found = config.get(key)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"{key} must be a list of texts, not {brief(found)}.")
+    if key != CLASS_NAMES and len(found) > MOST_COLUMNS:
+        raise ValueError(f"{key} has {len(found)} entries, but {MOST_COLUMNS} at most are learnt.")
+    return found
+
+
+def _check_texts(texts: tuple[str, ...]) -> None:
+    for text in texts:
+        if not (0 < len(text) <= MAX_NAME and text.isprintable() and text == composed(text)):
+            raise ValueError(
+                f"{brief(text)} is no name or value of a column: one line of at most {MAX_NAME} "
+                "characters is expected."
+            )
+    if list(texts) != sorted(set(texts)):
+        raise ValueError("columns and their values must be sorted and differ.")
+
+
+def agree(surveys: Mapping[str, Survey]) -> Agreement:
+    """Settle what all devices have in common, which are of one kind, in whatever order they come.
+
+    The classes, and the values of a category, are all that any device has. The size of images in
+    folders is that of all devices, if they have the same; otherwise the median of their heights and
+    of their widths, each device counted once, rounded to a multiple of 4, 28 at least. `surveys` is
+    by the devices' names.
+
+    Raises
+    ------
+    ValueError
+        If there are no devices, some have grey images and some have colours, or all together have
+        less than 2 classes or more than 10,000; and as `common_columns`.
+    """
+    if not surveys:
+        raise ValueError("no device told of its images: connect devices that have some.")
+    first = next(iter(surveys.values()))
+    columns, shape, names = first.columns, first.image_shape, first.class_names
+    if columns:
+        columns = common_columns({name: one.columns for name, one in surveys.items()})
+        shape = (len(sample_columns(columns)),)
+    elif first.in_folders:
+        shape = _common_shape({name: one.image_shape for name, one in surveys.items()})
+    if not first.is_regression:
+        names = agreed_classes({name: one.class_names for name, one in surveys.items()})
+    return Agreement(names, shape, first.is_float, first.is_regression, columns)
+
+
+def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    grey = sorted(name for name, shape in shapes.items() if shape[0] == 1)
+    colour = sorted(name for name, shape in shapes.items() if shape[0] != 1)
+    if grey and colour:
+        raise ValueError(
+            f"grey images ({few(grey)}) and colour images ({few(colour)}) cannot be learnt "
+            "together: convert them to one kind on all devices, or run them apart."
+        )
+    sizes = [(height, width) for _, height, width in shapes.values()]
+    return 1 if grey else 3, *common_size(sizes)
+
+
+def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
+    """Return the devices whose samples are of another kind than most devices', and why they fail.
+
+    Images in folders are of one kind, whatever their size, and tables with the same columns.
+
+    Raises
+    ------
+    ValueError
+        If as many devices have one kind as have another.
+    """
+    of_kind: dict[str, list[str]] = {}
+    for name, survey in sorted(surveys.items()):
+        of_kind.setdefault(str(survey), []).append(name)
+    ranked = sorted(of_kind.items(), key=lambda item: -len(item[1]))
+    (most, first), *others = ranked
+    if others and len(others[0][1]) == len(first):
+        kinds = " and ".join(f"{one_line(kind)} ({few(names)})" for kind, names in ranked[:2])
+        raise ValueError(
+            f"{kinds} cannot be learnt together, and as many devices have the one as the other: "
+            "convert them to one kind on all devices, or run them apart."
+        )
+    return {
+        name: _other_columns(surveys, first[0], name)
+        or f"its samples are {one_line(kind)}, but most devices' are {one_line(most)}: convert "
+        "them, or leave this device out."
+        for kind, names in others
+        for name in names
+    }
+
+
+def _other_columns(surveys: Mapping[str, Survey], usual: str, name: str) -> str:
+    """Say which column a device's table has, or has not, other than a usual one; else nothing."""
+    first, second = surveys[usual], surveys[name]
+    try:
+        if first.columns and second.columns:
+            common_columns({usual: first.columns, name: second.columns})
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def with_whole_numbers(surveys: Mapping[str, Survey]) -> dict[str, Survey]:
+    """Take whole labels for numbers to predict where most tables have such with fractions."""
+    tables = [one for one in surveys.values() if one.columns]
+    numbers = [one for one in tables if one.is_regression]
+    if 2 * len(numbers) <= len(tables):
+        return dict(surveys)
+    usual = mode(sorted(one.class_names for one in numbers))
+
+    def taken(survey: Survey) -> Survey:
+        if not survey.columns or survey.is_regression or not are_whole(survey.class_names):
+            return survey
+        return replace(survey, class_names=usual, is_regression=True)
+
+    return {name: taken(survey) for name, survey in surveys.items()}

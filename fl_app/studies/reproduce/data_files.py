@@ -6,7 +6,7 @@ import gzip
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +24,6 @@ from fl_core.data.known import known_of
 from fl_core.data.published import CIFAR10_TAR
 from fl_core.data.settings import PLUS
 from fl_core.data.torchvision_files import PUBLISHED
-from fl_core.federation.federation import simulate_federation
 from fl_core.text import one_line
 from strategies.catalogue import parameters, system_of
 
@@ -101,16 +100,6 @@ def check_sources(user: str, names: Iterable[str]) -> None:
         except OSError as error:
             root = resolve_data_dir("")
             raise ValueError(f"{user} needs {_wanted(name, root, error)}") from error
-
-
-def check_partitions(configs: Iterable[Config]) -> None:
-    """Refuse, by a ValueError, simulations for whose clients the data do not suffice.
-
-    Seeds and noise are left out: they make the check longer, and refuse no more.
-    """
-    settings = (config.federation_settings(config.simulated_clients, 0) for config in configs)
-    for one in dict.fromkeys(replace(own, noise="none", noise_rate=0.0) for own in settings):
-        simulate_federation(one)
 
 
 def _wanted(name: str, root: Path, error: OSError) -> str:

@@ -137,7 +137,7 @@ def _list() -> None:
 def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespace) -> None:
     from fl_app.config.effect import without_effect_anywhere  # noqa: PLC0415
     from fl_app.studies.reproduce.cells import find_missing, run_missing, wanted_cells  # noqa: PLC0415
-    from fl_app.studies.reproduce.data_files import check_partitions, check_sources, sources_of  # noqa: PLC0415
+    from fl_app.studies.reproduce.data_files import check_sources, sources_of  # noqa: PLC0415
     from fl_app.studies.reproduce.keeping import check_all  # noqa: PLC0415
 
     numbers = folder / f"{experiment.name}.json"
@@ -146,7 +146,6 @@ def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespa
     check_all(((one.wanted, one.config) for one in missing), folder.absolute())
     sources = dict.fromkeys(name for one in missing for name in sources_of(one.config))
     check_sources(experiment.name, sources)
-    check_partitions(one.config for one in missing)
     for sentence in without_effect_anywhere((one.given, one.config) for one in missing):
         print("warning:", sentence, flush=True)
     wanted = len(wanted_cells(experiment, seeds))

@@ -127,6 +127,7 @@ def test_a_table_runs_on_files_of_the_published_formats(
     cells = reproduce(name, monkeypatch, tmp_path / "out", variants=variants)
     assert {source: one["published"] for source, one in cells[-1]["data"].items()} == published
     said = capsys.readouterr().out
+    assert "time left: about" in said
     page = (tmp_path / "out" / f"{name}.md").read_text(encoding="utf-8")
     for source, record in cells[-1]["data"].items():
         assert f"{source}: {record['files']} file(s), " in said

@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
 
     from fl_app.studies.reproduce.cells import Missing
     from fl_app.studies.reproduce.experiment_file import Experiment
-    from fl_app.studies.reproduce.keeping import Cell
 
 RESULTS = Path("docs/results")
 EXPERIMENTS = Path("experiments")
@@ -165,24 +164,16 @@ def _announce(
     sources: Sequence[str],
     workers: int,
 ) -> None:
-    """Say which files the simulations read and, once some are finished, how long the rest takes."""
-    from fl_app.studies.reproduce.cells import current_cells, read_cells  # noqa: PLC0415
+    """Say which files the simulations read, and how many hours they will take."""
+    from fl_app.studies.reproduce.cells import read_cells  # noqa: PLC0415
     from fl_app.studies.reproduce.data_files import files_in_words, files_of, folder_of, record_of  # noqa: PLC0415
+    from fl_app.studies.reproduce.estimate import hours_left  # noqa: PLC0415
 
     for name in sources:
         files = files_of(name)
         print(f"{files_in_words(name, record_of(files))}, in {folder_of(name)}:")
         print(*(f"  {one}" for one in files), sep="\n")
-    if done := current_cells(experiment, read_cells(numbers)):
-        print(f"time left: {hours_left(done, len(missing), workers)}", flush=True)
-
-
-def hours_left(done: Sequence[Cell], missing: int, workers: int) -> str:
-    """Return how long so many simulations take, if each does what the finished ones did."""
-    cores = max(1, workers)
-    spent = sum(cell["seconds"] * max(1, cell["workers"]) for cell in done) / len(done) / 3600
-    hours = f"about {spent * missing / cores:.1f} hours on {cores} core(s)"
-    return f"{hours}, by the {len(done)} finished simulations."
+    print("time left:", hours_left(experiment, read_cells(numbers), missing, workers), flush=True)
 
 
 def _write_page(experiment: Experiment, folder: Path) -> None:

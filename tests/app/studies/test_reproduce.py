@@ -21,7 +21,7 @@ from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.kept_trainings import FOLDER
 from fl_app.studies.in_process import simulate_in_process
 from fl_app.studies.reproduce import cells as cells_module
-from fl_app.studies.reproduce import code_state, keeping
+from fl_app.studies.reproduce import code_state, estimate, keeping
 from fl_app.studies.reproduce import reproduce_command as command
 from fl_app.studies.reproduce.cells import find_missing, read_cells, run_missing, wanted_cells
 from fl_app.studies.reproduce.claims import Claim
@@ -780,13 +780,36 @@ def test_the_page_says_which_files_it_rests_on(experiment):
     assert "The cells were made on different files." in both
 
 
-def test_the_hours_that_are_left_are_those_of_the_finished_simulations():
-    one = cell("two", 0, optimum=0.9, single=0.8)
-    done = [one | {"seconds": seconds, "workers": 2} for seconds in (1800.0, 5400.0)]
-    said = "about 4.0 hours on 3 core(s), by the 2 finished simulations."
-    assert command.hours_left(done, 6, 3) == said
+def test_the_hours_that_are_left(experiment, tmp_path, monkeypatch):
+    missing = find_missing(experiment, tmp_path / "digits.json", 2)[2:]
+    monkeypatch.setattr(estimate, "_core_hours", lambda configs: 0.5 * len(configs))
+    told = estimate.hours_left(experiment, [], missing, 2)
+    assert told.startswith("about 3.0 to 6.0 hours on 2 core(s): training and features alone")
+    # Half an hour on two workers is twice the half an hour that training takes on one.
+    done = [cell("two", 0, optimum=0.95, single=0.9), cell("two", 0, "optimum (twice)", optimum=1)]
+    told = estimate.hours_left(experiment, done, missing, 3)
+    assert told.startswith("about 2.0 hours on 3 core(s): ")
+    assert told.endswith("and the 2 finished simulations took 2.0 times as long as that.")
     here = [{**one, "workers": 0} for one in done]  # all in one process
-    assert command.hours_left(here, 6, 0).startswith("about 6.0 hours on 1 core(s)")
+    told = estimate.hours_left(experiment, here, missing, 0)
+    assert told.startswith("about 3.0 hours on 1 core(s): ")
+
+
+def test_training_is_measured_once_and_grows_with_what_is_trained(monkeypatch):
+    def hours(**more):
+        given = {"strategy": "single", "dataset": "mnist-5k", "model": "mlp-32", "seed": 3}
+        return estimate._core_hours([Experiment.config({**given, **more})])
+
+    once = hours()
+    assert 0 < once < 1
+    compared = {"strategy": "single,local", "validation-share": 0.2}
+    untuned = hours(**compared)
+    monkeypatch.setattr(estimate, "train", None)  # what is measured is not measured again
+    assert hours(**{"num-server-rounds": 40}) == pytest.approx(4 * once)
+    assert hours(**{"local-epochs": 6}) == pytest.approx(3 * once)
+    assert hours(**{"strategy": "single,local", "fraction-train": 0.25}) == pytest.approx(once / 2)
+    tune = "learning-rate=0.001,0.01 local-epochs=2,4"  # twelve epochs a round, in place of two
+    assert hours(**compared, tune=tune) == pytest.approx(6 * untuned)
 
 
 @pytest.mark.parametrize("picture", ["table", "rounds", "tasks", "sweep"])

@@ -44,10 +44,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Four processes for two cores, since tests with real devices mostly wait; no more, since each imports
+# Three processes for two cores, since tests with real devices mostly wait; no more, since each imports
 # all tests first, twelve seconds. Each library on one thread, since threads that share a core wait for
 # each other. In the order of their names: otherwise those that mostly wait come last, all together.
-PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 check: lint
 	$(PYTEST) -m "not slow and not faults"

@@ -240,6 +240,7 @@ def test_no_such_source(cache, source):
         pretrained_autoencoder(source, 1)
 
 
+@pytest.mark.faults
 def test_pretraining_is_remembered_and_a_broken_file_is_made_again(cache, monkeypatch):
     first = pretrained_autoencoder("auto", 1, epochs=1)
     (path,) = cache.glob("*.safetensors")

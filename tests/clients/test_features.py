@@ -210,6 +210,7 @@ def test_resnet18_is_torchvision_s_up_to_its_average_pool(network, weights):
     assert torch.allclose(rows, pooled[0], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_resnet18_sees_gray_images_as_colourless(weights):
     phi = feature_map("resnet18", weights=weights)
@@ -232,6 +233,7 @@ def test_resnet18_reads_files_of_every_kind(network, weights, tmp_path):
         assert torch.equal(rows, expected), name
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_resnet18_takes_the_weights_in_torchvision_s_cache(monkeypatch, tmp_path, weights):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))

@@ -187,9 +187,10 @@ def test_any_epsilon_gives_a_number_without_a_warning(epsilon):
     assert 0 < training_noise(epsilon, 1e-5, 0.2, 100) < 1000
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("name", "optimizer"),
-    sampled(itertools.product([n for n in MODELS if n != "cnn-norm"], ["sgd", "adam"]), 3),
+    list(itertools.product([n for n in MODELS if n != "cnn-norm"], ["sgd", "adam"])),
 )
 def test_every_model_can_be_trained_privately(name, optimizer):
     model = build_model(name, (1, 28, 28), 3, seed=0)

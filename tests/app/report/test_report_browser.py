@@ -109,7 +109,8 @@ def test_nothing_is_said_loaded_cut_or_hidden(browser, reports, name, width):
     assert said == []
 
 
-@pytest.mark.parametrize("width", [pytest.param(390, marks=pytest.mark.faults), 1280])
+@pytest.mark.faults
+@pytest.mark.parametrize("width", [390, 1280])
 def test_pointing_at_a_client_shows_its_name(browser, reports, width):
     said = []
     with opened(browser, reports["devices"], width, said) as page:
@@ -135,6 +136,7 @@ def test_pointing_at_a_client_shows_its_name(browser, reports, width):
     assert said == []
 
 
+@pytest.mark.faults
 def test_ten_thousand_clients_open_and_name_the_lowest(browser, tmp_path):
     said = []
     folder = write_results(tmp_path, clients=10_000, seeds=1)
@@ -150,7 +152,8 @@ def test_ten_thousand_clients_open_and_name_the_lowest(browser, tmp_path):
     assert said == []
 
 
-@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("width", [390, 1280])
 def test_names_that_differ_at_their_end_are_whole_in_the_legend(browser, tmp_path, width):
     rates = ["class-dependent noise-rate=0.2", "class-dependent noise-rate=0.4"]
     folders = [write_results(tmp_path / rate, seeds=1) for rate in rates]
@@ -197,6 +200,7 @@ def test_a_turned_phone_gets_pictures_of_its_new_width(browser, reports):
     assert all(drawn == box for box, drawn in widths if box)
 
 
+@pytest.mark.faults
 def test_it_prints_what_is_folded_too(browser, reports, tmp_path):
     with opened(browser, reports["both"], 1280, []) as page:
         page.wait_for_selector("html[data-folded]")
@@ -217,6 +221,7 @@ def test_it_prints_what_is_folded_too(browser, reports, tmp_path):
     assert (tmp_path / "report.pdf").stat().st_size > 20_000
 
 
+@pytest.mark.faults
 def test_a_picture_that_fails_says_so_and_is_tried_again(browser, reports):
     said = []
     with opened(browser, reports["devices"], 1280, said) as page:

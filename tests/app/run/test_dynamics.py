@@ -64,12 +64,13 @@ def test_flt_asks_again_when_data_change_and_so_recovers(tmp_path, encoder):
     assert drifted["tasks"] == of_strategy(summary, "optimum")["tasks"]
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "recovers"),
     [
-        pytest.param({"max_changed": "never"}, False, marks=pytest.mark.faults),
-        pytest.param({"max_changed": 4}, False, marks=pytest.mark.faults),
+        ({"max_changed": "never"}, False),
+        ({"max_changed": 4}, False),
         ({"max_changed": 3}, True),
     ],
 )

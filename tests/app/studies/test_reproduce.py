@@ -313,6 +313,7 @@ def without_seconds_of(cell):
     return {name: {k: v for k, v in one.items() if k != "seconds"} for name, one in methods}
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_a_simulation_that_is_interrupted_goes_on_within_its_rounds(tmp_path, capsys, monkeypatch):
     longer = "num-server-rounds = 8\nbatch-size = 128\nlocal-epochs = 1\n"

@@ -28,15 +28,15 @@ def checker(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def what_is_wrong(error: ValidationError) -> str:
-    """Return a sentence about the first value that is not what its type says."""
+def what_is_wrong(error: ValidationError, page: str = "docs/results.md") -> str:
+    """Return a sentence about the first value that is not what its type says; the page has keys."""
     first = error.errors()[0]
     *above, key = first["loc"] or ("",)
     where, at = ".".join(map(str, above)) or "the file", ".".join(map(str, first["loc"]))
     if first["type"] == "missing":
         return f"{where} lacks the key {key}."
     if first["type"] == "unexpected_keyword_argument":
-        return f"{where} has no key {key}: see docs/results.md for those it has."
+        return f"{where} has no key {key}: see {page} for those it has."
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     said = first["msg"].replace("Input should be ", "it must be ")

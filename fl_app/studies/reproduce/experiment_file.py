@@ -267,7 +267,8 @@ def read_experiment(path: Path) -> Experiment:
         experiment: Experiment = checker(Experiment).validate_json(written)
         experiment.as_small()  # checks its cells, too
     except ValidationError as error:
-        raise ValueError(f"the experiment {path}: {what_is_wrong(error)}") from error
+        said = what_is_wrong(error, "docs/reproduce.md")
+        raise ValueError(f"the experiment {path}: {said}") from error
     except ValueError as error:
         raise ValueError(f"the experiment {path}: {error}") from error
     return experiment

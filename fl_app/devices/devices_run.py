@@ -143,28 +143,28 @@ class Devices:
             return
         deploy = self._config.deploy
         runs = {run.strategy: run for run in self._results.runs if run.seed == seed}
+        first = next(iter(runs.values()))
         judged = {one.client: one for one in verdicts.clients} if verdicts else {}
         chosen = {}
         for client in self.met.nodes:
-            strategy: str = next(iter(runs))
-            said: Mapping[str, Any] = {"verdict": NONE}
-            if client in judged:
-                strategy, said = judged[client].strategy, judged[client].as_json()
-            if deploy != VERDICT:
-                strategy = deploy
+            verdict = judged.get(client)
+            strategy = deploy
+            if deploy == VERDICT:
+                strategy = verdict.strategy if verdict else first.strategy
             model = runs[strategy].label_of(client) if strategy in runs else strategy
             chosen[client] = ConfigRecord(
                 {
                     **self.told,
                     protocol.SEED: seed,
                     protocol.CANDIDATE: model,
-                    protocol.VERDICT: json.dumps(said),
+                    protocol.VERDICT: json.dumps(
+                        verdict.as_json() if verdict else {"verdict": NONE}
+                    ),
                 }
             )
-        run = next(iter(runs.values()))
         failures = deploy_models(self.met.nodes, chosen, self._grid, self._config.round_deadline)
-        run.not_kept.update(failures)
-        self._progress.handed_out(run.not_kept, self.met.names)
+        first.not_kept.update(failures)
+        self._progress.handed_out(first.not_kept, self.met.names)
 
 
 def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:

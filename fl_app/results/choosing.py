@@ -58,7 +58,7 @@ def validation_score(run: RunResult, clients: Collection[int] | None = None) -> 
     return float(np.mean(found)) if found else math.nan
 
 
-def best_of(runs: Sequence[RunResult], tried: Sequence[Tried]) -> RunResult:
+def best_of(runs: Sequence[RunResult], values: Sequence[Mapping[str, Scalar]]) -> RunResult:
     """Return what a strategy that has tried several values has come to.
 
     That is the run which is best for all clients, mean over them; of equals, the first. A cluster
@@ -71,9 +71,10 @@ def best_of(runs: Sequence[RunResult], tried: Sequence[Tried]) -> RunResult:
     ----------
     runs : sequence of RunResult
         One for each of the values, in the order in which they ran.
-    tried : sequence of Tried
-        The same.
+    values : sequence of dict
+        Of each run, by run-config key.
     """
+    tried = [tried_in(run, own) for run, own in zip(runs, values, strict=True)]
     best = _best_place(runs, 0, None)
     others = of_clusters(runs, best)
     found = _merged(runs, best, others) if others else runs[best]
@@ -165,20 +166,23 @@ def _merged_reports(first: RunResult, source: Mapping[int, RunResult]) -> list[R
         mine = _report(first, number)
         reports = {client: _report(run, number) for client, run in source.items()}
         values: dict[str, Any] = {
-            name: {c: said[c] for c, one in reports.items() if c in (said := getattr(one, name))}
+            name: _said({client: getattr(one, name) for client, one in reports.items()})
             for name in _OF_CLIENTS
         }
         values["other_scores"] = {
-            score: {
-                c: said[c]
-                for c, one in reports.items()
-                if c in (said := one.other_scores.get(score, {}))
-            }
+            score: _said(
+                {client: one.other_scores.get(score, {}) for client, one in reports.items()}
+            )
             for score in mine.other_scores
         }
         loss = float(np.mean([one.train_loss for one in reports.values()]))
         merged.append(replace(mine, round=number + 1, train_loss=loss, **values))
     return merged
+
+
+def _said(of_reports: Mapping[int, Mapping[int, Any]]) -> dict[int, Any]:
+    """Return what each client's own report says of it, if anything."""
+    return {client: said[client] for client, said in of_reports.items() if client in said}
 
 
 def _report(run: RunResult, number: int) -> RoundReport:

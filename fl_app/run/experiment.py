@@ -24,6 +24,7 @@ from fl_app.config.systems import (
     able_strategies,
     build_strategy,
     initial_model,
+    tried_settings,
     wanted_clusters,
     with_values,
 )
@@ -39,8 +40,7 @@ from fl_app.live.progress import Progress
 from fl_app.live.status import Status
 from fl_app.live.trackers import check_tracker
 from fl_app.live.tracking import Tracking
-from fl_app.report.tuned import Tried
-from fl_app.results.choosing import best_of, tried_in
+from fl_app.results.choosing import best_of
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
@@ -223,9 +223,9 @@ def run_best(
     """
     runs: list[RunResult] = []
     strategies: dict[str, ClusteredStrategy] = {}
-    tried: list[Tried] = []
-    beaten_by = [*rivals]
-    for values in combinations(setting.config.tune, name):
+    tried = combinations(setting.config.tune, name)
+    for values in tried:
+        beaten_by = [*rivals, *(run.reports for run in runs)]
         run, strategy = run_strategy(
             *(name, with_values(setting, values), world, watchers, checkpoints),
             *(finished, beaten_by, values),
@@ -234,8 +234,6 @@ def run_best(
         world.end_run(run, strategy)
         runs.append(run)
         strategies[run.label] = strategy
-        tried.append(tried_in(run, values))
-        beaten_by.append(run.reports)
     if len(runs) == 1:
         return run, strategy
     best = best_of(runs, tried)
@@ -369,8 +367,7 @@ def check(setting: Setting, num_clients: int) -> None:
     """
     check_fits(setting.config, setting.images, setting.federation)
     for name in setting.config.strategy:
-        for values in combinations(setting.config.tune, name):
-            tried = with_values(setting, values)
+        for tried in tried_settings(setting, name):
             build_strategy(name, tried, {})
             check_num_clusters(tried.config, wanted_clusters(tried) or 1, num_clients)
 

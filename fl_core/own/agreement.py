@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import mode
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from fl_core.data.image_folder import MAX_SIDE, common_size, few
 from fl_core.data.preparation import Columns, Preparation, sample_columns
@@ -106,9 +106,19 @@ class Kind:
             **_columns_config(self.columns),
         }
 
-    @staticmethod
-    def _in(config: Mapping[str, object]) -> dict[str, Any]:
-        """Undo `as_config`; other entries are passed over."""
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> Self:
+        """Undo `as_config`; other entries are passed over.
+
+        Raises
+        ------
+        ValueError
+            If an entry is missing, of another type, or not what may be said.
+        """
+        return cls(**cls._in(config))
+
+    @classmethod
+    def _in(cls, config: Mapping[str, object]) -> dict[str, Any]:
         shape, is_float = config.get(SHAPE), config.get(IS_FLOAT)
         if not isinstance(shape, list):
             raise ValueError(f"{SHAPE} must be a list of whole numbers, not {brief(shape)}.")
@@ -163,15 +173,8 @@ class Survey(Kind):
         return {**super().as_config(), **({IN_FOLDERS: True} if self.in_folders else {})}
 
     @classmethod
-    def from_config(cls, config: Mapping[str, object]) -> Survey:
-        """Undo `as_config`; other entries are passed over.
-
-        Raises
-        ------
-        ValueError
-            If an entry is missing, of another type, or not what a survey may say.
-        """
-        return cls(**cls._in(config), in_folders=config.get(IN_FOLDERS) is True)
+    def _in(cls, config: Mapping[str, object]) -> dict[str, Any]:
+        return {**super()._in(config), "in_folders": config.get(IN_FOLDERS) is True}
 
     def __str__(self) -> str:
         """Return it in words; sizes of images are left out where others can be chosen."""
@@ -211,15 +214,8 @@ class Agreement(Kind):
         return {**super().as_config(), **scale_config(self.scaling)}
 
     @classmethod
-    def from_config(cls, config: Mapping[str, object]) -> Agreement:
-        """Undo `as_config`; other entries are passed over.
-
-        Raises
-        ------
-        ValueError
-            If an entry is missing, of another type, or not what an agreement may say.
-        """
-        return cls(**cls._in(config), scaling=scale_in(config))
+    def _in(cls, config: Mapping[str, object]) -> dict[str, Any]:
+        return {**super()._in(config), "scaling": scale_in(config)}
 
 
 def _fits_folders(kind: Kind) -> bool:

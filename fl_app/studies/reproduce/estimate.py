@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import torch
 
+from clients.accelerator import one_thread
 from clients.features.compute import feature_map
 from clients.features.encoders import ENCODERS
 from clients.settings import TrainingSettings
@@ -96,12 +97,8 @@ def _features_seconds(dataset: str, features: str) -> float:
 
 def _measured(call: Callable[[], object]) -> float:
     """Return its processor time on one thread, which what else runs here hardly changes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         call()  # the first finds its memory
         started = time.process_time()
         call()
         return time.process_time() - started
-    finally:
-        torch.set_num_threads(threads)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fl_app.results.choosing import best_of, tried_in, validates_better, validation_score
+from fl_app.results.choosing import best_of, validates_better, validation_score
 from fl_app.results.run_result import RunResult
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from strategies import RoundReport
@@ -79,10 +79,7 @@ def whole(rate, scores, pairs, *, rounds=2, clusters=None):
 
 def chosen(*runs):
     rates = [float(run.label.partition("=")[2]) for run in runs]
-    return best_of(
-        runs,
-        [tried_in(run, {"learning-rate": rate}) for run, rate in zip(runs, rates, strict=True)],
-    )
+    return best_of(runs, [{"learning-rate": rate} for rate in rates])
 
 
 def test_a_cluster_for_which_other_values_are_better_has_what_it_has_by_them():

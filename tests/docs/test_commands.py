@@ -22,12 +22,17 @@ COMMANDS = sorted(
 )
 
 
+def words_of(pages):
+    return sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+
+
 def test_the_pages_stay_short():
     """What stands on one page is linked from others: to say more, say something else in fewer."""
-    pages = {page for page in PAGES if page.parent.name in ("docs", "measured", ROOT.name)}
-    pages |= {ROOT / "CONTRIBUTING.md", ROOT / "docs/adding.md"}
-    assert len(pages) > 40
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) < 55_000
+    pages = {*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "docs/adding.md"}
+    generated = {ROOT / "docs/options.md", *ROOT.glob("docs/measured/*.md")}
+    assert len(pages) > 45
+    assert words_of(pages - generated) < 40_000
+    assert words_of(pages) < 52_500
 
 
 def test_the_pages_have_many_commands():

@@ -81,8 +81,8 @@ def test_flower_accepts_the_app():
     [
         ('license = { file = "LICENSE" }', 'license = "Apache-2.0"', "license to be"),
         ('license = { file = "LICENSE" }', "", "license to be"),
-        ('"flwr>=1.41,<1.42",', "", 'Missing "flwr" dependency'),
-        ('"flwr>=1.41,<1.42",', '"flwr==1.41.*",', "inclusive lower bound"),
+        ('"flwr>=1.41,<1.43",', "", 'Missing "flwr" dependency'),
+        ('"flwr>=1.41,<1.43",', '"flwr==1.41.*",', "inclusive lower bound"),
         ('flwr-version-target = "1.41.0"', "", "Missing .*flwr-version-target"),
         ('    "LICENSE",\n', "", "to be included in the FAB"),
         ('publisher = "fedkin"', "", '"publisher" missing'),

@@ -7,6 +7,7 @@ from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.wire import protocol
 from strategies import Cfl, Flt
 from tests.local_grid import LocalGrid, Visits
+from tests.samples import sampled
 from tests.toy_app import (
     ENCODER,
     PATHS,
@@ -58,7 +59,10 @@ def same_models(one, other):
 
 @pytest.mark.parametrize(
     ("name", "after"),
-    [*((name, 3) for name in STRATEGIES), *((name, n) for name in PATHS for n in (1, ROUNDS))],
+    sampled(
+        [*((name, 3) for name in STRATEGIES), *((name, n) for name in PATHS for n in (1, ROUNDS))],
+        3,
+    ),
 )
 def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
     make = STRATEGIES[name]

@@ -148,6 +148,7 @@ def test_fedbn_keeps_norms_and_fedprox_is_fedavg_without_a_pull(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_ditto_without_a_pull_is_every_client_alone(tmp_path):
     options = {**SMALL, "ditto_weight": 0, "num_server_rounds": 2}
     summary = run(tmp_path, strategy="ditto,local,tasks+mean+ditto", **options)

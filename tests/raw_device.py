@@ -23,6 +23,7 @@ from flwr.proto.fleet_pb2 import (
     PullMessagesRequest,
     PushMessagesRequest,
 )
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import (
@@ -88,8 +89,14 @@ class RawDevice:
         assert status_of(lambda: self.client.DeactivateNode(leaving)) in (200, 412)
         self.client.__exit__(*error)
 
+    def beat(self) -> None:
+        """Say that it is there, which is answered at once."""
+        self.client.SendNodeHeartbeat(
+            SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=_HEARTBEAT_INTERVAL)
+        )
+
     def next_message(self) -> Message | None:
-        """Return the next message for it with its content, if there is one."""
+        """Return the next message for it with its content, if one comes while the gate waits."""
         pulled = self.client.PullMessages(PullMessagesRequest(node=self.node))
         if not pulled.messages_list:
             return None

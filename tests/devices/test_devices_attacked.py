@@ -11,7 +11,6 @@ import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
-from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
@@ -60,7 +59,7 @@ def test_nobody_gives_orders_to_others(devices, tmp_path):
     with (
         RawDevice(devices, "berlin") as berlin,
         RawDevice(devices, "mallory") as mallory,
-        probing(devices, tmp_path / "probe", rounds=1) as probe,
+        probing(devices, tmp_path / "probe", rounds=1, timeout=WAITED_FOR) as probe,
     ):
         to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
         order = mallory.order(to_mallory, answer(666.0), target=berlin.node_id)
@@ -183,7 +182,7 @@ def test_strangers_do_not_use_up_the_door(devices, tmp_path_factory):
             took = []
             for _ in range(20):
                 started = time.monotonic()
-                berlin.client.PullMessages(PullMessagesRequest(node=berlin.node))
+                berlin.beat()
                 took.append(time.monotonic() - started)
         finally:
             end.set()
@@ -215,7 +214,7 @@ def test_slow_strangers_do_not_use_up_the_door(devices):
         started = time.monotonic()
         for _ in range(10):
             with RawDevice(devices, "berlin") as berlin:
-                assert berlin.next_message() is None
+                berlin.beat()
         assert time.monotonic() - started < 30
 
 

@@ -17,7 +17,7 @@ from fl_app.config.run_config import parse_config
 from fl_app.launch import resources
 from fl_app.launch.flower_app import installed_app, read_defaults
 from fl_app.launch.resources import check_cluster, gpus_per_client
-from tests.app_runs import run, without_seconds
+from tests.app_runs import ALL_STEPS, run, without_seconds
 
 RUN = ["strategy=rcc-pfl", "num-clients=6", "num-server-rounds=2"]
 
@@ -188,7 +188,7 @@ def test_a_cluster_of_two_nodes_computes_what_one_machine_does(tmp_path, cluster
     assert there.returncode == 0, there.stdout + there.stderr
     assert set(seconds) == set(raylets)  # clients were on both
     assert min(seconds.values()) > 1
-    run(tmp_path / "here", strategy="rcc-pfl", num_tasks=2)
+    run(tmp_path / "here", strategy="rcc-pfl", num_tasks=2, **ALL_STEPS)
     found = [
         without_seconds(json.loads((tmp_path / where / "summary.json").read_text()))
         for where in ("there", "here")

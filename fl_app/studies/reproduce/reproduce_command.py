@@ -98,6 +98,8 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
     """Run what is missing of an experiment and write its page; return the folder."""
+    # What writes the page is whole before anything can stop the run: a half-made import is no help.
+    from fl_app.studies.reproduce import cells, page, table_pictures  # noqa: F401, PLC0415
     from fl_app.studies.reproduce.experiment_file import read_experiment  # noqa: PLC0415
 
     experiment = read_experiment(path)
@@ -126,11 +128,13 @@ def _known() -> list[Experiment]:
 def _list() -> None:
     from fl_app.studies.reproduce.cells import wanted_cells  # noqa: PLC0415
 
-    for known in _known():
+    experiments = _known()
+    width = max((len(known.name) for known in experiments), default=0)
+    for known in experiments:
         count = len(wanted_cells(known, known.seeds))
         seeds = "one seed" if known.seeds == 1 else f"{known.seeds} seeds"
         needs = f"; needs {known.needs}" if known.needs else ""
-        print(f"{known.name:20} {known.title} ({count} simulations, {seeds}{needs})")
+        print(f"{known.name:{width}} {known.title} ({count} simulations, {seeds}{needs})")
 
 
 def _run_missing(experiment: Experiment, folder: Path, options: argparse.Namespace) -> None:

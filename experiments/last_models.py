@@ -1,8 +1,9 @@
 """How the authors of FLT average: whoever did not take part counts, too, with the last model.
 
 Their code sums the models of all clients of a cluster, though a fifth of them have trained; the
-others still hold the cluster's model. So a cluster moves by a fifth of what its clients ask for.
-The paper's Algorithm 3 has the clients that trained, and so do the strategies of this project.
+others still hold the cluster's model (in its version of February 2021, what they trained last).
+So a cluster moves by a fifth of what its clients ask for. The paper's Algorithm 3 has the clients
+that trained, and so do the strategies of this project.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str)
         for name in (*stated, *measured)
     )
     styles = strategy_styles(names)
-    slots = [f"{whose} of {name}" for name in styles for whose in ("paper", "ours")]
+    published = any(stated for groups in panels.values() for _, stated, _ in groups)
+    sides = ("paper", "ours") if published else ("ours",)
+    slots = [f"{whose} of {name}" for name in styles for whose in sides]
     axis: Spec = {"type": "quantitative", "title": up, "axis": {"tickCount": 5}}
     axis["scale"] = {"zero": False, "padding": 8}
     parts = []
@@ -59,7 +61,6 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str)
             for whose, full in (("paper", False), ("ours", True))
         ]
         parts.append((panel, {"data": {"values": rows}, "layer": layers}))
-    published = any(stated for groups in panels.values() for _, stated, _ in groups)
     note = "hollow: the paper; full: measured here; " if published else ""
     note += "lines: one standard deviation to either side"
     return picture(title, note, styles, **in_panels(parts, 1, 120))

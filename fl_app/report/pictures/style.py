@@ -84,12 +84,13 @@ def strategy_styles(names: Collection[str]) -> dict[str, Style]:
     spare = len(_SPARE)
     for name in sorted(set(names) - set(_STYLES)):
         place = zlib.crc32(name.encode(errors="replace")) % spare
-        # After a full lap the colours come again with other dashes.
+        # After a full lap the colours come again with other dashes and other marks.
         lap = len(taken) // spare
         while place in taken:
             place = lap * spare + (place + 1) % spare
         taken.add(place)
-        colour, mark, width = _SPARE[place % spare]
+        colour, _, width = _SPARE[place % spare]
+        mark = _SPARE[(place + lap) % spare][1]
         styles[name] = Style(colour, mark, (SOLID, DASHED, DOTTED)[lap % 3], width)
     return {name: styles[name] for name in names}
 

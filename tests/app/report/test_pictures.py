@@ -227,6 +227,7 @@ def test_styles_belong_to_names():
         assert (len(set(ImageColor.getrgb(style.colour))) == 1) == neutral
     unknown = strategy_styles([f"strategy {n}" for n in range(24)])
     assert len({(style.colour, style.dashes) for style in unknown.values()}) == 24
+    assert len({(style.colour, style.mark) for style in unknown.values()}) == 24
 
 
 def test_a_cluster_has_one_colour_in_all_pictures_and_a_task_another():

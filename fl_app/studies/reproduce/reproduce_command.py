@@ -98,8 +98,6 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
     """Run what is missing of an experiment and write its page; return the folder."""
-    # What writes the page is whole before anything can stop the run: a half-made import is no help.
-    from fl_app.studies.reproduce import cells, page, table_pictures  # noqa: F401, PLC0415
     from fl_app.studies.reproduce.experiment_file import read_experiment  # noqa: PLC0415
 
     experiment = read_experiment(path)
@@ -108,6 +106,9 @@ def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
     if options.quick:
         experiment, folder = experiment.as_small(), folder / "quick"
     numbers = folder / f"{experiment.name}.json"
+    # What writes the page is whole before anything can stop the run: a half-made import is no help.
+    from fl_app.studies.reproduce import cells, page, table_pictures  # noqa: F401, PLC0415
+
     try:
         if not options.page:
             _run_missing(experiment, folder, options)

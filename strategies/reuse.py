@@ -72,7 +72,9 @@ class ReusingStrategy(ClusteredStrategy):
             return super()._run_rounds(grid, *told)
         if self._is_decided():
             drawn = [self.seed, self.fraction_train, self.evaluate_every, self.fraction_evaluate]
-            settings = [self.aggregation, self.local, *drawn, *told]
+            # FLT's clients answer how far their images have moved: a few bytes more than others'.
+            answers = type(self.clustering).told_for_training.__qualname__
+            settings = [self.aggregation, self.local, answers, *drawn, *told]
             training.depends_on = depends_on(training, settings)
             if (other := finished.find(training.depends_on)) is not None:
                 for report in taken_over(training, other):
@@ -113,6 +115,9 @@ def depends_on(training: Training, settings: Iterable[object]) -> str:
     digests = {id(model): _digest(model) for model in {id(m): m for m in models}.values()}
     said = [*told, training.per_client, sorted(training.clusters.of_client.items())]
     said += [digests[id(model)] for model in models]
+    if training.per_client and training.clusters.neighbours is not None:
+        near = training.clusters.neighbours
+        said.append(sorted((client, sorted(own)) for client, own in near.items()))
     return hashlib.sha256(repr(said).encode()).hexdigest()
 
 

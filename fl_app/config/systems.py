@@ -272,5 +272,6 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
     "norm_layers": lambda setting: norm_layers(initial_model(setting), setting.config.model),
     "labels": lambda setting: dict(enumerate(_federation(setting).tasks_at(0).tolist())),
     "later": _later_tasks,
+    "data_stay": lambda setting: setting.federation is not None and not setting.federation.drifters,
     "sizes": lambda setting: np.bincount(_federation(setting).partition.client_tasks).tolist(),
 }

@@ -28,7 +28,7 @@ def learnt(factory: Callable[[], Learnt]) -> Learnt:
     return made
 
 
-def _is_as(one: type, other: type) -> bool:
+def acts_as(one: type, other: type) -> bool:
     """Return whether two do the same around a round's training."""
     names = ("before_training", "after_training", "after_last_round", "told_for_training")
     return all(getattr(one, name) is getattr(other, name) for name in names)
@@ -89,7 +89,7 @@ class Clustering(ABC):
 
         Trainings of clusterings that stay are the same where their clusters are.
         """
-        return _is_as(Clustering, type(self))
+        return acts_as(Clustering, type(self))
 
     @property
     def needs_classes(self) -> bool:
@@ -184,7 +184,7 @@ class GivenClusters(Clustering):
     @property
     def stays(self) -> bool:
         """Return whether there are no labels for later rounds."""
-        return not self.later and _is_as(GivenClusters, type(self))
+        return not self.later and acts_as(GivenClusters, type(self))
 
     def find(self, conversation: Conversation) -> Clusters:
         """Look every client up.

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
-from strategies import Aggregation, ClusterMean, Clusters, GivenClusters, Local, SingleCluster
+from strategies import (
+    Aggregation,
+    ClusterMean,
+    Clusters,
+    GivenClusters,
+    Local,
+    SignatureClustering,
+    SingleCluster,
+)
 from strategies.engine.training import Training
 from strategies.objectives import Prox
 from strategies.reuse import ReusingStrategy, Trainings, depends_on
@@ -143,10 +151,24 @@ def test_models_of_one_s_own_are_shared():
     assert len(found) == len(TASKS)
 
 
-def begun(*models, private=None, of_client=None):
-    training = Training(private=private or {})
+class Restless(SignatureClustering):
+    """It might ask again after all."""
+
+    def before_training(self, state, conversation):
+        return state.clusters
+
+
+def test_flt_shares_only_where_nothing_makes_it_ask_again():
+    assert SignatureClustering({}, data_stay=True).stays
+    for asks in ({"data_stay": False}, {"watch_updates": 0.15}, {"refresh_every": 2}):
+        assert not SignatureClustering({}, **{"data_stay": True, **asks}).stays, asks
+    assert not Restless({}, data_stay=True).stays
+
+
+def begun(*models, private=None, of_client=None, near=None):
+    training = Training(private=private or {}, per_client=near is not None)
     clusters = Clusters(of_client or {0: 0, 1: 1})
-    training.begin({}, Clusters(clusters.of_client, len(models), models=models))
+    training.begin({}, Clusters(clusters.of_client, len(models), models=models, neighbours=near))
     return training
 
 
@@ -165,9 +187,11 @@ def test_the_hash_sees_models_clusters_and_settings():
             (begun(one, other, of_client={0: 0, 2: 1}), []),
             (begun(one, other), [0.5]),
             (begun(one, other), ["0.5"]),
+            (begun(one, other, near={0: {0}, 1: {1}}), []),
+            (begun(one, other, near={0: {0, 1}, 1: {1}}), []),
         ]
     }
-    assert len(hashes) == 10
+    assert len(hashes) == 12
     for unknown in (lambda: 1, {"of": object()}, np.arange(2000)):
         assert depends_on(begun(one, other), [unknown]) == ""
     copies = begun({"w": one["w"].copy()}, other, of_client={1: 1, 0: 0})

@@ -4,18 +4,19 @@ import numpy as np
 import pytest
 
 from fl_app.run.kept_trainings import FOLDER
-from tests.app_runs import models_of, run
+from tests.app_runs import models_of, run, untrained_encoder, whole_space
 
 pytestmark = pytest.mark.slow
 
 SHARED = {
     "optimum": "rcc-pfl",
+    "signature+mean": "flt",
     "tasks+mean+ditto": "spectral+mean+ditto",
     "tasks+lps-gps": "mt-hfl",
 }
 NAMES = (
     *("rcc-pfl", "optimum", "spectral+mean+ditto", "tasks+mean+ditto"),
-    *("mt-hfl", "tasks+lps-gps"),
+    *("mt-hfl", "tasks+lps-gps", "flt", "signature+mean", "flt-graph"),
 )
 OPTIONS = {
     "clients": 6,
@@ -35,8 +36,11 @@ def without(one, *keys):
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reuse")
-    shared = run(folder / "shared", **OPTIONS)
-    each = run(folder / "each", reuse=False, **OPTIONS)
+    options = OPTIONS | untrained_encoder(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("strategies.clusterings.flt.embed_signatures", whole_space)
+        shared = run(folder / "shared", **options)
+        each = run(folder / "each", reuse=False, **options)
     return folder, shared, each
 
 

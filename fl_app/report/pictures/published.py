@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fl_app.report.pictures.dots import over_words
 from fl_app.report.pictures.figure import Spec, colours, in_panels, picture, shapes
-from fl_app.report.pictures.style import MUTED, WIDTH, strategy_styles
+from fl_app.report.pictures.style import MUTED, WIDTH, Style, strategy_styles
 
 Stated = Mapping[str, tuple[float, float | None]]
 """By strategy, a mean and its standard deviation, if any."""
@@ -66,25 +66,32 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str)
     return picture(title, note, styles, **in_panels(parts, 1, 120))
 
 
-def agreement_figure(
-    title: str, series: Mapping[str, Sequence[tuple[float, float]]], unit: str
-) -> Spec:
+Pairs = Mapping[str, Sequence[tuple[float, float]]]
+"""What was published and what was measured, by what they are numbers of."""
+
+
+def agreement_figure(title: str, panels: Mapping[str, Pairs]) -> Spec:
     """Draw each published number against the one measured again, and the line where they agree.
 
     Parameters
     ----------
     title : str
-    series : mapping of str to sequence of (float, float)
-        What was published and what was measured, by what they are numbers of.
-    unit : str
-        What they are.
+    panels : mapping of str to Pairs
+        By what they are, with its unit. Where the largest is more than a hundred times the
+        smallest, axes are logarithmic.
 
     Raises
     ------
     ValueError
         If there is nothing to draw.
     """
-    styles = strategy_styles(series)
+    styles = strategy_styles(dict.fromkeys(name for series in panels.values() for name in series))
+    parts = [(unit, _agreement(series, styles)) for unit, series in panels.items()]
+    note = "a mark for each method in each cell of a table; below the line, ours is lower"
+    return picture(title, note, styles, **in_panels(parts, 2, 165))
+
+
+def _agreement(series: Pairs, styles: Mapping[str, Style]) -> Spec:
     rows: list[Spec] = [
         {"series": name, "paper": paper, "ours": ours}
         for name, pairs in series.items()
@@ -92,9 +99,11 @@ def agreement_figure(
     ]
     known = [row[whose] for row in rows for whose in ("paper", "ours")]
     ends = [min(known), max(known)]
-    axis: Spec = {"type": "quantitative", "scale": {"domain": ends, "nice": True}}
-    x: Spec = {**axis, "field": "paper", "title": f"{unit}, published"}
-    y: Spec = {**axis, "field": "ours", "title": f"{unit}, measured here"}
+    kind = "log" if 0 < 100 * ends[0] < ends[1] else "linear"
+    axis: Spec = {"type": "quantitative", "axis": {"tickCount": 5}}
+    axis["scale"] = {"type": kind, "domain": ends, "nice": True}
+    x: Spec = {**axis, "field": "paper", "title": "published"}
+    y: Spec = {**axis, "field": "ours", "title": "measured here"}
     line: Spec = {
         "data": {"values": [{"paper": end, "ours": end} for end in ends]},
         "mark": {"type": "line", "color": MUTED, "strokeDash": [4, 3], "aria": False},
@@ -102,11 +111,10 @@ def agreement_figure(
     }
     points: Spec = {
         "data": {"values": rows},
-        "mark": {"type": "point", "filled": True, "size": 28, "opacity": 0.75, "aria": False},
+        "mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.75, "aria": False},
         "encoding": {"x": x, "y": y, "color": colours(styles), "shape": shapes(styles)},
     }
-    note = "a mark for each method in each cell of a table; below the line, ours is lower"
-    return picture(title, note, styles, layer=[line, points], usermeta={"ratio": 0.8})
+    return {"layer": [line, points]}
 
 
 def _rows_of(word: str, stated: Stated, measured: Mapping[str, NDArray[np.float64]]) -> list[Spec]:

@@ -12,7 +12,7 @@ from fl_app.studies.reproduce.cells import current_cells
 from fl_app.studies.reproduce.experiment_file import OURS, Experiment
 from fl_app.studies.reproduce.judging import Place, as_array, measured_of
 from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.measures import in_words, limits_of, tested_rounds
+from fl_app.studies.reproduce.measures import MEASURES, in_words, limits_of, tested_rounds
 
 
 def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
@@ -29,16 +29,17 @@ def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
 
 
 def draw_agreement(found: Sequence[tuple[Experiment, Sequence[Cell]]], path: Path) -> None:
-    """Draw all published accuracies of the papers' tables against ours, if there are any."""
-    series: dict[str, list[tuple[float, float]]] = {}
+    """Draw all published numbers of the papers' tables against ours, if there are any."""
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for one, cells in found:
         for place, numbers in measured_of(one, cells).items():
             stated = one.stated(*place)
-            if one.paper != OURS and place.measure == "accuracy" and stated is not None:
+            if one.paper != OURS and stated is not None:
                 pair = (stated[0], float(as_array(numbers).mean()))
+                series = panels.setdefault(MEASURES[place.measure.partition(":")[0]].words, {})
                 series.setdefault(f"{one.paper}, {place.row}", []).append(pair)
-    if series:
-        _save(pictures.agreement_figure("Published and measured", series, "accuracy %"), path)
+    if panels:
+        _save(pictures.agreement_figure("Published and measured", panels), path)
 
 
 def _save(figure: pictures.Spec, path: Path) -> None:

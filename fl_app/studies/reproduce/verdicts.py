@@ -44,7 +44,7 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
         "",
         *_overview(tables),
         "",
-        f"![Published and measured accuracies]({PICTURE})",
+        f"![Published and measured numbers]({PICTURE})",
         "",
         f"A claim **holds** if it does in every cell of its table, **partly** if in some cells, or "
         f"in some seeds; *so far*: some cells are still to be run. {HOW_JUDGED} "

@@ -98,9 +98,13 @@ CALLS = {
         "Table", {"a": [("two", {}, MEASURED)], "b": [("two", STATED, {})]}, "ARI"
     ),
     "agreement": lambda: agreement_figure(
-        "Published", {"flt": [(90, 80), (60, 62)], "A paper of ours, MNIST": [(98, 98)]}, "ARI"
+        "Published",
+        {
+            "accuracy %": {"flt": [(90, 80), (60, 62)], "A paper of ours, MNIST": [(98, 98)]},
+            "variance": {"flt": [(0.7, 2), (700, 500)]},
+        },
     ),
-    "agreement of one": lambda: agreement_figure("Published", {"flt": [(90, 90)]}, "ARI"),
+    "agreement of one": lambda: agreement_figure("Published", {"ARI": {"flt": [(90, 90)]}}),
     "lines": lambda: lines_figure("Sweep", panels(4), "noise-rate"),
     "lines, one point": lambda: lines_figure(
         "Rounds", {("", "ARI"): {"flt": (np.ones(1), np.ones((1, 1)))}}, "round"
@@ -303,7 +307,7 @@ def test_other_scripts_than_latin_are_drawn_without_warnings(tmp_path, capfd):
             "flt has shape",
         ),
         (lambda: published_figure("Table", {}, "ARI"), "no strategy"),
-        (lambda: agreement_figure("Published", {}, "ARI"), "no strategy"),
+        (lambda: agreement_figure("Published", {}), "no strategy"),
         (lambda: lines_figure("Sweep", {}, "round"), "no strategy"),
         (
             lambda: lines_figure(

@@ -272,8 +272,11 @@ def test_published_and_measured_stand_beside_each_other():
 
 
 def test_published_numbers_lie_against_the_measured_and_the_line_where_they_agree():
-    spec = agreement_figure("All", {"flt": [(90, 80), (60, 62)], "ifca": [(70, 95)]}, "accuracy %")
-    line, points = spec["layer"]
+    accuracies = {"flt": [(90, 80), (60, 62)], "ifca": [(70, 95)]}
+    spec = agreement_figure("All", {"accuracy %": accuracies, "variance": {"flt": [(0.5, 51)]}})
+    first, second = spec["concat"]
+    assert [panel["title"]["text"] for panel in (first, second)] == [["accuracy %"], ["variance"]]
+    line, points = first["layer"]
     assert [(row["series"], row["paper"], row["ours"]) for row in rows_of(points)] == [
         ("flt", 90, 80),
         ("flt", 60, 62),
@@ -282,6 +285,7 @@ def test_published_numbers_lie_against_the_measured_and_the_line_where_they_agre
     assert rows_of(line) == [{"paper": 60, "ours": 60}, {"paper": 95, "ours": 95}]
     for across in ("x", "y"):
         assert points["encoding"][across]["scale"]["domain"] == [60, 95]
+        assert second["layer"][1]["encoding"][across]["scale"]["type"] == "log"
 
 
 def test_dots_are_seeds_and_means():

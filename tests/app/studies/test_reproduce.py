@@ -838,14 +838,16 @@ def test_every_kind_of_picture_is_drawn_for_page_and_paper(experiment, tmp_path,
     assert (tmp_path / "a.pdf").read_bytes() == before
 
 
-def test_all_published_accuracies_are_drawn_against_ours(experiment, tmp_path, monkeypatch):
+def test_all_published_numbers_are_drawn_against_ours(experiment, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(pictures, "save", lambda figure, path: drawn.append((figure, path.name)))
     cells = [cell("two", seed, optimum=0.94 + seed / 50, single=0.93) for seed in range(2)]
     nobodys = replace(experiment, paper="ours")
     draw_agreement([(experiment, cells), (nobodys, cells), (experiment, [])], tmp_path / "all.png")
     assert [name for _, name in drawn] == ["all.png", "all.pdf"]
-    assert rows_of(drawn[0][0]["layer"][1]) == [
+    (panel,) = drawn[0][0]["concat"]
+    assert panel["title"]["text"] == ["accuracy %"]
+    assert rows_of(panel["layer"][1]) == [
         {"series": "Somebody, digits", "paper": 94, "ours": 95},
         {"series": "Somebody, digits", "paper": 88, "ours": 93},
     ]

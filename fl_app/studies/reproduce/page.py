@@ -243,7 +243,8 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
         if "same-as" in kept
     )
     for (method, other), count in once.items():
-        lines += ["", f"{method} had {other}'s clusters in {_count(count, 'simulation')}, from "]
+        whose = "another cell's" if other == method else f"{other}'s"
+        lines += ["", f"{method} had {whose} clusters in {_count(count, 'simulation')}, from "]
         lines[-1] += "round 1 on: both were trained once."
     data = [(name, record) for cell in cells for name, record in cell.get("data", {}).items()]
     told = dict.fromkeys(files_in_words(name, record) for name, record in data)

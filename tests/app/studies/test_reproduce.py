@@ -232,6 +232,8 @@ def test_the_page_by_hand(experiment):
     cells[2]["methods"]["optimum (twice)"]["same-as"] = "optimum"
     once = "optimum (twice) had optimum's clusters in 1 simulation, from round 1 on: both were"
     assert once in page(experiment, cells)
+    cells[2]["methods"]["optimum (twice)"]["same-as"] = "optimum (twice)"
+    assert "(twice) had another cell's clusters in 1 sim" in page(experiment, cells)
     cells[0] = cell("two", 1, code="b", optimum=0.96, single=0.96)
     worse = page(experiment, cells)
     assert "**does not hold so far (two runs)**, in 0 of 2 cells. The paper's own" in worse

@@ -156,6 +156,11 @@ def measure(text: str, kept: Kept) -> float:
         return math.nan
 
 
+def kind_of(text: str) -> Measure:
+    """Return what is measured, whatever it is asked for: the same of `relevance:1-2` and `:1-1`."""
+    return MEASURES[text.partition(":")[0]]
+
+
 def in_words(text: str) -> str:
     """Return a measure's name in a table."""
     name, _, argument = text.partition(":")
@@ -165,7 +170,7 @@ def in_words(text: str) -> str:
 
 def limits_of(text: str) -> tuple[float, float] | None:
     """Return the bounds of a measure, if it has any."""
-    return MEASURES[text.partition(":")[0]].limits
+    return kind_of(text).limits
 
 
 def shown(
@@ -181,7 +186,7 @@ def shown(
 
     `half` is half the width of its mean's interval, and is left out where it would be shown as 0.
     """
-    own = MEASURES[text.partition(":")[0]].digits
+    own = kind_of(text).digits
     places = digits if own is None else own
     number = f"{value:+.{places}f}" if sign else f"{value:.{places}f}"
     spread = "" if std is None else f" ± {std:.{places}f}"

@@ -12,7 +12,7 @@ from fl_app.studies.reproduce.cells import current_cells
 from fl_app.studies.reproduce.experiment_file import OURS, Experiment
 from fl_app.studies.reproduce.judging import Place, as_array, measured_of
 from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.measures import MEASURES, in_words, limits_of, tested_rounds
+from fl_app.studies.reproduce.measures import in_words, kind_of, limits_of, tested_rounds
 
 
 def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
@@ -36,7 +36,7 @@ def draw_agreement(found: Sequence[tuple[Experiment, Sequence[Cell]]], path: Pat
             stated = one.stated(*place)
             if one.paper != OURS and stated is not None:
                 pair = (stated[0], float(as_array(numbers).mean()))
-                series = panels.setdefault(MEASURES[place.measure.partition(":")[0]].words, {})
+                series = panels.setdefault(kind_of(place.measure).words, {})
                 series.setdefault(f"{one.paper}, {place.row}", []).append(pair)
     if panels:
         _save(pictures.agreement_figure("Published and measured", panels), path)

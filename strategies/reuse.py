@@ -105,10 +105,10 @@ def depends_on(training: Training, settings: Iterable[object]) -> str:
     training : Training
         Who is with whom, and the models that they start from.
     settings : iterable
-        All else, as far as it differs, by its `repr`. One that has an address in it, which another
-        object may have later, or that leaves numbers out, does not say what it is.
+        All else, as far as it differs, by its class and its `repr`. One that has an address in it,
+        which another object may have later, or that leaves numbers out, does not say what it is.
     """
-    told = [*map(repr, settings)]
+    told = [f"{type(one).__module__}.{type(one).__qualname__} {one!r}" for one in settings]
     if any(" at 0x" in text or "..." in text for text in told):
         return ""
     models = [training.private, *training.models]

@@ -78,6 +78,10 @@ class Unnamed(Aggregation):
         return state.models
 
 
+# Somebody's own, which says the same of itself.
+NAMESAKE = type("ClusterMean", (ClusterMean,), {"__module__": "elsewhere"})
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -86,6 +90,7 @@ class Unnamed(Aggregation):
         {"clustering": Later(LABELS)},
         {"aggregation": ClusterMean(weighted=True)},
         {"aggregation": Unnamed(2)},
+        {"aggregation": NAMESAKE()},
         {"local": Prox(0.5)},
         {"seed": 1},
         {"fraction_train": 0.9},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fl_app.studies.reproduce import keeping
 from fl_app.studies.reproduce.code_state import state_of
@@ -16,6 +19,7 @@ from fl_app.studies.reproduce.keeping import (
     Cell,
     Keeper,
     Place,
+    has_options,
     missing_of,
     read_numbers,
     run_into,
@@ -79,7 +83,7 @@ def current_cells(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
     found = []
     for one in wanted_cells(experiment, seeds):
         given = experiment.given(one.row, one.column, one.seed, one.variant)
-        found += [cell for cell in cells if one.is_of(cell) and cell["given"] == given][-1:]
+        found += [cell for cell in cells if one.is_of(cell) and has_options(cell, given)][-1:]
     return found
 
 
@@ -112,26 +116,29 @@ def run_missing(
     """
     with_formula = "formula" in experiment.measures
 
-    def run(trainings: Path, one: Missing) -> Cell:
-        state = f"{one.wanted} {state_of(one.config)[0]}"
-        with unfinished_folder(path.with_name(f".{path.stem}.running"), state) as folder:
-            ran = _run(one, folder, workers, trainings, with_formula=with_formula)
-        if data := records_of(one.config):
+    def run(one: Missing, data: Mapping[str, Any], folder: Path, trainings: Path) -> Cell:
+        ran = _run(one, folder, workers, trainings, with_formula=with_formula)
+        if data:
             ran = {"data": data, **ran}
         if variant := one.wanted.variant:
             ran["methods"] = {variant: ran["methods"][one.config.strategy[0]]}
         return ran
 
+    running = path.with_name(f".{path.stem}.running")
     place = path.with_name(f".{path.stem}.trainings")
     cells = (experiment.given(c.row, c.column, 0, c.variant) for c in wanted_cells(experiment, 1))
     codes = {state_of(experiment.config(given))[1] for given in cells}
     with (
         Keeper(path, f"experiment {path.stem}", _CELL_KEYS) as keeper,
-        unfinished_folder(place, " ".join(sorted(codes))) as kept,
+        unfinished_folder(place, " ".join(sorted(codes))) as trainings,
     ):
         for one in missing:
             yield one
-            keeper.keep(one, workers, partial(run, kept, one))
+            data = records_of(one.config)
+            files = hashlib.sha256(json.dumps(data).encode()).hexdigest()
+            state = f"{one.wanted} {state_of(one.config)[0]} {files}"
+            with unfinished_folder(running, state) as folder:
+                keeper.keep(one, workers, partial(run, one, data, folder, trainings / files))
 
 
 def _run(one: Missing, folder: Path, workers: int, trainings: Path, *, with_formula: bool) -> Cell:

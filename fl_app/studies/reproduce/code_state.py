@@ -21,11 +21,12 @@ ROOT = Path(__file__).parents[3]
 _IN_A_RUN = (
     *("client_app.py", "server_app.py", "config/*.py", "grid/*.py", "nodes/*.py", "run/*.py"),
     *("results/run_result.py", "results/summary.py", "results/folder.py"),
+    *("results/choosing.py", "results/paired.py", "results/verdicts.py"),
     *("studies/in_process.py", "studies/reproduce/kept.py", "studies/reproduce/formula.py"),
 )
 _NOT_IN_ONE = {"options_page.py", "effect.py", "__init__.py"}  # they only speak of options
-# Where a run's files are, and how it draws, does not change what it finds.
-_PLACES = ("output-dir", "data-dir", "figure-format")
+PLACES = ("output-dir", "data-dir", "figure-format")
+"""Where a run's files are, and how it draws, does not change what it finds."""
 
 
 def state_of(config: Config) -> tuple[str, str]:
@@ -51,7 +52,7 @@ def state_of(config: Config) -> tuple[str, str]:
     options = {
         key: value
         for key, value in config.as_run_config().items()
-        if key in used and key not in _PLACES
+        if key in used and key not in PLACES
     }
     both = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
     both.update(code.digest())
@@ -80,12 +81,15 @@ def _reached(files: Iterable[Path]) -> set[Path]:
 
 @cache
 def _imported(path: Path) -> list[Path]:
-    names = [
-        node.module
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("strategies.")
-    ]
-    return [ROOT / f"{name.replace('.', '/')}.py" for name in names if name]
+    found: list[Path] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            words = node.module.split(".")
+            place = ROOT.joinpath(*words)
+            if words[0] == "strategies":  # what a room hands on may be anywhere in it
+                module = place.with_suffix(".py")
+                found += [module] if module.is_file() else place.rglob("*.py")
+    return found
 
 
 @cache

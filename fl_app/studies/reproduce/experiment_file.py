@@ -175,6 +175,11 @@ class Experiment:
 
     def _check_names(self) -> None:
         methods = self.methods()
+        if parted := [name for name in self.variants if "," in name]:
+            raise ValueError(
+                f'the variant "{parted[0]}" has a comma in its name, which parts names in claims: '
+                "write it without."
+            )
         if len(set(methods)) < len(methods):
             raise ValueError(f"two methods have one name, of {', '.join(methods)}.")
         if unshown := sorted(set(self.published) - set(self.measures)):

@@ -16,6 +16,8 @@ _NUMBER = 4  # bytes of a float32
 def expected_bytes(strategy: str, config: Config, num_clients: int, folder: Path) -> float | None:
     """Return the bytes of a client, both ways, by FLT's Table VI; None if it does not have it.
 
+    Nor is there any where the run has left no model.
+
     Parameters
     ----------
     strategy : str
@@ -28,7 +30,9 @@ def expected_bytes(strategy: str, config: Config, num_clients: int, folder: Path
     """
     if strategy not in ("flt", "ifca", "fedsem"):
         return None
-    model = next((folder / "models" / strategy).rglob("*.safetensors"))
+    model = next((folder / "models" / strategy).rglob("*.safetensors"), None)
+    if model is None:
+        return None
     size = sum(array.numel() for array in load_file(model).values()) * _NUMBER
     # Flower rounds the number of participants.
     share = max(1, round(config.fraction_train * num_clients)) / num_clients

@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeVar
 
 from filelock import FileLock, Timeout
 
-from fl_app.config.run_config import CHECKPOINTS, WHOLE, Config
+from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config
 from fl_app.launch.preflight import check_training
-from fl_app.studies.reproduce.code_state import state_of
+from fl_app.studies.reproduce.code_state import PLACES, state_of
 from fl_core.files import replacing
 
 Cell = dict[str, Any]
@@ -104,16 +104,29 @@ def missing_of(
 ) -> list[Missing[AnyPlace]]:
     """Return those that are not among the cells, or were made by other options or code.
 
-    `any_code`: code does not matter, but options do.
+    `any_code`: code does not matter, but options do, as they are given: a default is code.
     """
     missing = []
     for one, given, config in wanted:
         there = [cell for cell in cells if one.is_of(cell)]
-        if any_code and any(cell["given"] == given for cell in there):
-            continue
-        if state_of(config)[0] not in [cell["state"] for cell in there]:
+        same = [cell["state"] for cell in there if has_options(cell, given)]
+        if not same or not (any_code or state_of(config)[0] in same):
             missing.append(Missing(one, given, config, outdated=bool(there)))
     return missing
+
+
+def has_options(cell: Cell, given: Mapping[str, Any]) -> bool:
+    """Return whether a cell was made by these options, wherever its files were."""
+    return _that_count(cell["given"]) == _that_count(given)
+
+
+def _that_count(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is at its default or decides nothing."""
+    return {
+        key: value
+        for key, value in given.items()
+        if key not in PLACES and not (key in OPTIONS and OPTIONS[key].default == value)
+    }
 
 
 def check_all(wanted: Iterable[tuple[Place, Config]], folder: Path) -> None:
@@ -229,6 +242,24 @@ def empty_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def _empty(folder: Path) -> None:
+    """Remove all but the mark of what the folder is for."""
+    for path in folder.iterdir():
+        if path.name == _STATE:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def worked_seconds(checkpoint: Mapping[str, Any]) -> float:
+    """Return the seconds of a strategy so far, without those of a training that it took over."""
+    saved, seconds = checkpoint["strategy"], float(checkpoint["seconds"])
+    spent = saved["seconds"]
+    return seconds - (spent["train"] + spent["evaluate"] if saved["same-as"] else 0.0)
+
+
 def run_into(
     one: Missing[Any], folder: Path, workers: int, trainings: Path, *, parts: int = 0, **how: Any
 ) -> tuple[Any, Cell]:
@@ -268,7 +299,9 @@ def run_into(
         overrides["checkpoint-every"] = one.config.num_server_rounds // parts
         if checkpoints := list(folder.glob(f"{CHECKPOINTS}/{WHOLE}")):
             overrides["resume"] = str(folder)
-        before = sum(float(load_checkpoint(path)["seconds"]) for path in checkpoints)
+        else:  # what it left cannot go on, and would be in the way
+            _empty(folder)
+        before = sum(worked_seconds(load_checkpoint(path)) for path in checkpoints)
     # One page shows them all.
     settings = {NO_REPORT: "1", FOLDER: str(trainings)}
     failed = f"the simulation of {one.wanted} failed; what is finished is kept"

@@ -188,7 +188,7 @@ def shown(
     """
     own = kind_of(text).digits
     places = digits if own is None else own
-    number = f"{value:+.{places}f}" if sign else f"{value:.{places}f}"
+    number = f"{value:+z.{places}f}" if sign else f"{value:z.{places}f}"
     spread = "" if std is None else f" ± {std:.{places}f}"
     interval = "" if half is None or round(half, places) == 0 else f" [± {half:.{places}f}]"
     return number + spread + interval

@@ -23,6 +23,7 @@ from fl_app.studies.reproduce.judging import (
 )
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, shown
+from fl_core.text import listed
 
 HOW_JUDGED = (
     "A claim holds in a cell if all of the 95 % interval of its difference, seed by seed, is on "
@@ -58,11 +59,15 @@ def page(experiment: Experiment, cells: Sequence[Cell]) -> str:
 
 def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell]) -> list[str]:
     """List the cells that are missing, outdated, or failed, and methods that were left out."""
-    wanted = len(wanted_cells(experiment, experiment.seeds))
-    seeds = max((int(cell["seed"]) for cell in current), default=-1) + 1
+    begun = max((int(cell["seed"]) for cell in current), default=-1) + 1
+    wanted = len(wanted_cells(experiment, max(begun, experiment.seeds)))
     said = []
-    if len(current) < len(wanted_cells(experiment, max(seeds, experiment.seeds))):
+    if len(current) < wanted:
         said.append(f"Not finished: {len(current)} of {wanted} simulations so far.")
+    counts = Counter(", ".join(filter(None, _place(cell))) for cell in current)
+    if fewer := [name for name, count in counts.items() if count < max(counts.values())]:
+        seeds = _count(max(counts.values()), "seed")
+        said.append(f"{seeds}, but fewer of {listed(fewer, 8, '; ')}.")
     if others := len(cells) - len(current):
         said.append(f"{others} more were made by other options, and are not shown.")
     failed = sum(bool(kept.get("failures")) for c in current for kept in c["methods"].values())
@@ -209,6 +214,11 @@ def _verdicts(experiment: Experiment, measured: Measured) -> list[str]:
     return lines
 
 
+def _place(cell: Cell) -> tuple[str, str, str]:
+    """Return which simulation it is of those with its seed."""
+    return cell["row"], cell["column"], cell["variant"]
+
+
 def hours(cells: Sequence[Cell]) -> float:
     """Return how long the simulations took, one after the other."""
     return sum(float(cell["seconds"]) for cell in cells) / 3600
@@ -228,13 +238,12 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     ]
     lines += ["```", _options({**experiment.options, **small}), "```", ""]
     groups = (experiment.rows, experiment.columns, experiment.variants)
-    own = [
-        f"| {name} | `{_options(own)}` |" for group in groups for name, own in group.items() if own
-    ]
+    own = [f"- {name}: `{_options(own)}`" for group in groups for name, own in group.items() if own]
     if own:
-        lines += ["| row, column or variant | its own options |", "| --- | --- |", *own]
-    codes = {(cell["variant"], cell["code"]) for cell in cells}
-    if len(codes) > len({variant for variant, _ in codes}):
+        lines += ["Rows, columns and variants have options of their own:", "", *own]
+    # Somebody's own data or model counts as code of the row or column that has it.
+    codes = {(*_place(cell), cell["code"]) for cell in cells}
+    if len(codes) > len({_place(cell) for cell in cells}):
         lines += ["", "The cells were made by different versions of the code."]
     once = Counter(
         (method, kept["same-as"])
@@ -243,7 +252,8 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
         if "same-as" in kept
     )
     for (method, other), count in once.items():
-        whose = "another cell's" if other == method else f"{other}'s"
+        known = other != method and other in experiment.methods()
+        whose = f"{other}'s" if known else "a finished training's"
         lines += ["", f"{method} had {whose} clusters in {_count(count, 'simulation')}, from "]
         lines[-1] += "round 1 on: both were trained once."
     data = [(name, record) for cell in cells for name, record in cell.get("data", {}).items()]

@@ -113,7 +113,7 @@ def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
         if not options.page:
             _run_missing(experiment, folder, options)
     finally:  # what is finished is shown, whatever stopped the rest
-        if options.page or numbers.is_file():
+        if options.page or cells.current_cells(experiment, cells.read_cells(numbers)):
             _write_page(experiment, folder)
             if experiment.needs and not options.page and not options.quick:
                 print(_SEND.format(name=experiment.name, numbers=numbers), flush=True)

@@ -74,7 +74,7 @@ class Sweep:
         config = {key: value for key, value in self.options.items() if key != "data-dir"}
         text = json.dumps([sorted(config.items()), sorted(self.swept)])
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-        return Path("results") / f"sweep-{'-'.join(self.swept)}-{digest}"
+        return Path("results") / f"sweep-{'-'.join(sorted(self.swept))}-{digest}"
 
 
 def read_words(words: Sequence[str]) -> dict[str, Scalar | list[Scalar]]:
@@ -234,8 +234,8 @@ def _typed(key: str, values: Sequence[Scalar]) -> str:
 
 
 def _name(values: Mapping[str, Scalar]) -> str:
-    """Return the name of a simulation's folder, which is that of no other."""
-    text = ",".join(f"{key}={shown(value)}" for key, value in values.items())
+    """Return the name of a simulation's folder, which is that of no other, in whatever order."""
+    text = ",".join(f"{key}={shown(value)}" for key, value in sorted(values.items()))
     safe = re.sub(r"[^\w.,=+-]", "_", text)
     if safe == text and len(text) <= _LONGEST_NAME:
         return text

@@ -16,10 +16,12 @@ from typing import Any, TextIO
 from fl_app.launch.processes import end_commands
 from fl_app.launch.resources import gpus_per_client
 from fl_app.studies.reproduce import keeping
+from fl_app.studies.reproduce.code_state import state_of
 from fl_app.studies.reproduce.keeping import (
     Cell,
     Keeper,
     empty_folder,
+    has_options,
     missing_of,
     read_numbers,
     run_into,
@@ -61,7 +63,7 @@ def finished_cells(sweep: Sweep, folder: Path) -> list[Cell]:
         cell
         for point, given, _ in sweep.cells
         for cell in cells
-        if point.is_of(cell) and cell["given"] == given
+        if point.is_of(cell) and has_options(cell, given)
     ]
 
 
@@ -204,7 +206,9 @@ class _Crew:
                 def run() -> Cell:
                     how: dict[str, Any] = {"home": home, "gpus_per_client": gpus, "show": log.take}
                     place = results.absolute()
-                    summary, ran = run_into(one, place, self._workers, self._trainings, **how)
+                    # Those of other code, if it is changed on the way, are no use.
+                    trainings = self._trainings / state_of(one.config)[1]
+                    summary, ran = run_into(one, place, self._workers, trainings, **how)
                     names = ("strategy", "seed")
                     runs = [
                         {**{key: run[key] for key in names}, **kept_of(run, results)}

@@ -70,7 +70,7 @@ def printed_table(sweep: Sweep, cells: Sequence[Cell]) -> str:
     """Return the scores as a table for the terminal; the best of each row is starred."""
     name = metrics_in({key for cell in cells for run in cell["runs"] for key in run}).main.name
     keys, strategies, rows = _scores(sweep, cells, "{}*", name)
-    table = Table(title=_title(cells, name), title_justify="left")
+    table = Table(title=_title(sweep, cells, name), title_justify="left")
     for key in keys:
         table.add_column(key, overflow="fold")
     for name in strategies:
@@ -88,7 +88,7 @@ def summary_page(sweep: Sweep, cells: Sequence[Cell], command: str, picture: str
         keys, strategies, rows = _scores(sweep, cells, "**{}**", name)
         if not rows or not any(cell != "–" for row in rows for cell in row[len(keys) :]):
             continue
-        lines += [f"## {_title(cells, name)}", "", _line([*keys, *strategies])]
+        lines += [f"## {_title(sweep, cells, name)}", "", _line([*keys, *strategies])]
         lines += [_line(["---"] * len(keys) + ["---:"] * len(strategies)), *map(_line, rows), ""]
     if picture:
         lines += [f"![{', '.join(sweep.swept)}]({picture})", ""]
@@ -103,9 +103,14 @@ def summary_page(sweep: Sweep, cells: Sequence[Cell], command: str, picture: str
     return "\n".join(lines) + "\n"
 
 
-def _title(cells: Sequence[Cell], name: str) -> str:
-    seeds = len({run[SEED] for cell in cells for run in cell["runs"]})
-    return f"{in_words(name)}, " + (f"mean ± std over {seeds} seeds" if seeds > 1 else "one seed")
+def _title(sweep: Sweep, cells: Sequence[Cell], name: str) -> str:
+    places = by_values(sweep, cells, name).values()
+    counts = {len(values) for here in places for values in here.values()}
+    fewest, most = min(counts, default=1), max(counts, default=1)
+    if most == 1:
+        return f"{in_words(name)}, one seed"
+    seeds = most if fewest == most else f"{fewest} to {most}"
+    return f"{in_words(name)}, mean ± std over {seeds} seeds"
 
 
 def _scores(
@@ -125,7 +130,7 @@ def _scores(
         top = (min if lower else max)(known, default=math.nan)
         for one, mean in means.items():
             # Of a metric of one's own, nobody has said which is the best.
-            if mean == top and len(means) > 1 and name != protocol.OWN_METRIC:
+            if mean == top and len(known) > 1 and name != protocol.OWN_METRIC:
                 texts[one] = best.format(texts[one])
         rows.append([*map(typed, place), *(texts.get(one, "–") for one in strategies)])
     return keys, strategies, rows

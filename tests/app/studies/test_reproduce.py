@@ -1,5 +1,6 @@
 """A paper's table again: cells that are run once, whatever stops the run in between."""
 
+import importlib
 import json
 import math
 import os
@@ -114,7 +115,7 @@ def counted(monkeypatch):
     ran = []
 
     def run(one, folder, workers, trainings, *, with_formula):
-        assert trainings.is_dir()
+        assert trainings.parent.is_dir()
         given = one.given
         ran.append((given["num-tasks"], given.get("local-epochs", 2), given["seed"]))
         if given["seed"] == 1 and "killed" not in ran:
@@ -195,6 +196,21 @@ def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
     assert same != hash_of("d.py", "def f():\n    return 2\n")
 
 
+def test_whatever_ones_own_strategy_takes_of_ours_counts(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = {
+        "by_name": "from strategies import Clustering",
+        "of_a_room": "from strategies.engine import means",
+    }
+    for name, line in lines.items():
+        text = f"{line}\nclass Mine:\n    pass\n"
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        mine = importlib.import_module(name).Mine
+        names = {path.name for path in code_state.code_of([mine])}
+        assert {f"{name}.py", "means.py", "rounds.py"} <= names
+        assert ("spectral.py" in names) == (name == "by_name")
+
+
 def test_options_count_but_not_of_others_nor_where_files_are(monkeypatch):
     def state(**more):
         given = {key.replace("_", "-"): value for key, value in more.items()}
@@ -233,7 +249,7 @@ def test_the_page_by_hand(experiment):
     once = "optimum (twice) had optimum's clusters in 1 simulation, from round 1 on: both were"
     assert once in page(experiment, cells)
     cells[2]["methods"]["optimum (twice)"]["same-as"] = "optimum (twice)"
-    assert "(twice) had another cell's clusters in 1 sim" in page(experiment, cells)
+    assert "(twice) had a finished training's clusters in 1 sim" in page(experiment, cells)
     cells[0] = cell("two", 1, code="b", optimum=0.96, single=0.96)
     worse = page(experiment, cells)
     assert "**does not hold so far (two runs)**, in 0 of 2 cells. The paper's own" in worse

@@ -22,6 +22,7 @@ from fl_app.config.checks import field_of
 from fl_app.config.run_config import Config
 from fl_app.config.tuning import AS_TASKS, combinations
 from fl_core.data.dataset import Dataset
+from fl_core.data.settings import SITES
 from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model
 from fl_core.models.layers import is_within
@@ -266,7 +267,7 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
         setting.config.encoder,
         setting.images.image_shape[0],
         # A folder is the user's own.
-        "" if setting.config.dataset == "folder" else setting.config.data_dir,
+        "" if setting.config.dataset in ("folder", SITES) else setting.config.data_dir,
         setting.config.device,
     ),
     "norm_layers": lambda setting: norm_layers(initial_model(setting), setting.config.model),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fl_core.data.folders import holds_tables, is_table
+from fl_core.data.folders import folders_in, holds_tables, is_table
 from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported where it is needed
@@ -41,7 +41,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         nargs="+",
         type=Path,
         metavar="FOLDER",
-        help="the images of each client, in class folders; or one folder that holds such folders",
+        help="the images of each client, in class folders, or its CSV or Parquet file; or one "
+        "folder that holds such folders",
     )
     group.add_argument(
         "--resamples",
@@ -114,7 +115,7 @@ def _clients(
     folders: Sequence[Path] | None, given: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
     """Return the usual options, and what each node is, which of a simulation is known later."""
-    from fl_core.data.settings import OWN_IMAGES  # noqa: PLC0415
+    from fl_core.data.settings import ALL_SITES, OWN_IMAGES  # noqa: PLC0415
 
     if folders is None:
         if given.get("dataset") == OWN_IMAGES:
@@ -136,7 +137,8 @@ def _clients(
         )
     usual = {**_USUAL, "dataset": OWN_IMAGES, "num-clients": len(named)}
     if any(map(is_table, named.values())):
-        usual["model"] = "mlp"  # the paper's takes images
+        # The paper's model takes images; the rest is as of dataset=tables.
+        usual |= {"model": "mlp", "standardise": ALL_SITES}
     return usual, [{"name": name, "data-path": str(path)} for name, path in named.items()]
 
 
@@ -167,15 +169,13 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
         if not path.exists():
             raise ValueError(f"--folders names {path}, but there is no such folder.")
     if len(folders) == 1 and folders[0].is_dir():
-        held = sorted(
-            path for path in folders[0].iterdir() if path.is_dir() and not path.name.startswith(".")
-        )
+        held = folders_in(folders[0])
         if holds_tables(folders[0]):
             raise ValueError(
                 f"--folders names {folders[0]}, which holds tables: group them by dataset=tables "
                 f"data-dir={folders[0]}, or name each of them."
             )
-        if not any(_holds_folders(path) for path in held):
+        if not any(map(folders_in, held)):
             raise ValueError(
                 f"--folders names {folders[0]} alone, whose folders hold no class folders: name "
                 "a folder for each client, or one that holds the clients' folders."
@@ -196,10 +196,6 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
             f"--folders names {len(named)} client, but to group some, at least 2 are needed."
         )
     return named
-
-
-def _holds_folders(path: Path) -> bool:
-    return any(inner.is_dir() and not inner.name.startswith(".") for inner in path.iterdir())
 
 
 def redrawn(

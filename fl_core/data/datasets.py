@@ -70,10 +70,10 @@ def load_dataset(
         LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
         data folder, or .tar file, is read by `read_image_folder`; without a test
         folder, a fifth of each class is held out by `seed`. `tables`: the data folder is read by
-        `fl_core.data.tables.read_tables`. Several of `JOINABLE`, such as
-        `mnist+fashion-mnist`: as `joined` does. `watch` and `flights`: as `read_watch` and
-        `read_flights` do, from packages of their own. The import path of a function of one's own:
-        what it returns (`fl_core.data.own_data`).
+        `fl_core.data.tables.read_tables`, `sites` by `fl_core.own.site_folders.read_sites`.
+        Several of `JOINABLE`, such as `mnist+fashion-mnist`: as `joined` does. `watch` and
+        `flights`: as `read_watch` and `read_flights` do, from packages of their own. The import
+        path of a function of one's own: what it returns (`fl_core.data.own_data`).
     data_dir : str
         As in `resolve_data_dir`.
     seed : int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+SITE_LAYOUT = "SITE/CLASS/*.png (or .jpg and so on), such as berlin/cat/1.png"
 TABLE_ENDINGS = (".csv", ".parquet")
 
 
@@ -30,3 +31,37 @@ def is_table(path: Path) -> bool:
 def holds_tables(root: Path) -> bool:
     """Return whether a folder holds tables itself."""
     return root.is_dir() and any(map(is_table, root.iterdir()))
+
+
+def folders_in(root: Path) -> list[Path]:
+    """Return the folders in a folder, sorted; hidden ones are passed over."""
+    return sorted(
+        path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
+
+
+def site_folders(root: Path) -> list[Path]:
+    """Return the folders in a folder that each hold the class folders of a site, sorted.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder, they are fewer than two, or one holds no folders.
+    OSError
+        If a folder cannot be read.
+    """
+    if not root.is_dir():
+        raise ValueError(
+            f"{root} is no folder: set data-dir to one that holds {SITE_LAYOUT}, two sites at "
+            "least."
+        )
+    found = folders_in(root)
+    empty = [path for path in found if not folders_in(path)]
+    if len(found) < 2 or empty:
+        what = f"{empty[0].name} has no folders" if empty else f"there are {len(found)} sites"
+        hint = ", or dataset=folder if its folders are classes" if found == empty != [] else ""
+        raise ValueError(
+            f"in {root} {what}, but dataset=sites wants {SITE_LAYOUT}, two sites at least: name "
+            f"such a folder by data-dir{hint}."
+        )
+    return found

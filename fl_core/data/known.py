@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fl_core.data.folders import resolve_data_dir
-from fl_core.data.settings import DATASETS, PLUS, SYNTHETIC, SYNTHETIC_IMAGES, TABLES, Known
+from fl_core.data.folders import resolve_data_dir, site_folders
+from fl_core.data.settings import DATASETS, PLUS, SITES, SYNTHETIC, SYNTHETIC_IMAGES, TABLES, Known
 from fl_core.own_code import is_own
 
 
@@ -57,12 +57,14 @@ def sites_of(dataset: str, data_dir: str = "") -> int:
     ------
     ValueError
         If a function of one's own, which is called for that, cannot be called or returns no data,
-        or there are no tables.
+        or there are no tables, or no folders of sites.
     """
     if dataset == TABLES:
         from fl_core.data.tables import table_files  # noqa: PLC0415
 
         return len(table_files(resolve_data_dir(data_dir)))
+    if dataset == SITES:
+        return len(site_folders(resolve_data_dir(data_dir)))
     if not is_own(dataset):
         return DATASETS[dataset].sites if dataset in DATASETS else 0
     from fl_core.data.own_data import read_own  # noqa: PLC0415

@@ -29,6 +29,7 @@ from fl_core.partitions.tasks import CLIENTS_PER_TASK, TASKS
 PLUS = "+"
 SYNTHETIC = "synthetic"
 TABLES = "tables"
+SITES = "sites"
 SYNTHETIC_IMAGES = (4_000, 2_000)  # for training and testing, of all tasks together
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
@@ -187,6 +188,7 @@ DATASETS = {
     "watch": Entry("fl_core.data.recordings:read_watch", model="mlp", sites=20),
     "flights": Entry("fl_core.data.flights:read_flights", model="mlp", sites=20),
     "folder": Entry(f"{_HERE}folder", by_seed=True),
+    SITES: Entry("fl_core.own.site_folders:read_sites"),
     TABLES: Entry("fl_core.data.tables:read_tables", model="mlp"),
 }
 JOINABLE = tuple(name for name, entry in DATASETS.items() if entry.joinable)

@@ -433,7 +433,7 @@ def test_numbers_of_labels_of_other_data_sets():
     known = {name: num_labels(name) for name in (*DATASETS, joined)}
     assert known[joined] == known["cifar20"] == 20
     unknown = {name for name, count in known.items() if count is None}
-    assert unknown == {"femnist", "folder", "tables", "watch", "flights"}
+    assert unknown == {"femnist", "folder", "sites", "tables", "watch", "flights"}
 
 
 def test_what_can_only_be_known_from_the_images_is_not_refused():

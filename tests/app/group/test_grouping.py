@@ -89,6 +89,9 @@ def test_folders_of_real_images_are_grouped_by_what_they_show(tmp_path, capsys):
     )
     for other in (again, one_by_one):
         assert {**other, "command": ""} == {**report, "command": ""}
+    as_data = group(tmp_path / "data", "dataset=sites", f"data-dir={tmp_path / 'sites'}")
+    one_s_own = ("command", "bytes")  # a device names itself
+    assert {**as_data, **{key: report[key] for key in one_s_own}} == report
 
 
 def test_a_folder_without_images_is_named_below_the_table(tmp_path, capsys):

@@ -83,7 +83,7 @@ def test_sites_that_differ_are_told_apart(tmp_path, capsys):
 
 COLUMN = "column 6 of its features holds nearly all that there is: bring all columns to one scale"
 SAME = "all its samples are the same, so leaving some out changes nothing"
-NOTHING = "no client has more than one column or one row to compare"
+NOTHING = "no client has enough to compare"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,94 @@
+"""A folder with a folder of images for each site."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fl_core.data.datasets import load_dataset
+from fl_core.data.known import sites_of
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Return what writes images of one value each, at a site and in a class."""
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    root = tmp_path / "sites"
+
+    def images(place, values, size=(32, 40), colour=False):
+        for number, value in enumerate(values):
+            path = root / place / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shape = (*size, 3) if colour else size
+            Image.fromarray(np.full(shape, value, np.uint8)).save(path)
+        return root
+
+    return images
+
+
+def of_clients(images, sizes):
+    """Return the values that each client's images were written with."""
+    return [sorted(own[:, 0, 0, 0].tolist()) for own in images.split(sizes)]
+
+
+def test_each_site_is_a_client_with_the_classes_of_all(write):
+    write("oslo/nut", range(50, 60))
+    write("berlin/bolt", range(10))
+    write("berlin/nut", [100, 101])
+    write("paris/train/screw", [200])
+    write("paris/test/screw", [201, 202])
+    root = write(".hidden/bolt", [1])
+    assert sites_of("sites", str(root)) == 3
+    data = load_dataset("sites", str(root))
+    assert (data.name, data.class_names) == ("sites", ("bolt", "nut", "screw"))
+    assert data.image_shape == (1, 32, 40)
+    held = data.held
+    assert held.names == ("berlin", "oslo", "paris")
+    assert held.tasks is None
+    # A fifth of each class is held out, one image at least, where there is no test folder.
+    assert (held.train, held.test) == ((9, 8, 1), (3, 2, 2))
+    trained = of_clients(data.train_images, held.train)
+    tested = of_clients(data.test_images, held.test)
+    assert [sorted(a + b) for a, b in zip(trained, tested, strict=True)] == [
+        [*range(10), 100, 101],
+        [*range(50, 60)],
+        [200, 201, 202],
+    ]
+    assert tested[2] == [201, 202]
+    labels = [set(own.tolist()) for own in data.train_labels.split(held.train)]
+    assert labels == [{0, 1}, {1}, {2}]
+    assert load_dataset("sites", str(root), seed=1).checksum() == data.checksum()
+
+
+def test_images_of_other_sizes_are_brought_to_one(write):
+    write("a/bolt", [1, 2], size=(40, 40))
+    write("b/bolt", [1, 2], size=(40, 40))
+    write("b/nut", [1, 2], size=(40, 40))
+    root = write("c/nut", [1, 2], size=(80, 60))
+    assert load_dataset("sites", str(root)).image_shape == (1, 40, 40)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({}, "is no folder: set data-dir to one that holds SITE/CLASS"),
+        ({"a/bolt": [1, 2]}, "there are 1 sites, but dataset=sites wants SITE/CLASS"),
+        ({"bolt": [1, 2], "nut": [3, 4]}, "or dataset=folder if its folders are classes"),
+        ({"a/bolt": [1, 2], "b": [1]}, "b has no folders, but dataset=sites wants"),
+        ({"a/bolt": [1, 2], "b/nut": [1]}, "b has no images to test by: give a class two images"),
+        ({"a/bolt": [1, 2], "b/bolt": [3, 4]}, "class"),
+    ],
+)
+def test_what_is_no_folder_of_sites_is_refused(write, tmp_path, written, said):
+    for place, values in written.items():
+        write(place, values)
+    with pytest.raises(ValueError, match=said) as error:
+        load_dataset("sites", str(tmp_path / "sites"))
+    hint = "dataset=folder" in str(error.value)
+    assert hint == (set(written) == {"bolt", "nut"})
+
+
+def test_grey_and_colour_do_not_go_together(write):
+    write("a/bolt", [1, 2])
+    root = write("b/nut", [1, 2], colour=True)
+    with pytest.raises(ValueError, match="cannot be learnt together"):
+        load_dataset("sites", str(root))

@@ -6,10 +6,11 @@ BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 NEVER_IMPORTED = '/(tests|testing|debugpy|mypy|pip|setuptools|codegen|fx_passes|kernel)/|/ray/(data|llm|rllib|serve|train|tune)/'
 
-.PHONY: help run check test every-test faults lint options docs bench reproduce grid clean
+.PHONY: help install run check test every-test faults lint options docs bench reproduce grid clean
 
 help:
 	@echo "make run        install, then compare five strategies on 5,000 real MNIST images (3 minutes)"
+	@echo "make install    only install, into .venv"
 	@echo "make check      install, then lint, types and the fast tests, for every change"
 	@echo "make test       install, then lint, types and all tests but those that only make faults runs"
 	@echo "make faults     the faults and attacks with real processes (docs/faults.md), and other long tests"
@@ -32,6 +33,8 @@ $(INSTALLED): pyproject.toml setup.py
 	$(BIN)/pip install --disable-pip-version-check --no-compile --editable '.[simulation,efficientnet,privacy,docs,dev]'
 	@$(BIN)/python -m compileall -q -j 0 -x $(NEVER_IMPORTED) $(VENV)/lib >/dev/null 2>&1 || true
 	@touch $@
+
+install: $(INSTALLED)
 
 run: $(INSTALLED)
 	$(BIN)/fedkin run \

@@ -1,8 +1,9 @@
 """Are the clients that are grouped wrongly those in doubt? `python -m benchmarks.certainty`.
 
-docs/grouping.md has a part of what this prints. Federations of 25 clients with few images, whose
-clusters are partly wrong; each way to draw resamples says how sure it is of each client. No model
-is trained and no message is sent: the clients' and the server's functions are called directly.
+docs/measured/grouping.md has a part of what this prints. Federations of 25 clients with few images,
+whose clusters are partly wrong; each way to draw resamples says how sure it is of each client. No
+model is trained and no message is sent: the clients' and the server's functions are called
+directly.
 """
 
 from __future__ import annotations
@@ -237,6 +238,27 @@ def summarised(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+_SHOWN = {
+    "images, a fifth left out": "images, a fifth left out (`fedkin group`)",
+    "opinions": "opinions (the server)",
+}
+_SURE = {"0": "below 50 %", "0.7": "70 to 90 %", "0.9": "90 to 99 %", "0.99": "99 % and more"}
+
+
+def table(measured: dict[str, Any]) -> str:
+    """Return what is in use of what was tried, in per cent, as Markdown."""
+    doubt = ("wrong in doubt", "right in doubt", "alike in doubt")
+    heads = ("drawn again", "relevance", "AUC", *doubt, *_SURE.values())
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for one in measured["summary"]:
+        if one["way"] in _SHOWN:
+            shares = [one[f"{kind}-in-doubt"] for kind in ("wrong", "right", "alike")]
+            shares += [one["right-by-certainty"][least]["right"] for least in _SURE]
+            cells = (f"{one['auc']:.2f}", *(f"{100 * share:.0f}" for share in shares))
+            lines.append(f"| {_SHOWN[one['way']]} | {one['relevance']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:

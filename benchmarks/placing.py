@@ -1,15 +1,15 @@
 """Does a new client find its cluster, or that it fits nobody? `python -m benchmarks.placing`.
 
-docs/grouping.md has what this prints. Each client in turn is new to the clusters of all others
-(their true tasks), and each client of a task is new to those of the other tasks. No model is
-trained and no message is sent.
+docs/measured/grouping.md has what this prints with the missed energy. Each client in turn is new to
+the clusters of all others (their true tasks), and each client of a task is new to those of the
+other tasks. No model is trained and no message is sent.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,20 @@ def measure(seeds: int) -> Iterator[dict[str, Any]]:
                 "relevance": formula,
                 **{name: round(float(np.mean(values)), 3) for name, values in known.items()},
             }
+
+
+def table(measured: Mapping[str, Any]) -> str:
+    """Return the shares of each federation with the missed energy, as Markdown."""
+    kinds = ("right", "fits", "strange")
+    heads = ["federation", *(f"{count} images: {kind}" for count in IMAGES for kind in kinds)]
+    rows: dict[str, list[str]] = {}
+    for cell in measured["cells"]:
+        if cell["relevance"] == MISSED_ENERGY:
+            minority = f", minority {cell['minority']}" if "minority" in cell else ""
+            name = f"{cell['dataset']}, {cell['num_tasks']} tasks{minority}"
+            rows.setdefault(name, []).extend(f"{cell[kind]:.2f}" for kind in kinds)
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    return "\n".join([*lines, *(f"| {name} | {' | '.join(own)} |" for name, own in rows.items())])
 
 
 def main() -> None:

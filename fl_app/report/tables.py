@@ -45,6 +45,9 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
     if len(kinds) > 1:
         said = " and ".join(f"{title} ({name})" for title, name in kinds.items())
         raise ValueError(f"{said} cannot stand in one table: name results of one kind only.")
+    if not any(result.runs for result in results):
+        said = " and ".join(result.name for result in results)
+        raise ValueError(f"{said} has no tested strategy to make a table of: leave out --table.")
     has_ari = any(run.ari is not None for result in results for run in result.runs)
     tests = tests_of(run for result in results for run in result.runs)
     first = ["run", "strategy"] if len(results) > 1 else ["strategy"]

@@ -102,7 +102,7 @@ def untold(clusters: Clusters, rule: int | str) -> str:
         As of `grouping_report`.
     """
     if (clusters.uninformative or {}).keys() >= clusters.of_client.keys():
-        return "no client has more than one column or one row to compare"
+        return "no client has enough to compare"
     compared = clusters.comparison
     if compared is None or compared.measure != "relevance":
         return ""

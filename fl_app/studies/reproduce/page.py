@@ -252,8 +252,9 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
         if "same-as" in kept
     )
     for (method, other), count in once.items():
-        known = other != method and other in experiment.methods()
-        whose = f"{other}'s" if known else "a finished training's"
+        others = [name for name in experiment.methods() if _strategy(experiment, name) == other]
+        known = len(others) == 1 and others != [method]
+        whose = f"{others[0]}'s" if known else "a finished training's"
         lines += ["", f"{method} had {whose} clusters in {_count(count, 'simulation')}, from "]
         lines[-1] += "round 1 on: both were trained once."
     data = [(name, record) for cell in cells for name, record in cell.get("data", {}).items()]
@@ -266,6 +267,12 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     ):
         lines += ["", f"Made with {made}."]
     return lines
+
+
+def _strategy(experiment: Experiment, method: str) -> str:
+    """Return what a run calls a method: a variant goes by its strategy there."""
+    variant = experiment.variants.get(method)
+    return method if variant is None else str(variant["strategy"])
 
 
 def _count(number: int, what: str) -> str:

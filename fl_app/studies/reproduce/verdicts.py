@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from fl_app.studies.reproduce.cells import current_cells
@@ -53,7 +53,14 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
     ]
     papers = {claim.paper or one.paper for one, _ in found for claim in one.claims}
     for paper in _ordered(papers):
-        lines += ["", f"## {_title(paper)}", ""]
+        sums = _kinds(
+            verdict
+            for table in tables
+            for claim, verdict in table.judged
+            if (claim.paper or table.experiment.paper) == paper
+        )
+        said = "; ".join(f"{kind}: {count}" for kind, count in sums.items() if count)
+        lines += ["", f"## {_title(paper)}", "", f"{said}.", ""]
         lines += ["| claim | verdict | cells | the paper's own | numbers |", "| --- " * 5 + "|"]
         for table in tables:
             lines += _claims(table, paper)
@@ -84,10 +91,16 @@ def _line(paper: str, title: str, seeds: str, tables: Sequence[_Table]) -> str:
     ]
     within = f"{differ.count(False)} of {len(differ)}" if differ else "–"
     spent = sum(hours(one.cells) for one in tables)
-    kinds = Counter(_kind(verdict) for one in tables for _, verdict in one.judged)
-    counts = [str(kinds[kind] or "–") for kind in _KINDS]
+    kinds = _kinds(verdict for one in tables for _, verdict in one.judged)
+    counts = [str(count or "–") for count in kinds.values()]
     taken = f"{spent:.1f}" if spent else "–"
     return f"| {' | '.join([paper, title, within, seeds, taken, *counts])} |"
+
+
+def _kinds(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """Return how many there are of each kind."""
+    found = Counter(map(_kind, verdicts))
+    return {kind: found[kind] for kind in _KINDS}
 
 
 def _kind(verdict: Verdict) -> str:
@@ -97,20 +110,32 @@ def _kind(verdict: Verdict) -> str:
 
 
 def _claims(table: _Table, paper: str) -> list[str]:
-    lines, one = [], table.experiment
+    """Return a line for each claim of a paper; where the data are not here, one for most."""
+    lines, one, untried = [], table.experiment, 0
     for claim, verdict in table.judged:
         if (claim.paper or one.paper) != paper:
             continue
         words = f"**{verdict}**"
+        held, of = verdict.published or (0, 0)
+        stated, contradicted = f"{held} of {of}" if of else "–", held < of
         if one.needs and not verdict.judged:
-            words = f"**could not be tried here**: needs {one.needs}"
-        stated = " of ".join(map(str, verdict.published or ())) or "–"
-        if verdict.published and verdict.published[0] < verdict.published[1]:
-            stated = f"**{stated}**"
+            words = _untried(one)
+            untried += not contradicted
+            if not contradicted:
+                continue
+        stated = f"**{stated}**" if contradicted else stated
         lines.append(
             f"| {claim.says} | {words} | {verdict.held or '–'} | {stated} | {table.link()} |"
         )
+    if untried:
+        more = "more " if lines else ""
+        claims = f"{untried} {more}claim{'' if untried == 1 else 's'}"
+        lines.append(f"| {one.title}: {claims} | {_untried(one)} | – | – | {table.link()} |")
     return lines
+
+
+def _untried(experiment: Experiment) -> str:
+    return f"**could not be tried here**: needs {experiment.needs}"
 
 
 def _ordered(papers: Collection[str]) -> list[str]:

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -440,6 +441,12 @@ def test_the_report_command_writes_page_and_tables(tmp_path, capsys):
         *(f"table     {path}" for path in tables),
     ]
     assert all(path.stat().st_size > 100 for path in tables)
+
+
+def test_without_a_tested_strategy_there_is_no_table(tmp_path):
+    result = replace(read_result(write_results(tmp_path)), runs=())
+    with pytest.raises(ValueError, match="has no tested strategy to make a table of: leave out"):
+        strategy_table([result])
 
 
 def test_tables_are_exact_for_programs_and_escaped_for_people(tmp_path):

@@ -245,10 +245,10 @@ def test_the_page_by_hand(experiment):
     assert "3 simulations of 2 seeds: 1.5 hours, one after the other; clients ran in 2 Ray" in text
     assert "different versions" not in text
     assert "trained once" not in text
-    cells[2]["methods"]["optimum (twice)"]["same-as"] = "optimum"
-    once = "optimum (twice) had optimum's clusters in 1 simulation, from round 1 on: both were"
+    cells[2]["methods"]["optimum (twice)"]["same-as"] = "single"
+    once = "optimum (twice) had single's clusters in 1 simulation, from round 1 on: both were"
     assert once in page(experiment, cells)
-    cells[2]["methods"]["optimum (twice)"]["same-as"] = "optimum (twice)"
+    cells[2]["methods"]["optimum (twice)"]["same-as"] = "optimum"  # it, or itself elsewhere
     assert "(twice) had a finished training's clusters in 1 sim" in page(experiment, cells)
     cells[0] = cell("two", 1, code="b", optimum=0.96, single=0.96)
     worse = page(experiment, cells)
@@ -436,10 +436,15 @@ def test_the_verdicts_by_hand(experiment):
     other = replace(experiment, name="letters", needs="letters", claims=[borrowed])
     text = verdicts([(experiment, cells), (other, [])])
     assert "| knowing the tasks helps | **partly (one run)** | 1 of 2 | 1 of 1 | [digits]" in text
-    untried = (
-        "| knowing the tasks helps | **could not be tried here**: needs letters | – | 1 of 1 |"
-    )
-    assert untried in text
+    untried = "**could not be tried here**: needs letters"
+    assert f"| Two tasks or three: 1 claim | {untried} | – | – | letters |" in text
+    assert "## Others\n\nnot judged or tried: 1.\n" in text
+    assert "## Somebody\n\npartly: 1.\n" in text
+    # A claim that the paper's own table contradicts has a line of its own.
+    wrong = replace(borrowed, says="it hurts", relation="below")
+    two = verdicts([(replace(other, claims=[borrowed, wrong]), [])])
+    assert f"| it hurts | {untried} | – | **0 of 1** | letters |" in two
+    assert f"| Two tasks or three: 1 more claim | {untried} | – | – | letters |" in two
     assert text.index("## Others") < text.index("## Somebody")
     # optimum's 95 is further from 94 than 0.5, and single has no ± to be within.
     one = "| Somebody | [digits](digits.md): Two tasks or three | 0 of 1 | 1 | 1.0 |"

@@ -124,6 +124,8 @@ def _config(font: str, small: float, label: float, ink: str, background: str) ->
             "labelFontSize": small,
             "titleFontSize": label,
             "tickSize": 3,
+            # By default, one that overlaps its neighbour costs every other label.
+            "labelOverlap": "greedy",
         },
         "legend": {
             "orient": "bottom",

@@ -72,6 +72,9 @@ def _must_be(key: str, value: Any, allowed: str) -> str:
     return str(refusal(key, value, allowed))
 
 
+_COUNTED = {"newcomer": "newcomers", "drift": "drift-clients"}
+
+
 def _check_rounds(values: Mapping[str, Any], warm_up: int) -> Iterator[str]:
     """Check that what happens in a round does so before the last one."""
     rounds = values["num_server_rounds"]
@@ -81,6 +84,9 @@ def _check_rounds(values: Mapping[str, Any], warm_up: int) -> Iterator[str]:
         if count and values[f"{what}_round"] > rounds:
             allowed = f"at most num-server-rounds, which is {rounds}"
             yield _must_be(f"{what}-round", values[f"{what}_round"], allowed)
+        if count and values["early_stopping"]:
+            allowed = f"0 with {_COUNTED[what]}: strategies may end before any comes"
+            yield _must_be("early-stopping", values["early_stopping"], allowed)
     if warm_up >= rounds > 0:
         yield _must_be("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
 

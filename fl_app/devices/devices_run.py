@@ -137,7 +137,7 @@ class Devices:
         """Let devices use the models that they `deploy`.
 
         By default that is the one of a device's verdict, and without a verdict that of the first
-        strategy.
+        strategy that has it: a device may have joined later.
         """
         if not self._config.validation_share or seed != self._config.seed:
             return
@@ -150,7 +150,8 @@ class Devices:
             verdict = judged.get(client)
             strategy = deploy
             if deploy == VERDICT:
-                strategy = verdict.strategy if verdict else first.strategy
+                had = (name for name, run in runs.items() if client in run.of_client)
+                strategy = verdict.strategy if verdict else next(had, first.strategy)
             model = runs[strategy].label_of(client) if strategy in runs else strategy
             chosen[client] = ConfigRecord(
                 {
@@ -163,8 +164,11 @@ class Devices:
                 }
             )
         failures = deploy_models(self.met.nodes, chosen, self._grid, self._config.round_deadline)
-        first.not_kept.update(failures)
-        self._progress.handed_out(first.not_kept, self.met.names)
+        for run in runs.values():  # what counts is the model that a device is to use
+            run.not_kept.clear()
+            known = {c: why for c, why in failures.items() if c < run.num_clients}
+            run.not_kept.update(known)
+        self._progress.handed_out(failures, self.met.names)
 
 
 def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:

@@ -76,7 +76,7 @@ class Progress:
             f"{_plan(config, folder)}",
             flush=True,
         )
-        if num_clients == 2 and not given:
+        if num_clients == 2 and not given and config.num_server_rounds:
             print(
                 "Clustering has little to do with only 2 clients, Flower's default; "
                 "for the papers' 25, run:\nflwr run . --stream --federation-config "

@@ -310,7 +310,7 @@ def _tested(runs: Sequence[Mapping[str, Any]]) -> str:
     key = f"{metrics_in(runs[0]).main.name}-per-client"
     scores = [np.array(run[key], float) for run in runs]  # None becomes NaN
     counts = [np.isfinite(of_run).sum() for of_run in scores]
-    least, most, clients = min(counts), max(counts), runs[0]["num-clients"]
+    least, most, clients = min(counts), max(counts), max(run["num-clients"] for run in runs)
     if least == clients:
         return str(clients)
     return f"{least if least == most else f'{least} to {most}'} of {clients}"

@@ -22,9 +22,9 @@ from strategies import RoundReport
 
 _OF_CLIENTS = (
     *("accuracies", "losses", "macro_f1s", "balanced_accuracies", "rmses", "maes", "r2s"),
-    *("validated", "samples", "own_metrics"),
+    *("validated", "own_metrics"),
 )
-"""What a round's report says of each client."""
+"""What a round's report says of each client's tests."""
 
 
 def tried_in(run: RunResult, values: Mapping[str, Scalar]) -> Tried:
@@ -33,7 +33,7 @@ def tried_in(run: RunResult, values: Mapping[str, Scalar]) -> Tried:
         values=dict(values),
         score=validation_score(run),
         rounds=len(run.reports),
-        bytes=sum(run.bytes.values()),
+        bytes=sum(n for way, n in run.bytes.items() if not way.startswith("between-servers")),
         seconds=run.seconds["total"],
     )
 
@@ -159,19 +159,22 @@ def _merged(runs: Sequence[RunResult], best: int, others: Mapping[int, int]) -> 
 def _merged_reports(first: RunResult, source: Mapping[int, RunResult]) -> list[RoundReport]:
     """Return each round's report with what it says of a client taken from that client's own run.
 
-    One that ended earlier says the same from then on.
+    Of one that ended earlier, the last scores stand in each round in which others are tested.
     """
     merged = []
     for number in range(max(len(run.reports) for run in source.values())):
         mine = _report(first, number)
         reports = {client: _report(run, number) for client, run in source.items()}
+        going = {c: one for c, one in reports.items() if number < len(source[c].reports)}
+        scored = reports if any(one.tested for one in going.values()) else going
         values: dict[str, Any] = {
-            name: _said({client: getattr(one, name) for client, one in reports.items()})
+            name: _said({client: getattr(one, name) for client, one in scored.items()})
             for name in _OF_CLIENTS
         }
+        values["samples"] = _said({client: one.samples for client, one in going.items()})
         values["other_scores"] = {
             score: _said(
-                {client: one.other_scores.get(score, {}) for client, one in reports.items()}
+                {client: one.other_scores.get(score, {}) for client, one in scored.items()}
             )
             for score in mine.other_scores
         }

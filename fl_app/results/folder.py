@@ -81,6 +81,9 @@ class ResultsFolder:
             arrays[f"train-{client}"] = indices
             arrays[f"labels-{client}"] = federation.train_labels[client]
             arrays[f"test-{client}"] = partition.test[client]
+            if federation.validation:
+                arrays[f"validation-{client}"] = federation.validation[client]
+                arrays[f"validation-labels-{client}"] = federation.validation_labels[client]
         with replacing(self.folder / f"partition-seed-{seed}.npz") as path:
             np.savez_compressed(path, allow_pickle=False, **arrays)
         if seed == self.config.seed and not federation.dataset.is_regression:
@@ -152,7 +155,11 @@ class ResultsFolder:
     def end_seed(self) -> None:
         """Write the verdicts so far, and who did not keep the model of its own."""
         self._write_tables()
-        write_verdicts(self.folder / VERDICTS, self.verdicts, self.runs[0].names)
+        write_verdicts(self.folder / VERDICTS, self.verdicts, self._last_met().names)
+
+    def _last_met(self) -> RunResult:
+        """Return the run with the most clients: devices join later ones, too."""
+        return max(self.runs, key=lambda run: run.num_clients)
 
     def add_grouping_alone(
         self,
@@ -261,7 +268,7 @@ class ResultsFolder:
         """Print the tables, then draw what compares strategies."""
         print_results([run.as_json() for run in self.runs])
         for one in self.verdicts:
-            print_verdicts(one, self.runs[0], several=len(self.verdicts) > 1)
+            print_verdicts(one, self._last_met(), several=len(self.verdicts) > 1)
         rows = compared([read_result(self.folder)])
         metric = self.runs[0].metrics.main
         figures = {
@@ -275,7 +282,8 @@ class ResultsFolder:
             drawn = pictures.cluster_rounds_figure(lines, first, metric)
             figures[f"{metric.name}-per-cluster"] = drawn
         if self.verdicts:
-            names = self.runs[0].names or [str(c) for c in range(self.runs[0].num_clients)]
+            met = self._last_met()
+            names = met.names or [str(c) for c in range(met.num_clients)]
             figures["verdicts"] = pictures.verdicts_figure(self.verdicts[0].clients, names, metric)
         for name, figure in figures.items():
             if figure is not None:

@@ -120,8 +120,10 @@ def _candidate_table(report: Mapping[str, Any]) -> Table:
     table.add_column("clusters", justify="right")
     table.add_column("score", justify="right")
     table.add_column("best in % of resamples", justify="right")
+    # Of many clients whose number was given, or chosen by the elbow, none was weighed.
+    weighed = any(one["resamples"] for one in number["candidates"])
     for one in shown:
-        share = f"{100 * one['resamples']:.0f}" if report["resamples"] else ""
+        share = f"{100 * one['resamples']:.0f}" if weighed else ""
         score = "–" if one["score"] is None else f"{one['score']:.3f}"
         table.add_row(str(one["num_clusters"]), score, share)
     return table

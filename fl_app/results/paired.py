@@ -1,7 +1,8 @@
 """Whether one model is better than another on the same samples, and by how much.
 
 Of classes, only samples count on which one model is right and the other wrong: McNemar's test, a
-sign test on those. Of numbers, Student's t on how much farther off the other model is.
+sign test on those. Of numbers, Student's t on how much farther off the other model is, which tells
+no more than that all differences have one sign can tell: two models may differ by a constant.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Counts:
             return None
         sure, power = norm.isf(alpha / 2), norm.ppf(_POWER)
         root = sure * math.sqrt(differing) + power * math.sqrt(max(differing - gain**2, 0))
-        return _advice((root / gain) ** 2)
+        return _advice((root / gain) ** 2, alpha)
 
 
 @dataclass(frozen=True)
@@ -116,24 +117,28 @@ class Differences:
     num: int
 
     def p_value(self) -> float:
-        """Return the p-value of a paired t-test."""
-        if self.num < 2 or not self.variance:
-            return 0.0 if self.num > 1 and self.gain else 1.0
-        return float(2 * t.sf(abs(self.gain) / self._error, self.num - 1))
+        """Return the p-value of a paired t-test, at least that of n differences of one sign."""
+        if self.num < 2 or not self.gain:
+            return 1.0
+        by_size = 2 * t.sf(abs(self.gain) / self._error, self.num - 1) if self.variance else 0.0
+        return float(max(by_size, _by_signs(self.num)))
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Return Student's interval of the mean difference."""
+        """Return Student's interval of the mean difference, with 0 in it if p is above α."""
         if self.num < 2:
             return -math.inf, math.inf
         half = float(t.isf(alpha / 2, self.num - 1)) * self._error
-        return self.gain - half, self.gain + half
+        low, high = self.gain - half, self.gain + half
+        if self.p_value() > alpha:
+            low, high = min(low, 0.0), max(high, 0.0)
+        return low, high
 
     def needed(self, alpha: float) -> int | None:
         """Return how many samples tell in four of five cases, if all is as seen."""
         if not self.gain:
             return None
         both = norm.isf(alpha / 2) + norm.ppf(_POWER)
-        return _advice(both**2 * self.variance / self.gain**2)
+        return _advice(both**2 * self.variance / self.gain**2, alpha)
 
     @property
     def _error(self) -> float:
@@ -159,5 +164,12 @@ def holm_adjusted(p_values: Sequence[float]) -> NDArray[np.float64]:
     return adjusted
 
 
-def _advice(samples: float) -> int | None:
-    return math.ceil(samples) if samples <= _MOST_SAMPLES else None
+def _by_signs(num: int) -> float:
+    """Return the p-value of so many differences that all have one sign: the least there is."""
+    return float(2.0 ** (1 - num))
+
+
+def _advice(samples: float, alpha: float) -> int | None:
+    """Return how many samples to advise; fewer tell nothing, whatever the models do."""
+    fewest = 1 - math.floor(math.log2(alpha))
+    return max(math.ceil(samples), fewest) if samples <= _MOST_SAMPLES else None

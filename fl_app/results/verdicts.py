@@ -51,7 +51,7 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
     is_number = runs[0].metrics.main.lower_is_better
     alone = {
         client: pairs
-        for client in sorted(set.intersection(*map(set, tables.values())))
+        for client in sorted(tables[ALONE])
         if (
             pairs := {
                 name: pair
@@ -160,9 +160,12 @@ def _judged(
     best = max(sure or pairs, key=lambda name: pairs[name].gain)
     strategy = best if pairs[best].gain > 0 else ALONE
     verdict = UNSURE
-    if p_value <= alpha:
-        verdict = STAY if strategy == ALONE else ONE if strategy == ALL else JOIN
+    if p_value <= alpha and strategy != ALONE:
+        verdict = ONE if strategy == ALL else JOIN
+    elif p_value <= alpha and len(pairs) == len(runs) - 1:  # one not compared may be better
+        verdict = STAY
     level = alpha / len(pairs)
+    needed = pairs[best].needed(level)
     gains = {name: _told(pair, level, adjusted[name] <= alpha) for name, pair in pairs.items()}
     judged = Verdict(
         client=client,
@@ -173,7 +176,8 @@ def _judged(
         compared=best,
         gain=gains[best],
         candidates={name: (*gain, p_values[name]) for name, gain in gains.items()},
-        samples_needed=pairs[best].needed(level) if verdict == UNSURE else None,
+        # So many as there are did not tell.
+        samples_needed=max(needed, pairs[best].num + 1) if verdict == UNSURE and needed else None,
     )
     return judged, p_value
 

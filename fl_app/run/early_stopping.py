@@ -9,7 +9,7 @@ import numpy as np
 from strategies import RoundReport
 
 NO_BETTER = "its validation scores improve no more"
-BEATEN = "every client's validation score was better by another strategy"
+BEATEN = "every client's validation score was better by what ran before"
 
 Reports = Sequence[RoundReport]
 

@@ -146,7 +146,7 @@ def _run_all(
                 setting = world.setting(seed)
                 finished = trainings_of(config)
                 for name in config.strategy:
-                    # Staying alone is what all others are compared with: it is trained in full.
+                    # Staying alone is what all others are compared with: none of them ends it.
                     before = [run.reports for run in results.runs if run.seed == seed]
                     rivals = [] if name == ALONE else before
                     run, strategy = run_best(

@@ -160,6 +160,7 @@ class Simulation:
     ) -> None:
         """Show a round without the malicious clients: what they get is nobody's success."""
         for client in self._now.malicious:
+            report.validated.pop(client, None)
             for of_client in (*report.scores.values(), *report.other_scores.values()):
                 of_client.pop(client, None)
         show(report)

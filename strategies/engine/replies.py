@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from strategies.engine.rounds import Update
 
 _MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
 _MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
+_LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
 _NO_ANSWER = "no answer in time"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
@@ -125,23 +126,39 @@ def read_tests(content: RecordDict, metrics: Metrics) -> Tests:
     return (
         first,
         {} if other is None else _read_test(other, metrics),
-        {} if compared is None else _read_comparisons(compared),
+        {} if compared is None else _read_comparisons(compared, metrics),
     )
 
 
-def _read_comparisons(sent: MetricRecord) -> dict[str, list[float]]:
+def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[float]]:
     """Return on how many samples a client compared models, this one's score and loss; pairs."""
     count, score = (protocol.number(sent, key) for key in (protocol.NUM_EXAMPLES, protocol.SCORE))
-    if count is None or score is None or not 0 < count <= _MOST_EXAMPLES or score < 0:
+    main = metrics.main
+    is_count = count is not None and count.is_integer() and 0 < count <= _MOST_EXAMPLES
+    if count is None or score is None or not (is_count and main.low <= score <= main.high):
         raise ValueError(f"it compared models on {count} samples, with the score {score}")
     loss = protocol.number(sent, protocol.LOSS)
     found = {"": [count, score, math.inf if loss is None else loss]}
     for label in sent.keys() - {protocol.NUM_EXAMPLES, protocol.SCORE, protocol.LOSS}:
         pair = sent[label]
-        if not isinstance(pair, list) or len(pair) != 2 or not np.isfinite(pair).all():
-            raise ValueError(f"its comparison with {one_line(label)} is {pair}, not two numbers")
+        if not isinstance(pair, list) or not _can_be(pair, count, main.lower_is_better):
+            raise ValueError(f"its comparison with {one_line(label)} is {pair}, which cannot be")
         found[label] = [float(pair[0]), float(pair[1])]
     return found
+
+
+def _can_be(pair: Sequence[float], count: float, of_numbers: bool) -> bool:
+    """Return whether two models can have compared so, on so many samples.
+
+    Of classes, on how many each alone was right; of numbers, the mean of how much farther off one
+    is than the other, and its variance.
+    """
+    if len(pair) != 2 or not (np.abs(pair) <= _LARGEST).all():
+        return False
+    first, second = map(float, pair)
+    if of_numbers:
+        return second >= 0
+    return min(pair) >= 0 and first.is_integer() and second.is_integer() and sum(pair) <= count
 
 
 def _read_test(sent: MetricRecord, metrics: Metrics) -> dict[str, float]:

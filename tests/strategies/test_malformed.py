@@ -1,13 +1,17 @@
 """Bytes from the network may be anything: the client is named, and the others go on."""
 
+import math
+
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
+from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from fl_core.wire import protocol
 from strategies import FedHC, Flt, GivenClusters, PcaKmHc, RandomClusters, RccPfl, Single
 from strategies.engine.conversation import Conversation
 from strategies.engine.means import mean_model
+from strategies.engine.replies import read_tests
 from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters
 from tests.local_grid import LocalGrid
@@ -102,3 +106,42 @@ def test_a_newcomer_that_nobody_expected_is_left_out(clustering):
     assert clustering.place([2], found, conversation).of_client == found.of_client
     assert list(conversation.roster.failures) == [2]
     assert isinstance(found, Clusters)
+
+
+def comparisons(score=0.5, count=10, pair=(3, 1)):
+    """Return a test's answer with what a client says of its models."""
+    test = MetricRecord({protocol.NUM_EXAMPLES: 20, "accuracy": 0.5, "rmse": 2.0})
+    said = MetricRecord(
+        {protocol.NUM_EXAMPLES: count, protocol.SCORE: score, "local": [*map(float, pair)]}
+    )
+    return RecordDict({protocol.METRICS: test, protocol.VALIDATION: said})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pair": (-1, 3)},
+        {"pair": (1.5, 3)},
+        {"pair": (8, 3)},
+        {"pair": (1e300, 0)},
+        {"pair": (math.nan, 0)},
+        {"pair": (1, 2, 3)},
+        {"count": 0.5},
+        {"count": 0},
+        {"score": 1.5},
+        {"score": -0.5},
+    ],
+)
+def test_a_comparison_that_cannot_be_is_refused(wrong):
+    *_, found = read_tests(comparisons(), OF_CLASSES)
+    assert found["local"] == [3, 1]
+    with pytest.raises(ValueError, match=r"its comparison with local is|it compared models on"):
+        read_tests(comparisons(**wrong), OF_CLASSES)
+
+
+def test_of_numbers_a_comparison_has_a_mean_of_any_sign_and_a_variance():
+    *_, found = read_tests(comparisons(score=7.0, pair=(-0.5, 2.5)), OF_A_NUMBER)
+    assert found["local"] == [-0.5, 2.5]
+    for pair in ((0.5, -1e-9), (1e300, 1.0), (0.0, math.inf)):
+        with pytest.raises(ValueError, match="which cannot be"):
+            read_tests(comparisons(score=7.0, pair=pair), OF_A_NUMBER)

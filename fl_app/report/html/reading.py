@@ -227,8 +227,9 @@ class Summary:
 
     def __post_init__(self) -> None:
         """Refuse, by a ValueError, verdicts of clients that are none."""
+        count = max(run.num_clients for run in self.runs)  # devices join later runs, too
         for one in self.verdicts:
-            check_clients([own.client for own in one.clients], self.runs[0].num_clients)
+            check_clients([own.client for own in one.clients], count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,6 +253,11 @@ class Result:
     def strategies(self) -> list[str]:
         """Return the strategies in order of appearance."""
         return list(dict.fromkeys(run.strategy for run in self.runs))
+
+    @property
+    def last_met(self) -> Run:
+        """Return the run with the most clients: devices join later ones, too."""
+        return max(self.runs, key=lambda run: run.num_clients)
 
     def of(self, strategy: str) -> list[Run]:
         """Return the runs of a strategy, seed by seed."""

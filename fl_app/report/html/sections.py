@@ -181,11 +181,12 @@ def _doubts(grouping: Grouping) -> list[Grid]:
         columns = ["client", "its cluster", "could also be in", "share %"]
         grids.append(Grid("Clients in doubt", columns, rows, frozenset({1, 2, 3})))
     if (number := grouping.num_clusters).candidates:
+        weighed = any(one.resamples for one in number.candidates)
         rows = [
             [
                 f"{one.num_clusters}" + " ✓" * (one.num_clusters == number.chosen),
                 f"{one.score:.3f}" if np.isfinite(one.score) else "–",
-                _percent(one.resamples),
+                _percent(one.resamples) if weighed else "",
             ]
             for one in _likeliest(number)
         ]

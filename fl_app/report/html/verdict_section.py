@@ -17,7 +17,7 @@ def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
     if not result.verdicts:
         return []
     first = result.verdicts[0]
-    metric, names = result.runs[0].metrics.main, result.runs[0].names
+    metric, names = result.runs[0].metrics.main, result.last_met.names
     grids = [
         Grid(
             f"Seed {one.seed}",
@@ -32,7 +32,7 @@ def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
 
 
 def _drawn(result: Result, shown: SeedVerdicts) -> Shown:
-    run = result.runs[0]
+    run = result.last_met
     spec = verdicts_figure(shown.clients[:MOST_CLIENTS], run.names, run.metrics.main)
     title, note, page = on_page(spec)
     return f"{title} · seed {shown.seed}", note, page

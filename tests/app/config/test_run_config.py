@@ -59,6 +59,14 @@ def test_parts_are_named_as_a_strategy(keys, expected):
         ({"strategy": "all,local"}, r'strategy is "all", but it must be one of rcc-pfl'),
         ({"strategy": "own+mean,own+mean"}, "without repetition"),
         ({"newcomers": 1, "newcomer_round": 11}, "newcomer-round is 11, .* which is 10"),
+        (
+            {"newcomers": 1, "early_stopping": 2, "validation_share": 0.2},
+            "early-stopping is 2, but it must be 0 with newcomers",
+        ),
+        (
+            {"drift_clients": 1, "early_stopping": 1, "validation_share": 0.2},
+            "early-stopping is 1, but it must be 0 with drift-clients",
+        ),
         ({"drift_clients": 2, "num_server_rounds": 4}, "drift-round is 5, .* which is 4"),
         (
             {"relevance": "class-energy", "relevance_at": "server"},

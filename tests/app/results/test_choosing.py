@@ -1,10 +1,11 @@
 """Which of a strategy's values is best on validation samples."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from fl_app.results.choosing import best_of, validates_better, validation_score
+from fl_app.results.choosing import best_of, tried_in, validates_better, validation_score
 from fl_app.results.run_result import RunResult
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from strategies import RoundReport
@@ -104,6 +105,29 @@ def test_a_cluster_for_which_other_values_are_better_has_what_it_has_by_them():
     assert found.tuned.of_clusters == {"0": {"learning-rate": 0.2}}
     said = found.tuned.said(3)
     assert said.startswith("learning-rate=0.1, but learning-rate=0.2 in cluster 0 (of 3 tried")
+
+
+def test_who_has_ended_says_something_only_when_others_are_tested():
+    first = whole(0.1, (0.5, 0.5, 0.9), {}, rounds=2)
+    second = whole(0.2, (0.6, 0.6, 0.2), {0.1: [(16, 1), (14, 4), (0, 70)]}, rounds=4)
+    for report in (*first.reports, *second.reports):
+        report.samples.update({0: 10, 1: 10, 2: 10})
+    untested = second.reports[2]
+    for of_client in (untested.accuracies, untested.validated, *untested.other_scores.values()):
+        of_client.clear()
+    found = chosen(first, second)
+    assert found.labels.keys() == {0, 1}
+    tested = [sorted(report.accuracies) for report in found.reports]
+    assert tested == [[0, 1, 2], [0, 1, 2], [], [0, 1, 2]]
+    assert found.reports[2].validated == {}
+    assert found.reports[2].other_scores == {"accuracy": {}}
+    assert found.reports[3].accuracies[2] == 0.9
+    assert [sorted(report.samples) for report in found.reports] == [[0, 1, 2]] * 2 + [[0, 1]] * 2
+
+
+def test_what_it_cost_is_what_clients_moved():
+    one = replace(whole(0.1, (0.5,) * 3, {}), bytes={"train-up": 10, "between-servers-up": 7})
+    assert tried_in(one, {}).bytes == 10
 
 
 def test_who_is_alone_takes_the_best_of_what_is_surely_better():

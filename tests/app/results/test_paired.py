@@ -82,8 +82,24 @@ def test_differences_of_numbers_are_judged_by_students_t():
     assert Differences(0.0, 1.0, 9).needed(0.05) is None
     assert Differences(1.0, 0.0, 1).p_value() == 1.0
     assert Differences(1.0, 0.0, 1).interval(0.05) == (-math.inf, math.inf)
-    assert Differences(1.0, 0.0, 4).p_value() == 0.0
     assert Differences(0.0, 0.0, 4).p_value() == 1.0
+
+
+def test_a_difference_that_is_always_the_same_tells_as_much_as_its_sign():
+    """Two models that predict a constant each may be equally good, and differ alike on all."""
+    four, six = Differences(1.0, 0.0, 4), Differences(1.0, 1e-12, 6)
+    assert (four.p_value(), six.p_value()) == (2 / 2**4, 2 / 2**6)
+    assert four.interval(0.05) == (0.0, 1.0)
+    assert six.interval(0.05) == pytest.approx((1, 1), abs=1e-4)
+    assert Differences(-1.0, 0.0, 4).interval(0.05) == (-1.0, 0.0)
+
+
+def test_no_fewer_samples_are_advised_than_can_tell_anything():
+    """Five of five are p = 0.0625, whatever the models do, six p = 0.03125."""
+    assert Counts(5, 0, 5).needed(0.05) == Differences(1.0, 0.0, 4).needed(0.05) == 6
+    assert Counts(6, 0, 6).p_value() < 0.05 < Counts(5, 0, 5).p_value()
+    assert Counts(6, 0, 6).needed(0.01) == 8
+    assert Counts(8, 0, 8).p_value() < 0.01 < Counts(7, 0, 7).p_value()
 
 
 def test_holms_p_values_are_multiplied_by_how_many_are_left_and_never_fall():

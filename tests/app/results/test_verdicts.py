@@ -71,6 +71,30 @@ def test_a_client_stays_alone_where_every_other_model_is_surely_worse():
     assert unsure.samples_needed > 100
 
 
+def test_nobody_stays_alone_for_want_of_a_comparison():
+    """A test may be lost, or a resumed run's: what was not compared may be the better model."""
+    runs = [
+        run("local", {0: told(0.9), 1: told(0.9)}),
+        run("single", {1: told(0.5, local=(2, 42))}),
+        run("rcc", {0: told(0.6, local=(3, 33)), 1: told(0.6, local=(3, 33))}),
+    ]
+    lost, whole = verdicts_of(runs).clients
+    assert (lost.client, lost.verdict, lost.strategy) == (0, UNSURE, "local")
+    assert set(lost.candidates) == {"rcc"}
+    assert (whole.verdict, set(whole.candidates)) == (STAY, {"single", "rcc"})
+    runs[2].reports[0].validated[0] = told(0.95, local=(20, 1))
+    assert verdicts_of(runs).clients[0].verdict == JOIN
+    runs[1].reports[0].validated.clear()
+    assert [one.client for one in verdicts_of(runs).clients] == [0, 1]
+
+
+def test_more_samples_are_needed_than_did_not_tell():
+    found = one_client(local=told(0.1, num=5), single=told(0.9, num=5, local=(5, 0)))
+    assert (found.verdict, found.samples_needed) == (UNSURE, 6)
+    found = one_client(local=told(0.1, num=9), single=told(0.6, num=9, local=(5, 0)))
+    assert found.samples_needed > 9
+
+
 def test_who_cannot_tell_uses_the_best_so_far_and_its_own_if_equal():
     better = one_client(local=told(0.6), rcc=told(0.62, local=(4, 2)))
     assert (better.verdict, better.strategy) == (UNSURE, "rcc")

@@ -53,6 +53,27 @@ def test_each_client_gets_a_verdict_in_every_file(folder):
     assert json.loads(json.dumps(result.verdicts[0].as_json())) == found
 
 
+def test_attackers_are_neither_judged_nor_counted(tmp_path):
+    options = {"strategy": "local,single", "attack": "label-flip", "malicious": 0.34}
+    summary = run(tmp_path / "out", validation_share=0.25, evaluate_every=2, **options)
+    (found,) = summary["verdicts"]
+    malicious = {
+        c for c, one in enumerate(summary["runs"][0]["accuracy-per-client"]) if one is None
+    }
+    assert len(malicious) == 2
+    assert {one["client"] for one in found["clients"]} == set(range(6)) - malicious
+    gains = [one["candidates"]["single"][0] for one in found["clients"]]
+    assert found["means"]["single"][0] == pytest.approx(np.mean(gains))
+
+
+def test_who_validates_by_what_is_kept(folder):
+    kept = np.load(folder / "partition-seed-0.npz")
+    for client in range(6):
+        trains, validates = kept[f"train-{client}"], kept[f"validation-{client}"]
+        assert len(validates) == len(kept[f"validation-labels-{client}"]) > 0
+        assert not set(trains.tolist()) & set(validates.tolist())
+
+
 @pytest.mark.faults
 def test_the_same_again_and_when_resumed_after_the_end(folder, tmp_path):
     again = run(tmp_path / "again", strategy=STRATEGIES, validation_share=0.25, evaluate_every=2)
@@ -230,6 +251,32 @@ def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_o
     last = names[-1]
     assert summary["runs"][0]["models-not-kept"] == {str(len(names) - 1): "it has no model-path"}
     assert "query.deploy_model" in grid.asked(last)
+
+
+def test_a_device_that_joins_later_gets_a_model_that_it_has(tmp_path):
+    """It comes while the second strategy trains, and so has no model of the first."""
+    folders = write_sites(tmp_path / "sites")
+    paths = {name: tmp_path / f"{name}.safetensors" for name in folders}
+    summary, _ = run_devices(
+        tmp_path / "out",
+        folders,
+        strategy="rcc-pfl,local,single",
+        validation_share=0.3,
+        num_server_rounds=2,
+        away={"rome": range(5)},
+        model_paths=paths,
+    )
+    first, *others = summary["runs"]
+    assert "rome" not in first["names"]
+    assert all("rome" in one["names"] for one in others)
+    assert all(one["models-not-kept"] == {} for one in summary["runs"])
+    rome = others[0]["names"].index("rome")
+    (of_rome,) = [one for one in summary["verdicts"][0]["clients"] if one["client"] == rome]
+    assert set(of_rome["candidates"]) == {"single"}
+    assert load_model(paths["rome"])[1].strategy == of_rome["strategy"]
+    rows = (tmp_path / "out/verdicts.csv").read_text(encoding="utf-8").splitlines()
+    assert sum(",rome," in row for row in rows) == 1
+    read_result(tmp_path / "out")
 
 
 def test_devices_of_a_cluster_that_took_other_values_keep_that_model(tmp_path):

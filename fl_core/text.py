@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -19,6 +21,32 @@ def printable(text: str) -> str:
     Zoë \x1b[2J\n
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def composed(text: object) -> str:
+    """Return a name as others write it: no spaces around it, in Unicode's composed form.
+
+    Some systems store é as e and an accent.
+    """
+    return unicodedata.normalize("NFC", str(text).strip())
+
+
+def alike(names: Sequence[str]) -> list[list[str]]:
+    """Return names that differ in nothing but case, spaces and what joins words, together.
+
+    Other signs tell names apart: a minus before a number, A+ from A.
+
+    Examples
+    --------
+    >>> alike(["Night shift", "night-shift", "A+", "A-", "A", "1", "-1"])
+    [['Night shift', 'night-shift']]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        joined = re.sub(r"[\s_]+", "", name.casefold())
+        letters = re.sub(r"(?<=[^\W\d])-+(?=[^\W\d])", "", joined)
+        groups.setdefault(letters or name, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def one_line(text: str, longest: int = 300) -> str:

@@ -27,6 +27,7 @@ from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.federation.federation_checks import check_federation
 from fl_core.options import Refusals
 from fl_core.own_code import is_own, load_own
+from fl_core.text import error_line
 from strategies.catalogue import system_of
 
 if TYPE_CHECKING:  # PyTorch takes seconds: it is imported where it is needed
@@ -187,7 +188,7 @@ def check_data(config: Config) -> Federation | None:
             check_layout(resolve_data_dir(config.data_dir))
             return None
     except OSError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(error_line(error)) from error
     named = config.data_dir or os.environ.get("FL_DATA_DIR")
     if (
         named

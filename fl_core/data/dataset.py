@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -66,7 +67,8 @@ class Dataset:
     Raises
     ------
     ValueError
-        If there are no samples, or types, shapes, labels or groups are not these.
+        If there are no samples, types, shapes, labels or groups are not these, two classes have
+        one name, a number is not finite, or clients hold more or less than there is, or nothing.
     """
 
     name: str
@@ -84,9 +86,10 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for which, images, labels, groups in (
-            ("training", self.train_images, self.train_labels, self.train_groups),
-            ("test", self.test_images, self.test_labels, self.test_groups),
+        held = self.held or Held((), ())
+        for which, images, labels, groups, own in (
+            ("training", self.train_images, self.train_labels, self.train_groups, held.train),
+            ("test", self.test_images, self.test_labels, self.test_groups, held.test),
         ):
             if not len(images):
                 raise ValueError(f"data set {self.name} has no {which} {sample_word(self)}s.")
@@ -123,6 +126,25 @@ class Dataset:
                         f"data set {self.name} has {which} {what} from {values.min()} to "
                         f"{values.max()}, but {count} {names}."
                     )
+
+            self._check_samples(which, images, own)
+        if twice := [name for name, count in Counter(self.class_names).items() if count > 1]:
+            raise ValueError(
+                f"data set {self.name} has two classes named {twice[0]}: give each another name."
+            )
+
+    def _check_samples(self, which: str, images: Tensor, held: tuple[int, ...]) -> None:
+        if images.is_floating_point() and not torch.isfinite(images).all():
+            raise ValueError(
+                f"data set {self.name} has {which} {sample_word(self)}s among which some numbers "
+                "are infinite or NaN: replace these."
+            )
+        if held and (sum(held) != len(images) or min(held) < 1):
+            raise ValueError(
+                f"data set {self.name} has {len(images)} {which} {sample_word(self)}s, but its "
+                f"clients hold {sum(held)}, the least {min(held)}: each must hold some, and all "
+                "together everything."
+            )
 
     def checksum(self) -> str:
         """Return a key that the same data have in any process."""

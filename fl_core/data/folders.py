@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+
+from fl_core.text import composed, listed, printable
 
 SITE_LAYOUT = "SITE/CLASS/*.png (or .jpg and so on), such as berlin/cat/1.png"
 TABLE_ENDINGS = (".csv", ".parquet")
+
+_SPLITS = ("train", "test", "val")  # of one data set, rather than sites
 
 
 def cache_dir() -> Path:
@@ -40,13 +46,30 @@ def folders_in(root: Path) -> list[Path]:
     )
 
 
+def left_out(root: Path, read: str, is_read: Callable[[Path], bool]) -> Iterator[str]:
+    """Say which files in a folder are passed over; hidden ones and folders go without saying."""
+    names = sorted(
+        printable(path.name)
+        for path in root.iterdir()
+        if path.is_file() and not path.name.startswith(".") and not is_read(path)
+    )
+    if names:
+        yield f"in {root}, only {read} are read, not {listed(names, 5, ', ')}"
+
+
+def site_of(path: Path) -> str:
+    """Return the name of the site that has a folder, or a table: its own, without the ending."""
+    return printable(composed(path.stem if is_table(path) else path.name))
+
+
 def site_folders(root: Path) -> list[Path]:
     """Return the folders in a folder that each hold the class folders of a site, sorted.
 
     Raises
     ------
     ValueError
-        If there is no such folder, they are fewer than two, or one holds no folders.
+        If there is no such folder, they are fewer than two, two have the same site's name, one
+        holds no folders, or is train or test.
     OSError
         If a folder cannot be read.
     """
@@ -56,6 +79,18 @@ def site_folders(root: Path) -> list[Path]:
             "least."
         )
     found = folders_in(root)
+    splits = [path.name for path in found if path.name.lower() in _SPLITS]
+    if splits:
+        raise ValueError(
+            f"{root} holds the folder {splits[0]}, but dataset=sites takes each for a site, "
+            f"{SITE_LAYOUT}: set dataset=folder for images that are not of sites, or rename it."
+        )
+    for path, following in pairwise(sorted(found, key=site_of)):
+        if site_of(path) == site_of(following):
+            raise ValueError(
+                f"{root} holds the folders {path.name!r} and {following.name!r}, which are one "
+                "site's name but for spaces or the way of storing accents: rename one."
+            )
     empty = [path for path in found if not folders_in(path)]
     if len(found) < 2 or empty:
         what = f"{empty[0].name} has no folders" if empty else f"there are {len(found)} sites"

@@ -20,6 +20,7 @@ from fl_core.files import open_file
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
 
+_SPLITS = ("train", "test")
 _LARGEST = 400_000_000  # bytes: four for each pixel of the largest image that is decoded
 _READ_AT_ONCE = 50_000_000  # bytes of an archive that are unpacked in a second
 
@@ -75,7 +76,8 @@ def listed_images(root: Path) -> Iterator[Splits]:
     ------
     ValueError
         If there are no class folders, a class has no images or none for training, images lie
-        deeper than the class folders, or a file is not an archive.
+        deeper than the class folders, `train` or `test` is written in capitals, or a file is not an
+        archive.
     OSError
         If the folder or file is not there or cannot be read.
     """
@@ -191,12 +193,16 @@ def _folder_entries(root: Path, *, first_only: bool = False) -> Iterator[_Entry]
 
     If `first_only`, what lies in a class folder behind its first image is left out.
     """
-    for split in ("train", "test"):
+    for split in _SPLITS:
         if (root / split).is_dir():
             yield _Entry((split,), True, BytesIO)
             yield from _classes_entries(root / split, (split,), first_only)
     if not (root / "train").is_dir():
         yield from _classes_entries(root, (), first_only)
+        return
+    for path in root.iterdir():  # what is passed over, but for being named
+        if path.name.lower() in _SPLITS and path.name not in _SPLITS and path.is_dir():
+            yield _Entry((path.name,), True, BytesIO)
 
 
 def _classes_entries(parent: Path, parts: tuple[str, ...], first_only: bool) -> Iterator[_Entry]:
@@ -276,6 +282,7 @@ def _is_image(name: str) -> bool:
 def _arranged(entries: Iterable[_Entry], root: Path) -> Splits:
     """Sort what is listed into splits and classes, and check that each class has its images."""
     visible = [entry for entry in entries if "/." not in "/" + "/".join(entry.parts)]
+    _check_splits(visible, root)
     with_train = any(entry.parts[:1] == ("train",) for entry in visible)
     splits: Splits = {}
     for entry in sorted(visible, key=lambda entry: entry.parts):
@@ -288,14 +295,26 @@ def _arranged(entries: Iterable[_Entry], root: Path) -> Splits:
         files = classes.setdefault(below[0], [])
         if len(below) > 2 or (len(below) == 2 and entry.is_dir):
             folder = "/".join(entry.parts[: len(entry.parts) - len(below) + 1])
+            hint = "" if with_train else "; a simulation reads SITE/CLASS/* by dataset=sites"
             raise ValueError(
                 f"{folder} in {root} holds the folder {below[1]}, but images must lie in the class "
-                f"folders themselves: {LAYOUT} is expected."
+                f"folders themselves: {LAYOUT} is expected{hint}."
             )
         if len(below) == 2 and _is_image(below[1]):
             files.append(ImageFile("/".join(entry.parts), entry.open))
     _check_classes(splits, root, "train/" if with_train else "")
     return splits
+
+
+def _check_splits(entries: Iterable[_Entry], root: Path) -> None:
+    """Refuse `Train` and `Test`, which would be a class or nothing."""
+    folders = {e.parts[0] for e in entries if e.parts and (e.is_dir or len(e.parts) > 1)}
+    for name in sorted(folders):
+        if name.lower() in _SPLITS and name not in _SPLITS:
+            raise ValueError(
+                f"{root} holds the folder {name}, but {name.lower()} has to be written in small "
+                "letters: rename it."
+            )
 
 
 def _placed(parts: tuple[str, ...], with_train: bool) -> tuple[str | None, tuple[str, ...]]:

@@ -7,7 +7,7 @@ or float32 numbers to be predicted, where what they measure has a name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -158,7 +158,10 @@ def of_partitions(name: str, given: Partitions, *, converted: bool = False) -> D
     ValueError
         If they are no partitions, or not alike; the sentence begins with what they are.
     """
-    parts = [_part(own, f"client {c}'s", converted) for c, own in enumerate(given.clients)]
+    clients: Any = given.clients
+    if not isinstance(clients, Iterable):
+        raise ValueError(f"Partitions of {_brief(clients)}: give a list with one of each client")
+    parts = [_part(own, f"client {c}'s", converted) for c, own in enumerate(clients)]
     if not parts:
         raise ValueError("Partitions without clients: give it one partition each")
     for client, own in enumerate(parts):
@@ -253,9 +256,16 @@ def _tensor(found: Any, what: str) -> Tensor:
         return found.detach().cpu().contiguous()
     try:
         # A copy: the array may be read-only, or somebody may go on using it.
-        return torch.from_numpy(np.array(found))
+        array = np.array(found)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{what} that are {_brief(found)}, but an array is expected") from error
+    try:
+        return torch.from_numpy(array)
+    except (TypeError, ValueError) as error:  # texts, any objects, bytes in another order
+        raise ValueError(
+            f"{what} {array.dtype} {array.shape}, but they must be numbers of a type that PyTorch "
+            "has too: convert them, in NumPy by .astype, or number the classes from 0"
+        ) from error
 
 
 def _check_samples(samples: Tensor, what: str) -> None:

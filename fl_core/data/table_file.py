@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.data.folders import site_of
 from fl_core.data.preparation import Columns
 from fl_core.data.settings import A_NUMBER, BY_VALUES, TABLES
 from fl_core.extras import load_extra, need_extra
 from fl_core.options import did_you_mean
-from fl_core.text import listed, one_line, printable
+from fl_core.text import composed, listed, one_line, printable
 
 LABELS = ("label", "target", "class")
 """What the column of labels may be called where nobody says."""
 SPLIT = "split"
 """The column that says which rows are for testing, if there is one."""
 
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
+_TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
+_OTHER_COMMAS = {";": "semicolons", "\t": "tabs"}
 _TESTED = 5  # one of so many rows, the last ones
 _NEEDS = f'dataset="{TABLES}"'
 
@@ -40,6 +46,11 @@ class Table(NamedTuple):
     labels : NDArray, shape (n,)
         The names of classes; or numbers to predict, float32.
     is_test : NDArray[np.bool_], shape (n,)
+    is_in_time : bool
+        Whether the order of rows says which ones test, instead of a column.
+    written : NDArray, shape (n,), optional
+        Of labels that are whole numbers, their texts in the file, such as 01: names of classes
+        where other sites have texts.
     """
 
     site: str
@@ -47,6 +58,8 @@ class Table(NamedTuple):
     label: str
     labels: NDArray[Any]
     is_test: NDArray[np.bool_]
+    is_in_time: bool
+    written: NDArray[Any] | None
 
     def kinds(self) -> Columns:
         """Return what each column holds."""
@@ -59,11 +72,6 @@ def kinds_of(columns: Mapping[str, NDArray[Any]]) -> Columns:
         name: () if own.dtype == np.float32 else tuple(sorted(set(own.tolist())))
         for name, own in columns.items()
     }
-
-
-def site_of(path: Path) -> str:
-    """Return the name of a file's site: the file's without its ending."""
-    return printable(composed(path.stem))
 
 
 def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
@@ -89,17 +97,17 @@ def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
         If it cannot be read.
     """
     where = printable(path.name)
-    frame = _named(path)
-    label = _label_column(list(frame.columns), label, where)
+    frame, cells = _named(path)
+    label = _label_column(list(frame.columns), composed(label), where)
     columns = _features(frame, {label}, where)
     if not columns:
         raise ValueError(
             f"{where} has no column beside {label}: those from which to tell it are missing."
         )
     column = f"{where}: column {printable(label)}"
-    labels = _labels(_values(frame[label], label, where), column, target)
-    is_test = _is_test(frame, where)
-    return Table(site_of(path), columns, label, labels, is_test)
+    labels, written = _labels(_values(frame[label], label, where), cells[label], column, target)
+    is_test = _is_test(cells, where)
+    return Table(site_of(path), columns, label, labels, is_test, SPLIT not in frame, written)
 
 
 def read_features(path: Path, ignored: Collection[str]) -> dict[str, NDArray[Any]]:
@@ -110,50 +118,104 @@ def read_features(path: Path, ignored: Collection[str]) -> dict[str, NDArray[Any
     ValueError, OSError
         As `read_table`, but for what is wrong with a label.
     """
-    return _features(_named(path), ignored, printable(path.name))
+    return _features(_named(path)[0], ignored, printable(path.name))
 
 
-def _named(path: Path) -> Any:
-    """Return a file's content as a data frame with rows, and columns that differ."""
-    frame = _frame(path)
-    frame.columns = _column_names(list(frame.columns), printable(path.name))
-    if not len(frame):
+def _named(path: Path) -> tuple[Any, Any]:
+    """Return a file's content as a data frame with rows, and columns that differ; and its cells.
+
+    These are the same, but all texts in CSV.
+    """
+    cells = _frame(path)
+    cells.columns = _column_names(list(cells.columns), printable(path.name))
+    if not len(cells):
         raise ValueError(f"{printable(path.name)} has no rows: fill it, or leave the site out.")
-    return frame
+    return (cells if _is_parquet(path) else cells.apply(_typed)), cells
+
+
+def _typed(cells: Any) -> Any:
+    """Return a column's texts as numbers if all are such.
+
+    Left to itself, pandas would also make truth values of them, in one file and not in the next,
+    so that sites would spell them in different ways.
+    """
+    numbers = load_extra("pandas", _NEEDS).to_numeric(cells, errors="coerce")
+    return numbers if numbers.isna().equals(cells.isna()) else cells
 
 
 def _features(frame: Any, ignored: Collection[str], where: str) -> dict[str, NDArray[Any]]:
     names = sorted(set(frame.columns) - {*ignored, SPLIT})
     columns = {name: _values(frame[name], name, where) for name in names}
+    for name, values in columns.items():
+        _check_dates(values, name, where)
     return {
         name: values if values.dtype == object else values.astype(np.float32)
         for name, values in columns.items()
     }
 
 
+def _check_dates(values: NDArray[Any], name: str, where: str) -> None:
+    dates = values.dtype == object and [*filter(_DATE.fullmatch, set(values.tolist()))]
+    if dates:
+        # Without the date: a device's refusals are told to the server.
+        raise ValueError(
+            f"{where}: column {printable(name)} has a date in row {_first(np.isin(values, dates))},"
+            " but columns hold numbers or categories: write a number, such as days since a day, or "
+            "leave it out at all sites."
+        )
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet"
+
+
 def _frame(path: Path) -> Any:
-    """Return a file's content as a data frame, whose columns may not differ yet."""
+    """Return a file's content, of CSV as texts, in a data frame whose columns may not differ."""
     pandas = load_extra("pandas", _NEEDS)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: name a CSV or Parquet file.")
-    if path.suffix.lower() == ".parquet":
+    if _is_parquet(path):
         need_extra("pyarrow", f"{path.name}, a Parquet file,", "write it as CSV")
+        with _readable(path):
+            frame = pandas.read_parquet(path, engine="pyarrow")
+        index = [name for name in frame.index.names if name is not None]
+        return frame.reset_index(index, allow_duplicates=True) if index else frame
+    csv = {"encoding": "utf-8-sig", "index_col": False, "dtype": str}
+    with _readable(path):
+        head = pandas.read_csv(path, header=None, nrows=1, keep_default_na=False, **csv)
+    names = head.iloc[0].tolist()
+    _check_commas(names, printable(path.name))
+    with _readable(path):
+        frame = pandas.read_csv(path, **csv)
+    frame.columns = names  # as they stand there: pandas renames what repeats
+    return frame
+
+
+def _check_commas(names: list[str], where: str) -> None:
+    for sign, what in _OTHER_COMMAS.items():
+        if len(names) == 1 and sign in names[0]:
+            raise ValueError(
+                f"{where} has the one column {printable(names[0])}: its cells seem to be separated "
+                f"by {what}, so write it with commas, and numbers with a point."
+            )
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say of what the libraries cannot read which file it is, and what was expected."""
+    lost_cells = load_extra("pandas", _NEEDS).errors.ParserWarning
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pandas.errors.ParserWarning)  # it means lost cells
-            if path.suffix.lower() == ".parquet":
-                return pandas.read_parquet(path, engine="pyarrow")
-            csv = {"encoding": "utf-8-sig", "index_col": False, "low_memory": False}
-            head = pandas.read_csv(path, header=None, nrows=1, dtype=str, **csv)
-            frame = pandas.read_csv(path, **csv)
-    except (ValueError, pandas.errors.ParserWarning) as error:  # those of both libraries
+            warnings.simplefilter("error", lost_cells)
+            yield
+    except (ValueError, OSError, lost_cells) as error:
+        if isinstance(error, OSError) and error.filename:
+            raise
         why = one_line(str(error), 200).rstrip(". ")
         raise ValueError(
             f"{printable(path.name)} is no table that can be read ({why}): write it as CSV with "
             "commas, in UTF-8, with the columns' names in its first line, or as Parquet."
         ) from error
-    frame.columns = head.iloc[0].fillna("")  # as they stand there: pandas renames what repeats
-    return frame
 
 
 def _column_names(found: list[Any], where: str) -> list[str]:
@@ -166,11 +228,6 @@ def _column_names(found: list[Any], where: str) -> list[str]:
                 "pandas, by index=False)."
             )
     return names
-
-
-def composed(text: Any) -> str:
-    """Return a text as others write it: no spaces around it, in Unicode's composed form."""
-    return unicodedata.normalize("NFC", str(text).strip())
 
 
 def _label_column(names: list[str], label: str, where: str) -> str:
@@ -199,13 +256,13 @@ def _values(column: Any, name: str, where: str) -> NDArray[Any]:
     missing = column.isna().to_numpy()
     texts: NDArray[Any] | None = None
     if types.is_bool_dtype(column.dtype) or not types.is_numeric_dtype(column.dtype):
-        present = column[~missing]
+        present = column.to_numpy(dtype=object)[~missing]
         if not all(isinstance(one, str | bool | np.bool_) for one in present):
             raise ValueError(
                 f"{where}: {what} holds neither numbers nor texts, but {column.dtype}: write it as "
                 "one of them, or leave it out at all sites."
             )
-        texts = np.array([composed(one) for one in column], dtype=object)
+        texts = _texts(column)
         missing = missing | (texts == "")
     if missing.any():
         more = f" and {missing.sum() - 1:,} more" if missing.sum() > 1 else ""
@@ -227,11 +284,20 @@ def _values(column: Any, name: str, where: str) -> NDArray[Any]:
     return numbers
 
 
+def _texts(column: Any) -> NDArray[Any]:
+    """Return cells as texts, of which truth values have one spelling."""
+    texts = map(composed, column.to_numpy(dtype=object))
+    return np.array([_TRUTH.get(text, text) for text in texts], dtype=object)
+
+
 def _first(rows: NDArray[np.bool_]) -> int:
     return int(np.argmax(rows)) + 1
 
 
-def _labels(values: NDArray[Any], column: str, target: str) -> NDArray[Any]:
+def _labels(
+    values: NDArray[Any], cells: Any, column: str, target: str
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return labels, and of whole numbers their texts in the file."""
     if values.dtype == object:
         if target == A_NUMBER:
             row = _first(np.array([*map(is_no_number, values)]))
@@ -239,10 +305,19 @@ def _labels(values: NDArray[Any], column: str, target: str) -> NDArray[Any]:
                 f'{column} has a text in row {row}, but target is "{target}": write numbers, '
                 "name another column by label, or leave target at auto."
             )
-        return values
+        return values, None
     if target == A_NUMBER or (values != np.round(values)).any():
-        return values.astype(np.float32)
-    return np.array([f"{value:.0f}" for value in values], dtype=object)
+        return values.astype(np.float32), None
+    texts = _texts(cells)
+    whole = {text: str(int(Decimal(text))) for text in set(texts.tolist())}  # exact, of any size
+    labels = np.array([whole[text] for text in texts], dtype=object)
+    is_parquet = load_extra("pandas", _NEEDS).api.types.is_numeric_dtype(cells.dtype)
+    return labels, labels if is_parquet else texts
+
+
+def are_whole(names: Iterable[str]) -> bool:
+    """Return whether all names of classes are whole numbers."""
+    return all(name.removeprefix("-").isdecimal() for name in names)
 
 
 def is_no_number(text: str) -> bool:
@@ -251,7 +326,7 @@ def is_no_number(text: str) -> bool:
         float(text)
     except ValueError:
         return True
-    return False
+    return "_" in text
 
 
 def _is_test(frame: Any, where: str) -> NDArray[np.bool_]:

@@ -13,25 +13,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.folders import TABLE_ENDINGS, is_table
+from fl_core.data.folders import TABLE_ENDINGS, is_table, left_out, site_of
 from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.settings import A_NUMBER, TABLES, Source
 from fl_core.data.table_file import (
     LABELS,
-    SPLIT,
     Table,
+    are_whole,
     is_no_number,
     kinds_of,
     read_features,
     read_table,
-    site_of,
 )
+from fl_core.data.table_notes import on_classes, on_columns
 from fl_core.partitions.given_partitions import Held
-from fl_core.text import printable
+from fl_core.text import composed, printable
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which tell nothing
 MOST_CLASSES = 1_000
-_MANY = 20  # whole numbers, of which more are hardly names of classes
 
 
 def read_tables(source: Source) -> Dataset:
@@ -51,9 +50,9 @@ def read_tables(source: Source) -> Dataset:
     )
     labels, classes = _targets(tables, source.root)
     test = torch.from_numpy(np.concatenate([one.is_test for one in tables]))
-    notes: tuple[str, ...] = ()
+    notes = (*left_out(source.root, "tables", is_table), *on_columns(columns))
     if not labels.is_floating_point():
-        notes = _untrained(labels[~test], labels[test], classes) + _perhaps_numbers(classes)
+        notes += tuple(on_classes(labels[~test], labels[test], classes))
     held = Held(
         tuple(int((~one.is_test).sum()) for one in tables),
         tuple(int(one.is_test.sum()) for one in tables),
@@ -64,7 +63,8 @@ def read_tables(source: Source) -> Dataset:
         *(rows[~test], labels[~test], rows[test], labels[test], classes),
         held=held,
         column_names=sample_columns(columns),
-        preparation=Preparation(columns, source.label),
+        is_in_time=all(one.is_in_time for one in tables),
+        preparation=Preparation(columns, composed(source.label)),
         notes=notes,
     )
 
@@ -169,7 +169,8 @@ def common_columns(sites: Mapping[str, Columns]) -> Columns:
         for name, values in own.items():
             if bool(values) != bool(wanted[name]):
                 texts, numbers = (site, first) if values else (first, site)
-                said = next(filter(is_no_number, values or wanted[name]), "")
+                found = values or wanted[name]
+                said = next(filter(is_no_number, found), found[0])
                 raise ValueError(
                     f"column {printable(name)} has numbers in {numbers}, but texts in {texts}, "
                     f"such as {printable(said)}: write all values in one way at all sites."
@@ -231,14 +232,34 @@ def _targets(tables: Sequence[Table], root: Path) -> tuple[Tensor, tuple[str, ..
                     f"in {one.site}: write numbers to predict, or classes, at all sites."
                 ) from error
         return torch.from_numpy(np.concatenate(found)), (printable(tables[0].label),)
-    classes = class_names(one.labels for one in tables)
+    labels = _names(tables)
+    classes = class_names(labels)
     if len(classes) < 2:
         raise ValueError(
             f'all rows in {root} have the label "{printable(classes[0])}", but at least two '
             "classes are needed: choose another column by label."
         )
-    indices = np.concatenate([numbered(one.labels, classes) for one in tables])
+    indices = np.concatenate([numbered(own, classes) for own in labels])
     return torch.from_numpy(indices), classes
+
+
+def _names(tables: Sequence[Table]) -> list[NDArray[Any]]:
+    """Return labels as names of classes: as they are written, if numbers are some site's texts.
+
+    Codes such as 01 and 0A are texts where one has a letter, and 1 where none has.
+    """
+    whole = [one for one in tables if one.written is not None]
+    texts = [one for one in tables if one.written is None]
+    if not whole or not texts:
+        return [one.labels for one in tables]
+    if all(is_no_number(text) for one in texts for text in set(one.labels.tolist())):
+        first, second = whole[0], texts[0]
+        raise ValueError(
+            f"column {printable(first.label)} has whole numbers in {first.site}, such as "
+            f"{first.labels[0]}, but texts in {second.site}, such as "
+            f"{printable(second.labels[0])}: write all labels in one way at all sites."
+        )
+    return [one.labels if one.written is None else one.written for one in tables]
 
 
 def class_names(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
@@ -257,36 +278,11 @@ def class_names(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
             "can be learnt: name another column by label, or, of numbers to predict, set "
             f"target={A_NUMBER}."
         )
-    return tuple(sorted(names, key=int if are_whole(names) else None))
-
-
-def are_whole(names: Iterable[str]) -> bool:
-    """Return whether all names of classes are whole numbers."""
-    return all(name.removeprefix("-").isdecimal() for name in names)
+    by_size = are_whole(names)
+    return tuple(sorted(names, key=lambda name: (int(name) if by_size else 0, name)))
 
 
 def numbered(labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64]:
     """Return labels, names of classes, as indices into these."""
     index = {name: number for number, name in enumerate(classes)}
     return np.array([index[name] for name in labels], dtype=np.int64)
-
-
-def _untrained(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Say which classes are tested but trained nowhere: the rows may be sorted by label."""
-    untrained = [printable(classes[label]) for label in np.setdiff1d(tested, trained)]
-    if not untrained:
-        return ()
-    return (
-        f"no training row has the label {' or '.join(untrained)}, which test rows have: where rows "
-        f"are sorted by label, shuffle them, or add a column {SPLIT} with train and test",
-    )
-
-
-def _perhaps_numbers(classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Say if so many classes are whole numbers that these may be what is to be predicted."""
-    if len(classes) <= _MANY or not are_whole(classes):
-        return ()
-    return (
-        f"the label has {len(classes)} different whole numbers, each taken for a class of its own: "
-        f"if it is a number to predict, set target={A_NUMBER}",
-    )

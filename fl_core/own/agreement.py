@@ -13,7 +13,8 @@ from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.samples import are_images, described
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import ALL_SITES, NOBODY
-from fl_core.data.tables import are_whole, common_columns
+from fl_core.data.table_file import are_whole
+from fl_core.data.tables import common_columns
 from fl_core.models.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
 from fl_core.own.class_names import (
     CLASS_NAMES,
@@ -21,10 +22,9 @@ from fl_core.own.class_names import (
     MAX_OWN_CLASSES,
     agreed_classes,
     check_names,
-    composed,
 )
 from fl_core.own.own_scale import scale_config, scale_in
-from fl_core.text import brief, one_line
+from fl_core.text import brief, composed, one_line
 
 # Entries of a message's config record; of each value of a category, its column stands beside it.
 SHAPE = "sample-shape"
@@ -302,7 +302,7 @@ def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     if grey and colour:
         raise ValueError(
             f"grey images ({few(grey)}) and colour images ({few(colour)}) cannot be learnt "
-            "together: convert them to one kind on all devices, or run them apart."
+            "together: convert them to one kind everywhere, or run them apart."
         )
     sizes = [(height, width) for _, height, width in shapes.values()]
     return 1 if grey else 3, *common_size(sizes)

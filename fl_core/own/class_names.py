@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from fl_core.models.model_file import MAX_CLASSES
-from fl_core.text import brief, printable
+from fl_core.text import alike, brief, composed, printable
 
 logger = logging.getLogger(__name__)
 
@@ -53,33 +53,19 @@ def agreed_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     names = sorted({name for own in classes.values() for name in own})
     if len(names) < 2:
         raise ValueError(
-            f'all devices together have the one class "{printable(names[0])}", but at least 2 are '
+            f'all sites together have the one class "{printable(names[0])}", but at least 2 are '
             "needed: each has a folder of its own, or a name that a function returns."
         )
-    for alike in _alike(names):
+    for together in alike(names):
         logger.warning(
             "the classes %s are taken for different ones: where they are not, give them one "
-            "name on all devices and start again",
-            ", ".join(map(repr, alike)),
+            "name everywhere and start again",
+            ", ".join(map(repr, together)),
         )
     if len(names) > MAX_CLASSES:
         most = sorted(classes, key=lambda name: (-len(classes[name]), name))
         raise ValueError(
-            f"all devices together have {len(names)} classes, but {MAX_CLASSES} at most can be "
-            f"learnt: {', '.join(most[:3])} have the most, leave out such devices."
+            f"all sites together have {len(names)} classes, but {MAX_CLASSES} at most can be "
+            f"learnt: {', '.join(most[:3])} have the most, leave out such sites."
         )
     return tuple(names)
-
-
-def _alike(names: list[str]) -> list[list[str]]:
-    """Return names that differ in nothing but case, spaces and punctuation, together."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        letters = "".join(c for c in name.casefold() if c.isalnum())
-        groups.setdefault(letters or name, []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def composed(name: str) -> str:
-    """Return a folder's name as others write it: some systems store é as e and an accent."""
-    return unicodedata.normalize("NFC", name)

@@ -9,7 +9,7 @@ import torch
 from fl_core.data.datasets import HELD_OUT
 from fl_core.data.image_folder import LabelledImages, few, read_image_folder, summarize_image_folder
 from fl_core.own.agreement import Agreement, Survey
-from fl_core.own.class_names import composed
+from fl_core.text import composed
 
 
 def survey_images(path: Path) -> Survey:

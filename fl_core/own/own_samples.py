@@ -6,8 +6,8 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.own_data import read_own_part
 from fl_core.own.agreement import Agreement, Survey
-from fl_core.own.class_names import composed
 from fl_core.own.own_images import relabelled
+from fl_core.text import composed
 
 DATA = "data"
 """In a device's `--node-config`: the import path of the function that returns its samples."""

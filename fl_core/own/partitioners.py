@@ -58,8 +58,11 @@ def from_partitioner(
     Raises
     ------
     ValueError
-        If there is no such column, or a client has less than two samples.
+        If there is no such column, labels are not of their kind, a client has less than two
+        samples, or `test_share` is not in (0, 1).
     """
+    if not 0 < test_share < 1:
+        raise ValueError(f"test_share is {test_share}, but must be in (0, 1): a fifth is 0.2.")
     is_number = class_names is not None and (isinstance(class_names, str) or len(class_names) == 1)
     clients = []
     for client in range(partitioner.num_partitions):
@@ -73,7 +76,7 @@ def from_partitioner(
                 )
         stored = [np.asarray(table[name][:]) for name in columns]
         x = stored[0] if isinstance(samples, str) else np.stack(stored, axis=1)
-        y = np.asarray(table[label][:]).astype(np.float32 if is_number else np.int64)
+        y = _labels(table[label][:], f'column "{label}" of partition {client}', is_number)
         x = (prepare or _prepared)(x)
         classes = np.zeros_like(y) if is_number else y
         is_test = _held_out(classes, test_share, np.random.default_rng([seed, client]))
@@ -81,6 +84,25 @@ def from_partitioner(
             raise ValueError(f"partition {client} has {len(y)} samples: at least 2 are needed.")
         clients.append((x[~is_test], y[~is_test], x[is_test], y[is_test]))
     return Partitions(clients, tasks, class_names)
+
+
+def _labels(stored: Any, where: str, is_number: bool) -> NDArray[Any]:
+    """Return labels as numbers to predict, float32, or as classes, int64."""
+    labels = np.asarray(stored)
+    if labels.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{where} holds {labels.dtype}, but labels must be numbers: number the classes from 0, "
+            "in flwr-datasets by a ClassLabel, or name another column by label."
+        )
+    if is_number:
+        return labels.astype(np.float32)
+    wrong = ~np.isfinite(labels) | (labels != np.round(labels))
+    if wrong.any():
+        raise ValueError(
+            f"{where} has {labels[wrong][0]:g} in row {np.argmax(wrong) + 1}, but classes are "
+            "whole numbers from 0: correct it, or name the number to predict by class_names."
+        )
+    return labels.astype(np.int64)
 
 
 def _held_out(labels: NDArray[Any], share: float, rng: np.random.Generator) -> Any:

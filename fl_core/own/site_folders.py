@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from fl_core.data.dataset import Dataset
-from fl_core.data.folders import site_folders
+from fl_core.data.folders import left_out, site_folders, site_of
 from fl_core.data.own_data import Partitions, of_partitions
 from fl_core.data.settings import Source
 from fl_core.own.agreement import agree
@@ -24,7 +27,7 @@ def read_sites(source: Source) -> Dataset:
         If a folder cannot be read.
     """
     folders = site_folders(source.root)
-    agreement = agree({path.name: survey_images(path) for path in folders})
+    agreement = agree({site_of(path): survey_images(path) for path in folders})
     clients = []
     for path in folders:
         images = read_own_images(path, source.cache, agreement)
@@ -34,6 +37,7 @@ def read_sites(source: Source) -> Dataset:
                 "are held out, or a folder test beside train."
             )
         clients.append(images[:4])
-    names = tuple(path.name for path in folders)
+    names = tuple(map(site_of, folders))
     given = Partitions(clients, class_names=agreement.class_names, names=names)
-    return of_partitions(source.name, given)
+    notes = tuple(left_out(source.root, "folders", Path.is_dir))
+    return replace(of_partitions(source.name, given), notes=notes)

@@ -1,10 +1,13 @@
 """A folder with a folder of images for each site."""
 
+import tarfile
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from fl_core.data.datasets import load_dataset
+from fl_core.data.image_files import check_layout
 from fl_core.data.known import sites_of
 
 
@@ -75,7 +78,14 @@ def test_images_of_other_sizes_are_brought_to_one(write):
         ({"bolt": [1, 2], "nut": [3, 4]}, "or dataset=folder if its folders are classes"),
         ({"a/bolt": [1, 2], "b": [1]}, "b has no folders, but dataset=sites wants"),
         ({"a/bolt": [1, 2], "b/nut": [1]}, "b has no images to test by: give a class two images"),
-        ({"a/bolt": [1, 2], "b/bolt": [3, 4]}, "class"),
+        (
+            {"a/bolt": [1, 2], "b/bolt": [3, 4]},
+            'all sites together have the one class "bolt", but at least 2 are needed',
+        ),
+        (
+            {"Zoe\u0308/bolt": [1, 2], "Zoë /nut": [3, 4]},
+            "holds the folders 'Zoe\u0308' and 'Zoë ', which are one site's name but for spaces",
+        ),
     ],
 )
 def test_what_is_no_folder_of_sites_is_refused(write, tmp_path, written, said):
@@ -85,6 +95,64 @@ def test_what_is_no_folder_of_sites_is_refused(write, tmp_path, written, said):
         load_dataset("sites", str(tmp_path / "sites"))
     hint = "dataset=folder" in str(error.value)
     assert hint == (set(written) == {"bolt", "nut"})
+
+
+@pytest.mark.parametrize(
+    ("written", "name"), [(("train/cat", "test/cat"), "test"), (("a/cat", "Val/cat"), "Val")]
+)
+def test_parts_of_one_data_set_are_no_sites(write, written, name):
+    for place in written:
+        root = write(place, [1, 2])
+    said = (
+        f"holds the folder {name}, but dataset=sites takes each for a site, .*: set dataset=folde"
+    )
+    with pytest.raises(ValueError, match=said):
+        load_dataset("sites", str(root))
+
+
+def test_names_are_as_others_write_them(write):
+    write("Zoe\u0308/cafe\u0301 ", [1, 2])
+    root = write("berlin /bolt", [3, 4])
+    data = load_dataset("sites", str(root))
+    assert data.held.names == ("Zoë", "berlin")
+    assert data.class_names == ("bolt", "café")
+
+
+def test_files_beside_the_sites_are_told(write):
+    write("a/bolt", [1, 2])
+    root = write("b/nut", [1, 2])
+    (root / "c.tar").touch()
+    (root / ".hidden").touch()
+    assert load_dataset("sites", str(root)).notes == (
+        f"in {root}, only folders are read, not c.tar",
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        (("train/cat", "Test/cat"), "Test"),
+        (("cat", "dog", "TEST"), "TEST"),
+        (("Train/cat", "Test/cat"), "Test"),
+    ],
+)
+def test_train_and_test_are_written_in_small_letters(write, written, name):
+    for place in written:
+        root = write(place, [1, 2])
+    said = f"sites holds the folder {name}, but {name.lower()} has to be written in small letters: "
+    with pytest.raises(ValueError, match=said):
+        check_layout(root)
+    with tarfile.open(root.parent / "all.tar", "w") as tar:
+        tar.add(root, "all")
+    with pytest.raises(ValueError, match=f"holds the folder {name}, but"):
+        check_layout(root.parent / "all.tar")
+
+
+def test_images_of_sites_are_pointed_to_their_data_set(write):
+    write("berlin/cat", [1, 2])
+    root = write("oslo/cat", [1, 2])
+    with pytest.raises(ValueError, match="a simulation reads SITE/CLASS/\\* by dataset=sites"):
+        check_layout(root)
 
 
 def test_grey_and_colour_do_not_go_together(write):

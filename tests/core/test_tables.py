@@ -202,7 +202,8 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         ("x,x ,label\n1,u,0\n2,v,1\n", "b.csv has two columns named x, column 2: rename it"),
         (",x,label\n1,u,0\n2,v,1\n", "b.csv has a column without a name, column 1: rename it"),
         ("label\n0\n1\n", "b.csv has no column beside label"),
-        ("x;y;label\n1;u;0\n", "b.csv has no column label or target or class: say by label=COLUMN"),
+        ("x;y;label\n1;u;0\n", "b.csv has the one column x;y;label: its cells seem to be separate"),
+        ("x,y\n1,u\n", "b.csv has no column label or target or class: say by label=COLUMN"),
         ("x,target,label\n1,u,0\n", "b.csv has the columns target and label: say by label=COLUMN"),
         ("x,label\n1,0\n2,1\n", "a has the column y, but b has not, and all sites need the same"),
         ("x,y,z,label\n1,u,1,0\n2,v,2,1\n", "b has the column z, but a has not, and all sites"),
@@ -216,7 +217,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
             "column y has 62 different texts, most of them in b, but a category has 50 at most",
         ),
         (
-            HEAD + "".join(f"1,u,l{i}\n" for i in range(1000)),
+            HEAD + "".join(f"1,u,{i}\n" for i in range(1002)),
             "the label has 1,002 different values, but 1,000 classes at most can be learnt",
         ),
     ],

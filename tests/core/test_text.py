@@ -12,7 +12,7 @@ from fl_app.report.pictures import labels_figure, save, similarity_figure
 from fl_app.report.pictures.figure import short_name
 from fl_app.report.tables import render
 from fl_core.own.agreement import Agreement
-from fl_core.text import csv_cell, one_line, printable
+from fl_core.text import alike, composed, csv_cell, one_line, printable
 
 ODD = ("\x1b[2J", "\u202eevil", "line\nbreak", "\udcff", "\u2028", "\x9b31m")
 
@@ -25,6 +25,27 @@ def test_nothing_passes_that_a_terminal_would_obey(text):
 
 def test_text_that_is_text_stays_as_it_is():
     assert printable("Zoë [red] :bomb: <b> 猫") == "Zoë [red] :bomb: <b> 猫"
+
+
+@pytest.mark.parametrize(
+    ("names", "are_alike"),
+    [
+        (("Yes", "yes"), True),
+        (("cat_1", "cat 1"), True),
+        (("night - shift", "Nightshift"), True),
+        (("-1", "1"), False),
+        (("A", "A+"), False),
+        (("A+", "A-"), False),
+        (("1-2", "12"), False),
+        (("_", " "), False),
+    ],
+)
+def test_names_that_differ_in_how_words_are_joined_are_alike(names, are_alike):
+    assert alike(names) == ([list(names)] if are_alike else [])
+
+
+def test_a_name_is_composed_without_spaces_around_it():
+    assert composed(" Zoe\u0308 B\n") == "Zoë B"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])

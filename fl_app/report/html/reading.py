@@ -254,11 +254,6 @@ class Result:
         """Return the strategies in order of appearance."""
         return list(dict.fromkeys(run.strategy for run in self.runs))
 
-    @property
-    def last_met(self) -> Run:
-        """Return the run with the most clients: devices join later ones, too."""
-        return max(self.runs, key=lambda run: run.num_clients)
-
     def of(self, strategy: str) -> list[Run]:
         """Return the runs of a strategy, seed by seed."""
         return [run for run in self.runs if run.strategy == strategy]

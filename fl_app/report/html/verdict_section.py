@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from fl_app.report.html.matrices import Shown
-from fl_app.report.html.reading import Result
+from fl_app.report.html.reading import Result, Run
 from fl_app.report.html.sections import MOST_CLIENTS, Grid
 from fl_app.report.pictures import on_page, verdicts_figure
 from fl_app.report.verdicts import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
@@ -17,7 +17,7 @@ def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
     if not result.verdicts:
         return []
     first = result.verdicts[0]
-    metric, names = result.runs[0].metrics.main, result.last_met.names
+    metric, names = result.runs[0].metrics.main, _last_met(result).names
     grids = [
         Grid(
             f"Seed {one.seed}",
@@ -32,7 +32,12 @@ def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
 
 
 def _drawn(result: Result, shown: SeedVerdicts) -> Shown:
-    run = result.last_met
+    run = _last_met(result)
     spec = verdicts_figure(shown.clients[:MOST_CLIENTS], run.names, run.metrics.main)
     title, note, page = on_page(spec)
     return f"{title} · seed {shown.seed}", note, page
+
+
+def _last_met(result: Result) -> Run:
+    """Return the run with the most clients: devices join later ones, too."""
+    return max(result.runs, key=lambda run: run.num_clients)

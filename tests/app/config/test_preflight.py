@@ -305,6 +305,15 @@ def test_a_folder_of_images_that_cannot_be_one(tmp_path, monkeypatch, capsys, co
     assert f'{tmp_path / "cache" / "data"} of dataset "folder" does not exist' in refused("")
 
 
+def test_a_folder_that_is_called_like_a_table_is_named_without_a_number(tmp_path, capsys):
+    for site in ("a", "b"):
+        (tmp_path / f"{site}.csv").mkdir()
+    words = ["strategy=rcc-pfl", "dataset=tables", f"data-dir={tmp_path}"]
+    assert main(["run", *words]) == 2
+    said = f"error: {tmp_path / 'a.csv'} cannot be used: Is a directory.\n"
+    assert capsys.readouterr().err == said
+
+
 def test_folders_and_archives_that_may_be_data_are_not_refused(tmp_path, capsys):
     for name in ("cat", "dog"):
         (tmp_path / "pets" / name).mkdir(parents=True)

@@ -233,7 +233,7 @@ def returning(expression):
         ("X, Y, X, Y + 5000", "which returned labels up to 5001 without names: name all classes."),
         ("X, Y, X, Y + 5, ['a', 'b']", "test labels from 5 to 6, but 2 classes."),
         ("X, Y, X, Y, 2", "which returned a int for class names: a list of texts is expected."),
-        ("X, Y, X, Y, ['a', 'a']", "which cannot be used: class names must be sorted and differ"),
+        ("X, Y, X, Y, ['a', 'a ']", "which cannot be used: class names must be sorted and differ"),
         ("X, Y, X[:0], Y[:0]", "has no test samples."),
     ],
 )

@@ -1,0 +1,38 @@
+"""What a data set must be, so that nothing trains on what cannot be meant."""
+
+import pytest
+import torch
+
+from fl_core.data.dataset import Dataset
+from fl_core.partitions.given_partitions import Held
+
+X, Y, NAMES = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]), ("a", "b")
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("which", ["training", "test"])
+def test_samples_are_finite(wrong, which):
+    odd = X.clone()
+    odd[3, 1] = wrong
+    train, test = (odd, X) if which == "training" else (X, odd)
+    with pytest.raises(ValueError, match=f"d has {which} samples among which some numbers are inf"):
+        Dataset("d", train, Y, test, Y, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "said"),
+    [
+        ((2, 1), (2, 2), "d has 4 training samples, but its clients hold 3, the least 1: each mus"),
+        ((2, 3), (2, 2), "d has 4 training samples, but its clients hold 5, the least 2"),
+        ((2, 2), (4, 0), "d has 4 test samples, but its clients hold 4, the least 0"),
+    ],
+)
+def test_clients_hold_everything_and_each_some(train, test, said):
+    with pytest.raises(ValueError, match=said):
+        Dataset("d", X, Y, X, Y, NAMES, held=Held(train, test))
+    assert Dataset("d", X, Y, X, Y, NAMES, held=Held((1, 3), (2, 2))).held.train == (1, 3)
+
+
+def test_classes_have_different_names():
+    with pytest.raises(ValueError, match="d has two classes named a: give each another name"):
+        Dataset("d", X, Y, X, Y, ("a", "a"))

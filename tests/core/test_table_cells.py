@@ -1,0 +1,201 @@
+"""Cells of tables: what is a number, what a text, and that no other site changes how it is spelled.
+
+Beside them, what is said of tables that can be read but may not say what they seem to.
+"""
+
+import pandas as pd
+import pytest
+
+from fl_core.data.datasets import load_dataset
+from fl_core.data.table_file import read_features, read_table
+
+
+def of(header, *rows):
+    return "\n".join((header, *rows)) + "\n"
+
+
+def written(folder, **texts):
+    for name, text in texts.items():
+        (folder / f"{name}.csv").write_text(text, encoding="utf-8")
+    return folder
+
+
+def read(folder, label):
+    return load_dataset("tables", str(folder), label=label)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_truth_has_one_spelling_at_all_sites(ending, tmp_path):
+    for site, smokes in (("a", ["TRUE", "FALSE"]), ("b", ["true", "UNKNOWN"])):
+        frame = pd.DataFrame({"smokes": smokes * 2, "label": ["false", "True"] * 2})
+        path = tmp_path / f"{site}.{ending}"
+        frame.to_parquet(path) if ending == "parquet" else frame.to_csv(path, index=False)
+    data = read(tmp_path, "")
+    assert data.column_names == ("smokes=False", "smokes=True", "smokes=UNKNOWN")
+    assert data.class_names == ("False", "True")
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["+1", " 2 ", ".5", "1e3", "4."], [1, 2, 0.5, 1000, 4]),
+        (["1_000", "2"], None),
+        (["1 000", "2"], None),
+        (["0x10", "2"], None),
+        (["1,5", "2"], None),
+        (["True", "2"], None),
+        (["٣", "2"], None),
+    ],
+)
+def test_a_column_has_numbers_if_all_its_cells_are_such(cells, numbers, tmp_path):
+    folder = written(tmp_path, a=of("x", *(f'"{cell}"' for cell in cells)))
+    values = read_features(folder / "a.csv", ())["x"].tolist()
+    assert values == ([cell.strip() for cell in cells] if numbers is None else numbers)
+
+
+def test_codes_among_which_there_are_texts_stay_as_they_are_written(tmp_path):
+    one, two = of("x,y", "1,01", "2,02", "3,01"), of("x,y", "1,01", "2,0A", "3,01")
+    data = read(written(tmp_path, a=one, b=two), "y")
+    assert data.class_names == ("01", "02", "0A")
+    assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([0, 1, 0, 2], [0, 0])
+    (tmp_path / "numbers").mkdir()
+    assert read(written(tmp_path / "numbers", a=one, b=one), "y").class_names == ("1", "2")
+
+
+def test_codes_in_parquet_are_texts_or_numbers_as_they_are_stored(tmp_path):
+    for site, labels in (("a", ["1", "01"]), ("b", [1.0, 2.0])):
+        pd.DataFrame({"x": [1, 2], "label": labels}).to_parquet(tmp_path / f"{site}.parquet")
+    assert read(tmp_path, "").class_names == ("01", "1", "2")
+
+
+@pytest.mark.parametrize("labels", [("yes", "no"), ("True", "False"), ("c1", "c0")])
+def test_whole_labels_and_texts_do_not_go_together(labels, tmp_path):
+    texts = of("x,y", *(f"1,{label}" for label in labels))
+    said = f"^column y has whole numbers in b, such as 7, but texts in a, such as {labels[0]}: wr"
+    with pytest.raises(ValueError, match=said):
+        read(written(tmp_path, a=texts, b=of("x,y", "1,7", "1,8")), "y")
+
+
+def test_whole_labels_are_exact(tmp_path):
+    labels = ["9007199254740993", "9007199254740992", "-0.0", "0", "1e3"]
+    table = read_table(
+        written(tmp_path, a=of("x,label", *(f"1,{one}" for one in labels))) / "a.csv"
+    )
+    assert table.labels.tolist() == ["9007199254740993", "9007199254740992", "0", "0", "1000"]
+    stored = pd.DataFrame({"x": [1, 2], "label": [2**60, 2**60 + 1]})
+    stored.to_parquet(tmp_path / "b.parquet")
+    assert read_table(tmp_path / "b.parquet").labels.tolist() == [str(2**60), str(2**60 + 1)]
+
+
+@pytest.mark.parametrize("date", ["2024-01-31", "2024-01-31 10:00", "2024-01-31T10:00:00Z"])
+def test_dates_are_refused_as_texts_too(date, tmp_path):
+    folder = written(tmp_path, a=of("seen,label", "never,0", f"{date},1"))
+    said = r"^a\.csv: column seen has a date in row 2, but columns hold numbers or categories: wri"
+    with pytest.raises(ValueError, match=said) as error:
+        read_table(folder / "a.csv")
+    assert "2024" not in str(error.value)
+    assert read_table(folder / "a.csv", "seen").labels.tolist() == ["never", date]
+
+
+def test_an_index_with_a_name_is_a_column(tmp_path):
+    frame = pd.DataFrame({"age": [40, 50], "x": [1, 2], "label": ["a", "b"]})
+    frame.set_index("age").to_parquet(tmp_path / "a.parquet")
+    assert read_table(tmp_path / "a.parquet").columns["age"].tolist() == [40, 50]
+    frame.set_index("age", drop=False).to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"^b\.parquet has two columns named age, column"):
+        read_table(tmp_path / "b.parquet")
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    pd.DataFrame({"x": range(10), "label": [0, 1] * 5}).to_parquet(path)
+    content = bytearray(path.read_bytes())
+    content[4:60] = b"\xff" * 56
+    path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match=r"^a\.parquet is no table that can be read \("):
+        read_table(path)
+    (tmp_path / "b.csv").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"b\.csv"):
+        read_table(tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize("name", ["NA", "None", "null"])
+def test_a_column_may_be_called_like_what_is_missing(name, tmp_path):
+    folder = written(tmp_path, a=of(f"{name},label", "1,0", "2,1"))
+    assert list(read_table(folder / "a.csv").columns) == [name]
+
+
+@pytest.mark.parametrize(("sign", "what"), [(";", "semicolons"), ("\t", "tabs")])
+@pytest.mark.parametrize("label", ["", "label"])
+def test_other_signs_than_commas_are_told(sign, what, label, tmp_path):
+    # As spreadsheets write decimals where a comma is the point: pandas finds too many cells.
+    text = of("x,label", "1,5,0", "2,5,1").replace(",label", f"{sign}label")
+    said = f"^a.csv has the one column .*: its cells seem to be separated by {what}, so write it wi"
+    with pytest.raises(ValueError, match=said):
+        read_table(written(tmp_path, a=text) / "a.csv", label)
+
+
+def test_texts_that_are_numbers_have_an_example_too(tmp_path):
+    for site, values in (("a", ["3", "4"]), ("b", [3, 4])):
+        frame = pd.DataFrame({"x": values, "label": [0, 1]})
+        frame.to_parquet(tmp_path / f"{site}.parquet")
+    with pytest.raises(ValueError, match="has numbers in b, but texts in a, such as 3: write all"):
+        read(tmp_path, "")
+
+
+def test_a_label_is_found_however_its_accents_are_stored(tmp_path):
+    folder = written(tmp_path, a=of("x,café", "1,0", "2,1"), b=of("x,café ", "1,0", "2,1"))
+    data = read(folder, "cafe\u0301")
+    assert (data.class_names, data.preparation.label) == (("0", "1"), "café")
+
+
+# ------------------------------------------------------------------------------------------ notes
+
+BOTH = ("1,a", "2,b", "3,a", "4,b")
+
+
+@pytest.mark.parametrize(
+    ("values", "example"),
+    [
+        (("1", "2", "?", "3"), "?"),
+        (("0,5", "1,5", "2,5", "1"), "0,5"),
+        (("10%", "20 %", "high", "3"), "10%"),
+        (("low", "high", "1", "2"), None),
+        (("1-2", "3-4", "5", "6-7"), None),
+    ],
+)
+def test_categories_that_seem_to_be_numbers_are_told(values, example, tmp_path):
+    text = of("x,label", *(f'"{value}",{i % 2}' for i, value in enumerate(values)), "1,0")
+    text = text.replace("\n1,0\n", f'\n"{values[0]}",0\n')
+    notes = read(written(tmp_path, a=text, b=text), "").notes
+    if example is None:
+        assert notes == ()
+    else:
+        (note,) = notes
+        assert note.startswith(
+            f"column x is a category of 4 texts, such as {example}, but most seem to be numbers: "
+        )
+
+
+def test_classes_that_may_be_one_are_told(tmp_path):
+    other = of("x,label", *(row.upper() for row in BOTH))
+    (note,) = read(written(tmp_path, a=of("x,label", *BOTH), b=other), "").notes
+    assert note.startswith("the classes A, a; B, b are taken for different ones: where they are")
+
+
+def test_files_that_are_no_tables_are_told(tmp_path):
+    folder = written(tmp_path, a=of("x,label", *BOTH), b=of("x,label", *BOTH))
+    for name in ("c.csv.gz", "d.xlsx", ".hidden"):
+        (folder / name).touch()
+    (folder / "old").mkdir()
+    (note,) = read(folder, "").notes
+    assert note == f"in {folder}, only tables are read, not c.csv.gz, d.xlsx"
+
+
+def test_rows_are_in_time_unless_a_column_says_which_ones_test(tmp_path):
+    text = of("x,label", *BOTH)
+    assert read(written(tmp_path, a=text, b=text), "").is_in_time
+    split = of("x,label,split", "1,a,test", "2,b,train")
+    (tmp_path / "split").mkdir()
+    folder = written(tmp_path / "split", a=text, b=split)
+    assert not load_dataset("tables", str(folder)).is_in_time

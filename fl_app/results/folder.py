@@ -73,25 +73,14 @@ class ResultsFolder:
 
     def add_federation(self, seed: int, federation: Federation) -> None:
         """Save who holds what, and draw it for the first seed."""
-        partition = federation.partition
-        arrays: dict[str, NDArray[np.int64]] = {}
-        if federation.knows_tasks:
-            arrays["client-tasks"] = partition.client_tasks
-        for client, indices in enumerate(partition.train):
-            arrays[f"train-{client}"] = indices
-            arrays[f"labels-{client}"] = federation.train_labels[client]
-            arrays[f"test-{client}"] = partition.test[client]
-            if federation.validation:
-                arrays[f"validation-{client}"] = federation.validation[client]
-                arrays[f"validation-labels-{client}"] = federation.validation_labels[client]
         with replacing(self.folder / f"partition-seed-{seed}.npz") as path:
-            np.savez_compressed(path, allow_pickle=False, **arrays)
+            np.savez_compressed(path, allow_pickle=False, **_holdings(federation))
         if seed == self.config.seed and not federation.dataset.is_regression:
             noisy = federation.label_counts(noisy=True)
             true = federation.label_counts(noisy=False)
             figure = pictures.labels_figure(
                 noisy,
-                partition.client_tasks.tolist() if federation.knows_tasks else None,
+                federation.partition.client_tasks.tolist() if federation.knows_tasks else None,
                 federation.dataset.class_names,
                 true_counts=None if (noisy == true).all() else true,
             )
@@ -308,6 +297,20 @@ class ResultsFolder:
 
     def _picture(self, name: str) -> Path:
         return self.folder / f"{name}.{self.config.figure_format}"
+
+
+def _holdings(federation: Federation) -> dict[str, NDArray[np.int64]]:
+    """Return who holds which samples of the data set for what, and under which label."""
+    partition = federation.partition
+    arrays = {"client-tasks": partition.client_tasks} if federation.knows_tasks else {}
+    for client, indices in enumerate(partition.train):
+        arrays[f"train-{client}"] = indices
+        arrays[f"labels-{client}"] = federation.train_labels[client]
+        arrays[f"test-{client}"] = partition.test[client]
+        if federation.validation:
+            arrays[f"validation-{client}"] = federation.validation[client]
+            arrays[f"validation-labels-{client}"] = federation.validation_labels[client]
+    return arrays
 
 
 def write_similarity(path: Path, found: Grouped) -> pictures.Spec | None:

@@ -111,7 +111,7 @@ class Results:
     @cached_property
     def clients(self) -> DataFrame:
         """clients.csv: a row per strategy, seed, tested round and client, with all its scores."""
-        return _pandas().read_csv(self.folder / "clients.csv")
+        return _read(self.folder / "clients.csv")
 
     @cached_property
     def clusters(self) -> DataFrame:
@@ -135,7 +135,7 @@ class Results:
     def verdicts(self) -> DataFrame:
         """verdicts.csv: a row per client and seed; empty if clients compared nothing."""
         path = self.folder / "verdicts.csv"
-        return _pandas().read_csv(path) if path.is_file() else _pandas().DataFrame()
+        return _read(path) if path.is_file() else _pandas().DataFrame()
 
     def relevance(self, strategy: str = "", seed: int | None = None) -> DataFrame:
         """Return how relevant clients' data are to each other, a row and a column per client.
@@ -246,3 +246,10 @@ def load_sweep(folder: str | Path) -> SweepResults:
 
 def _pandas() -> Any:
     return load_extra("pandas", "a data frame of results")
+
+
+def _read(path: Path) -> DataFrame:
+    """Read a CSV file; clients' names are texts, though 001 looks like a number, NA like none."""
+    table, name = _pandas().read_csv(path), "name"
+    texts = {"usecols": [name], "dtype": str, "keep_default_na": False, "na_values": [""]}
+    return table.assign(name=_pandas().read_csv(path, **texts)[name])

@@ -23,8 +23,10 @@ from fl_core.data.settings import OWN_IMAGES
 from fl_core.extras import need_extra
 from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model
+from fl_core.models.model_file import ModelCard
 from fl_core.models.own_model import check_model
 from fl_core.options import key_of
+from fl_core.own.agreement import Agreement
 from fl_core.own_code import is_own
 from strategies.catalogue import parameters, system_of
 
@@ -67,6 +69,7 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
             'attack is "label-flip", but a number is to be predicted, which is no class that could '
             "be another: choose another attack."
         )
+    _check_file(config, kind)
     _check_model(config, kind, samples)
     if config.loss:
         check_own_loss(config.loss, kind.num_classes, is_regression=kind.is_regression)
@@ -90,6 +93,20 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
             if config.encoder.endswith(".safetensors"):  # no training is needed to look into it
                 FOUND["encoder"](setting)
         check_strategy(name, setting)
+
+
+def _check_file(config: Config, kind: SampleKind) -> None:
+    """Refuse data of which a model's file could not say what they are, by a ValueError."""
+    names = tuple(str(label) for label in range(kind.num_classes))
+    if isinstance(kind, Dataset | Agreement):
+        names = kind.class_names
+    try:
+        ModelCard(config.model, kind.image_shape, names, strategy="", cluster=0, num_rounds=0)
+    except ValueError as error:
+        raise ValueError(
+            f"models of {config.dataset} could not be kept: {error}; give smaller samples, fewer "
+            "classes, or other names."
+        ) from error
 
 
 def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:

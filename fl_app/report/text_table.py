@@ -19,6 +19,9 @@ _TEX = {
     "–": "--",
     "±": r"$\pm$",
     "−": "$-$",
+    # At the beginning of a row they would belong to the end of the one before.
+    "[": "{[}",
+    "*": "{*}",
     **{special: f"\\{special}" for special in "&%$#_{}"},
 }
 _MARKDOWN = str.maketrans({special: f"\\{special}" for special in "\\`*_{}[]<>|#~!"})

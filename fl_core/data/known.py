@@ -71,3 +71,12 @@ def sites_of(dataset: str, data_dir: str = "") -> int:
 
     held = read_own(dataset).held
     return len(held.train) if held else 0
+
+
+def check_no_pixels(dataset: str, whose: str, is_float: bool) -> None:
+    """Refuse to standardise pixels, by a ValueError; of data not read yet, `is_float` is True."""
+    if not is_float:
+        raise ValueError(
+            f'standardise is "{whose}", but the samples of {dataset} are pixels, which become '
+            "numbers from 0 to 1: leave it at none."
+        )

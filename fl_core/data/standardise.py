@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
+from fl_core.data.known import check_no_pixels
 from fl_core.data.scaling import Moments, Scaling, moments, target_moments
 from fl_core.data.settings import NOBODY, SITE
 from fl_core.partitions.partition import Partition
@@ -50,11 +51,7 @@ def standardised(
     """
     if whose == NOBODY:
         return data
-    if not data.is_float:
-        raise ValueError(
-            f'standardise is "{whose}", but the samples of {data.name} are pixels, which become '
-            "numbers from 0 to 1: leave it at none."
-        )
+    check_no_pixels(data.name, whose, data.is_float)
     if whose == SITE and data.held is None:
         raise ValueError(
             f'standardise is "{SITE}", but {data.name} does not come in partitions, one of each '

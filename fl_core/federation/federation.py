@@ -27,6 +27,7 @@ from fl_core.federation.federation_checks import (
     check_held,
     check_noise,
     check_number_to_predict,
+    check_wrong_labels,
     num_malicious,
 )
 from fl_core.partitions.given_partitions import held_partition
@@ -244,6 +245,8 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
     check_noise(settings, dataset.groups is not None)
     partition = _partition(settings, dataset)
+    if dataset.held is None and not dataset.is_regression:
+        check_wrong_labels(settings, partition.tasks)
     labels = dataset.train_labels.numpy()
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
     own = partial(own_test, *groups, partition.train, settings.seed)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from fl_core.data.known import known_of, num_labels
+from collections.abc import Sequence
+
+from fl_core.data.known import check_no_pixels, known_of, num_labels
 from fl_core.data.settings import (
+    NOBODY,
     SYNTHETIC,
     FederationSettings,
     has_own_tasks,
@@ -21,11 +24,14 @@ def check_federation(settings: FederationSettings) -> None:
     ValueError
         If there cannot be so many newcomers, drifting or malicious clients, so many tasks, or so
         few clients for them, too few images for so many clients, if tasks name a label that the
-        data set has not, or if there is noise where all tasks have the same labels.
+        data set has not, if there is noise where tasks have the same labels, or pixels are to be
+        standardised.
     """
     check_counts(settings)
     check_noise(settings, settings.shift == "concept" or has_own_tasks(settings.dataset))
     _check_size(settings)
+    if settings.standardise != NOBODY and settings.dataset != SYNTHETIC:
+        check_no_pixels(settings.dataset, settings.standardise, known_of(settings.dataset) is None)
     labels = num_labels(settings.dataset)
     if labels is None or settings.shift == "concept" or are_random(settings.tasks):
         return
@@ -34,7 +40,29 @@ def check_federation(settings: FederationSettings) -> None:
         check_labels(tasks, range(labels), "training")
     else:
         tasks = default_tasks(settings.dataset, settings.num_tasks, labels)
+    check_wrong_labels(settings, tasks)
+    _check_drift(settings.drift_clients, len(tasks))
     clients_of_tasks(len(tasks), settings.num_clients, parse_counts(settings.clients_per_task))
+
+
+def check_wrong_labels(settings: FederationSettings, tasks: Sequence[Sequence[int]]) -> None:
+    """Refuse noise where a task has all labels of the others: none would be wrong. A ValueError."""
+    labels = set().union(*tasks)
+    whole = [number for number, task in enumerate(tasks) if labels <= set(task)]
+    if settings.noise != "none" and whole:
+        raise ValueError(
+            f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
+            f"task {whole[0]} has all labels: set noise to none, or choose other tasks."
+        )
+
+
+def _check_drift(count: int, num_tasks: int) -> None:
+    """Refuse an exchange in which somebody would get data of the same task, by a ValueError."""
+    if count == 1 or (count and num_tasks == 1) or (count % 2 and num_tasks == 2):
+        raise ValueError(
+            f"drift-clients is {count}, but clients exchange their data with others of another "
+            f"task, of {num_tasks}: choose an even number, and two tasks at least, or 0."
+        )
 
 
 def check_noise(settings: FederationSettings, same_labels: bool) -> None:

@@ -120,8 +120,17 @@ def leaf_cnn(shape: ImageShape, num_classes: int) -> nn.Module:
     """Return LEAF's CNN for FEMNIST (FLT, scenario 3): two padded 5×5 convolutions, 2048-C.
 
     Each has a 2×2 max-pool after it; they have 32 and 64 channels.
+
+    Raises
+    ------
+    ValueError
+        If the images are smaller than 4×4.
     """
     channels, height, width = shape
+    if min(height, width) < 4:
+        raise ValueError(
+            f"model is leaf-cnn, but images are {height}×{width}: it needs 4×4 or more; use mlp."
+        )
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, 32, 5, padding="same"),

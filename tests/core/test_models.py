@@ -43,6 +43,12 @@ def test_by_hand_leafs_cnn():
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 62)
 
 
+def test_leafs_cnn_needs_a_pixel_after_two_halvings():
+    assert build_model("leaf-cnn", (3, 4, 4), 2, seed=0)(torch.zeros(1, 3, 4, 4)).shape == (1, 2)
+    with pytest.raises(ValueError, match="model is leaf-cnn, but images are 3×9: it needs 4×4"):
+        build_model("leaf-cnn", (1, 3, 9), 2, seed=0)
+
+
 def test_the_cnn_with_norms_is_the_cnn_and_two_norms():
     """6 and 16 channels, each with a weight and a bias; one image is enough to train on."""
     shape = (1, 28, 28)

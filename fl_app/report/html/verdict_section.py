@@ -20,7 +20,7 @@ def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
     metric, names = result.runs[0].metrics.main, _last_met(result).names
     grids = [
         Grid(
-            f"Seed {one.seed}",
+            f"Seed {one.seed}{_how_many(len(one.clients))}",
             verdict_columns(metric),
             [verdict_row(own, names[own.client], metric) for own in one.clients[:MOST_CLIENTS]],
             frozenset({3, 4, 5}),
@@ -33,9 +33,14 @@ def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
 
 def _drawn(result: Result, shown: SeedVerdicts) -> Shown:
     run = _last_met(result)
-    spec = verdicts_figure(shown.clients[:MOST_CLIENTS], run.names, run.metrics.main)
+    spec = verdicts_figure(shown.clients, run.names, run.metrics.main)
     title, note, page = on_page(spec)
     return f"{title} · seed {shown.seed}", note, page
+
+
+def _how_many(clients: int) -> str:
+    more = clients > MOST_CLIENTS
+    return f", {MOST_CLIENTS} of {clients} clients: verdicts.csv has all" if more else ""
 
 
 def _last_met(result: Result) -> Run:

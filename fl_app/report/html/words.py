@@ -104,19 +104,18 @@ def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
             text += f" and {metric.shown(abs(best - rest[last]))} {more} than {last}"
     # Of equals the first seed's first client, whichever end is the worse.
     sign = -1 if lower else 1
-    least, seed, _, name = min(
-        (sign * float(own[client]), run.seed, client, run.names[client])
+    least, seed, _, name, where = min(
+        (sign * float(own[client]), run.seed, client, run.names[client], run.strategy)
         for run in runs
-        if run.strategy == first[0] and test in run.tests
+        if run.strategy in first and test in run.tests
         for own in (run.tests[test].scores,)
         for client in np.flatnonzero(np.isfinite(own)).tolist()
     )
     whose = f"client {name}" if name.isdecimal() else name
     whose += f", seed {seed}" if seeds > 1 else ""
+    of = "Its client" if len(first) == 1 else f"{where}'s client"
     reached = metric.with_sign(sign * least)
-    return (
-        f"{text}. Its client with the {metric.extreme} {metric.title} ({whose}) reached {reached}."
-    )
+    return f"{text}. {of} with the {metric.extreme} {metric.title} ({whose}) reached {reached}."
 
 
 def _groups(grouping: Grouping) -> list[str]:

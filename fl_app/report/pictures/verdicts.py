@@ -80,7 +80,8 @@ def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: M
     ]
     return picture(
         "What each client gains over staying alone",
-        "by its validation samples; the bar is the interval that its verdict rests on",
+        "by its validation samples; the bar is the interval that its verdict rests on"
+        + (f"; the first {_MOST} of {len(verdicts)}" if len(verdicts) > _MOST else ""),
         WORDS,
         height=_ROW * len(rows),
         data={"values": rows},

@@ -10,7 +10,7 @@ import pytest
 
 import fl_app.api.simulate as api
 from fl_app import load_results, load_sweep, simulate, sweep
-from fl_app.api.results import Pictures
+from fl_app.api.results import Pictures, Results
 from fl_app.launch.superlink import run_app
 from fl_core.own_code import forget_own
 from tests.app_runs import ROOT, run
@@ -170,6 +170,20 @@ def test_clusters_are_those_of_the_summary(results):
         mine = clusters.query(f"strategy == '{one['strategy']}' and seed == {one['seed']}")
         assert list(mine["cluster"]) == one["clusters"]
         assert list(mine["task"]) == one["tasks"]
+
+
+def test_names_of_clients_are_texts(tmp_path):
+    """As those of files 001.csv and NA.csv."""
+    lines = ["strategy,seed,client,name,accuracy", "single,0,0,001,0.5", "single,0,1,NA,nan"]
+    for name in ("clients", "verdicts"):
+        (tmp_path / f"{name}.csv").write_text(
+            "\n".join([*lines, "single,0,2,,1"]), encoding="utf-8"
+        )
+        table = getattr(Results(tmp_path, {}), name)
+        assert table["name"].tolist()[:2] == ["001", "NA"]
+        assert table["name"].isna().tolist() == [False, False, True]
+        assert table["accuracy"].isna().tolist() == [False, True, False]
+        assert list(table.columns) == lines[0].split(",")
 
 
 def test_relevance_is_a_square_of_clients(results):

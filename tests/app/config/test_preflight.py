@@ -53,6 +53,21 @@ def nothing_starts(monkeypatch, tmp_path):
         (["tasks=0,1|2,17"], r"tasks name label 17, but no training sample has it: .* 8, 9\]"),
         (["clients-per-task=3,4"], "clients-per-task is 3,4, which is 7 clients of 2 tasks"),
         (["newcomers=12"], "newcomers is 12, but there are 12 clients"),
+        (["drift-clients=1"], "drift-clients is 1, but clients exchange their data with others of"),
+        (
+            ["num-tasks=1", "drift-clients=2"],
+            "drift-clients is 2, .* of another task, of 1: choose",
+        ),
+        (["num-tasks=2", "drift-clients=3"], "drift-clients is 3, .* task, of 2: choose an even"),
+        (["standardise=all"], 'standardise is "all", but the samples of mnist-5k are pixels'),
+        (
+            ["num-tasks=1", "noise=class-dependent"],
+            "noise is .* and task 0 has all labels: set noise",
+        ),
+        (
+            ["tasks=0,1|0,1,2,3", "noise=class-independent"],
+            "noise is .* and task 1 has all labels: set noise to none, or choose other tasks",
+        ),
         (["dataset=mnist", "data-dir=mistyped"], "data-dir is mistyped, which is no folder"),
         (["strategy=rcc-pfl", "num-clusters=13"], "num-clusters is 13, but there are 12 clients:"),
         (

@@ -58,6 +58,16 @@ def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):
     assert title == "What each client gains over staying alone · seed 0"
 
 
+def test_of_many_clients_it_says_how_many_are_shown(tmp_path):
+    found = [verdict(client) for client in range(301)]
+    result = read_result(write_results(tmp_path, seeds=1, clients=301, change=judged(*found)))
+    drawn, _, table = verdicts_of(result)
+    assert len(table.rows) == 300
+    assert table.caption == "Seed 0, 300 of 301 clients: verdicts.csv has all"
+    _, note, _ = drawn()
+    assert note.endswith("; the first 100 of 301.")
+
+
 def test_a_run_without_verdicts_has_no_such_section(tmp_path):
     assert verdicts_of(read_result(write_results(tmp_path))) == []
 

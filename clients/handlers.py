@@ -7,6 +7,7 @@ from the message here, once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -238,10 +239,10 @@ def _evaluated(client: Client) -> RecordDict:
         found, beside = evaluate(model, images, labels, loss=loss, measure=measure), None
     else:
         found, beside = evaluate_both(model, images, labels, other, loss, measure)
-    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **_told(found, scaling)})
+    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **told_of(found, scaling, loss)})
     content = RecordDict({protocol.METRICS: metrics})
     if beside is not None:
-        content[protocol.OTHER_TEST] = MetricRecord({**_told(beside, scaling)})
+        content[protocol.OTHER_TEST] = MetricRecord({**told_of(beside, scaling, loss)})
     label = client.message.content.config_records[protocol.CONFIG].get(protocol.CANDIDATE)
     if label is not None and (kept := client.validation_data()) is not None and len(kept[1]):
         seed = protocol.setting(client.message, protocol.SEED, 0)
@@ -254,16 +255,19 @@ def _evaluated(client: Client) -> RecordDict:
     return content
 
 
-def _told(found: Scores | Errors, scaling: Scaling | None) -> dict[str, float]:
+def told_of(found: Scores | Errors, scaling: Scaling | None, own_loss: str) -> dict[str, float]:
     """Return what a test came to by names on the wire; what is not known is not there.
 
-    Errors are in the number's own unit.
+    Errors are in the number's own unit, and squared errors in its square: beside a loss on another
+    scale they would tell this scale, which may be the client's own. So a loss of one's own is not
+    told there.
     """
     if isinstance(found, Errors) and scaling is not None:
         unit = scaling.target_deviation
-        found = found._replace(rmse=found.rmse * unit, mae=found.mae * unit)
+        squared = math.nan if own_loss else found.loss * unit**2
+        found = found._replace(loss=squared, rmse=found.rmse * unit, mae=found.mae * unit)
     return {
         name.replace("_", "-"): value
         for name, value in found._asdict().items()
-        if value is not None
+        if value is not None and not math.isnan(value)
     }

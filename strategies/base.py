@@ -289,9 +289,8 @@ class ClusteredStrategy(Strategy):
         if newcomers:
             self._regroup(self.clustering.place(newcomers, training.clusters, conversation))
         untrained, out = self.clustering.knows_by_training, self._spoilers.left_out
-        drawn = draw_participants(
-            training, self.fraction_train, self.seed, untrained=untrained, without=out
-        )
+        share = 1.0 if self.clustering.wants_all(training.round) else self.fraction_train
+        drawn = draw_participants(training, share, self.seed, untrained=untrained, without=out)
         self._regroup(self.clustering.before_training(training.as_round(drawn), conversation))
         self._participants = [client for client in drawn if client in conversation.nodes]
         if self.secure_aggregation:

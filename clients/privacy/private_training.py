@@ -107,7 +107,7 @@ def train_privately(
     MissingExtraError
         If Opacus is not installed.
     ValueError
-        If ε cannot be reached.
+        If ε cannot be reached, or the model keeps something of samples beside its parameters.
     """
     opacus = load_extra("opacus", _USER)
     steps, rate = num_steps(len(labels), settings), sample_rate(len(labels), settings)
@@ -116,6 +116,7 @@ def train_privately(
     )
     expected = rate * len(labels)
     model.train()
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
     loss_function = loss_of(settings.loss, labels)
     if settings.loss:
         loss_function = of_each(loss_function)
@@ -147,6 +148,13 @@ def train_privately(
             gradients.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         optimizer.step()
     wrapped.to_standard_module()
+    for name, buffer in model.named_buffers():
+        if not torch.equal(buffer, kept[name]):
+            raise ValueError(
+                f"training-epsilon is {promise.training_epsilon:g}, but training changes the "
+                f"model's {name}, to which no noise is added: use layers that keep nothing of "
+                "samples, such as group or layer normalisation."
+            )
 
 
 def _add_noise(model: nn.Module, deviation: float, randomness: Randomness) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from clients.privacy.mechanisms import PROJECTED
 from fl_app.config.tuning import check_tuning
-from fl_core.data.settings import ALL_SITES, OWN_IMAGES
+from fl_core.data.settings import ALL_SITES, NOBODY, OWN_IMAGES
 from fl_core.options import at_value, refusal
 from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import ALONE, parameters, system_of
@@ -143,6 +143,13 @@ def _check_for_privacy(values: Mapping[str, Any]) -> Iterator[str]:
     asked = [key for key in ("pre-round-epsilon", "training-epsilon") if values[field_of(key)]]
     if not asked:
         return
+    if values["standardise"] != NOBODY:
+        yield (
+            f"standardise is {values['standardise']}, but {asked[0]} is "
+            f"{values[field_of(asked[0])]:g}, and means and deviations of samples, by which each "
+            "sample changes all others, have no noise: set standardise to none, and bring columns "
+            "to one scale by limits that you know beforehand."
+        )
     protected = {"eigenvectors", "nothing"}
     if values["training_epsilon"]:
         protected.add("updates")
@@ -177,9 +184,8 @@ def _check_for_private_training(strategy: str, values: Mapping[str, Any]) -> Ite
             "to 0."
         )
     if values["model"] == "cnn-norm":
-        yield _must_be(
-            "model", "cnn-norm", "another with training-epsilon: batch norm mixes a batch's samples"
-        )
+        allowed = "another with training-epsilon, such as your own with group normalisation"
+        yield _must_be("model", "cnn-norm", f"{allowed}: batch norm mixes a batch's samples")
 
 
 def shares_eigenvectors(strategies: Sequence[str]) -> bool:
@@ -234,14 +240,12 @@ _SIMULATED_ONLY: dict[str, Any] = {
 
 def _check_told_means(values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse means and deviations that each device tells where nothing of its own may be seen."""
-    for key in ("secure-aggregation", "pre-round-epsilon", "training-epsilon"):
-        if value := values[field_of(key)]:
-            shown = "true" if value is True else f"{value:g}"
-            yield (
-                f"standardise is {ALL_SITES}, for which each device tells the server its columns' "
-                f"means and deviations, but {key} is {shown}, which does not hide them: choose "
-                "site, by which each device uses its own and tells nobody."
-            )
+    if values["secure_aggregation"]:
+        yield (
+            f"standardise is {ALL_SITES}, for which each device tells the server its columns' "
+            "means and deviations, but secure-aggregation is true, which does not hide them: "
+            "choose site, by which each device uses its own and tells nobody."
+        )
 
 
 def _check_for_devices(values: Mapping[str, Any]) -> Iterator[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
@@ -114,12 +114,19 @@ def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
     if not is_own(config.model):
         return
     check_model(config.model, model, as_pixels(samples), kind.num_classes)
-    if config.training_epsilon and any(isinstance(one, _BatchNorm) for one in model.modules()):
+    if config.training_epsilon and any(map(_keeps_statistics, model.modules())):
         raise ValueError(
-            f'model is "{config.model}", which has batch normalisation, but training-epsilon is '
-            f"{config.training_epsilon:g}, and noise is for each {sample_word(kind)} by itself: "
+            f'model is "{config.model}", which keeps statistics of batches, but training-epsilon '
+            f"is {config.training_epsilon:g}, and noise is for each {sample_word(kind)} by itself: "
             "use group or layer normalisation, or set training-epsilon to 0."
         )
+
+
+def _keeps_statistics(layer: nn.Module) -> bool:
+    """Return whether a layer normalises by a batch, or keeps running means of samples."""
+    return isinstance(layer, _BatchNorm) or (
+        isinstance(layer, _NormBase) and layer.track_running_stats
+    )
 
 
 def _check_tasks_are_known(config: Config, federation: Federation) -> None:

@@ -297,7 +297,8 @@ class Config(
             return {}
         parts["privacy-delta"] = self.privacy_delta
         has_pre_round = shares_eigenvectors(self.strategy)
-        if not self.training_epsilon or (has_pre_round and not self.pre_round_epsilon):
+        noisy = self.training_epsilon and (self.pre_round_epsilon or not has_pre_round)
+        if not noisy or self.validation_share:  # by which models are compared as they are
             return parts
         trainings = len(self.strategy) * self.repeats
         return {

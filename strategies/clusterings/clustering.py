@@ -83,6 +83,10 @@ class Clustering(ABC):
     together: ClassVar[bool] = True
     knows_by_training: ClassVar[bool] = False
 
+    def wants_all(self, number: int) -> bool:
+        """Return whether all clients are to train in a round, whatever share of them is drawn."""
+        return False
+
     @property
     def stays(self) -> bool:
         """Return whether clusters stay as they were found, but for newcomers.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from strategies.clusterings.clustering import Clustering
+from strategies.clusterings.clustering import Clustering, learnt
 from strategies.clusterings.grouping import k_means
 from strategies.engine.conversation import Conversation
 from strategies.engine.means import cluster_models
@@ -47,15 +47,18 @@ class ModelClustering(Clustering):
     keeps_models: ClassVar[bool] = True
     num_clusters: int
     seed: int = 0
+    _grouped: bool = learnt(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one inhabited cluster, with everybody: nobody has trained."""
+        self._grouped = False
         return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
 
     def after_training(self, state: Round) -> Clusters:
         """Assign this round's participants; others stay where they are."""
         trained = np.stack([flatten(update.arrays) for update in state.updates])
-        if state.number == 1:
+        if not self._grouped:  # in the first round in which anybody answers
+            self._grouped = True
             labels = self._first_labels(trained)
             largest = int(np.bincount(labels).argmax())
             before = dict.fromkeys(state.clusters.of_client, largest)

@@ -177,6 +177,7 @@ class LossClustering(Clustering):
     _num_drawn: int = learnt(int)
     _common: NDArrays = learnt(dict)  # what all drawn models have in common
     _tried: list[tuple[float, dict[int, int], list[NDArrays]]] = learnt(list)
+    _grouped: bool = learnt(bool)  # by a warm-up's last round
 
     def __post_init__(self) -> None:
         if self.restarts and self.initial_models == "warm":
@@ -189,6 +190,13 @@ class LossClustering(Clustering):
     def _last_warm_up(self) -> int:
         """Return the last round in which all train one model; 0: there is none."""
         return max(self.warm_up_rounds, self.initial_models == "warm")
+
+    def wants_all(self, number: int) -> bool:
+        """Return whether it is the warm-up's last round, or one in its place if all failed in it.
+
+        The groups that start the clusters are made of those who train then.
+        """
+        return self.initial_models == "warm" and number >= self._last_warm_up and not self._grouped
 
     def find(self, conversation: Conversation) -> Clusters:
         """Draw M models, and again until every cluster is inhabited (Algorithm 2, line 2).
@@ -203,7 +211,7 @@ class LossClustering(Clustering):
             If no client answers, or some cluster was empty in each of `MAX_DRAWS` draws.
         """
         self._models, self._num_drawn, self._common, self._tried = [], 0, {}, []
-        self._unchanged = 0
+        self._unchanged, self._grouped = 0, False
         self._check_number(len(conversation.nodes))
         if self._last_warm_up:
             return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
@@ -227,7 +235,7 @@ class LossClustering(Clustering):
         After a warm-up, and for a restart, everybody is asked about newly drawn models.
         """
         rounds = state.number - 1 - self._last_warm_up
-        if state.number == 1 or rounds < 0:
+        if state.number == 1 or rounds < 0 or self.wants_all(state.number):
             return state.clusters
         if rounds == 0 and self.initial_models == "drawn":
             self._common = all_but_last_layer(cluster_models(state)[0])
@@ -244,16 +252,15 @@ class LossClustering(Clustering):
     def after_training(self, state: Round) -> Clusters:
         """Group the clients by their last updates of the warm-up, if that is how models begin.
 
-        Raises
-        ------
-        ValueError
-            If fewer clients have trained than there are clusters.
+        Where fewer clients have trained than there are clusters, the others stay empty.
         """
-        if self.initial_models == "drawn" or state.number != self._last_warm_up:
+        if not self.wants_all(state.number):
             return state.clusters
+        self._grouped = True
         vectors = np.stack([update_vector(update) for update in state.updates])
         distances = direction_distances(cosine_similarities(vectors))
-        labels = agglomerate_distances(distances, self.num_clusters, "ward").labels
+        number = min(self.num_clusters, len(vectors))
+        labels = agglomerate_distances(distances, number, "ward").labels
         found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
         return Clusters({**state.clusters.of_client, **found}, self.num_clusters)
 

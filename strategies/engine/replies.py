@@ -20,6 +20,8 @@ from strategies.engine.rounds import Update
 
 _MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
 _MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
+_STATISTICS = ("running_mean", "running_var")  # of normalising layers
+_MOST_STATISTIC = 1e12
 _LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
 _NO_ANSWER = "no answer in time"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -98,7 +100,7 @@ def read_update(client: int, cluster: int, content: RecordDict, received: NDArra
                 f"its {name} is {array.dtype} of shape {array.shape}, not {sent.dtype} of "
                 f"{sent.shape}"
             )
-        if problem := _implausible(array, sent):
+        if problem := _implausible(name, array, sent):
             raise ValueError(f"its {name} holds {problem}")
         arrays[name] = array
     loss = protocol.number(metrics, protocol.LOSS)
@@ -175,8 +177,8 @@ def _read_test(sent: MetricRecord, metrics: Metrics) -> dict[str, float]:
     return found if loss is None else {**found, protocol.LOSS: loss}
 
 
-def _implausible(array: NDArray[Any], sent: NDArray[Any]) -> str | None:
-    """Name the values of a trained array that would spoil a mean for good, if it has any.
+def _implausible(name: str, array: NDArray[Any], sent: NDArray[Any]) -> str | None:
+    """Say which values of a trained array would spoil a mean for good, if it has any.
 
     Finite is not enough: means of numbers near the largest of float32 make all who are sent them
     answer NaN, in every later round.
@@ -186,6 +188,8 @@ def _implausible(array: NDArray[Any], sent: NDArray[Any]) -> str | None:
     largest = np.abs(array).max(initial=0)
     if not np.isfinite(largest):
         return "NaN or infinity, as it comes of a learning-rate that is too high"
+    if name.endswith(_STATISTICS):  # of samples of any scale, whatever was sent
+        return f"{largest:.3g}, as samples may hardly be" if largest > _MOST_STATISTIC else None
     # What was sent is looked at only where it can matter: all clients of a cluster were sent it.
     if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(sent).max():
         return (

@@ -69,6 +69,27 @@ def test_gradients_are_cut_image_by_image():
     np.testing.assert_allclose(whole, [0.25, -0.25], rtol=1e-6)
 
 
+class KeepsTheMean(nn.Module):
+    """Gives the images back, and remembers their mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, images):
+        self.seen = images.detach().mean()
+        return images
+
+
+def test_what_a_model_keeps_of_images_without_noise_never_leaves():
+    model = nn.Sequential(KeepsTheMean(), linear())
+    promise = Promise(training_epsilon=1.0)
+    with pytest.raises(
+        ValueError, match=r"training changes the model's 0\.seen, to which no noise"
+    ):
+        train_privately(model, white(4), torch.tensor([0, 0, 0, 1]), SGD, promise, Scripted())
+
+
 def test_the_noise_of_a_step_is_sigma_times_the_clip():
     weights, sigma = trained(Scripted(noise=1), clip=0.1)
     quiet, _ = trained(Scripted(), clip=0.1)

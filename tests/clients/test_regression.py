@@ -8,8 +8,10 @@ import torch
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 from torch import nn
 
+from clients.handlers import told_of
 from clients.settings import TrainingSettings
 from clients.training.train import Errors, OtherTest, evaluate, evaluate_both, train
+from fl_core.data.scaling import Scaling
 
 
 class Repeats(nn.Module):
@@ -90,3 +92,14 @@ def test_one_step_of_sgd_by_hand():
     assert loss == pytest.approx((4 + 16) / 2)
     assert model.weight.item() == pytest.approx(1.4)
     assert model.bias.item() == pytest.approx(0.6)
+
+
+def test_what_is_told_of_errors_does_not_tell_the_clients_own_scale():
+    """An RMSE in metres beside a loss in deviations would be that deviation."""
+    scale = Scaling((0.0,), (1.0,), target_mean=5.0, target_deviation=4.0)
+    found = Errors(loss=9.0, rmse=3.0, mae=2.0, r2=0.5)
+    told = told_of(found, scale, own_loss="")
+    assert told == {"loss": 144.0, "rmse": 12.0, "mae": 8.0, "r2": 0.5}
+    assert math.sqrt(told["loss"]) == told["rmse"]
+    assert "loss" not in told_of(found, scale, own_loss="my_package:loss")
+    assert told_of(found, None, own_loss="my_package:loss")["loss"] == 9.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strategies import Clusters, FedSem, ModelClustering, Round, Update
-from tests.local_grid import LocalGrid
+from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import fail, groups, in_rounds, run, toy_app, weights, with_arrays
 
 STEPS = {0: (1, 0), 1: (10, 0), 2: (2, 0)}
@@ -66,6 +66,15 @@ def test_clients_that_do_not_take_part_stay_where_they_are():
     app = toy_app([0] * 5, {("train", 4): fail}, step=lambda c, t: ((1, 9, 2, 8.5, 1)[c], 0))
     run(strategy, LocalGrid(app, 5))
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
+
+
+def test_a_first_round_that_is_lost_is_made_up_for():
+    """All that are there fail in it: otherwise everybody would stay in the one cluster."""
+    lost = dict.fromkeys((("train", client) for client in range(3)), in_rounds(1, spoil=fail))
+    strategy, steps = FedSem(3), (1, 10, 2, 20)
+    app = toy_app([0] * 4, lost, step=lambda client, task: (steps[client], 0))
+    run(strategy, Visits(app, 4, {3: {1}}), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2}
 
 
 def test_by_hand_all_are_grouped_in_round_1_and_a_share_trains_on():

@@ -272,9 +272,30 @@ def test_by_hand_warm_models_are_the_means_of_groups_of_first_updates(make):
     assert grid.rounds_of("query.losses") == [2]
 
 
-def test_warm_models_need_as_many_first_updates_as_clusters():
-    with pytest.raises(ValueError, match="num-clusters is 3, but 1 clients"):
-        run(Ifca(3, draw_model, initial_models="warm", fraction_train=0.3), LocalGrid(toy_app(), 3))
+def test_all_train_the_model_that_warms_up_whatever_share_is_drawn():
+    steps = {0: (4, 0), 1: (0, 3), 2: (6, 0)}
+    grid = LocalGrid(toy_app(step=lambda client, task: steps[client]), 3)
+    strategy = Ifca(2, draw_model, initial_models="warm", fraction_train=0.3)
+    run(strategy, grid, rounds=2)
+    assert strategy.reports[0].clusters == {0: 0, 1: 1, 2: 0}
+    trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
+    assert [trained.count(number) for number in ("1", "2")] == [3, 1]
+    # Where fewer answer than there are clusters, the others stay empty.
+    app = toy_app(spoil={("train", 0): fail, ("train", 2): fail})
+    strategy = Ifca(2, draw_model, initial_models="warm")
+    run(strategy, LocalGrid(app, 3), rounds=1)
+    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 0}
+
+
+def test_a_warm_up_whose_last_round_is_lost_is_made_up_for():
+    """All that are there fail in it: otherwise clusters would go on as copies of one model."""
+    steps = {0: (4, 0), 1: (0, 3), 2: (6, 0), 3: (0, 3)}
+    lost = dict.fromkeys((("train", client) for client in range(3)), in_rounds(1, spoil=fail))
+    app = toy_app([0, 1, 0, 1], lost, step=lambda client, task: steps[client])
+    strategy = Ifca(2, draw_model, initial_models="warm")
+    result = run(strategy, Visits(app, 4, {3: {1}}), rounds=2)
+    assert strategy.reports[-1].clusters == {0: 0, 1: 1, 2: 0, 3: 1}
+    assert weights(result) == [5, 0]
 
 
 def test_a_newcomer_before_warm_models_are_compared_has_a_place():

@@ -171,15 +171,22 @@ def test_group_runs_it_in_its_own_process(own):
 # ------------------------------------------------------------------------------------- who may run
 
 
-def test_noise_goes_with_no_batch_norm_of_ones_own(own, capsys):
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "nn.BatchNorm1d(6)",
+        "nn.Unflatten(1, (6, 1)), nn.InstanceNorm1d(6, track_running_stats=True), nn.Flatten()",
+    ],
+)
+def test_noise_goes_with_no_statistics_of_batches_in_ones_own(own, capsys, layer):
     norm = (
         "from torch import nn\n\ndef make(shape, num_classes):\n"
-        "    return nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, num_classes))\n"
+        f"    return nn.Sequential({layer}, nn.Linear(6, num_classes))\n"
     )
     words = ["dataset=own:load", "model=norm:make", "num-clients=8", "training-epsilon=1"]
     with own_modules(own, norm=norm):
         assert main(["run", "--dry-run", "strategy=single", "num-tasks=2", *words]) == 2
-    assert "which has batch normalisation, but training-epsilon is 1" in capsys.readouterr().err
+    assert "which keeps statistics of batches, but training-epsilon is 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("allowed", ["", "own:load", "spy:phy", "own:phi, spy.sub:phi"])

@@ -334,6 +334,14 @@ def test_updates_are_private_if_training_is():
             'relevance is "class-energy", but it must be another with pre-round-epsilon',
         ),
         (
+            {"pre_round_epsilon": 1, "standardise": "site", "dataset": "own"},
+            "standardise is site, but pre-round-epsilon is 1, and means and deviations",
+        ),
+        (
+            {"training_epsilon": 1, "dataset": "tables", "strategy": "single"},
+            "standardise is all, but training-epsilon is 1, .* set standardise to none",
+        ),
+        (
             {"pre_round_epsilon": 1, "strategy": "single,local"},
             "pre-round-epsilon is 1, but no strategy of this run shares eigenvectors",
         ),
@@ -365,6 +373,9 @@ def test_what_is_spent_has_no_total_if_something_has_no_noise():
     # Without a pre-round, the models are all there is.
     alone = config(training_epsilon=2, strategy="single").spent()
     assert alone == {"training-epsilon": 2, **delta, "epsilon": 2, "delta": 1e-5}
+    # Models are compared on validation samples as they are.
+    compared = config(training_epsilon=2, strategy="single,local", validation_share=0.2).spent()
+    assert compared == {"training-epsilon": 2, **delta}
 
 
 def test_a_wrong_word_is_refused_before_pytorch_is_loaded():

@@ -192,10 +192,7 @@ class LossClustering(Clustering):
         return max(self.warm_up_rounds, self.initial_models == "warm")
 
     def wants_all(self, number: int) -> bool:
-        """Return whether it is the warm-up's last round, or one in its place if all failed in it.
-
-        The groups that start the clusters are made of those who train then.
-        """
+        """Return whether the groups that start the clusters are made of who trains in a round."""
         return self.initial_models == "warm" and number >= self._last_warm_up and not self._grouped
 
     def find(self, conversation: Conversation) -> Clusters:
@@ -250,10 +247,7 @@ class LossClustering(Clustering):
         return self._associate(state, state.participants, conversation)
 
     def after_training(self, state: Round) -> Clusters:
-        """Group the clients by their last updates of the warm-up, if that is how models begin.
-
-        Where fewer clients have trained than there are clusters, the others stay empty.
-        """
+        """Group the clients by their last updates of the warm-up, if that is how models begin."""
         if not self.wants_all(state.number):
             return state.clusters
         self._grouped = True

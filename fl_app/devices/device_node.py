@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import shutil
@@ -311,8 +312,12 @@ class DeviceNode(Node):
             return False
         path = self.model_path
         if protocol.CANDIDATE in self._told:
-            path = candidate_path(path, str(self._told[protocol.CANDIDATE]))
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            folder = self._candidates(path)
+            for other in path.parent.glob(f"{glob.escape(path.stem)}-candidates-*"):
+                if other != folder:  # of a run that was cut short
+                    shutil.rmtree(other, ignore_errors=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            path = candidate_path(folder, str(self._told[protocol.CANDIDATE]))
         card = ModelCard(
             architecture=self.config.model,
             image_shape=self.kind.image_shape,
@@ -344,7 +349,7 @@ class DeviceNode(Node):
         if self.model_path is None:
             return False
         label = str(self._told[protocol.CANDIDATE])
-        chosen = candidate_path(self.model_path, label)
+        chosen = candidate_path(self._candidates(self.model_path), label)
         if not chosen.is_file():
             raise ValueError(
                 f"{self.name} has no model of {label} to deploy: it was not sent one, or lost "
@@ -356,13 +361,16 @@ class DeviceNode(Node):
         shutil.rmtree(chosen.parent)
         return True
 
+    def _candidates(self, model_path: Path) -> Path:
+        """Return the folder in which models of this run wait: another run's are not its."""
+        return model_path.with_name(f"{model_path.stem}-candidates-{self.context.run_id}")
 
-def candidate_path(model_path: Path, label: str) -> Path:
-    """Return where a device keeps the model of a strategy, or of one of the values that it tries.
 
-    That is until its verdict is known.
+def candidate_path(folder: Path, label: str) -> Path:
+    """Return where the model of a strategy, or of one of the values that it tries, waits.
+
+    That is until the device's verdict is known.
     """
-    folder = model_path.with_name(f"{model_path.stem}-candidates")
     return folder / f"{zlib.crc32(label.encode()):08x}.safetensors"
 
 

@@ -164,6 +164,8 @@ class Devices:
                 }
             )
         failures = deploy_models(self.met.nodes, chosen, self._grid, self._config.round_deadline)
+        away = self.met.names.keys() - self.met.nodes.keys()
+        failures |= dict.fromkeys(sorted(away), "it is not connected")
         for run in runs.values():  # what counts is the model that a device is to use
             run.not_kept.clear()
             known = {c: why for c, why in failures.items() if c < run.num_clients}

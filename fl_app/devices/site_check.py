@@ -125,7 +125,7 @@ def check_site(site: Site) -> list[Finding]:
 def _finding(what: str, found: Callable[[], str]) -> Finding:
     try:
         return Finding(what, True, found())
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:  # or an extra is missing
         return Finding(what, False, one_line(str(error), 600))
 
 

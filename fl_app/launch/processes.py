@@ -56,7 +56,8 @@ def end_commands(home: Path) -> None:
 @contextmanager
 def guarded(home: Path) -> Iterator[None]:
     """Have all processes with this `FLWR_HOME` ended, and it removed, should this one be killed."""
-    command = [sys.executable, "-m", "fl_app.launch.processes", str(home)]
+    # -P: a module in the working folder may have a name of ours.
+    command = [sys.executable, "-P", "-m", "fl_app.launch.processes", str(home)]
     # A session of its own: Ctrl-C is for us. The kernel closes its input when we end, however.
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
         try:

@@ -22,8 +22,10 @@ class DeviceTimes:
     def answered(self, client: int, seconds: float, took: Took) -> None:
         """Note an answer, so many seconds after the step began.
 
-        Nobody is believed to have taken longer than it was waited for.
+        Nobody is believed to have taken longer than it was waited for, nor a clock that was set
+        back.
         """
+        seconds = max(0.0, seconds)
         work = min(took.work, seconds)
         start_up = min(took.start_up, seconds - work)
         parts = {"start-up": start_up, "work": work, "transfer": seconds - work - start_up}

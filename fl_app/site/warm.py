@@ -175,8 +175,13 @@ def serve(tasks: Tasks, answer: Callable[[str], None]) -> NoReturn:
     try:
         while True:
             if (token := tasks.take()) is not None:
-                children.append(fork(target=_child, args=(me, tasks, answer, token)))
-                children[-1].start()
+                child = fork(target=_child, args=(me, tasks, answer, token))
+                try:
+                    child.start()
+                except OSError as error:  # no memory, or too many processes
+                    _log.warning("a message is not answered, no process can be started: %s", error)
+                else:
+                    children.append(child)
             children, ended = _alive(children)
             if token or ended:
                 expected_until = time.monotonic() + _EXPECTANT

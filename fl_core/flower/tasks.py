@@ -6,6 +6,7 @@ Flower and of the app anew for each message.
 
 import hashlib
 import importlib
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -78,11 +79,21 @@ def answer_task(
 
 
 def install_once(fab: bytes, skip_prompt: bool = True) -> Path:
-    """Return the folder of an app that is installed, or install it.
+    """Return the folder of an app that is installed, or install it: all of it, or nothing.
 
-    Flower calls it by the hash of the app's bytes, and takes it as it is, too.
+    Flower calls it by the hash of the app's bytes, and takes it as it is, too. It copies file by
+    file: a disk that is full, or another SuperNode, would leave or find a part.
     """
-    digest = hashlib.sha256(fab).hexdigest()[:FAB_HASH_TRUNCATION]
-    for folder in (get_flwr_home() / APP_DIR).glob(f"*.{digest}"):
+    digest, apps = hashlib.sha256(fab).hexdigest()[:FAB_HASH_TRUNCATION], get_flwr_home() / APP_DIR
+    for folder in apps.glob(f"*.{digest}"):
         return folder
-    return install_from_fab(fab, skip_prompt=skip_prompt)
+    apps.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".installing-", dir=apps.parent) as temporary:
+        made = install_from_fab(fab, Path(temporary), skip_prompt=skip_prompt)
+        installed = apps / made.name
+        try:
+            made.rename(installed)
+        except OSError:
+            if not installed.is_dir():  # otherwise another process was quicker
+                raise
+    return installed

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 
 import httpx
 from google.protobuf.message import DecodeError
@@ -173,7 +174,7 @@ class Gate:
         device = self._callers.device(key)
         connection: Connection | None = scope.get("state", {}).get("connection")
         if device is not None and device.is_known and connection is not None:
-            connection.is_devices()
+            connection.is_devices(key)
         pushing = device if path == _PUSH_MESSAGES else None
         async with pushing.one_push() if pushing is not None else nullcontext():
             body = await whole_body(receive, held)
@@ -213,9 +214,10 @@ class Gate:
         """
         for_message = scope["raw_path"] == _PULL_MESSAGES
         is_empty = has_no_message if for_message else lacks_part
-        wait = self._waiting.for_message if for_message else self._waiting.for_part
-        with self._waiting.one_more() if for_message else nullcontext():
-            while await is_empty(response) and (left := until - time.monotonic()) > 0:
+        waiting = self._waiting
+        wait = partial(waiting.for_message, device) if for_message else waiting.for_part
+        with waiting.one_more(device) if for_message else nullcontext():
+            while await self._read(is_empty, response) and (left := until - time.monotonic()) > 0:
                 await wait(left)
                 if connection.is_stopping or time.monotonic() >= until:
                     break
@@ -227,6 +229,17 @@ class Gate:
                         self._note_size(device, body, response)
                 response = await self._learnt_from(response, key, scope["raw_path"], body)
         return response
+
+    async def _read(
+        self, is_empty: Callable[[httpx.Response], Awaitable[bool]], response: httpx.Response
+    ) -> bool:
+        """Return whether an answer brings nothing, after reading all of one that may be such."""
+        try:
+            return await is_empty(response)
+        except httpx.TransportError as error:
+            await response.aclose()
+            said = f"an answer of the SuperLink at {self._superlink} broke off ({_name(error)})"
+            raise RefusedError(said, 502) from error
 
     def _hear(self, scope: Event, key: bytes) -> Callable[[bytes], None] | None:
         """Return the callback that hears an answer before the device does."""

@@ -1,4 +1,4 @@
-"""Connections to the gate: they must show soon that they are a device's."""
+"""Connections to the gate: they must show soon that they are a device's, which has only some."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from fl_app.devices.gate.callers import network_of
 # Connections that no known device has used yet: more close the oldest of them.
 _MOST_NEWCOMERS = 400
 _MOST_NEWCOMERS_OF_ADDRESS = 100
+_MOST_OF_DEVICE = 32  # as many as it may have requests at a time
 
 
-class Newcomers:
-    """Connections that no known device has used yet, the oldest first."""
+class Connections:
+    """Those that no known device has used yet, the oldest first, and those of each device."""
 
     def __init__(self) -> None:
         self._networks: dict[Connection, str] = {}
+        self._owners: dict[Connection, bytes] = {}
+        self._of_device: dict[bytes, dict[Connection, None]] = {}  # the least used first
 
     def add(self, connection: Connection, network: str) -> None:
         """Take one in, and close the oldest if there are too many.
@@ -32,9 +35,25 @@ class Newcomers:
             self._close(next(iter(self._networks)))
         self._networks[connection] = network
 
+    def used_by(self, key: bytes, connection: Connection) -> None:
+        """Hear that a known device uses one, and close what it has used least if it has many.
+
+        Otherwise one device could use up all that the gate can have.
+        """
+        self.remove(connection)
+        self._owners[connection] = key
+        own = self._of_device.setdefault(key, {})
+        own[connection] = None
+        if len(own) > _MOST_OF_DEVICE:
+            self._close(next(iter(own)))
+
     def remove(self, connection: Connection) -> None:
-        """Let one go: it is closed, or a device's."""
+        """Let one go that is closed."""
         self._networks.pop(connection, None)
+        if (key := self._owners.pop(connection, None)) is not None:
+            del self._of_device[key][connection]
+            if not self._of_device[key]:
+                del self._of_device[key]
 
     def _close(self, connection: Connection) -> None:
         self.remove(connection)
@@ -47,9 +66,9 @@ class Connection(H11Protocol):
     uvicorn's own clock starts only after the first answer, and any byte stops it.
     """
 
-    def __init__(self, *args: Any, newcomers: Newcomers, **options: Any) -> None:
+    def __init__(self, *args: Any, connections: Connections, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._newcomers = newcomers
+        self._connections = connections
         self.is_stopping = False
         self.app_state = {"connection": self}  # requests carry it in their scope
 
@@ -59,21 +78,21 @@ class Connection(H11Protocol):
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
-        self._newcomers.add(self, network_of(self.client[0] if self.client else "unknown"))
+        self._connections.add(self, network_of(self.client[0] if self.client else "unknown"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let it go."""
         super().connection_lost(exc)
-        self._newcomers.remove(self)
+        self._connections.remove(self)
 
     def shutdown(self) -> None:
         """Hear that the gate stops: what is held here is answered as it stands."""
         self.is_stopping = True
         super().shutdown()
 
-    def is_devices(self) -> None:
+    def is_devices(self, key: bytes) -> None:
         """Hear that a known device uses this connection."""
-        self._newcomers.remove(self)
+        self._connections.used_by(key, self)
 
     @property
     def is_closed(self) -> bool:

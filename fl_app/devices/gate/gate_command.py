@@ -19,7 +19,7 @@ import uvicorn
 from cryptography import x509
 
 from fl_app.devices.gate.application import Gate
-from fl_app.devices.gate.connections import Connection, Newcomers
+from fl_app.devices.gate.connections import Connection, Connections
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
@@ -189,7 +189,7 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
             config = uvicorn.Config(
                 Gate(superlink, client),
                 ssl_context_factory=lambda _config, _default: for_devices,
-                http=cast(Any, partial(Connection, newcomers=Newcomers())),
+                http=cast(Any, partial(Connection, connections=Connections())),
                 ws="none",
                 lifespan="off",
                 access_log=False,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -37,19 +38,21 @@ class Waiting:
     """The devices whose questions for messages are held."""
 
     def __init__(self) -> None:
-        self._held = 0
+        self._held: Counter[object] = Counter()
         self._batch: tuple[object, ...] = ()
         self._expected_until = 0.0
         self._news = asyncio.Event()
 
     @contextmanager
-    def one_more(self) -> Iterator[None]:
-        """Count a device that waits, for the length of the block."""
-        self._held += 1
+    def one_more(self, device: object) -> Iterator[None]:
+        """Count a device that waits for the length of the block, once however often it asks."""
+        self._held[device] += 1
         try:
             yield
         finally:
-            self._held -= 1
+            self._held[device] -= 1
+            if not self._held[device]:
+                del self._held[device]
 
     def hear(self, message: Message) -> None:
         """Hear that a device was handed a message: others will have theirs of the same batch."""
@@ -63,14 +66,18 @@ class Waiting:
 
     @property
     def pause(self) -> float:
-        """Seconds after which a device that waits has the SuperLink asked again."""
+        """Seconds after which a device that waits once has the SuperLink asked again."""
         is_expected = time.monotonic() <= self._expected_until
-        return max(_SHORTEST_PAUSE if is_expected else _OWN_PAUSE, self._held / _LOOKS)
+        return max(_SHORTEST_PAUSE if is_expected else _OWN_PAUSE, len(self._held) / _LOOKS)
 
-    async def for_message(self, seconds: float) -> None:
-        """Wait until one is likely, or for so many seconds."""
+    async def for_message(self, device: object, seconds: float) -> None:
+        """Wait until one is likely, or for so many seconds.
+
+        A device that asks several times at once does so in the share of one.
+        """
+        pause = self.pause * max(1, self._held[device])
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), min(self.pause, seconds))
+            await asyncio.wait_for(self._news.wait(), min(pause, seconds))
 
     async def for_part(self, seconds: float) -> None:
         """Wait until a part of a message is likely to have been sent, or for so many seconds."""

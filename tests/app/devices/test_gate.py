@@ -507,7 +507,7 @@ def test_who_has_hung_up_in_the_line_is_not_passed_on(monkeypatch):
     class Connection:
         is_closed = True
 
-        def is_devices(self):
+        def is_devices(self, key):
             pass
 
     async def steps():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fl_app.devices.gate import connections
 from fl_app.devices.gate.application import Gate
 from fl_app.devices.gate.callers import network_of, signer
-from fl_app.devices.gate.connections import Newcomers
+from fl_app.devices.gate.connections import Connections
 from tests.gate_requests import DEVICE, PULL, STRANGER, Upstream, known, public, said, signature
 
 
@@ -112,7 +112,7 @@ def test_the_oldest_newcomer_makes_room(monkeypatch):
     monkeypatch.setattr(connections, "_MOST_NEWCOMERS", 4)
     monkeypatch.setattr(connections, "_MOST_NEWCOMERS_OF_ADDRESS", 2)
     closed = []
-    newcomers = Newcomers()
+    newcomers = Connections()
     lines = [Line(number, closed) for number in range(8)]
     for number, network in enumerate("aab"):
         newcomers.add(lines[number], network)
@@ -129,6 +129,29 @@ def test_the_oldest_newcomer_makes_room(monkeypatch):
     assert closed == [1, 2, 3]
 
 
+def test_a_device_has_no_more_connections_than_it_can_use(monkeypatch):
+    """Seven hundred of one device would leave none to the others."""
+    monkeypatch.setattr(connections, "_MOST_OF_DEVICE", 2)
+    closed = []
+    all_of_them = Connections()
+    lines = [Line(number, closed) for number in range(5)]
+    for line in lines:
+        all_of_them.add(line, "a")
+    for number in (0, 1, 0):
+        all_of_them.used_by(b"berlin", lines[number])
+    all_of_them.used_by(b"lyon", lines[2])
+    assert closed == []
+    all_of_them.used_by(b"berlin", lines[3])
+    assert closed == [1]  # used least lately
+    all_of_them.remove(lines[0])
+    all_of_them.used_by(b"berlin", lines[4])
+    assert closed == [1]
+    for line in lines:
+        all_of_them.remove(line)
+    assert not all_of_them._of_device
+    assert not all_of_them._owners
+
+
 def test_a_device_is_no_newcomer():
     """What the connection puts into the scope of its requests is what the gate tells."""
     heard = []
@@ -136,7 +159,7 @@ def test_a_device_is_no_newcomer():
     class Connection:
         is_closed, is_stopping = False, True
 
-        def is_devices(self):
+        def is_devices(self, key):
             heard.append("device")
 
     async def steps():

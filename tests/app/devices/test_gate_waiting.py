@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from types import SimpleNamespace
 
 import httpx
@@ -55,7 +56,7 @@ class SuperLink(httpx.MockTransport):
 
 def connection(**state):
     return SimpleNamespace(
-        is_devices=lambda: None, **{"is_closed": False, "is_stopping": False, **state}
+        is_devices=lambda key: None, **{"is_closed": False, "is_stopping": False, **state}
     )
 
 
@@ -122,6 +123,20 @@ def test_what_took_long_already_is_not_held(monkeypatch):
     assert superlink.count(b"a") == 1
 
 
+@pytest.mark.parametrize("target", [PULL, PULL_OBJECT])
+def test_an_answer_that_breaks_off_is_no_fault_of_the_gates(target):
+    """At a status of 500 a SuperNode stops for good."""
+
+    class Broken(httpx.AsyncByteStream):
+        async def __aiter__(self):
+            yield b"\n"
+            raise httpx.ReadError("the SuperLink is gone")
+
+    headers = {"content-length": "10"}
+    broken = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=Broken()))
+    assert at_gate(broken, lambda gate: asking(gate, b"a", target=target))[0] == 502
+
+
 def test_others_are_asked_for_at_once_when_one_is_handed_a_message_of_a_new_batch(monkeypatch):
     monkeypatch.setattr(waiting, "_OWN_PAUSE", 0.9)
     first, second = handed_out(), handed_out()
@@ -158,15 +173,31 @@ def test_further_messages_of_a_batch_are_no_news():
 def test_many_devices_together_ask_no_oftener_than_a_few():
     heard = Waiting()
     assert heard.pause == waiting._OWN_PAUSE
-    heard._held = 1000
+    heard._held = Counter(range(1000))
     assert heard.pause == 1000 / waiting._LOOKS
     (message,) = PullMessagesResponse.FromString(handed_out()).messages_list
     heard.hear(message)
     assert heard.pause == 1000 / waiting._LOOKS
-    heard._held = 0
+    heard._held = Counter()
     assert heard.pause == waiting._SHORTEST_PAUSE
-    heard._held = 2
+    heard._held = Counter(["berlin", "lyon"])
+    with heard.one_more("oslo"), heard.one_more("oslo"), heard.one_more("oslo"):
+        assert heard.pause == 3 / waiting._LOOKS  # of three devices, however often one asks
     assert heard.pause == 2 / waiting._LOOKS
+
+
+def test_a_device_that_asks_often_is_answered_in_the_time_of_one(monkeypatch):
+    waited, heard = [], Waiting()
+
+    async def wait_for(coming, seconds):
+        coming.close()
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    with heard.one_more("berlin"), heard.one_more("oslo"), heard.one_more("oslo"):
+        for name in ("berlin", "oslo"):
+            asyncio.run(heard.for_message(name, 100))
+        assert waited == [heard.pause, 2 * heard.pause]
 
 
 def test_many_that_wait_in_vain_have_it_asked_once_each(monkeypatch):

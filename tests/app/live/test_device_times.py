@@ -34,6 +34,13 @@ def test_nobody_took_longer_than_it_was_waited_for(took):
     assert sum(found.values()) == 3.0
 
 
+def test_a_clock_that_was_set_back_leaves_nothing_below_zero():
+    times = DeviceTimes()
+    times.answered(0, -50.0, Took(0.5, 3.0))
+    times.over(-40.0)
+    assert set(times.found()[0].values()) == {0.0}
+
+
 def test_without_an_answer_there_is_nothing():
     times = DeviceTimes()
     times.over(60.0)

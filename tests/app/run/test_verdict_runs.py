@@ -10,6 +10,8 @@ from safetensors.numpy import load_file
 from fl_app.cli import TRIAL
 from fl_app.config.run_config import OPTIONS, parse_config
 from fl_app.config.words import TRIAL_ROUNDS
+from fl_app.devices import devices_run
+from fl_app.devices.device_node import DeviceNode
 from fl_app.report.html.reading import read_result
 from fl_app.run.kept_trainings import FOLDER
 from fl_core.models.model_file import load_model
@@ -251,6 +253,47 @@ def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_o
     last = names[-1]
     assert summary["runs"][0]["models-not-kept"] == {str(len(names) - 1): "it has no model-path"}
     assert "query.deploy_model" in grid.asked(last)
+
+
+def cut_short(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_path, monkeypatch):
+    """The first run is cut short; berlin is not handed the model of the second."""
+    folders = write_sites(tmp_path / "sites")
+    paths = {name: tmp_path / f"kept/{name}.safetensors" for name in folders}
+    options = {"strategy": "local,single", "validation_share": 0.3, "deploy": "local"}
+    options |= {"model_paths": paths, "num_server_rounds": 1}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(devices_run, "deploy_models", cut_short)
+        run_devices(tmp_path / "first", folders, model="mlp-32", **options)
+    keep = DeviceNode.keep_model
+    monkeypatch.setattr(DeviceNode, "keep_model", lambda self: self.name != "berlin" and keep(self))
+    for left in (tmp_path / "kept").glob("*-candidates-1"):
+        left.rename(left.with_name(left.name.replace("-1", "-0")))  # all runs here have number 1
+    summary, _ = run_devices(tmp_path / "second", folders, model="logistic-regression", **options)
+    assert not paths["berlin"].exists()
+    (why,) = summary["runs"][0]["models-not-kept"].values()
+    assert "has no model of local to deploy" in why
+    assert load_model(paths["rome"])[1].architecture == "logistic-regression"
+
+
+def test_a_device_that_is_away_when_a_run_goes_on_lacks_its_model(tmp_path, monkeypatch, capsys):
+    folders = write_sites(tmp_path / "sites")
+    paths = {name: tmp_path / f"kept/{name}.safetensors" for name in folders}
+    options = {"strategy": "local,single", "validation_share": 0.3, "model_paths": paths}
+    options |= {"num_server_rounds": 1, "checkpoint_every": 1, "pre_round_deadline": 1.0}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(devices_run, "deploy_models", cut_short)
+        run_devices(tmp_path / "out", folders, **options)
+    del folders["rome"]
+    capsys.readouterr()
+    summary, _ = run_devices(tmp_path / "out", folders, resume=str(tmp_path / "out"), **options)
+    last = summary["runs"][-1]
+    rome = str(last["names"].index("rome"))
+    assert last["models-not-kept"] == {rome: "it is not connected"}
+    assert "3 of 4 devices keep their model" in capsys.readouterr().out
 
 
 def test_a_device_that_joins_later_gets_a_model_that_it_has(tmp_path):

@@ -198,7 +198,7 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
         )
     if count < wanted:
         logger.warning(
-            "num-clients is %d, but %d SuperNodes are connected after %g seconds: they begin",
+            "%d devices are waited for, but %d SuperNodes are connected after %g seconds: they begin",
             *(wanted, count, deadline),
         )
 

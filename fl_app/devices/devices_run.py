@@ -198,8 +198,8 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
         )
     if count < wanted:
         logger.warning(
-            "%d devices are waited for, but %d SuperNodes are connected after %g seconds: they begin",
-            *(wanted, count, deadline),
+            "%d devices are waited for, but after %g seconds %d are connected: they begin",
+            *(wanted, deadline, count),
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks import (
     certainty,
     feature_kinds,
+    gpu,
     how_many,
     images,
     many_devices,
@@ -30,6 +31,7 @@ from benchmarks import (
 from fl_app.report.html.reading import Result, Run
 from fl_app.report.html.wrong_values import checker
 from fl_app.report.tables import event_tables, render, strategy_table
+from fl_app.studies.reproduce.cells import read_cells
 
 ROOT = Path(__file__).parents[1]
 HERE = "Written by `python -m benchmarks.pages` from the files that each section names."
@@ -387,6 +389,11 @@ def _scale() -> dict[str, str]:
         "call, one thread of a shared machine, the fastest of several calls. No network of so many "
         "devices was run: times at a speed are bytes divided by it."
     )
+    on_gpu = _read("measured/gpu.json")
+    raw = {
+        name: read_cells(ROOT / f"docs/results/{name}.json")
+        for name in ("rcc-pfl-settings-cifar10", "rcc-pfl-2-cifar10")
+    }
     asked = superlink_database.tables(_read("measured/superlink-database.json"))
     return {
         "Each device, with `relevance-at=clients`": f"{alike} {source}\n\n{tables['device']}",
@@ -429,6 +436,18 @@ def _scale() -> dict[str, str]:
             "CIFAR-10 and the CNN of RCC-PFL's tables in batches of 16: µs of the CPU for an "
             "image, trained or tested once, one thread of a busy machine. "
             f"{_source('images', 'images')}\n\n{images.table(_read('measured/images.json'))}"
+        ),
+        "What a GPU gains": (
+            f"An {on_gpu['gpu']} and one thread of the CPU beside it, PyTorch "
+            f"{on_gpu['torch']}: wall-clock time of our `train` and of a feature map, for an image "
+            f"that is seen once. {_source('gpu', 'gpu')}\n\n{gpu.table(on_gpu)}"
+        ),
+        "Whether a GPU finds the same": (
+            "Models of 16 rounds, 100,000 steps, on CIFAR-10: as RCC-PFL's Table II trained them "
+            "on the CPU, and the same options and seeds on the GPU above. The numbers: "
+            "[rcc-pfl-2-cifar10](../results/rcc-pfl-2-cifar10.json), "
+            "[rcc-pfl-settings-cifar10](../results/rcc-pfl-settings-cifar10.json).\n\n"
+            f"{gpu.agreement(*raw.values())}"
         ),
     }
 

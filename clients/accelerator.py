@@ -37,6 +37,12 @@ def torch_device(name: str) -> torch.device:
     return torch.device(CUDA)
 
 
+def gpu_name(name: str) -> str | None:
+    """Return what the GPU of `torch_device(name)` is called; None if that is the CPU."""
+    device = torch_device(name)
+    return torch.cuda.get_device_name(device) if device.type == CUDA else None
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let PyTorch compute on one thread for a while."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from clients.accelerator import torch_device
+from clients.accelerator import gpu_name, torch_device
 from clients.features.compute import feature_map
 from clients.pre_round.autoencoder import build_autoencoder, encode, fit
 from clients.settings import AUTO, CPU, CUDA, TrainingSettings
@@ -30,9 +30,11 @@ def there_is_a_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "expected"), [(AUTO, CUDA), (CUDA, CUDA), (CPU, CPU)])
-def test_with_a_gpu_only_cpu_does_without(there_is_a_gpu, name, expected):
+def test_with_a_gpu_only_cpu_does_without(there_is_a_gpu, monkeypatch, name, expected):
     assert torch_device(name).type == expected
     assert bool(there_is_a_gpu) == (expected == CUDA)  # deterministic kernels are asked for
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"the {device.type}")
+    assert gpu_name(name) == ("the cuda" if expected == CUDA else None)
 
 
 def test_without_a_gpu_auto_is_the_cpu_and_cuda_an_error(monkeypatch):

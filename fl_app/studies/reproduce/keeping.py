@@ -24,7 +24,7 @@ from fl_core.files import replacing
 
 Cell = dict[str, Any]
 """What is kept of one simulation: which one it is; its options; state, of options and code, and
-code alone; workers, seconds, versions and its numbers."""
+code alone; workers, seconds, versions, the GPU, if clients computed on one, and its numbers."""
 
 KEYS = frozenset({"given", "state", "code", "workers", "seconds", "versions"})
 """What every cell has."""
@@ -285,6 +285,7 @@ def run_into(
         If it fails.
     """
     # Ray and torch are imported by neither --list nor --page.
+    from clients.accelerator import gpu_name  # noqa: PLC0415
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
     from fl_app.report.html.report_page import NO_REPORT  # noqa: PLC0415
     from fl_app.run.kept_trainings import FOLDER  # noqa: PLC0415
@@ -315,8 +316,10 @@ def run_into(
     ):
         raise RuntimeError(f"{failed}.")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    gpu = None if how.get("gpus_per_client") == 0 else gpu_name(one.config.device)
     return summary, {
         "seconds": round(before + time.perf_counter() - started, 1),
+        **({"gpu": gpu} if gpu else {}),
         "versions": {name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
     }

@@ -236,6 +236,8 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
         f"after the other; clients ran {ran}.",
         "",
     ]
+    for gpu, count in Counter(cell["gpu"] for cell in cells if "gpu" in cell).items():
+        lines += [f"{count} of them on a GPU ({gpu}), which rounds differently.", ""]
     lines += ["```", _options({**experiment.options, **small}), "```", ""]
     groups = (experiment.rows, experiment.columns, experiment.variants)
     own = [f"- {name}: `{_options(own)}`" for group in groups for name, own in group.items() if own]

@@ -244,6 +244,9 @@ def test_the_page_by_hand(experiment):
     assert "Not finished: 3 of 8 simulations so far." in text
     assert "3 simulations of 2 seeds: 1.5 hours, one after the other; clients ran in 2 Ray" in text
     assert "different versions" not in text
+    assert "GPU" not in text
+    cells[1]["gpu"] = "H100"
+    assert "1 of them on a GPU (H100), which rounds differently." in page(experiment, cells)
     assert "trained once" not in text
     cells[2]["methods"]["optimum (twice)"]["same-as"] = "single"
     once = "optimum (twice) had single's clusters in 1 simulation, from round 1 on: both were"
@@ -304,6 +307,19 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
     monkeypatch.undo()
     run(tmp_path / "usual", num_server_rounds=1, strategy="single")
     assert (tmp_path / "usual/report.html").is_file()
+
+
+@pytest.mark.parametrize(("share", "kept"), [(None, {"gpu": "H100"}), (0, {})])
+def test_a_cell_names_the_gpu_that_its_clients_had(experiment, tmp_path, monkeypatch, share, kept):
+    def simulate(app, overrides, **how):
+        (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
+        return True
+
+    monkeypatch.setattr("fl_app.launch.superlink.simulate", simulate)
+    monkeypatch.setattr("clients.accelerator.gpu_name", {"auto": "H100"}.get)
+    one = find_missing(experiment, tmp_path / "digits.json", 1)[0]
+    _, ran = keeping.run_into(one, tmp_path, 1, tmp_path, gpus_per_client=share)
+    assert {key: ran[key] for key in ran if key == "gpu"} == kept
 
 
 @pytest.mark.slow

@@ -1,9 +1,8 @@
 """How the authors of FLT average: whoever did not take part counts, too, with the last model.
 
-Their code sums the models of all clients of a cluster, though a fifth of them have trained; the
-others still hold the cluster's model (in its version of February 2021, what they trained last).
-So a cluster moves by a fifth of what its clients ask for. The paper's Algorithm 3 has the clients
-that trained, and so do the strategies of this project.
+Their code sums the models of all of a client's neighbours, though a fifth of them have trained; the
+others still hold the model of the round before. So a model moves by a fifth of what its clients ask
+for. The paper's Algorithm 3 has the clients that trained, and so do the strategies of this project.
 """
 
 from __future__ import annotations
@@ -12,26 +11,30 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fl_core.wire.protocol import NDArrays
-from strategies.aggregations.aggregation import Aggregation, updates_by_cluster
+from strategies.aggregations.aggregation import Aggregation
 from strategies.engine.means import mean_model
 from strategies.engine.rounds import Round
 
 
 @dataclass(frozen=True)
 class MeanOfLastModels(Aggregation):
-    """The plain mean over all clients of a cluster: trained models, and the cluster's for others.
+    """Each client's model is the plain mean over all of its neighbours, itself among them.
 
-    For clients with equally many images.
+    That is, of the models that they trained, or else hold. In a clustering without a graph, the
+    clients of a cluster are neighbours. For clients with equally many images.
     """
 
     name: ClassVar[str] = "last-models"
+    per_client: ClassVar[bool] = True
 
     def __call__(self, state: Round) -> list[NDArrays]:
-        """Return each cluster's model, whatever the order of the updates."""
-        models = []
-        for cluster, trained in enumerate(updates_by_cluster(state)):
-            idle = len(state.clusters.members(cluster)) - len(trained)
-            counted = [*(update.arrays for update in trained), state.models[cluster]]
-            weights = [*[1] * len(trained), idle]
-            models.append(mean_model(counted, weights) if trained else dict(counted[-1]))
-        return models
+        """Return each client's model, in the order of `state.clusters.of_client`."""
+        of_client = state.clusters.of_client
+        last = dict(zip(of_client, state.models, strict=True))
+        last |= {update.client: update.arrays for update in state.updates}
+        means: dict[frozenset[int], NDArrays] = {}
+        for client in of_client:
+            near = frozenset(state.clusters.neighbours_of(client))
+            if near not in means:
+                means[near] = mean_model([last[one] for one in sorted(near)], [1] * len(near))
+        return [means[frozenset(state.clusters.neighbours_of(client))] for client in of_client]

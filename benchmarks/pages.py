@@ -116,14 +116,6 @@ RUNS = {
     ),
     "ifca-rotated-mnist": ("IFCA's rotated MNIST", f"strategy=ifca {ROTATED}"),
     "single-rotated-mnist": ("IFCA's rotated MNIST", f"strategy=single {ROTATED}"),
-    "flt-scenario-1": (
-        "FLT's scenario 1",
-        "strategy=flt,fedsem,pca-km-hc,single,local dataset=mnist num-clients=100 num-tasks=5 "
-        "partition=equal minority=0 model=mlp optimizer=sgd learning-rate=0.01 momentum=0.5 "
-        "weight-decay=0 batch-size=10 local-epochs=1 num-server-rounds=100 evaluate-every=25 "
-        "fraction-train=0.2 encoder=fashion-mnist fine-tune=always graph-threshold=1.0 "
-        "weighted-mean=paper",
-    ),
     "dynamic": (
         "Newcomers, and tasks that change",
         "strategy=flt,rcc-pfl,ifca-pfl,optimum,single num-clients=20 num-tasks=2 model=mlp "

@@ -185,14 +185,15 @@ def main() -> int:
         found = measure()
     for words, times in measure_shared(options.workers).items():
         found[words][SHARED] = times
-    about = {
+    measured = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "workers": options.workers,
+        "times": found,
     }
     with replacing(options.output) as path:
-        path.write_text(json.dumps({**about, "times": found}, indent=1) + "\n", encoding="utf-8")
-    print(table({**about, "times": found}))
+        path.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    print(table(measured))
     return 0
 
 

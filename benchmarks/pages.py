@@ -382,10 +382,8 @@ def _scale() -> dict[str, str]:
         "devices was run: times at a speed are bytes divided by it."
     )
     on_gpu = _read("measured/gpu.json")
-    raw = {
-        name: read_cells(ROOT / f"docs/results/{name}.json")
-        for name in ("rcc-pfl-settings-cifar10", "rcc-pfl-2-cifar10")
-    }
+    names = ("rcc-pfl-settings-cifar10", "rcc-pfl-2-cifar10")
+    both = (read_cells(ROOT / f"docs/results/{name}.json") for name in names)
     asked = superlink_database.tables(_read("measured/superlink-database.json"))
     return {
         "Each device, with `relevance-at=clients`": f"{alike} {source}\n\n{tables['device']}",
@@ -439,7 +437,7 @@ def _scale() -> dict[str, str]:
             "on the CPU, and the same options and seeds on the GPU above. The numbers: "
             "[rcc-pfl-2-cifar10](../results/rcc-pfl-2-cifar10.json), "
             "[rcc-pfl-settings-cifar10](../results/rcc-pfl-settings-cifar10.json).\n\n"
-            f"{gpu.agreement(*raw.values())}"
+            f"{gpu.agreement(*both)}"
         ),
     }
 

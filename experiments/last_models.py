@@ -32,9 +32,9 @@ class MeanOfLastModels(Aggregation):
         of_client = state.clusters.of_client
         last = dict(zip(of_client, state.models, strict=True))
         last |= {update.client: update.arrays for update in state.updates}
-        means: dict[frozenset[int], NDArrays] = {}
-        for client in of_client:
-            near = frozenset(state.clusters.neighbours_of(client))
-            if near not in means:
-                means[near] = mean_model([last[one] for one in sorted(near)], [1] * len(near))
-        return [means[frozenset(state.clusters.neighbours_of(client))] for client in of_client]
+        near = [state.clusters.neighbours_of(client) for client in of_client]
+        means = {
+            group: mean_model([last[client] for client in sorted(group)], [1] * len(group))
+            for group in set(near)
+        }
+        return [means[group] for group in near]

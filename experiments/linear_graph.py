@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
 from strategies.clusterings.pca_km_hc import LinearSignatureClustering
+from strategies.clusterings.signatures import neighbours_in
 from strategies.engine.conversation import Conversation
 from strategies.engine.rounds import Clusters
 
@@ -27,12 +26,5 @@ class LinearGraph(LinearSignatureClustering):
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for centroids, then see who is near whom."""
         found = super().find(conversation)
-        clients = np.array(list(self._signatures))
         near = self._distances(self._signatures.values()) < WITHIN
-        return replace(
-            found,
-            neighbours={
-                int(client): frozenset(clients[row].tolist())
-                for client, row in zip(clients, near, strict=True)
-            },
-        )
+        return replace(found, neighbours=neighbours_in(near, tuple(self._signatures)))

@@ -27,6 +27,7 @@ from strategies.clusterings.signatures import (
     embed_signatures,
     group_graph,
     nearest_cluster,
+    neighbours_in,
     relatedness_graph,
 )
 from strategies.engine.conversation import Conversation
@@ -228,13 +229,9 @@ class SignatureClustering(Clustering):
         graph = relatedness_graph(distances, self.threshold)
         grouping = group_graph(graph, self.num_clusters)
         self._means = cluster_means(rows, grouping.labels)
-        clients = np.array(list(signatures))
         return Clusters(
             dict(zip(signatures, grouping.labels.tolist(), strict=True)),
-            neighbours={
-                client: frozenset(clients[row].tolist())
-                for client, row in zip(signatures, graph, strict=True)
-            },
+            neighbours=neighbours_in(graph, tuple(signatures)),
             comparison=Comparison(
                 tuple(signatures), 1 / (1 + distances), grouping.merges, "closeness 1/(1 + A)"
             ),

@@ -203,6 +203,22 @@ def relatedness_graph(distances: Float64, threshold: float = THRESHOLD) -> Bool:
     return linked | np.eye(len(distances), dtype=np.bool_)
 
 
+def neighbours_in(graph: Bool, clients: Sequence[int]) -> dict[int, frozenset[int]]:
+    """Return each client's neighbours, itself included.
+
+    Parameters
+    ----------
+    graph : NDArray[np.bool_], shape (n, n)
+        Who is related to whom, as from `relatedness_graph`.
+    clients : sequence of n int
+        In the order of the rows.
+    """
+    names = np.array(clients)
+    return {
+        client: frozenset(names[row].tolist()) for client, row in zip(clients, graph, strict=True)
+    }
+
+
 def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
     """Group clients by Ward's method on their rows of the graph (Algorithm 2, line 19).
 

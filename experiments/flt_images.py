@@ -1,4 +1,4 @@
-"""Scenario 2 of FLT as its authors' code deals out images: neighbouring clusters have the same ones.
+"""Scenario 2 as the authors of FLT deal out images: neighbouring clusters have the same ones.
 
 A client has as many images of each of its three classes. The k-th client of a cluster has the k-th
 of 20 slices of each, in the order of the data set; so, of a class that two clusters have, their

@@ -1,4 +1,4 @@
-"""The clients of FLT's scenario 2 as its authors' code deals them out, of the digits of mnist-5k."""
+"""FLT's scenario 2 as its authors deal out images, here those of mnist-5k."""
 
 from experiments.flt_images import CLUSTERS, of_scenario_2
 from fl_core.data.datasets import load_dataset

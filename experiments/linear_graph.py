@@ -1,7 +1,8 @@
 """PCA + k-means + HC as the authors of FLT run it: a graph, and no hierarchy.
 
-Their code makes two clients neighbours if their centroids, matched, are within 1.2, and each client
-averages over its neighbours; its configurations have hierarchical clustering switched off.
+Their code makes two clients neighbours if their centroids, matched, are near, and each client
+averages over its neighbours; its configurations have hierarchical clustering switched off. Near is
+within 1.2, and was within 3 until 24 March 2021.
 """
 
 from __future__ import annotations
@@ -10,21 +11,20 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.clusterings.pca_km_hc import LinearSignatureClustering
-from strategies.clusterings.signatures import neighbours_in
+from strategies.clusterings.signatures import neighbours_in, relatedness_graph
 from strategies.engine.conversation import Conversation
 from strategies.engine.rounds import Clusters
-
-WITHIN = 1.2
 
 
 @dataclass
 class LinearGraph(LinearSignatureClustering):
-    """Neighbours are clients whose centroids are within `WITHIN`; clusters are as without them."""
+    """Neighbours are clients within `graph_threshold`; clusters are as without them."""
 
     name: ClassVar[str] = "linear-graph"
+    graph_threshold: float = 1.2
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for centroids, then see who is near whom."""
         found = super().find(conversation)
-        near = self._distances(self._signatures.values()) < WITHIN
+        near = relatedness_graph(self._distances(self._signatures.values()), self.graph_threshold)
         return replace(found, neighbours=neighbours_in(near, tuple(self._signatures)))

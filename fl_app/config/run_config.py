@@ -85,6 +85,12 @@ def _parse_strategies(value: Any) -> tuple[str, ...]:
         clustering, plus, others = name.partition("+")
         aggregation, third, objective = others.partition("+")
         if plus:
+            if clustering in SYSTEMS and clustering not in CLUSTERINGS:
+                part = SYSTEMS[clustering].clustering.name
+                raise ValueError(
+                    f'strategy is "{name}", but the clustering of {clustering} is called {part}, '
+                    f"as in {part}+{others or 'mean'}."
+                )
             or_own(one_of(CLUSTERINGS)).read("strategy's clustering", clustering)
             or_own(one_of(AGGREGATIONS)).read("strategy's aggregation", aggregation)
             if third:

@@ -55,7 +55,14 @@ def test_parts_are_named_as_a_strategy(keys, expected):
         ({"strategy": "spectral+"}, r'aggregation is "", but it must be one of mean, graph, lps'),
         ({"strategy": "+mean"}, r'clustering is "", but it must be one of spectral, signature, '),
         ({"strategy": "mean+spectral"}, r'clustering is "mean", but it must be one of spectral'),
-        ({"strategy": "rcc-pfl+mean"}, r'clustering is "rcc-pfl"'),
+        (
+            {"strategy": "rcc-pfl+median"},
+            r"but the clustering of rcc-pfl is called spectral, as in spectral\+median",
+        ),
+        (
+            {"strategy": "single,flt+"},
+            r"clustering of flt is called signature, as in signature\+mea",
+        ),
         ({"strategy": "all,local"}, r'strategy is "all", but it must be one of rcc-pfl'),
         ({"strategy": "own+mean,own+mean"}, "without repetition"),
         ({"newcomers": 1, "newcomer_round": 11}, "newcomer-round is 11, .* which is 10"),

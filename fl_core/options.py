@@ -163,16 +163,37 @@ def at_value(value: Any) -> str:
     return "empty" if value == "" else f"at {value}"
 
 
+KNOWN_AS = {
+    "algorithm": "strategy",
+    "alpha": "dirichlet-alpha",
+    "epochs": "local-epochs",
+    "fedavg": "single",
+    "fraction-fit": "fraction-train",
+    "lr": "learning-rate",
+    "method": "strategy",
+    "num-gpus": "device",
+    "num-rounds": "num-server-rounds",
+    "rounds": "num-server-rounds",
+    "seeds": "repeats",
+}
+"""What others call an option or a value whose letters would suggest another one, or none."""
+
+
 def did_you_mean(value: Any, words: Iterable[str]) -> str:
     """Return a question that names the word most like `value`, or nothing.
 
     Examples
     --------
-    >>> did_you_mean("singel", ["single", "random"]), did_you_mean("x", ["single"])
+    >>> did_you_mean("Singel", ["single", "random"]), did_you_mean("x", ["single"])
     ('Did you mean single?', '')
+    >>> did_you_mean("FedAvg", ["single", "random"])
+    'Did you mean single?'
     """
-    near = get_close_matches(str(value), [word for word in words if word], 1)
-    return f"Did you mean {near[0]}?" if near else ""
+    by_letters = {word.lower(): word for word in words if word}
+    said = str(value).lower()
+    known = KNOWN_AS.get(said)
+    near = [known] if known in by_letters else get_close_matches(said, by_letters, 1)
+    return f"Did you mean {by_letters[near[0]]}?" if near else ""
 
 
 def number(

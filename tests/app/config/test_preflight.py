@@ -21,6 +21,8 @@ from fl_core.data.image_files import check_layout
 from fl_core.data.known import known_of, num_labels
 from fl_core.data.settings import DATASETS, FederationSettings
 from fl_core.federation.federation_checks import check_federation
+from fl_core.options import KNOWN_AS
+from strategies.catalogue import SYSTEMS
 
 ROOT = Path(__file__).parents[3]
 BASE = ["num-clients=12", "strategy=single"]
@@ -35,11 +37,19 @@ def nothing_starts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
+def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
+    ours = {*OPTIONS, *SYSTEMS}
+    assert set(KNOWN_AS.values()) <= ours
+    assert not ours & set(KNOWN_AS)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["strateg=single"], "strateg is not a run-config key. Did you mean strategy?"),
         (["strategy=singel"], 'strategy is "singel", .* Did you mean single\\?'),
+        (["strategy=FedAvg"], 'strategy is "FedAvg", .* Did you mean single\\?'),
+        (["rounds=3"], "rounds is not a run-config key. Did you mean num-server-rounds?"),
         (["strategy=spectral+meen"], 'aggregation is "meen", .* Did you mean mean\\?'),
         (["dataset=cifar-10"], 'dataset is "cifar-10", .* Did you mean cifar10\\?'),
         (["model=mlq"], 'model is "mlq", .* Did you mean mlp\\?'),

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fl_core.extras import DRAWING, MissingExtraError, need_extra
@@ -91,6 +92,11 @@ def _run(options: argparse.Namespace) -> int:
         ray_address=address,
     )
     return 0 if done else 1
+
+
+def _help(parser: argparse.ArgumentParser, _: argparse.Namespace) -> int:
+    parser.print_help(sys.stderr)
+    return 2
 
 
 def _classify(options: argparse.Namespace) -> int:
@@ -179,7 +185,8 @@ def _parser() -> argparse.ArgumentParser:
         "training itself is started with `flwr run` (docs/devices.md).",
     )
     parser.add_argument("--version", action="version", version=f"fedkin {version('fedkin')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.set_defaults(call=partial(_help, parser))
+    commands = parser.add_subparsers(metavar="COMMAND")
     run = commands.add_parser(
         "run",
         help="simulate the app on this machine or on a Ray cluster",

@@ -84,14 +84,18 @@ def _follow(folder: Path, console: Console) -> dict[str, Any]:
     if not console.is_terminal and read_status(folder) is None:
         # A pipe gets the display when it ends, and until then people think that it hangs.
         console.print(waiting, soft_wrap=True)
-    with Live(waiting, console=console, auto_refresh=False) as live:
-        while True:
-            status = read_status(folder)
-            if status is not None:
-                live.update(view(status, time.time()), refresh=True)
-                if status["state"] != RUNNING:
-                    return status
-            time.sleep(_LOOK_AGAIN)
+    try:
+        with Live(waiting, console=console, auto_refresh=False) as live:
+            while True:
+                status = read_status(folder)
+                if status is not None:
+                    live.update(view(status, time.time()), refresh=True)
+                    if status["state"] != RUNNING:
+                        return status
+                time.sleep(_LOOK_AGAIN)
+    finally:
+        if not console.is_terminal:
+            console.line()  # rich ends the display's last line in a terminal alone
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:

@@ -435,6 +435,13 @@ def test_the_version_is_the_packages(capsys):
     assert capsys.readouterr().out.startswith("fedkin 0.")
 
 
+def test_no_command_at_all_is_answered_with_all_commands(capsys):
+    assert main([]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: fedkin ")
+    assert "\n    trial  " in said
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -495,6 +495,7 @@ def test_the_display_waits_for_a_run_follows_it_and_ends_with_it(tmp_path, monke
     assert said.startswith(f"waiting for a run to begin in {folder}, which is not there yet;")
     assert "finished after 0:00:" in said
     assert "2/2" in said
+    assert said.endswith("┘\n")
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ class SignatureClustering(Clustering):
     threshold: float = option(
         THRESHOLD,
         number(float, 0),
-        "how close two clients' centroids must be on the manifold; the paper's 1 suits 100 clients",
+        "how close two clients' centroids must be on the manifold; the paper has 1",
         key="graph-threshold",
     )
     centroid_distance: CentroidDistance = option(
@@ -100,7 +100,7 @@ class SignatureClustering(Clustering):
         one_of(get_args(CentroidDistance)),
         "how far apart two clients are: their `closest` centroids, as FLT says, or all of them, "
         "`matching` each with another, as its authors' code has it with one centroid for each "
-        "class (`num-centroids`): better where tasks share classes",
+        "class (`num-centroids`)",
     )
     fine_tune: FineTune = option(
         "refresh",

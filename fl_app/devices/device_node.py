@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import logging
-import os
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -19,16 +18,18 @@ from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordD
 from numpy.typing import NDArray
 
 from clients.client import Images
+from clients.pre_round.answers import refuse_without_noise
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
 from fl_app.config.allowed_code import allowed_by
+from fl_app.devices.model_places import candidate_path, check_model_path
 from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.samples import sample_word
 from fl_core.data.scaling import Scaling, Tally
-from fl_core.data.settings import BY_VALUES, OWN_IMAGES, SITE, TARGET
+from fl_core.data.settings import ALL_SITES, BY_VALUES, OWN_IMAGES, SITE, TARGET
 from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model
@@ -194,7 +195,8 @@ class DeviceNode(Node):
             return on_scale(read, common), common
         if self.config.standardise != SITE:
             return read, None
-        alone, scaling, notes = standardised_alone(read, self.kind.column_names)
+        training = self._split(read).train
+        alone, scaling, notes = standardised_alone(read, training, self.kind.column_names)
         if notes and _TOLD not in self.context.state:  # each message reads anew
             logger.warning("%s: %s", self.name, notes[0])
             self.context.state[_TOLD] = ConfigRecord({_TOLD: notes})
@@ -209,15 +211,31 @@ class DeviceNode(Node):
         return self._read[1]
 
     def tally(self) -> Tally:
-        """Return what its training samples come to, as they are (`standardise=all`)."""
-        return own_tally(self.own.read(self.kind))
+        """Return what its training samples come to, as they are.
+
+        Raises
+        ------
+        ValueError
+            If the samples are not for one scale of all devices (`standardise=all`), or anything is
+            to be private.
+        """
+        refuse_without_noise(self, "means and deviations")
+        if self.config.standardise != ALL_SITES:
+            raise ValueError(
+                f'standardise is "{self.config.standardise}", and this client was asked for means '
+                f'and deviations, which it tells for "{ALL_SITES}" only: the server asks amiss.'
+            )
+        read = self.own.read(self.kind)
+        return own_tally(read, self._split(read).train)
 
     @cached_property
     def _parts(self) -> Parts:
+        return self._split(self._images)
+
+    def _split(self, read: LabelledImages) -> Parts:
         """Return which of its samples but those for testing train, and which validate."""
-        rng = np.random.default_rng([self.index, STREAM])
-        labels = self._images.train_labels.numpy()
-        return split_validation(labels, self.config.validation_share, rng)
+        rng = None if read.is_in_time else np.random.default_rng([self.index, STREAM])
+        return split_validation(read.train_labels.numpy(), self.config.validation_share, rng)
 
     def training_data(self) -> Images:
         """Return its samples but those for testing and validation, labels as they are."""
@@ -364,36 +382,3 @@ class DeviceNode(Node):
     def _candidates(self, model_path: Path) -> Path:
         """Return the folder in which models of this run wait: another run's are not its."""
         return model_path.with_name(f"{model_path.stem}-candidates-{self.context.run_id}")
-
-
-def candidate_path(folder: Path, label: str) -> Path:
-    """Return where the model of a strategy, or of one of the values that it tries, waits.
-
-    That is until the device's verdict is known.
-    """
-    return folder / f"{zlib.crc32(label.encode()):08x}.safetensors"
-
-
-def check_model_path(path: Path) -> None:
-    """Refuse a `model-path` at which no model could be kept; its folder is made.
-
-    Raises
-    ------
-    ValueError
-        If it is a folder, or this account may not write there.
-    """
-    if path.is_dir():
-        raise ValueError(
-            f"model-path is {path}, which is a folder: name a file in it, such as "
-            f"{path / 'model.safetensors'}."
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        may_write = os.access(path.parent, os.W_OK)
-    except OSError:
-        may_write = False
-    if not may_write:
-        raise ValueError(
-            f"model-path is {path}, but this SuperNode may not write there: make the folder "
-            "and give it the right to, or name another one."
-        )

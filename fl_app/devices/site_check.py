@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from numpy.typing import NDArray
 
 from fl_app.config.allowed_code import OWN_CODE
-from fl_app.devices.device_node import NodeConfig, check_model_path
+from fl_app.devices.device_node import NodeConfig
+from fl_app.devices.model_places import check_model_path
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.neighbours import shared_paths
 from fl_core.data.datasets import HELD_OUT

@@ -58,6 +58,8 @@ class LabelledImages(NamedTuple):
         Empty where there is no test folder and nothing is held out.
     classes : tuple of str
         The class folders' names, sorted.
+    is_in_time : bool
+        Whether the order of those that train is time's, as of a table's rows.
     """
 
     train_images: Tensor
@@ -65,6 +67,7 @@ class LabelledImages(NamedTuple):
     test_images: Tensor
     test_labels: Tensor
     classes: tuple[str, ...]
+    is_in_time: bool = False
 
 
 class ImageSummary(NamedTuple):

@@ -13,7 +13,7 @@ from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.samples import are_images, described
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import ALL_SITES, NOBODY
-from fl_core.data.table_file import are_whole
+from fl_core.data.table_file import are_whole, is_no_number
 from fl_core.data.tables import common_columns
 from fl_core.models.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
 from fl_core.own.class_names import (
@@ -31,6 +31,7 @@ SHAPE = "sample-shape"
 IS_FLOAT = "is-float"
 IS_REGRESSION = "is-regression"
 IN_FOLDERS = "in-folders"
+WRITTEN = "written-names"
 COLUMNS = "columns"
 VALUES_OF = "values-of"
 VALUES = "values"
@@ -153,13 +154,19 @@ class Survey(Kind):
     in_folders : bool
         Whether they are images in folders: grey ones or in colour, of the size that they would have
         if the device were alone, from 1 to 224 pixels a side.
+    written : tuple of str
+        Of a table's classes that are whole numbers, their texts, such as 01, if they are others:
+        names of classes where other devices have texts.
     """
 
     num_names: ClassVar[tuple[int, int]] = (1, MAX_OWN_CLASSES)
     in_folders: bool = False
+    written: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.written:
+            check_names(self.written, *self.num_names)
         if self.columns:
             common_columns({"this table": self.columns})
         if self.in_folders and not _fits_folders(self):
@@ -170,11 +177,17 @@ class Survey(Kind):
 
     def as_config(self) -> Record:
         """Return the entries of a message's config record."""
-        return {**super().as_config(), **({IN_FOLDERS: True} if self.in_folders else {})}
+        return {
+            **super().as_config(),
+            **({IN_FOLDERS: True} if self.in_folders else {}),
+            **({WRITTEN: list(self.written)} if self.written else {}),
+        }
 
     @classmethod
     def _in(cls, config: Mapping[str, object]) -> dict[str, Any]:
-        return {**super()._in(config), "in_folders": config.get(IN_FOLDERS) is True}
+        written = tuple(_texts_in(config, WRITTEN)) if WRITTEN in config else ()
+        in_folders = config.get(IN_FOLDERS) is True
+        return {**super()._in(config), "in_folders": in_folders, "written": written}
 
     def __str__(self) -> str:
         """Return it in words; sizes of images are left out where others can be chosen."""
@@ -252,7 +265,7 @@ def _texts_in(config: Mapping[str, object], key: str) -> list[str]:
     found = config.get(key)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError(f"{key} must be a list of texts, not {brief(found)}.")
-    if key != CLASS_NAMES and len(found) > MOST_COLUMNS:
+    if key not in (CLASS_NAMES, WRITTEN) and len(found) > MOST_COLUMNS:
         raise ValueError(f"{key} has {len(found)} entries, but {MOST_COLUMNS} at most are learnt.")
     return found
 
@@ -292,7 +305,13 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     elif first.in_folders:
         shape = _common_shape({name: one.image_shape for name, one in surveys.items()})
     if not first.is_regression:
-        names = agreed_classes({name: one.class_names for name, one in surveys.items()})
+        are_numbers = all(are_whole(one.class_names) for one in surveys.values())
+        names = agreed_classes(
+            {
+                name: one.class_names if are_numbers else one.written or one.class_names
+                for name, one in surveys.items()
+            }
+        )
     return Agreement(names, shape, first.is_float, first.is_regression, columns)
 
 
@@ -311,7 +330,8 @@ def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
 def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
     """Return the devices whose samples are of another kind than most devices', and why they fail.
 
-    Images in folders are of one kind, whatever their size, and tables with the same columns.
+    Images in folders are of one kind, whatever their size, and tables with the same columns and
+    with labels that are alike: whole numbers are not among texts, unless these are such as 01.
 
     Raises
     ------
@@ -319,8 +339,11 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
         If as many devices have one kind as have another.
     """
     of_kind: dict[str, list[str]] = {}
+    differ = _labels_differ(surveys)
     for name, survey in sorted(surveys.items()):
-        of_kind.setdefault(str(survey), []).append(name)
+        labels = "whole numbers" if are_whole(survey.class_names) else "texts"
+        kind = f"{survey} with labels that are {labels}" if differ else str(survey)
+        of_kind.setdefault(kind, []).append(name)
     ranked = sorted(of_kind.items(), key=lambda item: -len(item[1]))
     (most, first), *others = ranked
     if others and len(others[0][1]) == len(first):
@@ -336,6 +359,15 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
         for kind, names in others
         for name in names
     }
+
+
+def _labels_differ(surveys: Mapping[str, Survey]) -> bool:
+    """Return whether some tables' classes are whole numbers and all others' have other names."""
+    tables = [one for one in surveys.values() if one.columns and not one.is_regression]
+    texts = [one.class_names for one in tables if not are_whole(one.class_names)]
+    return 0 < len(texts) < len(tables) and all(
+        is_no_number(name) for names in texts for name in names
+    )
 
 
 def _other_columns(surveys: Mapping[str, Survey], usual: str, name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.scaling import Scaling, Tally, moments, tally, target_moments, together
@@ -17,12 +18,15 @@ MEANS = "column-means"
 DEVIATIONS = "column-deviations"
 
 
-def own_tally(read: LabelledImages) -> Tally:
-    """Return what a device's training samples come to; a number to predict is the last column."""
-    found = tally(read.train_images)
+def own_tally(read: LabelledImages, training: NDArray[np.bool_]) -> Tally:
+    """Return what a device's training samples come to; a number to predict is the last column.
+
+    `training` says which of those that do not test train.
+    """
+    found = tally(read.train_images[training])
     if read.train_labels.dtype != torch.float32:
         return found
-    number = tally(read.train_labels[:, None])
+    number = tally(read.train_labels[training][:, None])
     return Tally(
         found.num_rows,
         np.append(found.mean, number.mean),
@@ -55,11 +59,12 @@ def common_scaling(
 
 
 def standardised_alone(
-    read: LabelledImages, names: Sequence[str] = ()
+    read: LabelledImages, training: NDArray[np.bool_], names: Sequence[str] = ()
 ) -> tuple[LabelledImages, Scaling, list[str]]:
     """Return a device's samples, standardised by its own training rows (`standardise=site`).
 
-    Their scale comes with them, and a note on constant columns, which may have `names`.
+    `training` says which of those that do not test they are. Their scale comes with them, and a
+    note on constant columns, which may have `names`.
 
     Raises
     ------
@@ -67,8 +72,8 @@ def standardised_alone(
         If they are pixels.
     """
     refuse_pixels(SITE, is_float=read.train_images.dtype == torch.float32)
-    found = moments(read.train_images)
-    scaling = Scaling.of(found, target_moments(read.train_labels))
+    found = moments(read.train_images[training])
+    scaling = Scaling.of(found, target_moments(read.train_labels[training]))
     notes = note_of_constant(told_constant(found, SITE), names, SITE)
     return on_scale(read, scaling), scaling, notes
 

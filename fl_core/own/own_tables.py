@@ -10,7 +10,7 @@ import torch
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.preparation import sample_columns
 from fl_core.data.settings import BY_VALUES
-from fl_core.data.table_file import Table, read_table
+from fl_core.data.table_file import Table, are_whole, read_table
 from fl_core.data.tables import class_names, common_columns, encoded, numbered
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_images import relabelled
@@ -28,9 +28,12 @@ def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
     table = read_table(path, label, target)
     is_number = table.labels.dtype != object
     names = (table.label,) if is_number else tuple(sorted(class_names([table.labels])))
+    written = () if table.written is None else tuple(sorted(class_names([table.written])))
     try:
         columns = table.kinds()
-        return Survey(names, (len(sample_columns(columns)),), True, is_number, columns)
+        shape = (len(sample_columns(columns)),)
+        others = written if written != names else ()
+        return Survey(names, shape, True, is_number, columns, written=others)
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be used: {error}") from error
 
@@ -58,7 +61,8 @@ def read_own_table(
     test = torch.from_numpy(table.is_test)
 
     def parted(labels: torch.Tensor, classes: tuple[str, ...]) -> LabelledImages:
-        return LabelledImages(rows[~test], labels[~test], rows[test], labels[test], classes)
+        parts = rows[~test], labels[~test], rows[test], labels[test]
+        return LabelledImages(*parts, classes, is_in_time=table.is_in_time)
 
     if agreement.is_regression:
         return parted(_numbers(table), agreement.class_names)
@@ -67,9 +71,12 @@ def read_own_table(
             f"column {printable(table.label)} of {table.site} has fractions, but classes were "
             "agreed: write classes, or leave this device out."
         )
-    classes = class_names([table.labels])
+    labels = table.labels
+    if table.written is not None and not are_whole(agreement.class_names):
+        labels = table.written
+    classes = class_names([labels])
     return relabelled(
-        parted(torch.from_numpy(numbered(table.labels, classes)), classes), agreement, str(path)
+        parted(torch.from_numpy(numbered(labels, classes)), classes), agreement, str(path)
     )
 
 

@@ -185,7 +185,11 @@ def test_a_common_scale_has_the_number_to_predict_too():
             (torch.tensor([[9.0]]), torch.tensor([60.0])),
         )
     ]
-    found, notes = common_scaling([own_tally(one) for one in parts], ("x",), is_regression=True)
+    found, notes = common_scaling(
+        [own_tally(one, np.ones(len(one.train_labels), bool)) for one in parts],
+        ("x",),
+        is_regression=True,
+    )
     assert (found.mean, found.target_mean, notes) == ((5.0,), 30.0, [])
     expected = moments(torch.tensor([[2.0, 10], [4, 20], [9, 60]]))[1]
     assert (*found.deviation, found.target_deviation) == pytest.approx(tuple(expected))

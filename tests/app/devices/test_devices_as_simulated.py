@@ -1,0 +1,133 @@
+"""The same tables on devices and in a simulation: what validates, what scales, what is a class."""
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from fl_app.devices.device_node import DeviceNode
+from fl_core.data.datasets import load_dataset
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import simulate_federation
+from fl_core.own.agreement import Survey, agree, outvoted
+from fl_core.wire import protocol
+from tests.app_runs import DEFAULTS
+from tests.device_tables import device
+
+LABELS = ("x", "y")
+
+
+def table(values=range(50), labels=LABELS):
+    """Rows in order of time, with each label three times in turn."""
+    rows = (f"{one},{labels[place // 3 % len(labels)]}" for place, one in enumerate(values))
+    return "\n".join(["hour,outcome", *rows, ""])
+
+
+def devices(folder, **texts):
+    """Return what each device is, and what all tell of their tables."""
+    owners = {name: device(folder, name, text) for name, text in texts.items()}
+    told = {name: Survey.from_config(own.survey().as_config()) for name, own in owners.items()}
+    return owners, told
+
+
+def node(folder, name, told, **options):
+    """Return a device that has a message."""
+    config = {protocol.SEED: 0, protocol.SERVER_ROUND: 0, protocol.NUM_CLIENTS: len(told)}
+    content = RecordDict({protocol.CONFIG: ConfigRecord({**config, **agree(told).as_config()})})
+    own = {"name": name, "data-path": str(folder / f"{name}.csv"), "label": "outcome"}
+    words = {**DEFAULTS, "dataset": "own", "strategy": "local,single"}
+    words |= {key.replace("_", "-"): value for key, value in options.items()}
+    context = Context(1, 1, own, RecordDict(), words)
+    return DeviceNode(Message(content, dst_node_id=1, message_type="query"), context)
+
+
+def simulated(folder, **options):
+    where = {"dataset": "tables", "data_dir": str(folder), "label": "outcome"}
+    return simulate_federation(FederationSettings(**where, num_clients=2, seed=0, **options))
+
+
+def test_the_last_rows_of_a_table_in_order_of_time_validate(tmp_path):
+    _, told = devices(tmp_path, berlin=table(), oslo=table())
+    one = node(tmp_path, "berlin", told, validation_share=0.2)
+    found = simulated(tmp_path, validation_share=0.2)
+    hours = found.dataset.train_images[:, 0].numpy()
+    for own, theirs in (
+        (one.training_data(), found.partition.train[0]),
+        (one.validation_data(), found.validation[0]),
+    ):
+        assert sorted(own[0][:, 0].tolist()) == sorted(hours[theirs].tolist())
+    assert min(one.validation_data()[0][:, 0].tolist()) >= 32
+
+
+def test_a_column_that_says_which_rows_test_says_nothing_of_time(tmp_path):
+    lines = table().splitlines()
+    split = "\n".join([f"{lines[0]},split", *(f"{one},train" for one in lines[1:-1])])
+    _, told = devices(tmp_path, berlin=f"{split}\n{lines[-1]},test\n", oslo=table())
+    drawn = node(tmp_path, "berlin", told, validation_share=0.2).validation_data()
+    assert min(drawn[0][:, 0].tolist()) < 32
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_rows_that_validate_do_not_scale(tmp_path, share):
+    """They are the last ones, the largest; all training rows' mean is another."""
+    squares = table([hour**2 for hour in range(50)])
+    _, told = devices(tmp_path, berlin=squares, oslo=squares)
+    alone = node(tmp_path, "berlin", told, validation_share=share, standardise="site")
+    found = simulated(tmp_path, validation_share=share, standardise="site")
+    assert alone.scaling() == found.dataset.scalings[0]
+    told_to_all = node(tmp_path, "berlin", told, validation_share=share, standardise="all").tally()
+    assert told_to_all.mean.tolist() == pytest.approx(list(alone.scaling().mean))
+    assert told_to_all.num_rows == (40 if not share else len(alone.training_data()[1]))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"standardise": "site"}, 'standardise is "site", and this client was asked for means'),
+        ({"standardise": "none"}, 'standardise is "none", and this client was asked for means'),
+        ({"strategy": "rcc-pfl", "pre_round_epsilon": 1.0}, "pre-round-epsilon is 1, and this cl"),
+        ({"strategy": "rcc-pfl", "training_epsilon": 2.0}, "training-epsilon is 2, and this clie"),
+    ],
+)
+def test_a_device_tells_no_means_that_are_not_for_all_whoever_asks(tmp_path, options, reason):
+    _, told = devices(tmp_path, berlin=table(), oslo=table())
+    with pytest.raises(ValueError, match=reason):
+        node(tmp_path, "berlin", told, **options).tally()
+
+
+def test_codes_are_the_same_classes_as_in_a_simulation(tmp_path):
+    """01 is 1 where all are whole numbers, and 01 where some site has 0A."""
+    owners, told = devices(
+        tmp_path, berlin=table(labels=["01", "02"]), oslo=table(labels=["0A", "01"])
+    )
+    assert outvoted(told) == {}
+    names = agree(told).class_names
+    assert names == load_dataset("tables", str(tmp_path), label="outcome").class_names
+    assert names == ("01", "02", "0A")
+    read = owners["berlin"].read(agree(told))
+    assert np.unique(read.train_labels).tolist() == [0, 1]
+    whole = dict.fromkeys(("berlin", "lyon"), told["berlin"])
+    assert agree(whole).class_names == ("1", "2")
+    assert np.unique(owners["berlin"].read(agree(whole)).train_labels).tolist() == [0, 1]
+
+
+def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_path):
+    names = ("berlin", "lyon", "oslo")
+    labels = (["0", "1"], ["0", "1"], ["no", "yes"])
+    texts = {name: table(labels=own) for name, own in zip(names, labels, strict=True)}
+    _, told = devices(tmp_path, **texts)
+    assert outvoted(told) == {
+        "oslo": "its samples are tables of hour with labels that are texts, but most devices' are "
+        "tables of hour with labels that are whole numbers: convert them, or leave this device "
+        "out."
+    }
+    del told["lyon"]
+    with pytest.raises(ValueError, match="as many devices have the one as the other"):
+        outvoted(told)
+
+
+def test_what_a_survey_says_of_written_names_is_checked():
+    said = {"class-names": ["1"], "sample-shape": [1], "is-float": True}
+    assert Survey.from_config({**said, "written-names": ["01"]}).written == ("01",)
+    for wrong, reason in (("01", "written-names must be a list"), (["0\n"], "class")):
+        with pytest.raises(ValueError, match=reason):
+            Survey.from_config({**said, "written-names": wrong})

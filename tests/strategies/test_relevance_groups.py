@@ -267,6 +267,21 @@ def test_a_task_that_shares_nothing_with_the_others_is_no_stranger(own):
     assert (strangers(everybody, 2, np.random.default_rng(0)) == -1).all()
 
 
+def test_who_shares_much_with_its_own_task_is_no_stranger():
+    """Each of five tasks has two axes of its own, and a tenth of its energy, or so, in axis 0."""
+    tasks, rng = np.arange(40) % 5, np.random.default_rng(1)
+    own = [rng.normal([1.2, 3, 2], 0.05) for _ in tasks]
+    spectra = []
+    for task, scales in zip(tasks, own, strict=True):
+        axes = np.eye(24, dtype=np.float32)[:, [1 + 2 * task, 2 + 2 * task, 0]]
+        spectra.append((axes, np.sort(scales**2)[::-1]))
+    for liar in (7, 23):
+        spectra[liar] = (np.roll(spectra[liar][0], 12, axis=0), spectra[liar][1])
+    everybody = Spectra.of(*zip(*spectra, strict=True))
+    found = strangers(everybody, 3, rng)
+    assert np.flatnonzero(found >= 0).tolist() == [7, 23]
+
+
 def test_by_eigenvectors_a_stranger_shares_no_direction():
     axes = np.eye(12, dtype=np.float32)
     own = [(0, 1), (0, 2)] * 4 + [(8, 9), (10, 11), (8, 9), (7, 0)]

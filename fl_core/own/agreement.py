@@ -22,9 +22,10 @@ from fl_core.own.class_names import (
     MAX_OWN_CLASSES,
     agreed_classes,
     check_names,
+    is_name,
 )
 from fl_core.own.own_scale import scale_config, scale_in
-from fl_core.text import brief, composed, one_line
+from fl_core.text import brief, one_line
 
 # Entries of a message's config record; of each value of a category, its column stands beside it.
 SHAPE = "sample-shape"
@@ -272,7 +273,7 @@ def _texts_in(config: Mapping[str, object], key: str) -> list[str]:
 
 def _check_texts(texts: tuple[str, ...]) -> None:
     for text in texts:
-        if not (0 < len(text) <= MAX_NAME and text.isprintable() and text == composed(text)):
+        if not is_name(text):
             raise ValueError(
                 f"{brief(text)} is no name or value of a column: one line of at most {MAX_NAME} "
                 "characters is expected."

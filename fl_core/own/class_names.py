@@ -21,6 +21,12 @@ CLASS_NAMES = "class-names"
 _UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text is one composed line of 1 to 200 characters."""
+    is_line = all(unicodedata.category(character) not in _UNWANTED for character in text)
+    return 1 <= len(text) <= MAX_NAME and is_line and text == composed(text)
+
+
 def check_names(names: tuple[str, ...], least: int, most: int) -> None:
     """Raise a ValueError unless these are sorted class names, as many as is allowed."""
     if not least <= len(names) <= most:
@@ -28,8 +34,7 @@ def check_names(names: tuple[str, ...], least: int, most: int) -> None:
             f"there are {len(names)} classes, but from {least} to {most} are possible."
         )
     for name in names:
-        is_line = all(unicodedata.category(character) not in _UNWANTED for character in name)
-        if not (1 <= len(name) <= MAX_NAME and is_line and name == composed(name)):
+        if not is_name(name):
             raise ValueError(
                 f"{brief(name)} is not a valid class name: one line of at most {MAX_NAME} "
                 "characters, in Unicode's composed form, is expected."

@@ -19,7 +19,7 @@ from fl_core.wire.protocol import NDArrays
 from strategies.engine.rounds import Update
 
 _MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
-_MOST_EXAMPLES = 1e12  # more is no number of samples, and would drown everybody else's
+_MOST_EXAMPLES = 1e12  # more is no number of samples
 _STATISTICS = ("running_mean", "running_var")  # of normalising layers
 _MOST_STATISTIC = 1e12
 _LARGEST = float(np.finfo(np.float32).max)  # of what samples can be

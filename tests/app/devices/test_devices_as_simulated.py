@@ -125,6 +125,20 @@ def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_pat
         outvoted(told)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("town", "Den\u00a0Haag"), ("age\u00a0[years]", "1"), ("word", "\u0645\u06cc\u200c\u062e")],
+)
+def test_a_device_may_call_columns_and_values_what_a_simulation_may(tmp_path, name, value):
+    text = f"{name},outcome\n" + f"{value},x\n{value},y\n" * 5
+    owners, told = devices(tmp_path, berlin=text, oslo=text)
+    assert (
+        agree(told).column_names
+        == load_dataset("tables", str(tmp_path), label="outcome").column_names
+    )
+    assert len(owners["oslo"].read(agree(told)).train_labels) == 8
+
+
 def test_what_a_survey_says_of_written_names_is_checked():
     said = {"class-names": ["1"], "sample-shape": [1], "is-float": True}
     assert Survey.from_config({**said, "written-names": ["01"]}).written == ("01",)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, FiniteFloat
 
 from fl_app.report.html.fields import Text
-from fl_core.metrics import Metric
+from fl_core.metrics import OF_A_NUMBER, Metric
 from strategies.catalogue import ALL, ALONE
 
 Word = Literal["join", "stay alone", "one model for all", "cannot tell yet"]
@@ -148,8 +148,8 @@ def _listed(metric: Metric, gains: Mapping[str, Gain]) -> str:
 
 
 def unit_of(metric: Metric) -> str:
-    """Return in what gains are."""
-    return "points" if metric.is_share else f"{metric.title} less"
+    """Return in what gains are: of a number, in its mean absolute error, whatever tables show."""
+    return "points" if metric.is_share else f"{OF_A_NUMBER.others[0].title} less"
 
 
 def gain_text(metric: Metric, gain: Gain | None) -> str:

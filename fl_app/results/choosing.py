@@ -148,6 +148,7 @@ def _merged(runs: Sequence[RunResult], best: int, others: Mapping[int, int]) -> 
     return replace(
         first,
         models=models,
+        tasks_per_round=max((run.tasks_per_round for run in source.values()), key=len),
         reports=_merged_reports(first, source),
         labels={client: run.label for client, run in source.items() if run is not first},
         not_kept={

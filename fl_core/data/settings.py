@@ -30,6 +30,8 @@ PLUS = "+"
 SYNTHETIC = "synthetic"
 TABLES = "tables"
 SITES = "sites"
+IN_DATA_DIR = ("folder", SITES, TABLES)
+"""Data sets that are whatever the data folder holds."""
 SYNTHETIC_IMAGES = (4_000, 2_000)  # for training and testing, of all tasks together
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""

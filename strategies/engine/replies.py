@@ -137,7 +137,8 @@ def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[fl
     count, score = (protocol.number(sent, key) for key in (protocol.NUM_EXAMPLES, protocol.SCORE))
     main = metrics.main
     is_count = count is not None and count.is_integer() and 0 < count <= _MOST_EXAMPLES
-    if count is None or score is None or not (is_count and main.low <= score <= main.high):
+    high = min(main.high, _LARGEST)
+    if count is None or score is None or not (is_count and main.low <= score <= high):
         raise ValueError(f"it compared models on {count} samples, with the score {score}")
     loss = protocol.number(sent, protocol.LOSS)
     found = {"": [count, score, math.inf if loss is None else loss]}
@@ -169,12 +170,12 @@ def _read_test(sent: MetricRecord, metrics: Metrics) -> dict[str, float]:
         if metric.name not in sent and metric is not metrics.main:
             continue
         value = protocol.number(sent, metric.name)
-        if value is None or not metric.low <= value <= metric.high:
+        if value is None or not metric.low <= value <= metric.high or abs(value) > _LARGEST:
             said = sent.get(metric.name)
             raise ValueError(f"its {metric.name} is {said}, not a number {metric.bounds}")
         found[metric.name] = value
     loss = protocol.number(sent, protocol.LOSS)
-    return found if loss is None else {**found, protocol.LOSS: loss}
+    return found if loss is None or abs(loss) > _LARGEST else {**found, protocol.LOSS: loss}
 
 
 def _implausible(name: str, array: NDArray[Any], sent: NDArray[Any]) -> str | None:

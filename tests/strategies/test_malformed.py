@@ -139,6 +139,17 @@ def test_a_comparison_that_cannot_be_is_refused(wrong):
         read_tests(comparisons(**wrong), OF_CLASSES)
 
 
+@pytest.mark.parametrize(("name", "value"), [("rmse", 1e160), ("r2", -1e300), ("mae", 1e39)])
+def test_errors_whose_variance_is_no_number_are_refused(name, value):
+    answer = comparisons(score=7.0, pair=(-0.5, 2.5))
+    answer[protocol.METRICS][name] = value
+    with pytest.raises(ValueError, match=f"its {name} is .*, not a number"):
+        read_tests(answer, OF_A_NUMBER)
+    answer = comparisons(score=1e160, pair=(-0.5, 2.5))
+    with pytest.raises(ValueError, match="it compared models on"):
+        read_tests(answer, OF_A_NUMBER)
+
+
 def test_of_numbers_a_comparison_has_a_mean_of_any_sign_and_a_variance():
     *_, found = read_tests(comparisons(score=7.0, pair=(-0.5, 2.5)), OF_A_NUMBER)
     assert found["local"] == [-0.5, 2.5]

@@ -6,12 +6,15 @@ import ast
 import hashlib
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fl_app.config.allowed_code import named_at_clients
 from fl_app.config.run_config import Config
+from fl_core.data.folders import resolve_data_dir
+from fl_core.data.settings import IN_DATA_DIR
 from fl_core.options import options_of
 from fl_core.own_code import own_files
 from strategies.catalogue import system_of
@@ -26,7 +29,7 @@ _IN_A_RUN = (
 )
 _NOT_IN_ONE = {"options_page.py", "effect.py", "__init__.py"}  # they only speak of options
 PLACES = ("output-dir", "data-dir", "figure-format")
-"""Where a run's files are, and how it draws, does not change what it finds."""
+"""Where a run's files are, and how it draws, does not change what it finds; but see `own_data`."""
 
 
 def state_of(config: Config) -> tuple[str, str]:
@@ -54,9 +57,17 @@ def state_of(config: Config) -> tuple[str, str]:
         for key, value in config.as_run_config().items()
         if key in used and key not in PLACES
     }
+    options |= own_data(config.as_run_config())
     both = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
     both.update(code.digest())
     return both.hexdigest(), code.hexdigest()
+
+
+def own_data(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the folder that run-config values name, if it is the data; otherwise nothing."""
+    if values.get("dataset") not in IN_DATA_DIR:
+        return {}
+    return {"data-dir": str(resolve_data_dir(str(values.get("data-dir", ""))))}
 
 
 def code_of(parts: Iterable[type]) -> set[Path]:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config
 from fl_app.launch.preflight import check_training
-from fl_app.studies.reproduce.code_state import PLACES, state_of
+from fl_app.studies.reproduce.code_state import PLACES, own_data, state_of
 from fl_core.files import replacing
 
 Cell = dict[str, Any]
@@ -122,11 +122,12 @@ def has_options(cell: Cell, given: Mapping[str, Any]) -> bool:
 
 def _that_count(given: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what is at its default or decides nothing."""
-    return {
+    counts = {
         key: value
         for key, value in given.items()
         if key not in PLACES and not (key in OPTIONS and OPTIONS[key].default == value)
     }
+    return counts | own_data(given)
 
 
 def check_all(wanted: Iterable[tuple[Place, Config]], folder: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from fl_app.config.effect import needed
 from fl_app.config.run_config import OPTIONS, Config, parse_config
 from fl_app.launch.flower_app import installed_app, parse_override, read_defaults
-from fl_app.studies.reproduce.code_state import state_of
+from fl_app.studies.reproduce.code_state import own_data, state_of
 from fl_app.studies.reproduce.keeping import Place
 from fl_core.options import Scalar
 
@@ -72,6 +72,7 @@ class Sweep:
     def folder(self) -> Path:
         """Return where it goes unless one says otherwise: the same for more or fewer values."""
         config = {key: value for key, value in self.options.items() if key != "data-dir"}
+        config |= own_data(self.options)
         text = json.dumps([sorted(config.items()), sorted(self.swept)])
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return Path("results") / f"sweep-{'-'.join(sorted(self.swept))}-{digest}"

@@ -5,7 +5,7 @@ import pytest
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.verdict_section import verdicts_of
 from fl_app.report.pictures import save, verdicts_figure
-from fl_app.report.verdicts import JOIN, UNSURE, Verdict
+from fl_app.report.verdicts import JOIN, UNSURE, Verdict, unit_of
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from tests.picture_data import rows_of
 from tests.report_data import EVIL, write_results
@@ -32,6 +32,11 @@ def judged(*verdicts):
         summary["verdicts"] = [{"seed": 0, "clients": clients, "told-among-all": 1, "means": means}]
 
     return change
+
+
+def test_gains_of_a_number_are_in_its_mean_absolute_error():
+    assert unit_of(OF_A_NUMBER.main) == "MAE less"
+    assert unit_of(OF_CLASSES.main) == "points"
 
 
 def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):

@@ -75,6 +75,7 @@ def whole(rate, scores, pairs, *, rounds=2, clusters=None):
         seconds={"total": 1.0},
         failures={},
         label=label,
+        tasks_per_round=[[0, 0, 1]] * rounds,
     )
 
 
@@ -92,6 +93,7 @@ def test_a_cluster_for_which_other_values_are_better_has_what_it_has_by_them():
     assert found.labels == {0: second.label, 1: second.label}
     assert found.models == {"cluster-0": 0.2, "cluster-1": 0.1}
     assert [report.round for report in found.reports] == [1, 2, 3]
+    assert found.tasks_per_round == [[0, 0, 1]] * 3
     assert [list(report.accuracies.values()) for report in found.reports] == [
         pytest.approx([0.35, 0.3, 0.8]),
         pytest.approx([0.45, 0.4, 0.9]),

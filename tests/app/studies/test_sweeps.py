@@ -20,6 +20,7 @@ from fl_app.cli import main
 from fl_app.report import pictures
 from fl_app.report.pictures import lines_figure
 from fl_app.studies.reproduce import code_state
+from fl_app.studies.reproduce.keeping import has_options
 from fl_app.studies.reproduce.kept import kept_of
 from fl_app.studies.sweeps import running
 from fl_app.studies.sweeps.plan import _name, plan_sweep, read_words
@@ -101,6 +102,24 @@ def test_the_default_folder_is_the_same_for_more_values_and_another_for_other_op
     }
     assert first != plan_sweep({**NOISY, "repeats": 3}).folder()
     assert first.name.startswith("sweep-noise-rate-")
+
+
+@pytest.mark.parametrize("dataset", ["tables", "sites", "folder"])
+def test_another_folder_of_ones_own_data_is_another_sweep(dataset, tmp_path, monkeypatch):
+    """Published data are the same wherever they lie."""
+    own = {**NOISY, "dataset": dataset, "noise-rate": [0.1, 0.2]}
+    here, there = (plan_sweep({**own, "data-dir": str(tmp_path / name)}) for name in "ab")
+    assert here.folder() != there.folder()
+    states = {
+        code_state.state_of(config) for sweep in (here, there) for _, _, config in sweep.cells
+    }
+    assert len(states) == 4
+    (_, first, _), (_, second, _) = here.cells[0], there.cells[0]
+    assert not has_options({"given": first}, second) and has_options({"given": first}, first)
+    monkeypatch.setenv("FL_DATA_DIR", str(tmp_path / "a"))
+    assert plan_sweep(own).folder() == here.folder()
+    published = [plan_sweep({**NOISY, "data-dir": str(tmp_path / name)}) for name in "ab"]
+    assert published[0].folder() == published[1].folder()
 
 
 def test_equal_numbers_name_the_same_simulations(tmp_path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -169,7 +170,11 @@ def _compared(
 
 
 def _leading(spectrum: Spectrum, count: int) -> Spectrum:
-    return Spectrum(spectrum.gram, spectrum.eigenvalues[:count], spectrum.eigenvectors[:, :count])
+    return replace(
+        spectrum,
+        eigenvalues=spectrum.eigenvalues[:count],
+        eigenvectors=spectrum.eigenvectors[:, :count],
+    )
 
 
 def _scores(relevance: str, spectra: Sequence[Spectrum]) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def lied(
 ) -> list[Spectrum]:
     """Return what everybody shares when liars share something else."""
     gram = np.mean([one.gram for one in spectra], axis=0, dtype=np.float64)
+    common = np.asarray(gram, np.float32)
     values, vectors = np.linalg.eigh(gram)
     shared = list(spectra)
     for liar in liars:
@@ -95,14 +97,14 @@ def lied(
         elif shares == "common":
             top = slice(None, -MOST_EIGENVECTORS - 1, -1)
             shared[liar] = Spectrum(
-                np.asarray(gram, np.float32), values[top], np.asarray(vectors[:, top], np.float32)
+                lambda: common, values[top], np.asarray(vectors[:, top], np.float32)
             )
         elif shares != "true":
             basis = random_basis(true.eigenvectors.shape, rng)
             if shares == "null":
                 drawn = rng.standard_normal((NULL_DIMENSIONS, MOST_EIGENVECTORS))
                 basis = np.linalg.qr(vectors[:, :NULL_DIMENSIONS] @ drawn)[0].astype(np.float32)
-            shared[liar] = Spectrum(true.gram, true.eigenvalues, basis)
+            shared[liar] = replace(true, eigenvectors=basis)
     return shared
 
 

@@ -13,6 +13,7 @@ import argparse
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -98,7 +99,10 @@ def spectra_and_tasks(cell: Cell) -> tuple[list[Spectrum], NDArray[np.int64]]:
 
 def with_eigenvectors(spectra: Sequence[Spectrum], count: int) -> list[Spectrum]:
     """Return the spectra as if only `count` eigenvectors had been asked for."""
-    return [Spectrum(s.gram, s.eigenvalues[:count], s.eigenvectors[:, :count]) for s in spectra]
+    return [
+        replace(s, eigenvalues=s.eigenvalues[:count], eigenvectors=s.eigenvectors[:, :count])
+        for s in spectra
+    ]
 
 
 def paper(spectra: Sequence[Spectrum]) -> Float64:

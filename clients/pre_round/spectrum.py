@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.linalg
@@ -28,6 +29,9 @@ Float64 = NDArray[np.float64]
 # (d, k_j), its own among them, to one number in [0, 1] for each client.
 Relevance = Callable[[Float32, Float64, Sequence[Float32]], list[float]]
 
+MOST_DIMENSIONS = 20_000
+"""Of features whose Gram matrix is computed: it then takes 1.6 GB."""
+
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
@@ -35,17 +39,25 @@ class Spectrum:
 
     Attributes
     ----------
-    gram : NDArray[np.float32], shape (d, d)
-        G = Φ(X)ᵀΦ(X)/n, not centred. Never leaves the client.
+    compute_gram : callable
+        Returns `gram`.
     eigenvalues : NDArray[np.float64], shape (k,)
         The leading eigenvalues of G, descending. They never leave the client.
     eigenvectors : NDArray[np.float32], shape (d, k)
         Their unit eigenvectors: all that is uploaded.
     """
 
-    gram: Float32
+    compute_gram: Callable[[], Float32]
     eigenvalues: Float64
     eigenvectors: Float32
+
+    @cached_property
+    def gram(self) -> Float32:
+        """Return G = Φ(X)ᵀΦ(X)/n, shape (d, d), not centred. Never leaves the client.
+
+        Computed when it is asked for: of few samples with many features, it is much larger.
+        """
+        return self.compute_gram()
 
 
 def gram_matrix(features: Float32) -> Float32:
@@ -54,18 +66,33 @@ def gram_matrix(features: Float32) -> Float32:
     Raises
     ------
     ValueError
-        If there is no row, or an entry is not finite.
+        If there is no row, an entry is not finite or too large to be squared, or there are more
+        than `MOST_DIMENSIONS`.
     """
-    if not len(features):
-        raise ValueError("the client has no samples, so it has no spectrum: give it at least one.")
+    _check_count_of_samples(features)
+    if (dimension := features.shape[1]) > MOST_DIMENSIONS:
+        raise ValueError(
+            f"the client's features have {dimension:,} dimensions, but its Gram matrix can have "
+            f"{MOST_DIMENSIONS:,} at most: choose other features, or smaller samples."
+        )
     gram = features.T @ features / np.float32(len(features))
-    if not np.isfinite(gram).all():
-        raise ValueError("the client's features are not all finite: check its samples.")
+    _check_finite(gram)
     return gram
 
 
+def _check_count_of_samples(features: Float32) -> None:
+    if not len(features):
+        raise ValueError("the client has no samples, so it has no spectrum: give it at least one.")
+
+
+def _check_finite(moments: Float32) -> None:
+    """Refuse features by their products."""
+    if not np.isfinite(moments).all():
+        raise ValueError("the client's features are not all finite: check its samples.")
+
+
 def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
-    """Return the Gram matrix and its `num_eigenvectors` leading eigenpairs (equation 1).
+    """Return the `num_eigenvectors` leading eigenpairs of the Gram matrix (equation 1).
 
     Directions in which the client has no data (eigenvalue zero up to rounding) carry no
     information and are left out: a client with fewer samples than `num_eigenvectors` has fewer
@@ -81,16 +108,17 @@ def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
     Raises
     ------
     ValueError
-        If k is not within 1 to d, there is no sample, a feature is not finite, or all are zero.
+        If k is not within 1 to d, there is no sample, a feature is not finite, all are zero, or d
+        is above `MOST_DIMENSIONS` and there are more than d/2 samples.
     """
     dimension = features.shape[1]
     _check_count(num_eigenvectors, dimension)
-    gram = gram_matrix(features)
-    if 2 * len(features) <= dimension:
-        values, vectors = _eigenpairs_of_few(features.astype(np.float64), num_eigenvectors)
-    else:
-        values, vectors = _leading_eigenpairs(gram.astype(np.float64), num_eigenvectors)
-    return _spectrum(gram, values, vectors)
+    if 2 * len(features) > dimension:
+        return spectrum_of_gram(gram_matrix(features), num_eigenvectors)
+    _check_count_of_samples(features)
+    _check_finite(np.einsum("nd,nd->d", features, features))  # no entry of G is above these
+    pairs = _eigenpairs_of_few(features.astype(np.float64), num_eigenvectors)
+    return _spectrum(partial(gram_matrix, features), *pairs)
 
 
 def spectrum_of_gram(gram: Float32, num_eigenvectors: int) -> Spectrum:
@@ -112,7 +140,8 @@ def spectrum_of_gram(gram: Float32, num_eigenvectors: int) -> Spectrum:
         If k is not within 1 to d, or no eigenvalue is above zero.
     """
     _check_count(num_eigenvectors, len(gram))
-    return _spectrum(gram, *_leading_eigenpairs(gram.astype(np.float64), num_eigenvectors))
+    pairs = _leading_eigenpairs(gram.astype(np.float64), num_eigenvectors)
+    return _spectrum(lambda: gram, *pairs)
 
 
 def _check_count(num_eigenvectors: int, dimension: int) -> None:
@@ -123,10 +152,10 @@ def _check_count(num_eigenvectors: int, dimension: int) -> None:
         )
 
 
-def _spectrum(gram: Float32, values: Float64, vectors: Float64) -> Spectrum:
+def _spectrum(gram: Callable[[], Float32], values: Float64, vectors: Float64) -> Spectrum:
     """Keep the eigenpairs above zero, with signs as `leading_spectrum` fixes them."""
     # What float32 features cannot tell from zero.
-    kept = values > max(values[0], 0) * len(gram) * np.finfo(np.float32).eps
+    kept = values > max(values[0], 0) * len(vectors) * np.finfo(np.float32).eps
     if not kept.any():
         raise ValueError("the client's features are all zero: check its samples.")
     values, vectors = values[kept], vectors[:, kept]

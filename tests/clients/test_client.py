@@ -66,3 +66,18 @@ def test_a_node_without_a_number_is_told_how_to_get_one():
     grid.contexts[grid.node_of(0)].node_config.clear()
     with pytest.raises(RuntimeError, match="this node has no partition-id: start its SuperNode"):
         FedHC(1).start(grid, protocol.to_record({"w": np.zeros(2, np.float32)}), 1)
+
+
+@pytest.mark.parametrize("compared", [{"with_eigenvalues": 1}, {"compared_there": 1}, {}])
+def test_only_clients_that_compare_themselves_need_their_gram_matrix(compared):
+    class Wide(Client):
+        def features(self):
+            return np.random.default_rng(0).random((5, 150_528), np.float32)
+
+    app = ClientApp()
+    answer_queries(app, Wide)
+    if compared:
+        assert not ask(app, protocol.SPECTRUM, num_eigenvectors=2, **compared).has_error()
+    else:
+        said = ask(app, protocol.SPECTRUM, num_eigenvectors=2).error.reason
+        assert "have 150,528 dimensions, but its Gram matrix can have 20,000 at most" in said

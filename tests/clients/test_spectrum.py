@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clients.pre_round import spectrum
 from clients.pre_round.spectrum import (
     RELEVANCES,
     captured_energy,
@@ -121,6 +122,28 @@ def test_clients_of_one_kind_are_more_relevant_to_each_other():
 def test_what_has_no_spectrum(data, k, message):
     with pytest.raises(ValueError, match=message):
         leading_spectrum(data, k)
+
+
+def test_few_samples_of_many_features_have_eigenvectors_but_too_large_a_gram_matrix(monkeypatch):
+    few = np.random.default_rng(0).random((5, 150_528), np.float32)  # 90 GB
+    found = leading_spectrum(few, 3)
+    assert found.eigenvectors.shape == (150_528, 3)
+    with pytest.raises(ValueError, match=r"have 150,528 dimensions, but .* 20,000 at most: choose"):
+        _ = found.gram
+    # Of fewer features, it is computed where it is asked for, and is the same.
+    fewer = few[:, :30]
+    found = leading_spectrum(fewer, 3)
+    np.testing.assert_array_equal(found.gram, gram_matrix(fewer))
+    monkeypatch.setattr(spectrum, "gram_matrix", lambda _: pytest.fail("not asked for"))
+    np.testing.assert_array_equal(leading_spectrum(fewer, 3).eigenvectors, found.eigenvectors)
+
+
+@pytest.mark.parametrize("count", [2, 50])
+def test_what_is_not_finite_is_refused_however_many_samples_there_are(count):
+    data = features(0, n=count)
+    data[1, 2] = np.inf
+    with pytest.raises(ValueError, match="not all finite"):
+        leading_spectrum(data, 2)
 
 
 def test_no_variance_along_a_vector_is_no_relevance():

@@ -43,7 +43,7 @@ def simulate(
         Whether the run's lines are printed, or what is done with each of them.
     **options
         The run-config keys of docs/options.md, `-` written as `_`; `strategy` may be a list. Code
-        of your own, named by import path (docs/own-code.md), is read anew in each call.
+        of your own, named by import path (docs/own-code.md), and data are read anew in each call.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def simulate(
     _check_workers("workers", workers)
     for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "simulate")
-    forget_own()
+    _forget()
     given = {_key(name): _scalar(name, value) for name, value in options.items()}
     config = parse_config({**read_defaults(installed_app()), **given})
     workers = workers or os.cpu_count() or 1
@@ -126,7 +126,7 @@ def sweep(
     _check_workers("processes", processes)
     for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "sweep")
-    forget_own()
+    _forget()
     given = {}
     for name, one_or_many in options.items():
         # NumPy's arrays and numbers as Python's
@@ -141,6 +141,17 @@ def sweep(
         name, reason = next(iter(failures.items()))
         raise RuntimeError(f"{len(failures)} simulations failed, the first, {name}: {reason}")
     return load_sweep(folder)
+
+
+def _forget() -> None:
+    """Let code of one's own and data be read anew: in a notebook, they change."""
+    # PyTorch takes seconds.
+    from fl_core.data.datasets import forget_data  # noqa: PLC0415
+    from fl_core.federation.federation import simulate_federation  # noqa: PLC0415
+
+    forget_own()
+    forget_data()
+    simulate_federation.cache_clear()
 
 
 def _key(name: str) -> str:

@@ -100,6 +100,12 @@ def load_dataset(
     return _load(Source(name, *where, seed, download, window, train_share, label, target))
 
 
+def forget_data() -> None:
+    """Let data sets be read anew: beside a notebook, their files change."""
+    _load.cache_clear()
+    _own.cache_clear()
+
+
 @lru_cache(maxsize=1)
 def _own(path: str) -> Dataset:
     return read_own(path)

@@ -262,6 +262,22 @@ def test_a_changed_file_is_read_again_by_the_next_call(own_file, played):
         simulate(strategy="mine:BiasClustering", progress=False)
 
 
+def test_a_changed_folder_of_tables_is_read_again_by_the_next_call(tmp_path, played):
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    rows = "age,label\n" + "1,x\n2,y\n" * 30
+    for site in ("berlin", "oslo"):
+        (tables / f"{site}.csv").write_text(rows, encoding="utf-8")
+    tabular = {"dataset": "tables", "data_dir": tables, "strategy": "single", "progress": False}
+    simulate(**tabular)
+    (tables / "rome.csv").write_text(rows.replace("age", "height"), encoding="utf-8")
+    with pytest.raises(ValueError, match="but rome has not"):
+        simulate(**tabular)
+    with pytest.raises(ValueError, match="but rome has not"):
+        sweep(**tabular, seed=[0, 1])
+    assert len(played) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -190,7 +190,9 @@ def _not_there(module_name: str, error: ModuleNotFoundError) -> str:
 
 
 def _modules_in(package: str) -> Iterable[str]:
-    places = list(sys.modules[package].__path__) if package in sys.modules else [str(Path.cwd())]
+    places = [str(Path.cwd())]
+    if package in sys.modules:  # perhaps as a module, which has none
+        places = list(getattr(sys.modules[package], "__path__", []))
     return [one.name for one in iter_modules(places)]
 
 

@@ -30,6 +30,7 @@ _ARGUMENTS = {
     "loss": "outputs, labels",
     "metric": "outputs, labels",
 }
+_INSTALLED = {"site-packages", "dist-packages"}  # by pip, perhaps in one's home folder
 _LONGEST = 300  # characters of what went wrong in somebody's code
 
 # The modules that the working directory has given: `forget_own` lets them be read anew.
@@ -173,8 +174,10 @@ def _working_directory_last() -> Iterator[None]:
 
 
 def _lies_in(folder: str, module_name: str) -> bool:
-    file = getattr(sys.modules.get(module_name), "__file__", None) or ""
-    return Path(file).is_relative_to(folder) and not Path(file).is_relative_to(sys.prefix)
+    """Return whether a module is a folder's own; what was installed below it is not."""
+    file = Path(getattr(sys.modules.get(module_name), "__file__", None) or "")
+    installed = file.is_relative_to(sys.prefix) or not _INSTALLED.isdisjoint(file.parts)
+    return file.is_relative_to(folder) and not installed
 
 
 def _not_there(module_name: str, error: ModuleNotFoundError) -> str:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from fl_core.options import one_of
-from fl_core.own_code import call_own, is_own, load_own, or_own, own_files
+from fl_core.own_code import call_own, forget_own, is_own, load_own, or_own, own_files
 from tests.own_modules import own_modules
 
 
@@ -35,6 +35,20 @@ def test_a_module_of_the_working_directory_hides_none(tmp_path):
         assert call_own("model", "own:f", 1) == 2
         assert load_own("model", "json:loads")("1") == 1
         assert sys.path[-1] == str(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_what_is_installed_below_the_working_directory_is_not_read_anew(folder, tmp_path):
+    installed = tmp_path / ".local/lib" / folder
+    installed.mkdir(parents=True)
+    (installed / "compiled.py").touch()  # as NumPy, it cannot be imported twice
+    with own_modules(tmp_path, own="import compiled\n\n\ndef f(): return compiled"):
+        sys.path.append(str(installed))
+        found = load_own("dataset", "own:f")
+        forget_own()
+        assert load_own("dataset", "own:f") is not found
+        assert load_own("dataset", "own:f")() is found()
+    del sys.modules["compiled"]
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,13 @@ def _check_noise(client: Client) -> None:
             f"that {objective} trains: choose another local objective, or set training-epsilon "
             "to 0."
         )
+    # Each round's noise is reckoned as if all rounds had its batches: a mix of them spends more.
+    if client.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}") != "{}":
+        raise ValueError(
+            f"training-epsilon is {client.promise().training_epsilon:g}, which holds for the "
+            "values of the run alone, and this client was told to train by others: leave tune out, "
+            "or set training-epsilon to 0."
+        )
     _count_training(client)
 
 

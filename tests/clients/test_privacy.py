@@ -365,6 +365,11 @@ def test_a_client_refuses_what_has_no_noise_whoever_asks(key, kind, options, wha
         assert f"{key} is 2, and this client was asked for {what}" in reason
 
 
+def test_a_client_trains_with_noise_by_the_values_of_its_promise_alone():
+    for reason in Asked(**{"training-epsilon": 8.0}).ask("train", tuned='{"batch-size": 1000}'):
+        assert "training-epsilon is 8, which holds for the values of the run alone, and" in reason
+
+
 def test_a_client_trains_no_more_often_than_it_promised():
     state = RecordDict()
     client = SimpleNamespace(

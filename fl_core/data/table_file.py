@@ -106,7 +106,7 @@ def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
         )
     column = f"{where}: column {printable(label)}"
     labels, written = _labels(_values(frame[label], label, where), cells[label], column, target)
-    is_test = _is_test(cells, where)
+    is_test = _is_test(cells, label, where)
     return Table(site_of(path), columns, label, labels, is_test, SPLIT not in frame, written)
 
 
@@ -329,7 +329,13 @@ def is_no_number(text: str) -> bool:
     return "_" in text
 
 
-def _is_test(frame: Any, where: str) -> NDArray[np.bool_]:
+def _is_test(frame: Any, label: str, where: str) -> NDArray[np.bool_]:
+    for name in frame.columns:
+        if name.casefold() == SPLIT and name not in (SPLIT, label):
+            raise ValueError(
+                f"{where} has the column {printable(name)}, but {SPLIT}, which says of each row "
+                "whether it trains or tests, has to be written in small letters: rename it."
+            )
     count = len(frame)
     if SPLIT not in frame:
         is_test = np.arange(count) >= count - max(1, round(count / _TESTED))

@@ -210,6 +210,8 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         (f"{HEAD}1,3,0\n2,4,1\n", "column y has numbers in b, but texts in a, such as u: write"),
         (f"{HEAD}1,u,0\n'2',v,1\n", "column x has numbers in a, but texts in b, such as '2'"),
         ("split,x,y,label\nval,1,u,0\n", "b.csv: column split has val in row 1, but it says train"),
+        ("Split,x,y,label\ntest,1,u,0\n", "b.csv has the column Split, but split, which says of"),
+        ("SPLIT,x,y,label\ntest,1,u,0\n", "b.csv has the column SPLIT, but split, which says of"),
         ("split,x,y,label\ntest,1,u,0\n", "b.csv has 1 rows and none for training, but each site"),
         ("split,x,y,label\ntrain,1,u,0\n", "b.csv has 1 rows and none for testing, but each site"),
         (

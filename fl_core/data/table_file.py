@@ -329,6 +329,19 @@ def is_no_number(text: str) -> bool:
     return "_" in text
 
 
+def as_numbers(labels: NDArray[Any]) -> NDArray[np.float32]:
+    """Return labels as numbers to predict.
+
+    Raises
+    ------
+    ValueError
+        If one cannot be read as a number, such as 10_1, which NumPy takes for 101.
+    """
+    if labels.dtype == object and any(map(is_no_number, set(labels.tolist()))):
+        raise ValueError("some labels are no numbers")
+    return labels.astype(np.float32)
+
+
 def _is_test(frame: Any, label: str, where: str) -> NDArray[np.bool_]:
     for name in frame.columns:
         if name.casefold() == SPLIT and name not in (SPLIT, label):

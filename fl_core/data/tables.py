@@ -20,6 +20,7 @@ from fl_core.data.table_file import (
     LABELS,
     Table,
     are_whole,
+    as_numbers,
     is_no_number,
     kinds_of,
     read_features,
@@ -225,7 +226,7 @@ def _targets(tables: Sequence[Table], root: Path) -> tuple[Tensor, tuple[str, ..
         found = []
         for one in tables:
             try:
-                found.append(one.labels.astype(np.float32))
+                found.append(as_numbers(one.labels))
             except ValueError as error:
                 raise ValueError(
                     f"column {printable(one.label)} has fractions in {numbers[0].site}, but texts "

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.preparation import sample_columns
 from fl_core.data.settings import BY_VALUES
-from fl_core.data.table_file import Table, are_whole, read_table
+from fl_core.data.table_file import Table, are_whole, as_numbers, read_table
 from fl_core.data.tables import class_names, common_columns, encoded, numbered
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_images import relabelled
@@ -82,7 +81,7 @@ def read_own_table(
 
 def _numbers(table: Table) -> torch.Tensor:
     try:
-        return torch.from_numpy(table.labels.astype(np.float32))
+        return torch.from_numpy(as_numbers(table.labels))
     except ValueError as error:
         raise ValueError(
             f"column {printable(table.label)} of {table.site} has texts, but a number to predict "

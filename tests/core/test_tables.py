@@ -17,6 +17,8 @@ from fl_core.data.settings import FederationSettings
 from fl_core.data.table_file import read_table
 from fl_core.data.tables import common_columns
 from fl_core.federation.federation import spread
+from fl_core.own.agreement import Agreement
+from fl_core.own.own_tables import read_own_table
 
 BERLIN = """age [years],colour,smokes,outcome
 40,red,True,ill
@@ -141,11 +143,17 @@ def test_a_label_with_a_fraction_is_a_number_to_predict(tmp_path):
     assert data.is_regression
     assert data.class_names == ("price [EUR]",)
     assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([3, 3.5], [4, -1])
-    (tmp_path / "other").mkdir()
-    written(tmp_path / "other", a=one.replace("3", "low"), b=two)
-    said = r"^column price \[EUR\] has fractions in b, but texts in a: write numbers to predict, or"
+
+
+@pytest.mark.parametrize("text", ["low", "10_1"])  # which NumPy takes for 101
+def test_labels_are_not_fractions_at_one_site_and_texts_at_another(text, tmp_path):
+    folder = written(tmp_path, a=f"x,price\n1,{text}\n2,4\n", b="x,price\n1,3.5\n2,-1\n")
+    said = "^column price has fractions in b, but texts in a: write numbers to predict, or"
     with pytest.raises(ValueError, match=said):
-        read(tmp_path / "other", "price [EUR]")
+        read(folder, "price")
+    agreement = Agreement(("price",), (1,), True, True, {"x": ()})
+    with pytest.raises(ValueError, match=r"^column price of a has texts, but a number to predict"):
+        read_own_table(folder / "a.csv", "price", agreement)
 
 
 def test_whole_numbers_are_to_be_predicted_if_somebody_says_so(tmp_path):

@@ -82,7 +82,7 @@ def prepared_rows(path: Path, preparation: Preparation) -> Tensor:
     OSError
         If it cannot be read.
     """
-    ignored = {preparation.label, *LABELS} - preparation.columns.keys()
+    ignored = {composed(preparation.label), *LABELS} - preparation.columns.keys()
     table = read_features(path, ignored)
     common_columns({"the run": preparation.columns, printable(path.name): kinds_of(table)})
     rows = encoded(table, preparation.columns, printable(path.name))

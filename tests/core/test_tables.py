@@ -12,10 +12,10 @@ from fl_core.data import datasets
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_files import check_layout
 from fl_core.data.known import sites_of
-from fl_core.data.preparation import sample_columns
+from fl_core.data.preparation import Preparation, sample_columns
 from fl_core.data.settings import FederationSettings
 from fl_core.data.table_file import read_table
-from fl_core.data.tables import common_columns
+from fl_core.data.tables import common_columns, prepared_rows
 from fl_core.federation.federation import spread
 from fl_core.own.agreement import Agreement
 from fl_core.own.own_tables import read_own_table
@@ -296,3 +296,9 @@ def test_the_columns_of_a_site_alone_are_bounded_too():
     with pytest.raises(ValueError, match="column y has 51 different texts"):
         common_columns({"a": {"y": values}})
     assert sample_columns({"x": (), "y": ("u",)}) == ("x", "y=u")
+
+
+@pytest.mark.parametrize("label", ["pra\u0308sent", " pr\u00e4sent "])
+def test_a_label_is_left_out_of_later_rows_however_it_was_typed(label, tmp_path):
+    folder = written(tmp_path, a="x,pr\u00e4sent\n1,u\n2,v\n")
+    assert prepared_rows(folder / "a.csv", Preparation({"x": ()}, label)).tolist() == [[1], [2]]

@@ -122,7 +122,8 @@ def read_twice(key: str, path: str, read: Callable[[str], Dataset], caller: str)
         As `read`, or if the second time gives other data.
     """
     found = read(path)
-    if read(path).checksum() != found.checksum():
+    known = found.checksum()  # before the second call, which may change the same tensors in place
+    if read(path).checksum() != known:
         raise ValueError(
             f'{key} is "{path}", which returned other data when it was called again, but {caller} '
             "calls it and must get the same: give what it draws a fixed seed."

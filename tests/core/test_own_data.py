@@ -6,7 +6,7 @@ import torch
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
-from fl_core.data.own_data import read_own
+from fl_core.data.own_data import read_own, read_twice
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation, spread
 from fl_core.own.partitioners import from_partitioner
@@ -92,6 +92,16 @@ def test_what_is_no_data_set_is_one_sentence(expression, message, tmp_path):
     with pytest.raises(ValueError, match=f'^dataset is "own:load", which returned.*{message}') as e:
         read(tmp_path, expression)
     assert str(e.value).endswith(".")
+
+
+@pytest.mark.parametrize("made", ["np.ones((4, 2), np.float32)", "torch.ones(4, 2)"])
+def test_a_function_that_changes_what_it_returned_is_noticed(made, tmp_path):
+    text = returned(f"(X, {Y}, X, {Y})").replace("load():", "load():\n    global X\n    X *= 0.5")
+    with (
+        own_modules(tmp_path, own=f"{text}\n\n\nX = {made}"),
+        pytest.raises(ValueError, match="returned other data when it was called again"),
+    ):
+        read_twice("dataset", "own:load", read_own, "every worker")
 
 
 # ------------------------------------------------------------------------ partitions already made

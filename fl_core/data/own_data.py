@@ -253,6 +253,11 @@ def _named(samples: Any, labels: Any) -> tuple[tuple[Any, str], tuple[Any, str]]
 
 
 def _tensor(found: Any, what: str) -> Tensor:
+    if np.ma.isMaskedArray(found):
+        raise ValueError(
+            f"{what} that are a masked array, but what is masked there would be taken for numbers: "
+            "replace it by .filled, or leave these samples out"
+        )
     if isinstance(found, Tensor):
         return found.detach().cpu().contiguous()
     try:

@@ -84,6 +84,8 @@ def load():
         (f"({X}, {Y}, {X}, {Y}, 'ab')", "a str for class names: a list of texts"),
         (f"([object()], {Y}, {X}, {Y})", r"the training samples object \(1,\), but they must be"),
         (f"([[0], []], {Y}, {X}, {Y})", "the training samples that are a list of 2, but an array"),
+        (f"(np.ma.masked_equal({X}, 1), {Y}, {X}, {Y})", "training samples that are a masked arr"),
+        (f"({X}, {Y}, {X}, np.ma.masked_equal({Y}, 1))", "the test labels that are a masked array"),
         (f"({X}, list('abab'), {X}, {Y})", r"training labels <U1 \(4,\), but they must be num"),
         (f"({X}, {Y}, {X}, {Y}, ['a', 'a'])", "has two classes named a: give each another name"),
     ],

@@ -182,8 +182,11 @@ def checksum(root: Path) -> str:
         paths = [file.path for files in folders for file in files]
     digest = blake2b(digest_size=16)
     for path in paths:
-        # pathlib would take most of the time for tens of thousands of files.
-        status = os.stat(f"{root}/{path}" if path else root)  # noqa: PTH116
+        try:
+            # pathlib would take most of the time for tens of thousands of files.
+            status = os.stat(f"{root}/{path}" if path else root)  # noqa: PTH116
+        except FileNotFoundError:  # a link to nothing, which is named when it is read
+            continue
         digest.update(os.fsencode(path) + f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     return digest.hexdigest()
 

@@ -245,10 +245,11 @@ def _opened_tar(path: Path) -> Iterator[tarfile.TarFile]:
 
 def _tar_entries(tar: tarfile.TarFile) -> Iterator[_Entry]:
     """Yield the members of the folder that holds the highest `train`, or else the classes."""
-    members = [(PurePosixPath(m.name).parts, m) for m in tar if not m.isdev()]
-    root = _tar_root([parts for parts, member in members if not member.isdir()])
+    # Of what was added again, the last one counts, as wherever an archive is unpacked.
+    members = {PurePosixPath(m.name).parts: m for m in tar if not m.isdev()}
+    root = _tar_root([parts for parts, member in members.items() if not member.isdir()])
     lock = Lock()
-    for parts, member in members:
+    for parts, member in members.items():
         if parts[: len(root)] == root:
             read = partial(_opened_member, tar, member, lock)
             yield _Entry(parts[len(root) :], member.isdir(), read)

@@ -30,7 +30,7 @@ GREY_MODES = {"1", "L", "LA", "La"}
 COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr"}
 MIN_SIDE, MAX_SIDE = 28, 224  # of images whose size is chosen here
 
-_VERSION = 2  # raise it when the same files give other tensors, so that no old ones are read
+_VERSION = 3  # raise it when the same files give other tensors, so that no old ones are read
 _MAX_THREADS = 16
 _TURNS = {  # what puts an image upright, by its EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,

@@ -955,6 +955,15 @@ def test_members_that_are_no_images_are_passed_over(folder, tmp_path):
     assert len(read(path).train_images) == 5
 
 
+def test_of_a_member_that_was_added_again_the_last_one_counts(folder, tmp_path):
+    path = pack(folder, tmp_path / "images.tar")
+    with tarfile.open(path, "a") as tar:
+        tar.add(folder / "train/cat/1.png", "./train/cat/0.png")
+    images = read(path).train_images
+    assert len(images) == 5
+    assert torch.equal(images[2], images[3])
+
+
 def test_hard_links_are_images_too(folder, tmp_path):
     (folder / "train" / "cat" / "same.png").hardlink_to(folder / "train" / "cat" / "0.png")
     images = read(pack(folder, tmp_path / "images.tar")).train_images

@@ -136,7 +136,7 @@ def table_files(root: Path) -> list[Path]:
             "but a federation needs one from each of two sites or more: name their folder by "
             f"data-dir{hint}."
         )
-    for first, second in pairwise(found):
+    for first, second in pairwise(sorted(found, key=site_of)):
         if site_of(first) == site_of(second):
             raise ValueError(
                 f"{root} holds {first.name} and {second.name}, but a site has one file and goes by "

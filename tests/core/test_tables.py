@@ -265,6 +265,12 @@ def test_other_refusals_are_one_sentence(tmp_path):
         read(folder, "")
 
 
+def test_one_site_in_two_spellings_is_refused_whatever_lies_between_them(tmp_path):
+    folder = written(tmp_path, **{"\u00e9": GOOD, "e\u0301": GOOD, "f": GOOD})
+    with pytest.raises(ValueError, match="but a site has one file and goes by its name: rename or"):
+        read(folder, "")
+
+
 def test_all_rows_of_one_class_are_refused(tmp_path):
     text = "x,label\n1,ill\n2,ill\n"
     with pytest.raises(ValueError, match=r'have the label "ill", but at least two classes'):

@@ -39,10 +39,15 @@ def holds_tables(root: Path) -> bool:
     return root.is_dir() and any(map(is_table, root.iterdir()))
 
 
+def is_passed_over(name: str) -> bool:
+    """Return whether a folder is hidden, or what a whole disk has beside its data."""
+    return name.startswith(".") or name == "lost+found"
+
+
 def folders_in(root: Path) -> list[Path]:
     """Return the folders in a folder, sorted; hidden ones are passed over."""
     return sorted(
-        path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")
+        path for path in root.iterdir() if not is_passed_over(path.name) and path.is_dir()
     )
 
 

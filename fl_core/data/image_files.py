@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import BinaryIO, NamedTuple
 
-from fl_core.data.folders import holds_tables
+from fl_core.data.folders import holds_tables, is_passed_over
 from fl_core.files import open_file
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -212,8 +212,7 @@ def _classes_entries(parent: Path, parts: tuple[str, ...], first_only: bool) -> 
     with os.scandir(parent) as folders:
         for folder in folders:
             is_split = not parts and folder.name == "test"
-            is_none = folder.name.startswith(".") or folder.name == "lost+found"  # of a whole disk
-            if folder.is_dir() and not is_split and not is_none:
+            if folder.is_dir() and not is_split and not is_passed_over(folder.name):
                 inside = (*parts, folder.name)
                 yield _Entry(inside, True, BytesIO)
                 yield from _class_entries(folder.path, inside, first_only)

@@ -118,6 +118,13 @@ def test_names_are_as_others_write_them(write):
     assert data.class_names == ("bolt", "café")
 
 
+def test_what_lies_on_a_whole_disk_is_no_site(write):
+    write("a/bolt", [1, 2])
+    root = write("b/nut", [1, 2])
+    (root / "lost+found").mkdir()
+    assert load_dataset("sites", str(root)).held.names == ("a", "b")
+
+
 def test_files_beside_the_sites_are_told(write):
     write("a/bolt", [1, 2])
     root = write("b/nut", [1, 2])

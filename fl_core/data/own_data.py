@@ -183,12 +183,19 @@ def of_partitions(name: str, given: Partitions, *, converted: bool = False) -> D
     if given.tasks is not None and len(given.tasks) != len(parts):
         raise ValueError(f"{len(given.tasks)} tasks for {len(parts)} clients: give one for each")
     trained, _, tested, _ = zip(*parts, strict=True)
-    tasks = None if given.tasks is None else tuple(int(task) for task in given.tasks)
+    tasks = None if given.tasks is None else _tasks(given.tasks)
     names = None if given.names is None else tuple(given.names)
     held = Held(tuple(map(len, trained)), tuple(map(len, tested)), tasks, names)
     whole = tuple(torch.cat(column) for column in zip(*parts, strict=True))
     found = _dataset(name, whole, given.class_names)
     return replace(found, held=held, is_in_time=given.is_in_time)
+
+
+def _tasks(given: Sequence[Any]) -> tuple[int, ...]:
+    try:
+        return tuple(int(task) for task in given)
+    except (TypeError, ValueError) as error:
+        raise ValueError("tasks that are no whole numbers: number them from 0") from error
 
 
 def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
@@ -259,6 +266,8 @@ def _tensor(found: Any, what: str) -> Tensor:
             "replace it by .filled, or leave these samples out"
         )
     if isinstance(found, Tensor):
+        if found.layout != torch.strided:
+            raise ValueError(f"{what} that are a sparse tensor: make it dense, by .to_dense()")
         return found.detach().cpu().contiguous()
     try:
         # A copy: the array may be read-only, or somebody may go on using it.

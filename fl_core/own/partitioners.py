@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from fl_core.data.datasets import HELD_OUT
 from fl_core.data.own_data import Partitions
 
+_CHANNELS = (1, 3)  # of an image
+
 
 class Partitioner(Protocol):
     """What of a `flwr_datasets.partitioner.Partitioner` is used, its `dataset` being assigned."""
@@ -53,13 +55,13 @@ def from_partitioner(
         As in `Partitions`.
     prepare : callable, optional
         From a client's samples, as stored, to those to be used. By default images, uint8 (n, H, W)
-        or (n, H, W, C), become uint8 (n, C, H, W), and all else float32.
+        or (n, H, W, C), become uint8 (n, C, H, W), unless they are that, and all else float32.
 
     Raises
     ------
     ValueError
-        If there is no such column, labels are not of their kind, a client has less than two
-        samples, or `test_share` is not in (0, 1).
+        If there is no such column, labels are not of their kind, samples are no numbers of one
+        shape, a client has less than two of them, or `test_share` is not in (0, 1).
     """
     if not 0 < test_share < 1:
         raise ValueError(f"test_share is {test_share}, but must be in (0, 1): a fifth is 0.2.")
@@ -74,10 +76,13 @@ def from_partitioner(
                     f'there is no column "{name}" in partition {client}: its columns are '
                     f"{', '.join(table.column_names)}."
                 )
-        stored = [np.asarray(table[name][:]) for name in columns]
+        where = f'column "{", ".join(columns)}" of partition {client}'
+        stored = [_array(table[name][:]) for name in columns]
+        if len({one.shape for one in stored}) > 1:
+            raise _refused(where, "several shapes")
         x = stored[0] if isinstance(samples, str) else np.stack(stored, axis=1)
         y = _labels(table[label][:], f'column "{label}" of partition {client}', is_number)
-        x = (prepare or _prepared)(x)
+        x = prepare(x) if prepare else _prepared(x, where)
         classes = np.zeros_like(y) if is_number else y
         is_test = _held_out(classes, test_share, np.random.default_rng([seed, client]))
         if is_test.all() or len(y) < 2:
@@ -120,8 +125,33 @@ def _held_out(labels: NDArray[Any], share: float, rng: np.random.Generator) -> A
     return is_test
 
 
-def _prepared(stored: NDArray[Any]) -> NDArray[Any]:
+def _array(stored: Any) -> NDArray[Any]:
+    """Return samples in an array; of objects, if they have several shapes."""
+    try:
+        return np.asarray(stored)
+    except ValueError:
+        found = np.empty(len(stored), object)
+        for place, one in enumerate(stored):
+            found[place] = one
+        return found
+
+
+def _prepared(stored: NDArray[Any], where: str) -> NDArray[Any]:
     if stored.dtype != np.uint8 or stored.ndim not in (3, 4):
-        return stored.astype(np.float32)
+        try:
+            return stored.astype(np.float32)
+        except (TypeError, ValueError) as error:
+            what = "texts" if stored.dtype.kind in "US" else "several shapes or objects"
+            raise _refused(where, what) from error
     # Hugging Face's images have their channels last, and grey ones none.
-    return stored[:, None] if stored.ndim == 3 else stored.transpose(0, 3, 1, 2)
+    if stored.ndim == 3:
+        return stored[:, None]
+    is_first = stored.shape[1] in _CHANNELS and stored.shape[3] not in _CHANNELS
+    return stored if is_first else stored.transpose(0, 3, 1, 2)
+
+
+def _refused(where: str, what: str) -> ValueError:
+    return ValueError(
+        f"{where} holds {what}, but samples must be numbers, all of one shape: name another by "
+        "samples, or make them so by prepare."
+    )

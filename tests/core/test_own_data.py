@@ -210,6 +210,20 @@ class Thirds:
         return self.table.select(range(10 * partition_id, 10 * partition_id + 10))
 
 
+class Columns(dict):
+    """Stands in for a `datasets.Dataset`."""
+
+    @property
+    def column_names(self):
+        return tuple(self)
+
+    def with_format(self, _):
+        return self
+
+    def select(self, rows):
+        return Columns({name: values[rows.start : rows.stop] for name, values in self.items()})
+
+
 def table_of(**columns):
     datasets = pytest.importorskip("datasets")
     return datasets.Dataset.from_dict(columns)
@@ -282,6 +296,41 @@ def test_images_of_bytes_have_their_channels_first():
     assert found == {image.transpose(2, 0, 1).tobytes() for image in pixels}
 
 
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [((1, 4, 5), (1, 4, 5)), ((3, 4, 5), (3, 4, 5)), ((4, 5, 1), (1, 4, 5)), ((4, 3), (1, 4, 3))],
+)
+def test_images_of_bytes_whose_channels_are_first_stay(stored, expected):
+    (x, *_), *_ = from_partitioner(
+        Thirds(Columns(a=np.zeros((30, *stored), np.uint8), label=np.arange(30) % 2)), "a", "label"
+    ).clients
+    assert (x.dtype, x.shape[1:]) == (np.uint8, expected)
+
+
+TWO_SIZES = [np.zeros((4, 5 + i % 2), np.uint8) for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "samples", "said"),
+    [
+        ({"a": TWO_SIZES}, "a", 'column "a" of partition 0 holds several shapes or objects, but s'),
+        ({"a": np.array(["x"] * 30)}, "a", 'column "a" of partition 0 holds texts, but samples m'),
+        (
+            {"a": np.zeros(30), "b": np.zeros((30, 2))},
+            ["a", "b"],
+            'column "a, b" of partition 0 holds several shapes, but samples must be numbers, all',
+        ),
+    ],
+)
+def test_samples_of_a_partitioner_that_are_no_numbers_of_one_shape(columns, samples, said):
+    thirds = Thirds(Columns(**columns, label=np.arange(30) % 2))
+    with pytest.raises(ValueError, match=said):
+        from_partitioner(thirds, samples, "label")
+    if samples == "a":  # they may become such
+        made = from_partitioner(thirds, "a", "label", prepare=lambda x: np.zeros((len(x), 2)))
+        assert made.clients[0][0].shape == (8, 2)
+
+
 def test_a_column_that_is_not_there_is_named():
     thirds = Thirds(table_of(a=np.arange(30.0), label=[0, 1, 2] * 10))
     with pytest.raises(ValueError, match=r'no column "b" in partition 0: its columns are a, label'):
@@ -303,17 +352,6 @@ def test_a_column_that_is_not_there_is_named():
     ],
 )
 def test_labels_of_a_partitioner_that_are_no_classes_are_refused(labels, options, said):
-    class Columns(dict):
-        """Stands in for a `datasets.Dataset`."""
-
-        column_names = ("a", "label")
-
-        def with_format(self, _):
-            return self
-
-        def select(self, rows):
-            return Columns({name: values[rows.start : rows.stop] for name, values in self.items()})
-
     thirds = Thirds(Columns(a=np.arange(30.0), label=np.array(labels)))
     with pytest.raises(ValueError, match=said):
         from_partitioner(thirds, ["a"], "label", **options)

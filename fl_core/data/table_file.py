@@ -257,10 +257,12 @@ def _values(column: Any, name: str, where: str) -> NDArray[Any]:
     texts: NDArray[Any] | None = None
     if types.is_bool_dtype(column.dtype) or not types.is_numeric_dtype(column.dtype):
         present = column.to_numpy(dtype=object)[~missing]
-        if not all(isinstance(one, str | bool | np.bool_) for one in present):
+        others = (one for one in present if not isinstance(one, str | bool | np.bool_))
+        if (other := next(others, None)) is not None:
+            kind = type(other).__name__ if column.dtype == object else column.dtype
             raise ValueError(
-                f"{where}: {what} holds neither numbers nor texts, but {column.dtype}: write it as "
-                "one of them, or leave it out at all sites."
+                f"{where}: {what} holds neither numbers nor texts, but {kind}: write it as one of "
+                "them, or leave it out at all sites."
             )
         texts = _texts(column)
         missing = missing | (texts == "")

@@ -1,6 +1,8 @@
 """Tables in CSV and Parquet files: what is read, what is agreed, and every refusal."""
 
 import re
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -263,6 +265,14 @@ def test_other_refusals_are_one_sentence(tmp_path):
     written(tmp_path, b=GOOD)
     with pytest.raises(ValueError, match=r"^a.csv is no table that can be read \(.*utf-8"):
         read(folder, "")
+
+
+@pytest.mark.parametrize("value", [Decimal("1.5"), date(2026, 1, 1)])
+def test_what_a_column_of_objects_holds_is_named(value, tmp_path):
+    pd.DataFrame({"x": [value] * 2, "label": [0, 1]}).to_parquet(tmp_path / "a.parquet")
+    said = f"column x holds neither numbers nor texts, but {type(value).__name__}: write it as one"
+    with pytest.raises(ValueError, match=said):
+        read_table(tmp_path / "a.parquet")
 
 
 def test_one_site_in_two_spellings_is_refused_whatever_lies_between_them(tmp_path):

@@ -75,8 +75,9 @@ def gram_matrix(features: Float32) -> Float32:
             f"the client's features have {dimension:,} dimensions, but its Gram matrix can have "
             f"{MOST_DIMENSIONS:,} at most: choose other features, or smaller samples."
         )
-    gram = features.T @ features / np.float32(len(features))
-    _check_finite(gram)
+    with np.errstate(over="ignore", invalid="ignore"):  # said below
+        gram = features.T @ features / np.float32(len(features))
+    _check_finite(features, gram)
     return gram
 
 
@@ -85,10 +86,16 @@ def _check_count_of_samples(features: Float32) -> None:
         raise ValueError("the client has no samples, so it has no spectrum: give it at least one.")
 
 
-def _check_finite(moments: Float32) -> None:
-    """Refuse features by their products."""
-    if not np.isfinite(moments).all():
-        raise ValueError("the client's features are not all finite: check its samples.")
+def _check_finite(features: Float32, products: Float32) -> None:
+    """Refuse features by their products, which are infinite if one of them is, or too large."""
+    if np.isfinite(products).all():
+        return
+    if np.isfinite(features).all():
+        raise ValueError(
+            "the client's features are too large to be squared: bring its samples to a smaller "
+            "scale."
+        )
+    raise ValueError("the client's features are not all finite: check its samples.")
 
 
 def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
@@ -116,7 +123,8 @@ def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
     if 2 * len(features) > dimension:
         return spectrum_of_gram(gram_matrix(features), num_eigenvectors)
     _check_count_of_samples(features)
-    _check_finite(np.einsum("nd,nd->d", features, features))  # no entry of G is above these
+    # No entry of G is above these.
+    _check_finite(features, np.einsum("nd,nd->d", features, features))
     pairs = _eigenpairs_of_few(features.astype(np.float64), num_eigenvectors)
     return _spectrum(partial(gram_matrix, features), *pairs)
 

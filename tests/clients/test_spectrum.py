@@ -139,11 +139,15 @@ def test_few_samples_of_many_features_have_eigenvectors_but_too_large_a_gram_mat
 
 
 @pytest.mark.parametrize("count", [2, 50])
-def test_what_is_not_finite_is_refused_however_many_samples_there_are(count):
+def test_what_is_not_finite_or_too_large_is_refused_however_many_samples_there_are(count):
     data = features(0, n=count)
-    data[1, 2] = np.inf
-    with pytest.raises(ValueError, match="not all finite"):
-        leading_spectrum(data, 2)
+    for value, message in (
+        (-np.inf, "are not all finite"),
+        (-1e20, "too large to be squared"),
+    ):
+        data[1, 2] = value
+        with pytest.raises(ValueError, match=message):
+            leading_spectrum(data, 2)
 
 
 def test_no_variance_along_a_vector_is_no_relevance():

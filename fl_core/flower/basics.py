@@ -16,15 +16,3 @@ from flwr.supercore.constant import (
     NodeStatus,
 )
 from flwr.supercore.date import now
-
-__all__ = [
-    "FLEET_HTTP_PUBLIC_KEY_HEADER",
-    "FLEET_HTTP_SIGNATURE_HEADER",
-    "SUPERLINK_NODE_ID",
-    "SYSTEM_TIME_TOLERANCE",
-    "TIMESTAMP_HEADER",
-    "TIMESTAMP_TOLERANCE",
-    "ErrorCode",
-    "NodeStatus",
-    "now",
-]

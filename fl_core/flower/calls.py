@@ -7,10 +7,3 @@ a web server with these, a fifth of a second of every client's start.
 from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-
-__all__ = [
-    "ApiErrorCode",
-    "FleetHttpClient",
-    "FlowerError",
-    "NodeAuthHttpInterceptor",
-]

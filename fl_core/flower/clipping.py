@@ -4,7 +4,3 @@ Nothing public serves: it is part of a strategy of Flower's legacy kind.
 """
 
 from flwr.supercore.differential_privacy import compute_clip_model_update
-
-__all__ = [
-    "compute_clip_model_update",
-]

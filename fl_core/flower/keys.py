@@ -18,18 +18,3 @@ from flwr.supercore.primitives.asymmetric import (
     public_key_to_bytes,
     verify_signature,
 )
-
-__all__ = [
-    "bytes_to_private_key",
-    "bytes_to_public_key",
-    "combine_shares",
-    "create_shares",
-    "decrypt",
-    "generate_key_pairs",
-    "generate_shared_key",
-    "private_key_to_bytes",
-    "public_key_to_bytes",
-    "share_keys_plaintext_concat",
-    "share_keys_plaintext_separate",
-    "verify_signature",
-]

@@ -32,32 +32,3 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
-
-__all__ = [
-    "ActivateNodeRequest",
-    "ConfirmMessageReceivedRequest",
-    "ListNodesRequest",
-    "Message",
-    "Node",
-    "NodeInfo",
-    "ObjectTree",
-    "PullAppMessagesRequest",
-    "PullMessagesResponse",
-    "PullObjectRequest",
-    "PullObjectResponse",
-    "PushMessagesRequest",
-    "PushMessagesResponse",
-    "PushObjectRequest",
-    "UnregisterNodeRequest",
-    "get_object_body",
-    "get_object_head_values_from_object_content",
-    "get_object_tree",
-    "get_object_type_from_object_content",
-    "inflate_object_from_contents",
-    "is_valid_sha256_hash",
-    "iterate_object_tree",
-    "make_pull_object_fn_protobuf",
-    "message_from_proto",
-    "message_to_proto",
-    "pull_objects",
-]

@@ -6,8 +6,3 @@ send in their name.
 
 from flwr.common.config import parse_config_args
 from flwr.supercore.task_identity import TaskIdentity
-
-__all__ = [
-    "TaskIdentity",
-    "parse_config_args",
-]

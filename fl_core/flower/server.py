@@ -6,9 +6,3 @@ command line for nodes, no functions.
 
 from flwr.supercore.control import ControlHttpClient
 from flwr.superlink.grid import HttpGrid, InMemoryGrid
-
-__all__ = [
-    "ControlHttpClient",
-    "HttpGrid",
-    "InMemoryGrid",
-]

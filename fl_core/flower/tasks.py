@@ -22,16 +22,6 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.utils import get_flwr_home
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
-__all__ = [
-    "AcquireTaskRequest",
-    "RuntimeHttpClient",
-    "RuntimeVersionHttpInterceptor",
-    "TaskType",
-    "answer_task",
-    "install_once",
-    "resolve_bind_address",
-]
-
 _LOOK_AGAIN = 0.1  # seconds
 
 

@@ -152,6 +152,7 @@ def _judged(
 
     Each of m candidates has an interval at α/m, so that the one that is shown, whichever it is,
     errs at α at most. Holm's procedure tells a little more: what it tells ends at 0 at the latest.
+    Nobody is told to stay alone, at any error, while a model was not compared: it may be better.
     """
     p_values = {name: pair.p_value() for name, pair in pairs.items()}
     adjusted = dict(zip(pairs, holm_adjusted(list(p_values.values())).tolist(), strict=True))
@@ -159,11 +160,11 @@ def _judged(
     sure = [name for name, pair in pairs.items() if pair.gain > 0 and adjusted[name] <= alpha]
     best = max(sure or pairs, key=lambda name: pairs[name].gain)
     strategy = best if pairs[best].gain > 0 else ALONE
+    if strategy == ALONE and len(pairs) < len(runs) - 1:
+        p_value = 1.0
     verdict = UNSURE
-    if p_value <= alpha and strategy != ALONE:
-        verdict = ONE if strategy == ALL else JOIN
-    elif p_value <= alpha and len(pairs) == len(runs) - 1:  # one not compared may be better
-        verdict = STAY
+    if p_value <= alpha:
+        verdict = {ALONE: STAY, ALL: ONE}.get(strategy, JOIN)
     level = alpha / len(pairs)
     needed = pairs[best].needed(level)
     gains = {name: _told(pair, level, adjusted[name] <= alpha) for name, pair in pairs.items()}

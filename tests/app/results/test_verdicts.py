@@ -82,6 +82,7 @@ def test_nobody_stays_alone_for_want_of_a_comparison():
     assert (lost.client, lost.verdict, lost.strategy) == (0, UNSURE, "local")
     assert set(lost.candidates) == {"rcc"}
     assert (whole.verdict, set(whole.candidates)) == (STAY, {"single", "rcc"})
+    assert verdicts_of(runs).told_among_all == 1  # nor at the stricter error
     runs[2].reports[0].validated[0] = told(0.95, local=(20, 1))
     assert verdicts_of(runs).clients[0].verdict == JOIN
     runs[1].reports[0].validated.clear()

@@ -109,13 +109,14 @@ def _over_one(verdict: Verdict, tables: Tables, is_number: bool, alpha: float) -
 def _mean_gains(gains: Mapping[str, Sequence[float]], alpha: float) -> dict[str, Gain]:
     """Return strategies' mean gains over clients, with Student's intervals: of clients like these.
 
-    Together they err by `alpha` at most. There is none of a single client.
+    Together they err by `alpha` at most. There is none of a single client, nor of clients with the
+    same gain, whose interval would have no width: of few samples, that they agree is chance.
     """
     compared = {name: np.array(own) for name, own in gains.items() if len(own)}
     return {
         name: (mean, *Differences(mean, float(own.var(ddof=1)), len(own)).interval(level))
         for name, own in compared.items()
-        if len(own) > 1
+        if np.ptp(own) > 0
         for mean, level in [(float(own.mean()), alpha / len(compared))]
     }
 

@@ -233,6 +233,15 @@ def test_groups_are_compared_with_one_model_for_all_too():
     assert not verdicts_of(runs[::2]).over_single  # nobody trained one
 
 
+def test_an_interval_without_width_is_none():
+    """That clients' few samples agree is chance: their mean gain is not known to the last bit."""
+    assert not clients_of((0, 0), (2, 2), (1, 1)).means
+    found = clients_of((30, 10), (30, 10))
+    assert not found.means
+    assert found.told_among_all == 2
+    assert clients_of((30, 10), (30, 11)).means.keys() == {"rcc"}
+
+
 def said_last(found):
     return found.said(OF_CLASSES.main).rpartition(". ")[2]
 

@@ -22,7 +22,7 @@ from clients.pre_round.answers import refuse_without_noise
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
 from fl_app.config.allowed_code import allowed_by
-from fl_app.devices.model_places import candidate_path, check_model_path
+from fl_app.devices.model_places import beside, candidate_path, check_model_path
 from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir, is_table
@@ -302,7 +302,7 @@ class DeviceNode(Node):
     def personal(self) -> Personal:
         """Return its own store, on its disk, too, if it has a `model-path`."""
         path = self.model_path
-        folder = path and path.with_name(f"{path.stem}-personal")
+        folder = path and beside(path, "-personal")
         return Personal(self.message, self.context, folder)
 
     def keep_state(self) -> RecordDict:
@@ -331,7 +331,7 @@ class DeviceNode(Node):
         path = self.model_path
         if protocol.CANDIDATE in self._told:
             folder = self._candidates(path)
-            for other in path.parent.glob(f"{glob.escape(path.stem)}-candidates-*"):
+            for other in path.parent.glob(f"{glob.escape(beside(path, '').name)}-candidates-*"):
                 if other != folder:  # of a run that was cut short
                     shutil.rmtree(other, ignore_errors=True)
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -373,7 +373,7 @@ class DeviceNode(Node):
                 f"{self.name} has no model of {label} to deploy: it was not sent one, or lost "
                 "it; the model of an earlier run, if there is one, stays."
             )
-        with replacing(self.model_path.with_suffix(".verdict.json")) as partial:
+        with replacing(beside(self.model_path, ".verdict.json")) as partial:
             partial.write_text(str(self._told[protocol.VERDICT]) + "\n", encoding="utf-8")
         chosen.replace(self.model_path)
         shutil.rmtree(chosen.parent)
@@ -381,4 +381,4 @@ class DeviceNode(Node):
 
     def _candidates(self, model_path: Path) -> Path:
         """Return the folder in which models of this run wait: another run's are not its."""
-        return model_path.with_name(f"{model_path.stem}-candidates-{self.context.run_id}")
+        return beside(model_path, f"-candidates-{self.context.run_id}")

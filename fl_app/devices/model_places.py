@@ -7,6 +7,14 @@ import zlib
 from pathlib import Path
 
 
+def beside(model_path: Path, ending: str) -> Path:
+    """Return what belongs to a device's model beside it: of `model.safetensors`, `model` + ending.
+
+    Any other ending of the model's name stays: two devices may have site.1 and site.2 in a folder.
+    """
+    return model_path.with_name(model_path.name.removesuffix(".safetensors") + ending)
+
+
 def candidate_path(folder: Path, label: str) -> Path:
     """Return where the model of a strategy, or of one of the values that it tries, waits.
 

@@ -226,7 +226,10 @@ def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_o
     tmp_path, deploy
 ):
     folders = write_sites(tmp_path / "sites")
-    kept = {name: tmp_path / f"models/{name}.safetensors" for name in sorted(SITES)[:3]}
+    files = ("model.safetensors", "site.1", "site.2")  # of which two differ by their ending only
+    kept = {
+        name: tmp_path / "models" / file for name, file in zip(sorted(SITES), files, strict=False)
+    }
     summary, grid = run_devices(
         tmp_path / "out",
         folders,
@@ -239,16 +242,15 @@ def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_o
     names = summary["runs"][0]["names"]
     for client, name in enumerate(names):
         if name not in kept:
-            assert name not in {path.stem for path in (tmp_path / "models").iterdir()}
             continue
         _, card = load_model(kept[name])
         wanted = verdicts[client]["strategy"] if deploy == "verdict" else deploy
         assert card.strategy == wanted
-        said = kept[name].with_suffix(".verdict.json").read_text(encoding="utf-8")
-        assert json.loads(said) == verdicts[client]
+        said = kept[name].with_name(f"{kept[name].name.partition('.saf')[0]}.verdict.json")
+        assert json.loads(said.read_text(encoding="utf-8")) == verdicts[client]
     assert {path.name for path in (tmp_path / "models").iterdir()} == {
-        *(f"{name}.safetensors" for name in kept),
-        *(f"{name}.verdict.json" for name in kept),
+        *files,
+        *("model.verdict.json", "site.1.verdict.json", "site.2.verdict.json"),
     }
     last = names[-1]
     assert summary["runs"][0]["models-not-kept"] == {str(len(names) - 1): "it has no model-path"}

@@ -91,7 +91,7 @@ class NodeConfig(NamedTuple):
         """
         data = str(own.get(DATA) or "")
         for key, is_there in (
-            ("name", own.get("name")),
+            ("name", str(own.get("name", ""))),  # Flower reads `name=0` as a number
             (f"data-path and no {DATA}", own.get("data-path") or data),
         ):
             if not is_there:

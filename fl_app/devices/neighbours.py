@@ -35,7 +35,7 @@ def shared_paths(name: str, paths: Mapping[str, Path | None]) -> list[str]:
         From `data-path` and `model-path` to what its `--node-config` says, if it does.
     """
     # Flower reads `name=5` as a number.
-    others = [other for other in _supernodes() if other.get("name") and str(other["name"]) != name]
+    others = [other for other in _supernodes() if str(other.get("name", "")) not in ("", name)]
     found = []
     for key, path in paths.items():
         sharing = {str(other["name"]) for other in others if path and _is_at(path, other.get(key))}

@@ -425,6 +425,13 @@ def test_a_model_that_cannot_be_kept(check, certificates, images):
     assert "which is a folder: name a file in it" in said["model-path"][1]
 
 
+@pytest.mark.parametrize("name", ["0", "5", '"0"'])
+def test_a_name_may_be_a_number(check, certificates, images, name):
+    with listening(server_tls(certificates)) as port:
+        status, said = check(port, node_config=f'name={name} data-path="{images}"')
+    assert (status, said["images"][0]) == (0, "✓")
+
+
 def test_images_that_another_device_of_this_machine_has(check, certificates, images):
     with listening(server_tls(certificates)) as port:
         with supernode(f'name="lyon" data-path="{images}"'):

@@ -35,8 +35,10 @@ def test_whoever_shares_images_or_a_model_is_named(paths, tmp_path):
 def test_who_is_no_other_device_is_not_named(paths, tmp_path):
     with supernode(copied(paths, "berlin")):  # it is this one, or the one that it takes over from
         assert not shared_paths("berlin", paths)
-    with supernode(copied(paths, "5").replace('"5"', "5")):  # which Flower reads as a number
-        assert not shared_paths("5", paths)
+    for number in ("5", "0"):  # which Flower reads as a number
+        with supernode(copied(paths, number).replace(f'"{number}"', number)):
+            assert not shared_paths(number, paths)
+            assert len(shared_paths("berlin", paths)) == 2
     with supernode(copied(paths, "lyon")):
         pass
     assert not shared_paths("berlin", paths)

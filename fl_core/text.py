@@ -8,6 +8,28 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+_LONGEST_NAME = 100
+NAMEABLE = f"at most {_LONGEST_NAME} characters that can be seen, and single spaces between words"
+"""What a client's name has, if `given_name` takes it."""
+# What Python takes for printable, but nothing is seen of: fillers, joiners and variation selectors.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+
+
+def given_name(said: object) -> str | None:
+    """Return the name by which a client wants to be called, if it is one that people can read.
+
+    Nobody shall look like another: by blanks, or by letters that cannot be seen.
+    """
+    if not isinstance(said, str) or not 0 < len(said) <= _LONGEST_NAME:
+        return None
+    name = unicodedata.normalize("NFC", said)
+    if name != " ".join(name.split()) or not name.isprintable() or _INVISIBLE.search(name):
+        return None
+    return name
+
 
 def printable(text: str) -> str:
     r"""Return `text` with what a terminal would obey, or a reader not see, written as escapes.

@@ -41,6 +41,7 @@ from fl_core.own.own_scale import on_scale, own_tally, standardised_alone
 from fl_core.own.own_tables import read_own_table, survey_table
 from fl_core.own_code import is_own
 from fl_core.partitions.validation import STREAM, Parts, split_validation
+from fl_core.text import NAMEABLE, given_name, printable
 from fl_core.wire import protocol
 
 logger = logging.getLogger(__name__)
@@ -86,8 +87,8 @@ class NodeConfig(NamedTuple):
         Raises
         ------
         ValueError
-            If the name or the data are missing, there are both images and a function, a path is not
-            absolute, or what may run is no import path.
+            If the name or the data are missing, people could not read the name, there are both
+            images and a function, a path is not absolute, or what may run is no import path.
         """
         data = str(own.get(DATA) or "")
         for key, is_there in (
@@ -96,14 +97,19 @@ class NodeConfig(NamedTuple):
         ):
             if not is_there:
                 raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {key}: {_START}')
+        if given_name(name := str(own["name"])) is None:
+            raise ValueError(
+                f'name is "{printable(name)[:120]}", but a device\'s name has {NAMEABLE}: give it '
+                "such a one in its --node-config."
+            )
         if data and own.get("data-path"):
             raise ValueError(
-                f"{own['name']}: {DATA} is {data} and data-path is {own['data-path']}, but a "
+                f"{name}: {DATA} is {data} and data-path is {own['data-path']}, but a "
                 "device has one of the two: take one out of its --node-config."
             )
         if data and not is_own(data):
             raise ValueError(
-                f'{own["name"]}: {DATA} is "{data}", but it must be an import path, MODULE:NAME, '
+                f'{name}: {DATA} is "{data}", but it must be an import path, MODULE:NAME, '
                 'such as "my_package.data:load".'
             )
         paths = {
@@ -117,7 +123,7 @@ class NodeConfig(NamedTuple):
         path, model_path = paths.get("data-path"), paths.get("model-path")
         label = str(own.get("label") or "")
         target = TARGET.read("target", own.get("target", BY_VALUES))
-        return cls(str(own["name"]), path, data, model_path, allowed_by(own), label, target)
+        return cls(name, path, data, model_path, allowed_by(own), label, target)
 
     @property
     def paths(self) -> dict[str, Path | None]:

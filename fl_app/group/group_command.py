@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fl_core.data.folders import folders_in, holds_tables, is_table
-from fl_core.text import whole_number
+from fl_core.text import NAMEABLE, given_name, printable, whole_number
 
 if TYPE_CHECKING:  # torch is imported where it is needed
     from fl_app.config.run_config import Config
@@ -163,7 +163,8 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
     Raises
     ------
     ValueError
-        If a folder is not there, two have one name, or there are fewer than two.
+        If a folder is not there, or has no name that a client may have, two have one name, or there
+        are fewer than two.
     """
     for path in folders:
         if not path.exists():
@@ -185,6 +186,11 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
     for path in folders:
         own = path.absolute()
         name = own.stem if is_table(own) else own.name
+        if given_name(name) is None:
+            raise ValueError(
+                f"--folders names {printable(str(own))}, but clients go by the names of their "
+                f"folders, which then have {NAMEABLE}: rename it."
+            )
         if name in named:
             raise ValueError(
                 f"--folders names {named[name]} and {own}, which have one name, and clients "

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,18 +10,12 @@ from typing import NamedTuple
 
 from flwr.app import ConfigRecord, RecordDict
 
-from fl_core.text import one_line
+from fl_core.text import given_name, one_line
 from fl_core.wire import protocol
 
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
-_LONGEST_NAME = 100
-# What Python takes for printable, but nothing is seen of: fillers, joiners and variation selectors.
-_INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
-    "\U000e0100-\U000e01ef]"
-)
 
 
 class Refusal(NamedTuple):
@@ -247,11 +239,6 @@ def _given_index(content: RecordDict) -> int | None:
 
 def _given_name(content: RecordDict) -> str | None:
     """Return the name by which a node wants to be called, if it gives one that people can read."""
-    name = content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
-        return None
-    name = unicodedata.normalize("NFC", name)
-    # Nobody shall look like another: by blanks, or by letters that cannot be seen.
-    if name != " ".join(name.split()) or not name.isprintable() or _INVISIBLE.search(name):
-        return None
-    return name
+    return given_name(
+        content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
+    )

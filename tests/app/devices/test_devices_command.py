@@ -450,6 +450,8 @@ def test_images_that_another_device_of_this_machine_has(check, certificates, ima
         ({"superlink": "fl.example.org"}, "is not HOST:PORT"),
         ({"node_config": "name=berlin"}, "cannot be read: give 'name="),
         ({"node_config": 'name="berlin"'}, "has no data-path"),
+        ({"node_config": 'name="St  Mary" data-path="/x"'}, 'name is "St  Mary", but a device'),
+        ({"node_config": f'name="{"x" * 101}" data-path="/x"'}, "has at most 100 characters"),
         ({"node_config": 'name="berlin" data-path="scans"'}, "it must be absolute"),
     ],
 )

@@ -597,6 +597,11 @@ def test_folders_of_clients_are_named_and_wrong_ones_refused(tmp_path):
         named_folders([tmp_path / "all/a", tmp_path / "all/c/a"])
     with pytest.raises(ValueError, match="at least 2"):
         named_folders([tmp_path / "all/c"])
+    for odd in ("St  Mary", "x" * 101, "a\u2800"):  # the server calls nobody so
+        (tmp_path / "all" / odd / "x").mkdir(parents=True)
+        with pytest.raises(ValueError, match=f"all/{odd}, but clients go by .* rename it"):
+            named_folders([tmp_path / "all"])
+        shutil.rmtree(tmp_path / "all" / odd)
 
 
 @pytest.mark.parametrize(

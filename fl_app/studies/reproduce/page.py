@@ -274,7 +274,7 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
 def _strategy(experiment: Experiment, method: str) -> str:
     """Return what a run calls a method: a variant goes by its strategy there."""
     variant = experiment.variants.get(method)
-    return method if variant is None else str(variant["strategy"])
+    return method if variant is None else str({**experiment.options, **variant}["strategy"])
 
 
 def _count(number: int, what: str) -> str:

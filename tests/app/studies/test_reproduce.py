@@ -253,6 +253,12 @@ def test_the_page_by_hand(experiment):
     assert once in page(experiment, cells)
     cells[2]["methods"]["optimum (twice)"]["same-as"] = "optimum"  # it, or itself elsewhere
     assert "(twice) had a finished training's clusters in 1 sim" in page(experiment, cells)
+    shared = {"optimum (twice)": {"local-epochs": 4}}  # its strategy is that of [options]
+    options = {**experiment.options, "strategy": "optimum"}
+    bare = replace(experiment, published={}, claims=(), explanations=())
+    same = replace(bare, options=options, variants=shared)
+    cells[2]["given"]["strategy"] = "optimum"
+    assert "(twice) had a finished training's clusters in 1 sim" in page(same, [cells[2]])
     cells[0] = cell("two", 1, code="b", optimum=0.96, single=0.96)
     worse = page(experiment, cells)
     assert "**does not hold so far (two runs)**, in 0 of 2 cells. The paper's own" in worse

@@ -22,6 +22,7 @@ _KEPT = (
     *("balanced-accuracy", protocol.OWN_METRIC),
 )
 _DIGITS = 6  # of raw numbers: a test of 10,000 images has five
+_IN_UNITS = ("rmse", "mae", protocol.OWN_METRIC)  # of any size
 
 
 def kept_of(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def kept_of(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     folder : Path
         The run's results.
     """
-    kept = {name: _short(run[name]) for name in _KEPT if run.get(name) not in (None, {})}
+    kept = {name: _short(run[name], name) for name in _KEPT if run.get(name) not in (None, {})}
     kept |= {
         name: {"accuracy": _short(run[name]["accuracy"])}
         for name in map(name_of_test, TESTS)
@@ -83,7 +84,7 @@ def _rounds(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             of_task.setdefault((line["round"], line["task"]), []).append(float(line[score]))
     for (number, task), values in of_task.items():
         means = rounds[number].setdefault(f"{score}-per-task", {})
-        means[task] = _short(sum(values) / len(values))
+        means[task] = _short(sum(values) / len(values), score)
     return rounds
 
 
@@ -95,12 +96,17 @@ def _lines(path: Path, run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         )
 
 
-def _short(value: Any) -> Any:
-    """Return a value with fewer digits, and without NaN, which JSON does not have."""
+def _short(value: Any, name: str = "") -> Any:
+    """Return a value of this name with fewer digits, and without NaN, which JSON does not have.
+
+    Of small numbers in a unit the digits are significant: errors in metres may be micrometres.
+    """
     if isinstance(value, dict):
-        return {name: _short(one) for name, one in value.items()}
+        return {key: _short(one, key) for key, one in value.items()}
     if isinstance(value, list):
-        return [_short(one) for one in value]
+        return [_short(one, name) for one in value]
     if isinstance(value, float):
+        if name.startswith(_IN_UNITS) and abs(value) < 0.1:
+            return float(f"{value:.{_DIGITS}g}")
         return None if math.isnan(value) else round(value, _DIGITS)
     return value

@@ -14,6 +14,7 @@ Kept = Mapping[str, Any]
 _WAYS = ("up", "down")
 CLOSE = 0.99
 """The share of the final accuracy that counts as having arrived."""
+_ROUNDING = 1e-12  # of a number
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,13 @@ class Measure:
     value : callable
         From what was kept of the run, and from the numbers that are asked for.
     digits : int, optional
-        After the point; as the experiment says where there is none.
+        After the point, or significant ones; as the experiment says where there is none.
     limits : tuple of float, optional
         What it lies between, with a little room in a picture.
     asked : int
         How many numbers it is asked for: two tasks in `relevance:1-2`.
+    is_significant : bool
+        Whether `digits` are significant: what it is in may be of any size, euros or nanometres.
     """
 
     words: str
@@ -39,6 +42,13 @@ class Measure:
     digits: int | None = None
     limits: tuple[float, float] | None = None
     asked: int = 0
+    is_significant: bool = False
+
+    def said(self, value: float, digits: int, sign: str = "") -> str:
+        """Return a number with so many digits, with "+" where it is to have its sign."""
+        if self.is_significant:
+            return f"{value:{sign}z#.{digits}g}".rstrip(".")
+        return f"{value:{sign}z.{digits}f}"
 
 
 def _bytes(kept: Kept, *parts: str) -> float:
@@ -104,10 +114,12 @@ MEASURES: dict[str, Measure] = {
         for test, words in TESTS.items()
     },
     "variance": Measure("variance over clients", lambda kept: 1e4 * kept["accuracy-variance"]),
-    "rmse": Measure("RMSE", lambda kept: kept["rmse"], 4),
-    "mae": Measure("MAE", lambda kept: kept["mae"], 4),
+    "rmse": Measure("RMSE", lambda kept: kept["rmse"], 4, is_significant=True),
+    "mae": Measure("MAE", lambda kept: kept["mae"], 4, is_significant=True),
     "r2": Measure("R²", lambda kept: kept["r2"], 3),
-    protocol.OWN_METRIC: Measure("own metric", lambda kept: kept[protocol.OWN_METRIC], 4),
+    protocol.OWN_METRIC: Measure(
+        "own metric", lambda kept: kept[protocol.OWN_METRIC], 4, is_significant=True
+    ),
     "ari": Measure("ARI", lambda kept: kept["ari"], 2, (-0.15, 1.05)),
     "clusters": Measure("clusters", lambda kept: len(set(kept["clusters"]) - {-1}), 1),
     "isolated": Measure("attackers alone %", lambda kept: 100 * kept["malicious-isolated"], 0),
@@ -186,9 +198,11 @@ def shown(
 
     `half` is half the width of its mean's interval, and is left out where it would be shown as 0.
     """
-    own = kind_of(text).digits
-    places = digits if own is None else own
-    number = f"{value:+z.{places}f}" if sign else f"{value:z.{places}f}"
-    spread = "" if std is None else f" ± {std:.{places}f}"
-    interval = "" if half is None or round(half, places) == 0 else f" [± {half:.{places}f}]"
-    return number + spread + interval
+    own = kind_of(text)
+    places = digits if own.digits is None else own.digits
+    number = own.said(value, places, "+" if sign else "")
+    # Of equal numbers, the mean may be off by a rounding.
+    spreads = [0.0 if one and one < _ROUNDING * abs(value) else one for one in (std, half)]
+    about, told = ("" if one is None else own.said(one, places) for one in spreads)
+    interval = f" [± {told}]" if told and float(told) else ""
+    return f"{number} ± {about}{interval}" if about else number + interval

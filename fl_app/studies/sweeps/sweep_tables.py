@@ -123,9 +123,9 @@ def _scores(
     rows = []
     for place, here in places.items():
         texts = {one: _mean_and_std(name, values) for one, values in here.items()}
-        means = {
-            one: round(float(values.mean()), 4 if lower else 3) for one, values in here.items()
-        }
+        means = {one: float(values.mean()) for one, values in here.items()}
+        # What is shown alike is equally good.
+        means = {one: float(shown(name, v)) if lower else round(v, 3) for one, v in means.items()}
         known = [mean for mean in means.values() if not math.isnan(mean)]
         top = (min if lower else max)(known, default=math.nan)
         for one, mean in means.items():

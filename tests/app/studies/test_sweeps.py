@@ -383,6 +383,30 @@ def test_the_tables_and_the_picture_show_what_was_found(tmp_path, played, capsys
     assert "│ 0.4        │ raw      │ 69.5 ± 0.7* │ 59.5 ± 0.7 │" in capsys.readouterr().out
 
 
+def test_errors_in_a_small_unit_are_kept_shown_and_starred(tmp_path):
+    """In metres, as others in micrometres; what is shown alike is equally good."""
+    for name in ("metrics", "clients"):
+        (tmp_path / f"{name}.csv").write_text("strategy,seed,round\n", encoding="utf-8")
+    planned = plan_sweep({"strategy": "single,local,ditto", "num-tasks": [2, 3]})
+    errors = {"single": 1.234567e-7, "local": 2.1e-5, "ditto": 1.23449e-7}
+    runs = [
+        {"strategy": name, "seed": seed, "rmse": error, "mae": 12.3456789, "clusters": [0]}
+        for name, error in errors.items()
+        for seed in (0, 1)
+    ]
+    kept = [{**run, **kept_of(run, tmp_path)} for run in runs]
+    assert [run["rmse"] for run in kept[::2]] == [1.23457e-7, 2.1e-5, 1.23449e-7]
+    assert kept[0]["mae"] == 12.345679
+    cells = [{"cell": "", "values": dict(planned.cells[0][0].values), "runs": kept}]
+    row = "| 2 | 1.235e-07 ± 0.000 | 2.100e-05 ± 0.000 | **1.234e-07 ± 0.000** |"
+    assert row in summary_page(planned, cells, "", "")
+    for run in kept[::2]:
+        run["rmse"] *= 1.1
+    # By hand: a tenth, over √2; ditto's mean is shown as the same number.
+    best = "| **1.296e-07 ± 8.730e-09** | 2.205e-05 ± 1.485e-06 | **1.296e-07 ± 8.729e-09** |"
+    assert best in summary_page(planned, cells, "", "")
+
+
 def test_seeds_that_are_swept_are_seeds(tmp_path, played, undrawn, capsys):
     options = {**SMALL, "seed": [0, 1], "num-tasks": [2, 3]}
     run_sweep(plan_sweep(options), tmp_path, 1)

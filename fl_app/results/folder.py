@@ -178,7 +178,8 @@ class ResultsFolder:
         print(f"\n{name}", end="")
         print_grouping(report)
         if found.tasks is not None:
-            ari, _ = ari_and_nmi(found.tasks, strategy.clusters.of_client)
+            attackers = () if federation is None else federation.malicious
+            ari, _ = ari_and_nmi(found.tasks, strategy.clusters.of_client, attackers)
             print(f"against the true tasks: ARI {ari:.2f}", flush=True)
 
     def finish_grouping(self) -> None:

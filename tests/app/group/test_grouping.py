@@ -639,6 +639,13 @@ def test_a_resample_that_leaves_a_client_nothing_but_zeros_does_not_count():
     assert 0 < len(regrouped([*usual, tiny], clustering, 20, seed=0)) < 20
 
 
+def test_attackers_do_not_count_against_the_true_tasks(tmp_path, capsys):
+    words = ("num-clients=10", "num-tasks=2", "attack=random-signature", "malicious=0.4")
+    report = group(tmp_path, *words, "--resamples", "0")
+    assert list(report["odd"]) == ["1", "3", "7", "8"]
+    assert "against the true tasks: ARI 1.00\n" in capsys.readouterr().out
+
+
 def weighed(similarity, of_client, rule="auto", **changes):
     merges = linkage(squareform(1 - similarity, checks=False), "average")
     compared = Comparison(tuple(of_client), similarity, merges, formula="paper")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_core.data.settings import name_of_test
 from fl_core.federation.federation import Federation
 from fl_core.metrics import OF_CLASSES, Metrics
+from fl_core.options import Scalar
 from fl_core.text import csv_cell, one_line
 from fl_core.wire.protocol import OWN_METRIC
 from strategies import RoundReport
@@ -51,9 +52,15 @@ class Tracking:
         """Say of a run that has not come to its end that it failed."""
         self._tell("close", failed=True)
 
-    def begin_run(self, name: str, seed: int, done: int) -> None:
-        """Open a run for a strategy on a seed, of which so many rounds are done already."""
-        options = {**self._config.as_run_config(), "strategy": name, "seed": seed}
+    def begin_run(
+        self, name: str, seed: int, done: int, values: Mapping[str, Scalar] | None = None
+    ) -> None:
+        """Open a run for a strategy on a seed, of which so many rounds are done already.
+
+        `values` are those that it tries, in place of the configuration's.
+        """
+        run = {**(values or {}), "strategy": name, "seed": seed}
+        options = {**self._config.as_run_config(), **run}
         self._begin(About(f"{name}-seed-{seed}", self._folder, options, done, self._score))
 
     def after_round(

@@ -268,7 +268,7 @@ def run_strategy(
     told = told_to_all(world, seed, values)
     grid = world.begin_run(setting, done)
     status.begin_run(label, seed, done, config.num_server_rounds)
-    tracking.begin_run(label, seed, done)
+    tracking.begin_run(label, seed, done, values)
     started = time.perf_counter()
     why_it_ends = partial(why_enough, patience=config.early_stopping, rivals=rivals)
 

@@ -403,6 +403,21 @@ def test_one_that_fails_at_once_is_an_error(tmp_path, monkeypatch):
         run(tmp_path, track="wandb")
 
 
+def test_each_of_the_values_that_are_tried_is_told_as_such(tmp_path, monkeypatch):
+    told = []
+    never = Failing(0)
+    monkeypatch.setitem(OPENED_BY, "mlflow", lambda about: told.append(about) or never(about))
+    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
+    tune = {"tune": "learning-rate=0.003,0.03", "validation_share": 0.2}
+    run(tmp_path, track="mlflow", strategy="local,single", num_server_rounds=1, **tune)
+    of_runs = [about for about in told if about.name != "pictures"]
+    assert [about.name.partition("=")[2] for about in of_runs] == 2 * [
+        "0.003-seed-0",
+        "0.03-seed-0",
+    ]
+    assert [about.options["learning-rate"] for about in of_runs] == 2 * [0.003, 0.03]
+
+
 def test_a_training_that_fails_is_a_failed_run(tmp_path, monkeypatch):
     failing = Failing(0)
     monkeypatch.setitem(OPENED_BY, "mlflow", failing)

@@ -27,12 +27,15 @@ Places = Mapping[tuple[Any, ...], Mapping[str, NDArray[np.float64]]]
 def draw(sweep: Sweep, cells: Sequence[Cell], path: Path) -> None:
     """Draw accuracy or RMSE, a metric of one's own and ARI if known, as PNG and as PDF for a paper.
 
-    There is none of a sweep over nothing but seeds, or where nothing was tested.
+    There is none of a sweep over nothing but seeds, or where nothing was tested; an earlier sweep's
+    is removed.
     """
     figure = _figure(sweep, cells)
-    if figure is not None:
-        pictures.save(figure, path)
-        pictures.save(figure, path.with_suffix(".pdf"))
+    for own in (path, path.with_suffix(".pdf")):
+        if figure is None:
+            own.unlink(missing_ok=True)
+        else:
+            pictures.save(figure, own)
 
 
 def across_key(swept: Mapping[str, Sequence[Scalar]]) -> str:

@@ -457,6 +457,8 @@ def test_where_nothing_was_tested_there_is_no_picture(tmp_path):
     planned = plan_sweep({**SMALL, "num-tasks": [2, 3]})
     runs = [{"strategy": "single", "seed": 0, "rounds": {}, "clusters": [0]}]
     cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
+    for name in ("sweep.png", "sweep.pdf"):
+        (tmp_path / name).write_text("an earlier sweep's", encoding="utf-8")
     draw(planned, cells, tmp_path / "sweep.png")
     assert not list(tmp_path.iterdir())
     assert "| 2 | – |" not in summary_page(planned, cells, "", "")

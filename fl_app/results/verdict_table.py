@@ -20,9 +20,12 @@ def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False
     of_seed = f", seed {found.seed}" if several else ""
 
     def fit(text: str, place: int) -> str:
-        # An interval of errors is too long to stand beside its middle.
-        if metric.is_share or place < 3:
+        if place < 3:  # what somebody is called stays
             return text
+        text = text.replace(" to ", "…")
+        if metric.is_share:
+            return text
+        # An interval of errors is too long to stand beside its middle.
         return text.replace(" (", "\n(").replace(" over alone", "\nover alone")
 
     table = Table(title=f"What each client should do{of_seed}", title_justify="left")
@@ -32,8 +35,8 @@ def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False
         table.add_column(fitted, overflow="fold", justify=justify, no_wrap=place not in (0, 2))
     for one in verdicts[:_MOST_SHOWN]:
         name = str(one.client) if run.names is None else printable(run.names[one.client])
-        row = (cell.replace(" to ", "…") for cell in verdict_row(one, name, metric))
-        table.add_row(*(Text(fit(cell, place)) for place, cell in enumerate(row)))
+        cells = enumerate(verdict_row(one, name, metric))
+        table.add_row(*(Text(fit(cell, place)) for place, cell in cells))
     if len(verdicts) > _MOST_SHOWN:
         table.caption = f"{_MOST_SHOWN} of {len(verdicts):,} clients; verdicts.csv has all"
     print(f"\n{render(table)}{found.said(metric)}\n{EXPLAINED}", flush=True)

@@ -39,3 +39,21 @@ def test_neither_a_name_nor_an_interval_is_cut_into_pieces(metrics, capsys):
     for whole in (*names, UNSURE, "(674,282)", *intervals):
         assert whole in said
     assert said.count(intervals[0]) == 2
+
+
+def test_a_name_is_no_interval(capsys):
+    one = Verdict(
+        client=0,
+        verdict=UNSURE,
+        strategy="ditto",
+        cluster=0,
+        validation_samples=20,
+        compared="ditto",
+        gain=GAIN,
+        candidates={"ditto": (*GAIN, 0.5)},
+    )
+    found = SeedVerdicts(seed=0, clients=[one], told_among_all=0, means={})
+    print_verdicts(found, SimpleNamespace(metrics=OF_CLASSES, names=["A to B"]))
+    said = capsys.readouterr().out
+    assert "A to B" in said
+    assert "(−15…+7)" in said

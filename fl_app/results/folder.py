@@ -34,7 +34,7 @@ from fl_app.results.grouping_tables import print_grouping, warnings_of
 from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_app.results.spectra import keep_spectra, preparation_of
 from fl_app.results.summary import write_tables, write_verdicts
-from fl_app.results.verdict_table import print_verdicts
+from fl_app.results.verdict_table import print_verdicts, say_no_verdicts
 from fl_app.results.verdicts import verdicts_of
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import are_images, sample_word
@@ -137,14 +137,18 @@ class ResultsFolder:
 
     def judge(self, seed: int) -> SeedVerdicts | None:
         """Judge for each client which of a seed's strategies serves it, where clients compared."""
-        found = verdicts_of([run for run in self.runs if run.seed == seed])
-        self.verdicts += [] if found is None else [found]
+        found = verdicts_of(runs := [run for run in self.runs if run.seed == seed])
+        if found is None:
+            say_no_verdicts(runs)
+        else:
+            self.verdicts.append(found)
         return found
 
     def end_seed(self) -> None:
         """Write the verdicts so far, and who did not keep the model of its own."""
         self._write_tables()
-        write_verdicts(self.folder / VERDICTS, self.verdicts, self._last_met().names)
+        if self.verdicts:
+            write_verdicts(self.folder / VERDICTS, self.verdicts, self._last_met().names)
 
     def _last_met(self) -> RunResult:
         """Return the run with the most clients: devices join later ones, too."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
@@ -40,3 +42,11 @@ def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False
     if len(verdicts) > _MOST_SHOWN:
         table.caption = f"{_MOST_SHOWN} of {len(verdicts):,} clients; verdicts.csv has all"
     print(f"\n{render(table)}{found.said(metric)}\n{EXPLAINED}", flush=True)
+
+
+def say_no_verdicts(runs: Sequence[RunResult]) -> None:
+    """Say why clients were told nothing after these runs, which are of one seed."""
+    why = "no client could compare models: raise validation-share, or give them more samples"
+    if len(runs) == 1:
+        why = f"only {runs[0].strategy} has run: add a strategy to compare it with"
+    print(f"seed {runs[0].seed}: there are no verdicts, as {why}.", flush=True)

@@ -55,6 +55,27 @@ def test_each_client_gets_a_verdict_in_every_file(folder):
     assert json.loads(json.dumps(result.verdicts[0].as_json())) == found
 
 
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [
+        ("local,single", "no client could compare models: raise"),
+        ("local,optimum", "only local has"),
+    ],
+)
+def test_a_run_without_verdicts_says_why(tmp_path, capsys, strategy, why):
+    """Of four samples one validates, whose one difference says nothing of how much they differ."""
+    for name in ("one", "two"):
+        rows = [f"{x},{1 - x / 2},{2 * x}" for x in range(5)]
+        (tmp_path / "sites").mkdir(exist_ok=True)
+        (tmp_path / f"sites/{name}.csv").write_text("\n".join(["x,y,t", *rows]), encoding="utf-8")
+    data = {"dataset": "tables", "data_dir": str(tmp_path / "sites"), "label": "t"}
+    options = {**data, "target": "number", "strategy": strategy, "validation_share": 0.2}
+    summary = run(tmp_path / "out", clients=2, num_server_rounds=1, **options)
+    assert summary.get("verdicts", []) == []
+    assert f"seed 0: there are no verdicts, as {why}" in capsys.readouterr().out
+    assert not (tmp_path / "out/verdicts.csv").exists()
+
+
 def test_attackers_are_neither_judged_nor_counted(tmp_path):
     options = {"strategy": "local,single", "attack": "label-flip", "malicious": 0.34}
     summary = run(tmp_path / "out", validation_share=0.25, evaluate_every=2, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import sys
@@ -61,7 +62,7 @@ def _count_gpus() -> int:
 def _check_share(device: str, given: float | None) -> None:
     if given is None:
         return
-    if given < 0 or (given > 1 and given != int(given)):
+    if not math.isfinite(given) or given < 0 or (given > 1 and given != int(given)):
         raise ValueError(
             f"gpus-per-client is {given}, but must be a share from 0 to 1, or a whole number."
         )

@@ -48,6 +48,8 @@ def test_workers_share_the_gpus_evenly(monkeypatch, gpus, device, given, share):
     [
         ("auto", -0.5, "must be a share from 0 to 1, or a whole number"),
         ("auto", 1.5, "must be a share from 0 to 1, or a whole number"),
+        ("auto", float("inf"), "is inf, but must be a share from 0 to 1, or a whole number"),
+        ("auto", float("nan"), "is nan, but must be a share from 0 to 1, or a whole number"),
         ("cuda", 0.0, "give each client a share, or set device to auto"),
     ],
 )

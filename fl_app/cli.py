@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -25,7 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parsed(arguments)
         status: int = options.call(options)
+        print(end="", flush=True)  # while a failure is heard
     except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            return 1
         print("error:", error_line(error).replace("\n", "\n       "), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -35,6 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
     return status
+
+
+def _nobody_reads() -> bool:
+    """Return whether whoever read what is printed, such as `head`, has gone; drop the rest then."""
+    stdout = sys.stdout.fileno()
+    asked = select.poll()
+    asked.register(stdout, 0)  # for errors alone
+    if not asked.poll(0):
+        return False
+    # What is left would fail once more when Python ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return True
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

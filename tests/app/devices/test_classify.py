@@ -1,6 +1,7 @@
 import csv
 import io
 import os
+import subprocess
 import sys
 import threading
 import warnings
@@ -22,6 +23,7 @@ from fl_core.data.image_folder import read_image_folder
 from fl_core.models.build import build_model
 from fl_core.models.model_file import ModelCard, load_model, save_model
 from tests.own_modules import own_modules
+from tests.processes import ROOT
 
 
 def call(*words):
@@ -477,6 +479,24 @@ def test_outputs_that_are_no_files_are_refused_and_left_alone(brightness, tmp_pa
         with pytest.raises(ValueError, match=rf"--output is {output}, which is not a file"):
             call(brightness, pictures, "--output", output)
     assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_enough_is_no_error(brightness, pictures):
+    """As `| head -1`, which closes the pipe."""
+    save(pictures / "a.png", gray(255))
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["classify", str(brightness), str(pictures)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "fl_app.cli", *words],
+        cwd=ROOT,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 def test_a_model_that_diverged(tmp_path, pictures):

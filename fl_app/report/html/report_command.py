@@ -50,6 +50,11 @@ def _report(options: argparse.Namespace) -> int:
         need_extra(package, "fedkin report")
     for path in options.table:
         check_ending(path)
+    if options.output is not None and options.output.exists() and not options.output.is_file():
+        raise ValueError(
+            f"--output is {options.output}, which is not a file: name a new file, or one to "
+            f"replace, such as {options.output / REPORT}."
+        )
     folders: list[Path] = options.folders
     alone = folders[0] if len(folders) == 1 else Path()
     print(f"report    {write_report(folders, options.output or alone / REPORT)}")

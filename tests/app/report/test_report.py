@@ -607,6 +607,8 @@ def test_a_wrong_ending_or_folder_is_refused_before_anything_is_written(tmp_path
     assert "table.doc: name a file that ends with .csv, .md or .tex." in capsys.readouterr().err
     assert main(["report", str(tmp_path / "absent")]) == 2
     assert "is no folder: name the results folder of a run." in capsys.readouterr().err
+    assert main(["report", str(folder), "--output", str(tmp_path)]) == 2
+    assert f"--output is {tmp_path}, which is not a file: name a" in capsys.readouterr().err
     assert not (folder / "report.html").exists()
 
 

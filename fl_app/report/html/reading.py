@@ -23,7 +23,13 @@ from pydantic import (
 
 from fl_app.report.device_times import Times
 from fl_app.report.html.fields import Array, Line, Long, Number, Option, Reasons, Text
-from fl_app.report.html.wrong_values import check_clients, check_scores, checker, what_is_wrong
+from fl_app.report.html.wrong_values import (
+    check_clients,
+    check_scores,
+    check_square,
+    checker,
+    what_is_wrong,
+)
 from fl_app.report.tuned import Tuned
 from fl_app.report.verdicts import SeedVerdicts
 from fl_core.data.settings import TESTS
@@ -36,7 +42,6 @@ Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
 _SAID = ("config", "versions", "privacy", "sample", "columns", "left_out", "runs", "verdicts")
 SUMMARY, METRICS, GROUPING = "summary.json", "metrics.csv", "grouping.json"
 _LARGEST = 400_000_000  # bytes of a file: 10,000 clients, twenty strategies and seeds take 20 MB
-_MOST_NAMED = 2_000  # clients of a matrix, as a run keeps it
 _ODD = "its data are like nobody's"
 
 Read = TypeVar("Read")
@@ -108,7 +113,8 @@ class Run(Tested):
         said = (self.failures, self.odd, self.not_kept, self.left_out_of_sums)
         for those in (*said, self.device_seconds, self.malicious, self.newcomers, self.drifters):
             check_clients(those, len(clients))
-        check_scores(np.concatenate(tested), self.metrics.main)
+        means = [one.score for one in self.tests.values()]
+        check_scores(np.concatenate([*tested, means]), self.metrics.main)
 
     @property
     def metrics(self) -> Metrics:
@@ -203,7 +209,7 @@ class Grouping:
             raise ValueError("it does not say the same of all clients")
         for matrix in (self.together, self.relevance):
             if matrix is not None:
-                _check_square(matrix, count)
+                check_square(matrix, count)
 
     @property
     def odd(self) -> dict[str, str]:
@@ -370,7 +376,7 @@ def _matrix(
         measure = str(saved["measure"]) if "measure" in saved else "relevance"
     chosen = clients.tolist()
     check_clients(chosen, len(names))
-    _check_square(values, len(chosen))
+    check_square(values, len(chosen))
     return Matrix(
         title=title,
         measure=one_line(measure, 60),
@@ -380,11 +386,6 @@ def _matrix(
         values=values,
         merges=_tree(merges, len(chosen)),
     )
-
-
-def _check_square(values: NDArray[np.float64], count: int) -> None:
-    if values.shape != (count, count) or count > _MOST_NAMED or np.isinf(values).any():
-        raise ValueError(f"a matrix of {count} clients has shape {values.shape}")
 
 
 def _tree(merges: NDArray[np.float64], count: int) -> NDArray[np.float64]:

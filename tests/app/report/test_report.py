@@ -581,6 +581,7 @@ def test_nothing_is_unpickled(tmp_path):
         lambda one: one["runs"][0].update(clusters=[0]),
         lambda one: one["runs"][0].update({"accuracy-per-client": [2] * 6}),
         lambda one: one["runs"][0].update({"accuracy-per-client": [0.5] * 5}),
+        lambda one: one["runs"][0].update(accuracy=1e308),
         lambda one: one["runs"][0].update({"accuracy-per-client": "x"}),
         lambda one: one["runs"][0].update(failures={"6": "there is no such client"}),
         lambda one: one["runs"][0].update(failures=[1]),
@@ -599,6 +600,15 @@ def test_hostile_values_are_one_sentence(tmp_path, change):
     ) as info:
         read_result(folder)
     assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize("key", ["relevance", "together"])
+def test_clients_are_not_infinitely_near(tmp_path, key):
+    def change(grouping):
+        grouping[key][0][1] = grouping[key][1][0] = 1e308
+
+    with pytest.raises(ValueError, match=r"grouping.json is not .* nearer or farther than 1e\+12"):
+        read_result(write_grouping(tmp_path, ["berlin", "oslo", "rome"], change))
 
 
 def test_a_wrong_ending_or_folder_is_refused_before_anything_is_written(tmp_path, capsys):

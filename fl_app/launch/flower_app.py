@@ -30,8 +30,8 @@ def read_defaults(app: Path) -> dict[str, Any]:
     ValueError
         If `app` holds no Flower app.
     """
-    config: dict[str, Any] = _read(app)["tool"]["flwr"]["app"].get("config", {})
-    if not config:
+    config = _read(app)["tool"]["flwr"]["app"].get("config")
+    if not config or not isinstance(config, dict):
         raise ValueError(_no_app(app))
     return config
 
@@ -119,9 +119,14 @@ def _read(app: Path) -> dict[str, Any]:
     path = app / _FILE
     if not path.is_file():
         raise ValueError(f"{app} holds no {_FILE}: {_WANTED}")
-    with path.open("rb") as file:
-        described = tomllib.load(file)
-    if "app" not in described.get("tool", {}).get("flwr", {}):
+    try:
+        described = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no TOML ({error}): mend it, or leave --app out.") from error
+    inner: Any = described
+    for key in ("tool", "flwr", "app"):
+        inner = inner.get(key) if isinstance(inner, dict) else None
+    if not isinstance(inner, dict):
         raise ValueError(_no_app(app))
     return described
 

@@ -312,3 +312,11 @@ def test_a_folder_that_is_no_app_is_refused(tmp_path, capsys):
     (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n", encoding="utf-8")
     assert main(["run", "--app", str(tmp_path)]) == 2
     assert "describes no Flower app: name the project's folder" in capsys.readouterr().err
+    for text in ("[tool.flwr]\napp = 3", "tool = 3", "[tool.flwr.app]\nconfig = 3"):
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        assert main(["run", "--app", str(tmp_path)]) == 2
+        assert f"{tmp_path}/pyproject.toml describes no Flower app" in capsys.readouterr().err
+    for content in (b"[tool", b"x = '\xff'"):
+        (tmp_path / "pyproject.toml").write_bytes(content)
+        assert main(["run", "--app", str(tmp_path)]) == 2
+        assert f"error: {tmp_path}/pyproject.toml is no TOML (" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from strategies.catalogue import ALONE, parameters, system_of
 from strategies.clusterings.spectral import AT_CLIENTS, AT_SERVER
 from strategies.secure.secure_round import why_not
 
+LAST_SEED = 2**32 - 1
 VERDICT = "verdict"
 """The value of `deploy` by which a device's verdict decides."""
 
@@ -53,6 +54,11 @@ def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) 
         )
     if values["dataset"] == OWN_IMAGES:
         yield from _check_for_devices(values)
+    if (last := values["seed"] + values["repeats"] - 1) > LAST_SEED:
+        yield (
+            f"seed is {values['seed']} and repeats is {values['repeats']}, whose last seed would "
+            f"be {last}, but seeds are at most {LAST_SEED}: choose a smaller seed."
+        )
     yield from _check_rounds(values, of_strategies["warm-up-rounds"])
     yield from check_without_strategies(values, of_strategies)
 

@@ -19,6 +19,7 @@ from clients.settings import (
     TrainingSettings,
 )
 from fl_app.config.checks import (
+    LAST_SEED,
     VERDICT,
     check_together,
     check_without_strategies,
@@ -153,7 +154,7 @@ class Config(
     )
     seed: int = option(
         0,
-        number(int, 0, 2**32 - 1),
+        number(int, 0, LAST_SEED),
         "decides partition, noise, first models, order of samples, participants",
     )
     dataset: str = option(

@@ -319,6 +319,14 @@ def test_strategies_that_share_things_without_noise_are_refused(key, strategy):
     assert spent[key.replace("_", "-")] == 2
 
 
+def test_the_last_seed_is_one_that_seeds_can_be():
+    largest = 2**32 - 1
+    assert config(seed=largest).seed == config(seed=largest - 1, repeats=2).seed + 1
+    wrong = "whose last seed would be 4294967296, but seeds are at most 4294967295: choose"
+    with pytest.raises(ValueError, match=f"seed is {largest} and repeats is 2, {wrong}"):
+        config(seed=largest, repeats=2)
+
+
 def test_updates_are_private_if_training_is():
     assert config(strategy="fedhc", training_epsilon=2).spent()["training-epsilon"] == 2
     with pytest.raises(ValueError, match="pre-round-epsilon is 2, and fedhc shares things"):

@@ -41,6 +41,7 @@ _PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sa
 _IN_LINES = (
     "split(trim(replace(datum.label, regexp('(.{1,' + letters + '})( |$)', 'g'), '$1\\n')), '\\n')"
 )
+_LAST_DIGIT = 1e-4  # of a number that is `rounded`, at most
 _IDS = re.compile(r"(?:gradient|clip)_?\d+")
 LEGEND: Spec = {"labelExpr": _IN_LINES}
 """The legend of names, in lines of so many letters that none is cut."""
@@ -273,6 +274,7 @@ def score_limits(values: Sequence[ArrayLike]) -> list[float]:
     known = known[np.isfinite(known)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     pad = 0.03 * (high - low) or 0.03 * abs(high) or 1.0
+    pad = max(pad, _LAST_DIGIT * max(abs(low), abs(high)))  # or rounding leaves no room
     return [rounded(low - pad), rounded(high + pad)]
 
 

@@ -19,6 +19,7 @@ from fl_app.report.pictures import (
 )
 from fl_app.report.pictures.similarity import MOST_CELLS, colour_range
 from fl_app.report.pictures.style import FAINT, strategy_styles
+from fl_core.metrics import OF_A_NUMBER
 from tests.picture_data import (
     TWELVE,
     accuracies,
@@ -322,6 +323,17 @@ def test_clients_have_a_dot_each_unless_they_failed():
         "–, 75 not tested",
         f"mean {100 * np.nanmean(given['random']):.1f} %, 4 not tested",
     ]
+
+
+def test_errors_that_differ_in_no_digit_that_is_shown_have_a_range():
+    """Five digits are; a range of none had been divided by."""
+    given = {"flt": 100_000.1 + 0.1 * np.arange(5)[None]}
+    spec = clients_figure(as_tested(given), metric=OF_A_NUMBER.main)
+    dots = marked(spec, "circle")[0]
+    low, high = dots["encoding"]["x"]["scale"]["domain"]
+    assert low < given["flt"].min()
+    assert given["flt"].max() < high
+    assert [row["x"] for row in rows_of(dots)] == [100_000] * 5
 
 
 def test_clients_with_the_lowest_accuracy_are_named_and_hollow():

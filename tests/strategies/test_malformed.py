@@ -14,7 +14,7 @@ from strategies.engine.means import mean_model
 from strategies.engine.replies import read_tests
 from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters
-from tests.local_grid import LocalGrid
+from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import ENCODER, run, toy_app, weights, with_metrics
 
 pytestmark = pytest.mark.usefixtures("plane_without_umap")
@@ -76,6 +76,37 @@ def test_what_an_array_says_of_its_shape_is_not_believed():
     strategy = RccPfl(2, num_eigenvectors=3)
     run(strategy, LocalGrid(toy_app([0, 1, 0], {("query.spectrum", 1): lie}), 3))
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
+
+
+def declares_fewer(record):
+    """Return eigenpairs, less one by what is said of them, and what is said is not true."""
+    true, values = record["eigenvectors"], record["eigenvalues"].numpy()
+    shape = (true.shape[0], true.shape[1] - 1)
+    lying = Array(true.dtype, shape, true.stype, true.data)
+    return {"eigenvectors": lying, "eigenvalues": Array(values[:-1])}
+
+
+def beyond_float32(record):
+    """Return eigenpairs whose values are finite, but not where relevances are worked out."""
+    huge = Array(record["eigenvalues"].numpy().astype(np.float64) * 1e80)
+    return {**record, "eigenvalues": huge}
+
+
+@pytest.mark.parametrize("rounds_away", [(), (0, 1)], ids=["in the pre-round", "as a newcomer"])
+@pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+@pytest.mark.parametrize("lie", [declares_fewer, beyond_float32])
+def test_eigenvalues_that_lie_end_nobody_elses_run(lie, formula, rounds_away):
+    def spoil(message, context, answer):
+        told = lie(dict(answer.content[protocol.ARRAYS]))
+        answer.content[protocol.ARRAYS] = ArrayRecord(told)
+        return answer
+
+    strategy = RccPfl(2, num_eigenvectors=3, relevance=formula, relevance_at="server")
+    app = toy_app([0, 1, 0, 1, 0], {("query.spectrum", 4): spoil})
+    run(strategy, Visits(app, 5, {4: rounds_away}), rounds=3)
+    assert list(strategy.failures) == [4]
+    assert "its eigenvalues" in strategy.failures[4]
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1}
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300, 1e7, float("nan")])

@@ -157,9 +157,9 @@ class TestClustering:
         ("spoil", "reason"),
         [
             (lambda array: array[:-1], "eigenvalues have shape (3,), not (4,)"),
-            (lambda array: array[::-1].copy(), "not positive and descending"),
-            (lambda array: -array[::-1].copy(), "not positive and descending"),
-            (lambda array: array * np.float32(np.nan), "not positive and descending"),
+            (lambda array: array[::-1].copy(), "not positive, descending and below"),
+            (lambda array: -array[::-1].copy(), "not positive, descending and below"),
+            (lambda array: array * np.float32(np.nan), "not positive, descending and below"),
         ],
     )
     def test_eigenvalues_that_are_none_are_refused(self, spoil, reason, caplog):

@@ -70,8 +70,9 @@ class OnceByTraining(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Let newcomers wait until they have trained."""
-        return clusters.with_clients(dict.fromkeys(newcomers, self._found))
+        """Let newcomers wait until they have trained; who comes back has a place."""
+        fresh = [client for client in newcomers if client not in clusters.of_client]
+        return clusters.with_clients(dict.fromkeys(fresh, self._found))
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Let those who have waited and trained join a cluster."""

@@ -6,6 +6,7 @@ import pytest
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.wire import protocol
 from strategies import Cfl, Flt
+from strategies.clusterings.first_update import OnceByTraining
 from tests.local_grid import LocalGrid, Visits
 from tests.samples import sampled
 from tests.toy_app import (
@@ -13,6 +14,7 @@ from tests.toy_app import (
     PATHS,
     STRATEGIES,
     TASKS,
+    every_strategy,
     fail,
     groups,
     in_rounds,
@@ -207,6 +209,30 @@ def test_a_client_that_is_away_after_the_resumption_is_placed_when_it_returns(tm
     present = [4 in report.accuracies for report in resumed.reports]
     assert present == [True, True, False, True, True]
     assert resumed.clusters.of_client[4] == resumed.clusters.of_client[1]
+
+
+def turned(client, task):
+    """Let no two clients' updates be parallel."""
+    angle = 0.5 * task + 0.02 * client
+    return (np.cos(angle), np.sin(angle))
+
+
+@every_strategy
+def test_whoever_is_away_when_a_run_goes_on_comes_back_to_it(make, tmp_path):
+    def save(report):
+        if report.round == 2:
+            save_checkpoint(tmp_path / "c", strategy.checkpoint())
+
+    strategy = make(on_round=save)
+    run(strategy, LocalGrid(toy_app(TASKS, step=turned), 7), 2)
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    run(resumed, Visits(toy_app(TASKS, step=turned), 7, {3: {0, 1}}), ROUNDS)
+    assert [3 in report.accuracies for report in resumed.reports[2:]] == [False, True, True]
+    assert set(resumed.clusters.of_client) == set(range(7))
+    assert not resumed.failures
+    if isinstance(resumed.clustering, OnceByTraining):
+        assert resumed.clusters.of_client == strategy.clusters.of_client
 
 
 def test_a_resumed_run_that_nobody_can_join_says_what_to_do(tmp_path):

@@ -90,8 +90,9 @@ class UpdateClustering(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Give newcomers a cluster of their own until they have trained."""
-        return clusters.with_clients(dict.fromkeys(newcomers, clusters.count))
+        """Give newcomers a cluster of their own until they have trained; who comes back has one."""
+        fresh = [client for client in newcomers if client not in clusters.of_client]
+        return clusters.with_clients(dict.fromkeys(fresh, clusters.count))
 
     def after_training(self, state: Round) -> Clusters:
         """Group the movements of this round's clients and the last ones of the others."""

@@ -165,6 +165,11 @@ def test_every_client_trains_in_the_first_round_and_a_newcomer_in_its_first():
     assert groups(strategy.clusters.of_client) == [[0, 2, 5], [1, 4], [3, 6]]
 
 
+def test_a_newcomer_does_not_start_from_the_model_of_one_that_comes_back():
+    placed = UpdateClustering(2).place([1, 3, 4], Clusters({0: 0, 1: 1, 2: 0}), None)
+    assert placed.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 4: 2}
+
+
 def test_by_hand_means_are_weighted_by_samples():
     # Clients 0 and 1 (10 and 20 images) go right, client 2 goes up: (1·10 + 4·20)/30 = 3.
     steps = {0: (1, 0), 1: (4, 0), 2: (2, 9)}

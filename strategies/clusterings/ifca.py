@@ -32,11 +32,7 @@ from strategies.clusterings.grouping import agglomerate_distances
 from strategies.engine.conversation import Conversation
 from strategies.engine.means import cluster_models
 from strategies.engine.rounds import Clusters, Round
-from strategies.engine.updates import (
-    cosine_similarities,
-    direction_distances,
-    update_vector,
-)
+from strategies.engine.updates import cosine_similarities, direction_distances, update_vector
 
 Float64 = NDArray[np.float64]
 DrawModel = Callable[[int], NDArrays]
@@ -334,7 +330,9 @@ class LossClustering(Clustering):
     ) -> Clusters:
         """Let clients choose among the clusters' models as they are now."""
         self._models = self._present_models(state)
-        return self._choose(state.clusters, ask_losses(conversation, self._models, clients))
+        clusters = self._choose(state.clusters, ask_losses(conversation, self._models, clients))
+        # Where clients have the models, nobody has an empty cluster's: who joins it needs it.
+        return replace(clusters, models=self._models) if state.per_client else clusters
 
     def _present_models(self, state: Round) -> list[NDArrays]:
         inhabited = set(state.clusters.of_client.values())

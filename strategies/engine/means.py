@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.wire.protocol import NDArrays
-from strategies.engine.rounds import Round
+from strategies.engine.rounds import Clusters, Round
 
 
 def cluster_models(state: Round) -> list[NDArrays]:
@@ -44,6 +44,21 @@ def carry_over(
         same = all(model is own[0] for model in own)
         models.append((own[0] if own else otherwise) if same else mean_model(own, [1] * len(own)))
     return models
+
+
+def take_over(
+    held: Mapping[int, NDArrays], before: Clusters, now: Clusters, otherwise: NDArrays
+) -> list[NDArrays]:
+    """Return each client's model where clusters keep theirs: who joins one takes over its model.
+
+    That is the mean of what its clients held `before`; the others are as in `carry_over`.
+    """
+    members = [before.members(cluster) for cluster in range(now.count)]
+    models = carry_over(held, members, otherwise)
+    return [
+        held[client] if before.of_client.get(client) == cluster else models[cluster]
+        for client, cluster in now.of_client.items()
+    ]
 
 
 def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays:

@@ -15,7 +15,7 @@ from fl_core.models.layers import split
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
 from strategies.engine.conversation import Traffic
-from strategies.engine.means import carry_over
+from strategies.engine.means import carry_over, take_over
 from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters, Comparison, Resamples, Round, Update
 
@@ -338,10 +338,11 @@ class Training:
             self.begin(self.initial, clusters)
             return
         held = {client: self.models[number] for client, number in self.model_of_client.items()}
-        self.clusters = clusters
-        if keeps_models and not self.per_client:
-            missing = clusters.count - len(self.models)
-            self.hold([*self.models, *[self.initial] * missing])
+        before, self.clusters = self.clusters, clusters
+        if keeps_models:
+            missing = [self.initial] * (clusters.count - len(self.models))
+            taken = self.per_client and take_over(held, before, clusters, self.initial)
+            self.hold(taken or [*self.models, *missing])
             return
         members = [clusters.members(cluster) for cluster in range(clusters.count)]
         if self.per_client:

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_core.wire import protocol
-from strategies import ClusteredStrategy, GraphMean, Ifca, IfcaPfl, LossClustering, LpsGps
+from strategies import (
+    ClusteredStrategy,
+    ClusterMean,
+    GraphMean,
+    Ifca,
+    IfcaPfl,
+    LossClustering,
+    LpsGps,
+)
 from strategies.clusterings.ifca import inhabit_all, lowest_loss
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import MODEL, draw_model, fail, in_rounds, run, toy_app, weights, with_metrics
@@ -224,6 +232,20 @@ def test_a_client_that_failed_in_training_is_not_taken_to_have_its_models_still(
     assert grid.trained(2) == {0: 0, 1: 1}
     assert grid.trained(3) == {0: "whole", 1: "whole"}
     assert weights(result) == pytest.approx([0.3, 10.2])
+
+
+@pytest.mark.parametrize("losses", [[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]], ids=["others'", "nobody's"])
+@pytest.mark.parametrize("combining", [ClusterMean, GraphMean])
+def test_by_hand_whoever_moves_trains_its_new_clusters_model(combining, losses):
+    # Client 1 adds 2 to the model at 9, twice. Then it prefers the one at 2, to which client 0 has
+    # added 1 twice: (10·1 + 20·2)/30 is 5/3; or that at 5, which nobody has trained.
+    app = toy_app([0, 1], {("query.losses", 1): in_rounds(3, spoil=with_metrics(losses=losses))})
+    clustering = LossClustering(3, constant(0, 9, 5), enforce=False)
+    strategy = ClusteredStrategy(clustering, combining(weighted=True))
+    result = run(strategy, LocalGrid(app, 2), rounds=3)
+    assert [report.clusters[1] for report in strategy.reports] == [1, 1, losses.index(0)]
+    held = [weights(result)[strategy.model_of_client[client]] for client in range(2)]
+    assert held == pytest.approx([3, 7] if losses[0] else [2 + 5 / 3] * 2)
 
 
 def test_clients_are_asked_about_the_models_of_empty_clusters_as_they_are():

@@ -29,8 +29,16 @@ def test_where_each_client_has_a_model_it_keeps_it_and_a_newcomer_gets_the_clust
     state = training(True, {0: 0, 1: 0}, [model(1), model(5)])
     state.regroup(Clusters({0: 0, 1: 0, 2: 0}), keeps_models=keeps)
     assert [held(state, client) for client in range(3)] == [1, 5, 3]
-    state.regroup(Clusters({0: 0, 1: 1, 2: 1}), keeps_models=keeps)
+    state.regroup(Clusters({0: 0, 1: 1, 2: 1}), keeps_models=False)
     assert [held(state, client) for client in range(3)] == [1, 5, 3]
+
+
+def test_where_clusters_keep_their_models_whoever_joins_one_takes_it_over_from_its_clients():
+    state = training(True, {0: 0, 1: 0, 2: 1}, [model(1), model(1), model(5)])
+    state.regroup(Clusters({0: 0, 1: 1, 2: 0}), keeps_models=True)
+    assert [held(state, client) for client in range(3)] == [1, 5, 1]
+    state.regroup(Clusters({0: 0, 1: 2, 2: 0}), keeps_models=True)
+    assert [held(state, client) for client in range(3)] == [1, 0, 1]  # nobody was in cluster 2
 
 
 def test_a_new_cluster_starts_from_the_mean_of_what_its_clients_hold():

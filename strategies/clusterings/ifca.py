@@ -336,8 +336,10 @@ class LossClustering(Clustering):
 
     def _present_models(self, state: Round) -> list[NDArrays]:
         inhabited = set(state.clusters.of_client.values())
+        # After a warm start nobody was asked about any models yet, and empty clusters have none.
+        before = self._models or [state.initial] * self.num_clusters
         return [
-            model if cluster in inhabited or not state.per_client else self._models[cluster]
+            model if cluster in inhabited or not state.per_client else before[cluster]
             for cluster, model in enumerate(cluster_models(state))
         ]
 

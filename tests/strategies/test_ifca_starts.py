@@ -78,6 +78,17 @@ def test_by_hand_warm_models_are_grouped_by_the_last_updates_of_the_warm_up():
     assert asked(grid) == []
 
 
+def test_a_warm_start_with_a_cluster_in_which_nobody_is_goes_on_with_a_model_for_each_client():
+    found = []
+    for combining in (ClusterMean(True), GraphMean(True)):
+        clustering = LossClustering(4, draw_model, False, initial_models="warm")
+        strategy = ClusteredStrategy(clustering, combining)
+        result = run(strategy, LocalGrid(toy_app(TASKS), 3), rounds=4)
+        models = [weights(result)[strategy.model_of_client[client]] for client in range(3)]
+        found.append((strategy.clusters.of_client, models))
+    assert found[0] == found[1]
+
+
 def test_one_round_of_warm_up_is_what_warm_models_have_anyway():
     results = [
         run(

@@ -189,6 +189,8 @@ def _implausible(name: str, array: NDArray[Any], sent: NDArray[Any]) -> str | No
     largest = np.abs(array).max(initial=0)
     if not np.isfinite(largest):
         return "NaN or infinity, as it comes of a learning-rate that is too high"
+    if name.endswith(_STATISTICS[1]) and array.min(initial=0) < 0:  # one makes a mean's root NaN
+        return "negative variances"
     if name.endswith(_STATISTICS):  # of samples of any scale, whatever was sent
         return f"{largest:.3g}, as samples may hardly be" if largest > _MOST_STATISTIC else None
     # What was sent is looked at only where it can matter: all clients of a cluster were sent it.

@@ -11,7 +11,7 @@ from fl_core.wire import protocol
 from strategies import FedHC, Flt, GivenClusters, PcaKmHc, RandomClusters, RccPfl, Single
 from strategies.engine.conversation import Conversation
 from strategies.engine.means import mean_model
-from strategies.engine.replies import read_tests
+from strategies.engine.replies import read_tests, read_update
 from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters
 from tests.local_grid import LocalGrid, Visits
@@ -122,6 +122,20 @@ def test_an_absurd_number_of_samples_does_not_drown_the_others(count):
     app = toy_app(spoil={("train", 1): with_metrics(num_examples=count)})
     # (1·10 + 3·30) / 40; client 1, of which nothing is known, has the initial model.
     assert weights(run(FedHC(1, weighted_mean=None), LocalGrid(app, 3))) == [2.5, 0]
+
+
+def test_one_clients_negative_variances_do_not_spoil_its_clusters_mean():
+    sent = {"norm.running_mean": np.zeros(2), "norm.running_var": np.ones(2)}
+
+    def answer(**changed):
+        told = {**sent, **{f"norm.{name}": np.array(values) for name, values in changed.items()}}
+        metrics = MetricRecord({protocol.NUM_EXAMPLES: 10})
+        return RecordDict({"arrays": protocol.to_record(told), "metrics": metrics})
+
+    good = read_update(0, 0, answer(running_mean=[-3.0, 0], running_var=[0.0, 2]), sent)
+    assert good.arrays["norm.running_var"].tolist() == [0, 2]
+    with pytest.raises(ValueError, match="running_var holds negative variances"):
+        read_update(1, 0, answer(running_var=[1, -1e-6]), sent)
 
 
 def test_a_mean_refuses_weights_without_a_finite_sum():

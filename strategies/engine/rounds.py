@@ -121,13 +121,14 @@ class Clusters:
     ) -> Clusters:
         """Return clusters in which further clients, from client to cluster, have a place.
 
-        In a graph, a newcomer and the clients of its cluster become neighbours. `late` is as in
-        `Comparison`; who has been away and was compared before is not among them.
+        In a graph, a newcomer and the clients of its cluster become neighbours; who had a place
+        before leaves the neighbours that it had there. `late` is as in `Comparison`; who has been
+        away and was compared before is not among them.
         """
         of_client = dict(sorted({**self.of_client, **placed}.items()))
         neighbours = None
         if self.neighbours is not None:
-            linked = {client: set(own) for client, own in self.neighbours.items()}
+            linked = {client: set(own - placed.keys()) for client, own in self.neighbours.items()}
             for newcomer, cluster in placed.items():
                 same = {c for c, own in of_client.items() if own == cluster}
                 linked[newcomer] = same

@@ -334,3 +334,10 @@ def test_who_comes_back_is_compared_and_not_late():
     assert found.compared == (0, 1)
     assert list(found.comparison.late) == [2]
     assert found.of_client == {0: 0, 1: 0, 2: 1}
+
+
+def test_whoever_comes_back_to_another_cluster_is_no_neighbour_of_those_that_it_left():
+    """Or these would go on averaging its model, and it not theirs."""
+    near = {0: frozenset({0, 1}), 1: frozenset({0, 1}), 2: frozenset({2})}
+    found = Clusters({0: 0, 1: 0, 2: 1}, neighbours=near).with_clients({1: 1, 3: 1})
+    assert found.neighbours == {0: {0}, 1: {1, 2, 3}, 2: {1, 2, 3}, 3: {1, 2, 3}}

@@ -48,7 +48,7 @@ class PerCluster(Aggregation):
     def __call__(self, state: Round) -> list[NDArrays]:
         """Return each cluster's model, whatever the order of the updates."""
         return [
-            self.of_updates(updates) if updates else dict(model)
+            self.of_updates(updates) if updates else model  # itself: it is written only once
             for updates, model in zip(updates_by_cluster(state), state.models, strict=True)
         ]
 

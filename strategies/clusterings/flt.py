@@ -131,6 +131,7 @@ class SignatureClustering(Clustering):
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = learnt(set)
     _silent: set[int] = learnt(set)
+    _flagged: set[int] = learnt(set)
     _leaning: set[int] = learnt(set)
     _sketches: dict[int, list[float]] = learnt(dict)
     _fine_tuned: bool = learnt(bool)
@@ -144,7 +145,7 @@ class SignatureClustering(Clustering):
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""
         self._changed, self._silent, self._leaning = set(), set(), set()
-        self._sketches = {}
+        self._flagged, self._sketches = set(), {}
         self._fine_tuned = self.fine_tune == "always"
         self._signatures = self._ask(conversation, None)
         return self._relate()
@@ -165,9 +166,15 @@ class SignatureClustering(Clustering):
         return self._relate()
 
     def after_training(self, state: Round) -> Clusters:
-        """Note the change flags; the clusters stay until the next round."""
-        changed = {u.client for u in state.updates if u.shift > self.change_threshold}
-        self._changed |= (changed | self._begin_to_lean(state)) - self._silent
+        """Note the change flags; the clusters stay until the next round.
+
+        A client's flag counts again only after an update without one, as an honest client sends it
+        once it was asked: who raises its flag always does not have all asked in every round.
+        """
+        flagged = {u.client for u in state.updates if u.shift > self.change_threshold}
+        begun = flagged - self._flagged
+        self._flagged = self._flagged.difference(u.client for u in state.updates) | flagged
+        self._changed |= (begun | self._begin_to_lean(state)) - self._silent
         return state.clusters
 
     def _begin_to_lean(self, state: Round) -> set[int]:

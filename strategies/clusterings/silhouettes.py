@@ -89,7 +89,7 @@ def cluster_silhouettes(
         sizes[kept] += sizes[gone]
         cluster[cluster == gone] = kept
         left = left[left != gone]
-        moved = np.flatnonzero((cluster == kept) | (nearest == kept) | (nearest == gone))
+        moved = np.flatnonzero((nearest == kept) | (nearest == gone))
         means = sums[np.ix_(left, moved)] / sizes[left, None]
         means[left[:, None] == cluster[moved]] = np.inf
         nearest[moved], near[moved] = left[means.argmin(axis=0)], means.min(axis=0)

@@ -9,7 +9,7 @@ from sklearn.metrics import silhouette_samples
 from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE, relative_scores
 from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.clusterings import how_many
-from strategies.clusterings.grouping import agglomerate, cut_dendrogram
+from strategies.clusterings.grouping import agglomerate, agglomerate_distances, cut_dendrogram
 from strategies.clusterings.how_many import evidence, second_eigenvalue
 from strategies.clusterings.relevance_groups import group_by_relevance
 from strategies.clusterings.silhouettes import balanced_silhouettes, silhouettes
@@ -133,11 +133,34 @@ def random_similarity(seed, count, decimals):
     return found
 
 
+CHAIN = np.abs(np.subtract.outer(*[np.cumsum(np.linspace(1, 1.5, 40))] * 2))
+ALIKE = 1 - blocks(np.zeros(40), 0.7, 0, noise=0.05)
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(3, 12), st.sampled_from([1, 9]))
 def test_silhouettes_of_all_cuts_are_those_of_scikit_learn(seed, count, decimals):
     distances = 1 - random_similarity(seed, count, decimals)
-    merges = agglomerate(1 - distances, 1).merges
+    compare_with_scikit_learn(distances, agglomerate(1 - distances, 1).merges)
+
+
+@pytest.mark.parametrize("distances", [CHAIN, ALIKE], ids=["a chain", "all alike"])
+def test_where_one_cluster_takes_in_one_client_after_another_they_are_so_too(distances):
+    compare_with_scikit_learn(distances, agglomerate_distances(distances, 1, "single").merges)
+
+
+def test_those_of_a_large_cluster_are_worked_out_again_only_where_the_nearest_has_changed(
+    monkeypatch,
+):
+    # 624 if it were for all of the cluster in every merge.
+    looked_at, pairs = [], np.ix_
+    monkeypatch.setattr(np, "ix_", lambda *of: looked_at.append(of) or pairs(*of))
+    silhouettes(ALIKE, agglomerate_distances(ALIKE, 1, "single").merges)
+    assert sum(len(clients) for _, clients in looked_at) < 200
+
+
+def compare_with_scikit_learn(distances, merges):
+    count = len(distances)
     mean, both = [], []
     for clusters in range(2, count):
         labels = cut_dendrogram(merges, clusters)

@@ -26,7 +26,7 @@ from fl_core.wire import protocol
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.clusterings.clustering import Clustering
 from strategies.engine.conversation import Conversation
-from strategies.engine.exchange import UNTESTED, Exchange
+from strategies.engine.exchange import UNTESTED, Exchange, first_model
 from strategies.engine.participants import draw_participants, draw_testers
 from strategies.engine.replies import read_tests, read_update
 from strategies.engine.roster import Roster
@@ -178,7 +178,7 @@ class ClusteredStrategy(Strategy):
         started = time.perf_counter()
         checkpoint, self._checkpoint = self._checkpoint, None
         self._num_rounds, self._timeout = num_rounds, timeout
-        initial = protocol.to_arrays(initial_arrays)
+        initial = first_model(initial_arrays)
         self.local_told = self.local.told(initial)
         if self.local.keeps_state:
             identity = secrets.token_hex(8) if checkpoint is None else checkpoint["identity"]

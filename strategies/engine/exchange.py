@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import TypeVar
 
-from flwr.app import ConfigRecord, ConfigRecordValues, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
 
 from fl_core.text import one_line
 from fl_core.wire import protocol
@@ -22,6 +22,24 @@ LEFT_OUT = "%s failed in round %d and is left out of it: %s"
 UNTESTED = "%s could not be tested in round %d: %s"
 
 Reading = TypeVar("Reading")
+
+
+def first_model(record: ArrayRecord) -> NDArrays:
+    """Return the arrays of the model that a training starts from.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is complex: means, norms and directions here are of real numbers.
+    """
+    model = protocol.to_arrays(record)
+    for name, array in model.items():
+        if array.dtype.kind == "c":
+            raise ValueError(
+                f"the model's {name} is {array.dtype}, but parameters must be real numbers: store "
+                "its real and its imaginary part as two parameters."
+            )
+    return model
 
 
 @dataclass(eq=False)

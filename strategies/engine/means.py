@@ -64,7 +64,7 @@ def take_over(
 def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays:
     """Return the weighted mean of models, summed in float64 and cast back to each array's type.
 
-    Integer buffers (a batch-norm's step count) are rounded and keep their type.
+    Integer buffers (a batch-norm's step count), and masks, are rounded and keep their type.
 
     Parameters
     ----------
@@ -87,8 +87,11 @@ def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays
 
 
 def as_type(kind: np.dtype[Any], values: NDArray[np.float64]) -> NDArray[np.generic]:
-    """Return aggregated values in the type of what they were made of; integers are rounded."""
-    return (np.rint(values) if np.issubdtype(kind, np.integer) else values).astype(kind)
+    """Return aggregated values in the type of what they were made of.
+
+    Integers and truth values, which are 0 and 1, are rounded.
+    """
+    return (np.rint(values) if kind.kind in "biu" else values).astype(kind)
 
 
 def _mean(

@@ -87,6 +87,14 @@ def test_integer_buffers_keep_their_type_and_scalars_their_shape():
     assert found["w"].dtype == np.float16
 
 
+@pytest.mark.parametrize(
+    ("votes", "found"), [((1, 0, 0), False), ((1, 1, 0), True), ((1, 0), False), ((1, 1), True)]
+)
+def test_a_truth_value_is_that_of_most_and_of_as_many_false(votes, found):
+    masks = [{"mask": np.array([vote], bool)} for vote in votes]
+    assert mean_model(masks, [1] * len(votes))["mask"].tolist() == [found]
+
+
 def test_sums_are_in_float64():
     # In float32, 1e8 + 1 is 1e8.
     found = mean_model([model(1e8), model(1), model(-1e8)], [1, 1, 1])

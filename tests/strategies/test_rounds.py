@@ -298,6 +298,14 @@ def test_a_round_in_which_all_fail_is_an_error():
     assert set(strategy.reports[0].accuracies) == set(range(7))
 
 
+def test_a_model_with_a_complex_parameter_is_refused_by_name_before_anybody_is_asked():
+    grid = LocalGrid(toy_app(), 3)
+    waves = protocol.to_record({"w": np.zeros(2, np.float32), "waves": np.zeros(2, np.complex64)})
+    with pytest.raises(ValueError, match="waves is complex64, but parameters must be real numbers"):
+        run(Single(), grid, initial=waves)
+    assert not grid.sent
+
+
 def test_a_round_in_which_all_that_were_drawn_fail_is_lost_and_the_next_one_goes_on(caplog):
     app = toy_app(spoil={("train", client): in_rounds(1) for client in range(3)})
     strategy = Single(fraction_train=0.4)

@@ -24,6 +24,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.wire import protocol
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
+from strategies.checks import check_parts, check_rounds
 from strategies.clusterings.clustering import Clustering
 from strategies.engine.conversation import Conversation
 from strategies.engine.exchange import UNTESTED, Exchange, first_model
@@ -33,7 +34,7 @@ from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters, Update
 from strategies.engine.training import RoundReport, Training, count_from
 from strategies.objectives import LocalObjective, Plain
-from strategies.secure.secure_round import SecureRound, check_fraction, why_not
+from strategies.secure.secure_round import SecureRound, check_fraction
 from strategies.secure.spoilers import Spoilers
 
 logger = logging.getLogger(__name__)
@@ -112,13 +113,9 @@ class ClusteredStrategy(Strategy):
     _summed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        """Refuse parts that look at single updates which it would not see, by a ValueError."""
-        reason = why_not(type(self.clustering), type(self.aggregation))
-        if self.secure_aggregation and reason:
-            raise ValueError(
-                f"secure-aggregation is true, but {reason}: choose another strategy, or set "
-                "secure-aggregation to false."
-            )
+        """Refuse, by a ValueError, what a run configuration could not say of it."""
+        check_rounds(self.fraction_train, self.evaluate_every, self.fraction_evaluate)
+        check_parts(self.clustering, self.aggregation, self.local, self.secure_aggregation)
 
     @property
     def clusters(self) -> Clusters:

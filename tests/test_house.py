@@ -123,6 +123,7 @@ ROOMS = {
             "aggregations",
             "clusterings",
             "secure",
+            "checks",
             "base",
             "reuse",
             "catalogue",

@@ -54,6 +54,9 @@ class Clustering(ABC):
         Whether it makes exactly as many clusters as it is told, and so needs at least as many
         clients. A clustering that cannot choose the number itself has no default for its field
         `num_clusters`.
+    count_rules : tuple of str
+        The words that its field `num_clusters` may hold instead of a number: rules by which it is
+        chosen. Empty: none, or such as only the clustering itself can check.
     needs_tasks : bool
         Whether it must be told the clients' true tasks, which only a simulation knows.
     keeps_models : bool
@@ -76,6 +79,7 @@ class Clustering(ABC):
     needs_packages: ClassVar[tuple[str, ...]] = ()
     shares: ClassVar[str] = "updates"
     exact_number: ClassVar[bool] = False
+    count_rules: ClassVar[tuple[str, ...]] = ()
     needs_tasks: ClassVar[bool] = False
     keeps_models: ClassVar[bool] = False
     initial_models: str = "warm"

@@ -18,7 +18,12 @@ from scipy.spatial.distance import pdist, squareform
 
 from fl_core.options import BOOLEAN, one_of, option
 from strategies.clusterings.clustering import Clustering, learnt
-from strategies.clusterings.grouping import NumClusters, agglomerate_distances, canonical_labels
+from strategies.clusterings.grouping import (
+    COUNT_RULES,
+    NumClusters,
+    agglomerate_distances,
+    canonical_labels,
+)
 from strategies.engine.conversation import Conversation
 from strategies.engine.rounds import Clusters, Comparison, Round
 from strategies.engine.updates import cosine_similarities, direction_distances, update_vector
@@ -59,6 +64,7 @@ class UpdateClustering(Clustering):
 
     name: ClassVar[str] = "update"
     knows_by_training: ClassVar[bool] = True
+    count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "silhouette"
     distance: Distance = option(
         "cosine",

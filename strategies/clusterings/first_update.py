@@ -20,6 +20,7 @@ from scipy.spatial.distance import cdist
 
 from strategies.clusterings.clustering import Clustering, learnt
 from strategies.clusterings.grouping import (
+    COUNT_RULES,
     NumClusters,
     agglomerate_distances,
     closest_clusters,
@@ -156,6 +157,7 @@ class FirstUpdateClustering(OnceByTraining):
     """
 
     name: ClassVar[str] = "first-update"
+    count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "elbow"
     linkage: str = SpectralClustering.linkage
     _moves: dict[int, Float64] = learnt(dict)

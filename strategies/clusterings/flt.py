@@ -18,7 +18,7 @@ from fl_core.options import COUNT, NATURAL, number, one_of, option, or_none
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
 from strategies.clusterings.clustering import Clustering, acts_as, learnt
-from strategies.clusterings.grouping import NumClusters
+from strategies.clusterings.grouping import COUNT_RULES, NumClusters
 from strategies.clusterings.signatures import (
     CENTROID_DISTANCES,
     THRESHOLD,
@@ -87,6 +87,7 @@ class SignatureClustering(Clustering):
     shares: ClassVar[str] = "centroids"
     exact_number: ClassVar[bool] = True
     encoder: NDArrays = field(compare=False, repr=False)
+    count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "elbow"
     num_centroids: int = option(5, COUNT, "centroids that each client sends")
     threshold: float = option(

@@ -12,6 +12,7 @@ from scipy.cluster.hierarchy import DisjointSet, linkage
 from scipy.spatial.distance import squareform
 from threadpoolctl import threadpool_limits
 
+from fl_core.options import one_of
 from strategies.clusterings.silhouettes import best_silhouette
 
 LINKAGES = ("average", "complete", "single", "ward", "weighted", "centroid", "median")
@@ -111,7 +112,7 @@ def agglomerate_distances(
     Raises
     ------
     ValueError
-        If there are more clusters than clients, or fewer than one.
+        If there are more clusters than clients, or fewer than one, or the word is no rule.
     """
     count = len(distances)
     if isinstance(num_clusters, int) and not 1 <= num_clusters <= count:
@@ -215,6 +216,7 @@ def k_means(points: Float64, num_clusters: int, seed: int) -> NDArray[np.int64]:
 
 
 def _number_by_rule(rule: str, distances: Float64, merges: Float64) -> int:
+    one_of(COUNT_RULES).read("num-clusters", rule)
     if not len(merges):
         return 1
     if rule == "silhouette":

@@ -18,7 +18,12 @@ from fl_core.options import one_of, option
 from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering, learnt
 from strategies.clusterings.flt import SignatureClustering, ask_signatures
-from strategies.clusterings.grouping import NumClusters, agglomerate_distances, closest_clusters
+from strategies.clusterings.grouping import (
+    COUNT_RULES,
+    NumClusters,
+    agglomerate_distances,
+    closest_clusters,
+)
 from strategies.clusterings.signatures import CENTROID_DISTANCES, CentroidDistance
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.engine.conversation import Conversation
@@ -49,6 +54,7 @@ class LinearSignatureClustering(Clustering):
     name: ClassVar[str] = "linear-signature"
     shares: ClassVar[str] = "centroids"
     exact_number: ClassVar[bool] = True
+    count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "elbow"
     num_centroids: int = SignatureClustering.num_centroids
     coordinates: Coordinates = option(

@@ -20,6 +20,7 @@ from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering, learnt
 from strategies.clusterings.grouping import (
+    COUNT_RULES,
     NumClusters,
     agglomerate_distances,
     cut_dendrogram,
@@ -68,6 +69,7 @@ class PrincipalAngleClustering(Clustering):
     name: ClassVar[str] = "principal-angle"
     shares: ClassVar[str] = "eigenvectors"
     exact_number: ClassVar[bool] = True
+    count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "elbow"
     num_vectors: int = option(
         3, COUNT, "singular vectors that each client shares", key="principal-vectors"

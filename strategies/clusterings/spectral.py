@@ -20,7 +20,7 @@ from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.text import listed
 from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering, learnt
-from strategies.clusterings.grouping import LINKAGES, closest_clusters
+from strategies.clusterings.grouping import COUNT_RULES, LINKAGES, closest_clusters
 from strategies.clusterings.odd_clients import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
     MOST_WEIGHED,
@@ -85,6 +85,7 @@ class SpectralClustering(Clustering):
     shares: ClassVar[str] = "eigenvectors"
     exact_number: ClassVar[bool] = True
     shows_groups: ClassVar[bool] = True
+    count_rules: ClassVar[tuple[str, ...]] = (AUTO, *COUNT_RULES)
     num_clusters: NumGroups = "auto"
     num_eigenvectors: int = 20
     linkage: str = option(

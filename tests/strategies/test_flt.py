@@ -142,13 +142,18 @@ def flagging(*rounds_of_client):
         (0, ([1, 2, 4], [1, 2]), [0, 2, 5]),  # and again after a round in which it was down
         (None, ([1], [1], [1]), [0]),
         (0, (), [0]),
-        (-1, (), [0, 1, 2, 3, 4, 5]),  # as below, to ask in every round
     ],
 )
 def test_all_are_asked_again_once_more_than_lambda_flags_are_up(max_changed, flags, expected):
     grid = LocalGrid(toy_app([0, 1, 0], flagging(*flags)), 3)
     run(Flt(ENCODER, 2, max_changed=max_changed), grid, rounds=5)
     assert asked_in(grid) == dict.fromkeys(range(3), expected)
+
+
+def asking_in_every_round(strategy):
+    """Let no flag be more than are allowed, which no configuration can say."""
+    strategy.clustering.max_changed = -1
+    return strategy
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,7 @@ def test_clients_whose_data_have_changed_are_grouped_anew():
 
 def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
     grid = LocalGrid(toy_app(TASKS, {("query.signature", 4): in_rounds(2)}), 7)
-    strategy = Flt(ENCODER, 3, max_changed=-1)
+    strategy = asking_in_every_round(Flt(ENCODER, 3))
     run(strategy, grid, rounds=3)
     assert "client 4 failed at signature in round 2: the disk is full" in caplog.text
     assert not strategy.failures
@@ -187,7 +192,7 @@ def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
 def test_a_client_that_fails_when_all_are_asked_again_keeps_its_last_signature():
     # Alone in its task: without its signature there would be two clients for three clusters.
     app = toy_app([0, 1, 2], spoil={("query.signature", 1): in_rounds(2, 3)})
-    strategy = Flt(ENCODER, 3, max_changed=-1)
+    strategy = asking_in_every_round(Flt(ENCODER, 3))
     run(strategy, LocalGrid(app, 3), rounds=4)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 2}
     assert strategy.failures == {}
@@ -195,7 +200,7 @@ def test_a_client_that_fails_when_all_are_asked_again_keeps_its_last_signature()
 
 def test_when_nobody_answers_again_the_clusters_stay():
     spoil = {("query.signature", client): in_rounds(2) for client in range(3)}
-    strategy = Flt(ENCODER, 2, max_changed=-1)
+    strategy = asking_in_every_round(Flt(ENCODER, 2))
     run(strategy, LocalGrid(toy_app([0, 1, 0], spoil), 3), rounds=2)
     assert strategy.reports[1].clusters == {0: 0, 1: 1, 2: 0}
 
@@ -209,7 +214,7 @@ def test_the_flag_of_a_client_that_failed_when_asked_again_counts_no_more():
 
 def test_clusters_are_numbered_by_client_again_once_all_are_asked():
     grid = Visits(toy_app([0, 1, 0]), 3, {0: [0]})
-    strategy = Flt(ENCODER, 2, max_changed=-1)
+    strategy = asking_in_every_round(Flt(ENCODER, 2))
     run(strategy, grid, rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
 
@@ -303,7 +308,7 @@ ENCODER_ONLY, WHOLE = {"encoder.w"}, {"encoder.w", "decoder.w"}
 )
 def test_clients_get_the_whole_autoencoder_only_to_fine_tune_it(options, first, later):
     grid = LocalGrid(toy_app([0, 1, 0]), 3)
-    strategy = Flt(ENCODER, 2, max_changed=-1, num_centroids=4, **options)
+    strategy = asking_in_every_round(Flt(ENCODER, 2, num_centroids=4, **options))
     run(strategy, grid, rounds=2)
     assert contents(grid) == {0: first, 1: later, 2: later}
     asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]

@@ -187,3 +187,8 @@ def test_by_hand_the_closest_cluster_is_the_best_on_average_and_of_equal_ones_th
     assert closest_clusters(scores, [4, 2, 2, 7]).tolist() == [2, 4]
     # Distances count negative: −3 is nearer than −(1 + 6)/2.
     assert closest_clusters(-np.array([[1.0, 3.0, 6.0]]), [0, 1, 0]).tolist() == [1]
+
+
+def test_a_word_that_is_no_rule_is_not_taken_for_one():
+    with pytest.raises(ValueError, match="Did you mean silhouette"):
+        agglomerate_distances(1 - np.eye(4), "silhouete")

@@ -99,7 +99,7 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
 
 def test_what_is_asked_after_a_resumption_counts_as_finding_clusters(tmp_path):
     def make(**options):
-        return Flt(ENCODER, 3, max_changed=-1, **options)
+        return Flt(ENCODER, 3, refresh_every=1, **options)
 
     undisturbed = make()
     run(undisturbed, grid(), ROUNDS)

@@ -1,0 +1,54 @@
+"""What a strategy refuses when it is made, in anybody's Flower app, as a run configuration would.
+
+A word that is none of those allowed would otherwise be taken for one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+from fl_core.options import COUNT, key_of, number, or_words, refusal
+from strategies.aggregations.aggregation import Aggregation
+from strategies.clusterings.clustering import Clustering
+from strategies.objectives import LocalObjective
+from strategies.secure.secure_round import why_not
+
+_SHARE = number(float, 0, 1, low_open=True)
+
+
+def check_rounds(fraction_train: float, evaluate_every: int, fraction_evaluate: float) -> None:
+    """Raise a ValueError unless clients can take part, and test, as it says."""
+    _SHARE.read("fraction-train", fraction_train)
+    COUNT.read("evaluate-every", evaluate_every)
+    _SHARE.read("fraction-evaluate", fraction_evaluate)
+
+
+def check_parts(
+    clustering: Clustering,
+    aggregation: Aggregation,
+    local: LocalObjective,
+    secure_aggregation: bool,
+) -> None:
+    """Raise a ValueError if an option of a part is wrong, or secure sums hide what a part needs."""
+    reason = why_not(type(clustering), type(aggregation))
+    if secure_aggregation and reason:
+        raise ValueError(
+            f"secure-aggregation is true, but {reason}: choose another strategy, or set "
+            "secure-aggregation to false."
+        )
+    for part in (clustering, aggregation, local):
+        _check_options(part)
+    word, words = getattr(clustering, "num_clusters", None), clustering.count_rules
+    if isinstance(word, str) and words and word not in words:
+        raise refusal("num-clusters", word, or_words(COUNT, *words).allowed, words)
+
+
+def _check_options(part: Any) -> None:
+    for one in fields(part) if is_dataclass(part) else ():
+        # Without a default, it is made of what a run configuration has, and is another thing.
+        if (declared := one.metadata.get("option")) is None or one.default is MISSING:
+            continue
+        value = getattr(part, one.name)
+        if value is not None or not declared.rule.none:
+            declared.rule.read(key_of(one), value)

@@ -1,0 +1,91 @@
+"""What a run configuration may not say, a strategy refuses in anybody's own Flower app, too."""
+
+import numpy as np
+import pytest
+
+from strategies import (
+    Cfl,
+    ClusteredStrategy,
+    FedHC,
+    FedProx,
+    Flt,
+    GivenClusters,
+    Ifca,
+    MtHfl,
+    Pacfl,
+    RccPfl,
+    Single,
+    SpectralClustering,
+    TrimmedMean,
+)
+from tests.toy_app import ENCODER, draw_model, every_strategy
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda: FedHC(3, reference="intial"),
+            'update-reference is "intial", but it must be one of initial, received. Did you mean '
+            "initial?",
+        ),
+        (
+            lambda: FedHC("silhouete"),
+            'num-clusters is "silhouete", but it must be a whole number of at least 1, or "elbow" '
+            'or "silhouette". Did you mean silhouette?',
+        ),
+        (
+            lambda: Pacfl("auto"),
+            'num-clusters is "auto", but it must be a whole number of at least 1, or "elbow" or '
+            '"silhouette".',
+        ),
+        (
+            lambda: ClusteredStrategy(SpectralClustering(linkage="avrage")),
+            'linkage is "avrage", but it must be one of average, complete, single, ward, '
+            "weighted, centroid, median. Did you mean average?",
+        ),
+        (
+            lambda: ClusteredStrategy(GivenClusters({0: 0}), TrimmedMean(tolerated=0.5)),
+            "tolerated-malicious is 0.5, but it must be a number of at least 0 and below 0.5.",
+        ),
+        (
+            lambda: FedProx(prox_weight=-1.0),
+            "prox-weight is -1.0, but it must be a number of at least 0.",
+        ),
+        (
+            lambda: Cfl(gamma_max=1.5),
+            "cfl-gamma-max is 1.5, but it must be a number of at least 0 and at most 1, or "
+            '"never".',
+        ),
+        (
+            lambda: Single(evaluate_every=0),
+            "evaluate-every is 0, but it must be a whole number of at least 1.",
+        ),
+        (
+            lambda: Single(fraction_train=-1.0),
+            "fraction-train is -1.0, but it must be a number above 0 and at most 1.",
+        ),
+        (
+            lambda: Single(fraction_evaluate=7.0),
+            "fraction-evaluate is 7.0, but it must be a number above 0 and at most 1.",
+        ),
+    ],
+)
+def test_an_option_that_is_not_allowed_is_refused_in_a_sentence(make, sentence):
+    with pytest.raises(ValueError) as refused:
+        make()
+    assert str(refused.value) == sentence
+
+
+@every_strategy
+def test_what_each_strategy_has_by_itself_is_allowed(make):
+    make()
+
+
+def test_what_means_none_and_numbers_of_numpy_are_allowed():
+    Cfl(gamma_max=None)
+    Flt(ENCODER, "silhouette", max_changed=None, watch_updates=None)
+    RccPfl("auto", landmarks="auto")
+    MtHfl(np.int64(2), common_layers=("w",), local_rounds=np.int64(2))
+    Ifca(np.int64(2), draw_model, warm_up_rounds=np.int64(1))
+    Single(fraction_train=np.float32(0.5))

@@ -15,11 +15,13 @@ import numpy as np
 from flwr.app import ConfigRecordValues
 from numpy.typing import NDArray
 
+from fl_core.text import listed
 from strategies.clusterings.grouping import canonical_labels
 from strategies.engine.conversation import Conversation
 from strategies.engine.rounds import Clusters, Round
 
 Learnt = TypeVar("Learnt")
+_MOST_LISTED = 20  # clients in a sentence
 
 
 def learnt(factory: Callable[[], Learnt]) -> Learnt:
@@ -224,9 +226,10 @@ class GivenClusters(Clustering):
     def _look_up(self, clients: Sequence[int]) -> Clusters:
         unknown = [client for client in clients if client not in self._now]
         if unknown:
+            known = listed([str(client) for client in sorted(self._now)], _MOST_LISTED, ", ")
             raise ValueError(
-                f"no cluster is given for client {unknown[0]}: clusters are given for clients "
-                f"{sorted(self._now)}."
+                f"no cluster is given for client {unknown[0]}, only for {known or 'nobody'}: give "
+                "one for each client that takes part."
             )
         names = self._names
         found = {c: names.setdefault(self._now[c], len(names)) for c in clients}

@@ -564,8 +564,12 @@ def test_more_clusters_than_clients_where_clusters_may_be_fewer(name):
 
 
 def test_clusters_that_do_not_cover_the_clients():
-    with pytest.raises(ValueError, match="no cluster is given for client 2"):
+    with pytest.raises(ValueError, match="no cluster is given for client 2, only for 0, 1: give"):
         run(Optimum({0: 0, 1: 0}), LocalGrid(toy_app(), 3))
+    many = dict.fromkeys(range(1, 10_000), 0)
+    with pytest.raises(ValueError, match="19, 20 and 9,979 more: give one for each") as refused:
+        run(Optimum(many), LocalGrid(toy_app(), 3))
+    assert len(str(refused.value)) < 200
     with pytest.raises(ValueError, match="2 places for 3 clients"):
         run(Random([1, 1]), LocalGrid(toy_app(), 3))
 

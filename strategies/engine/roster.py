@@ -148,6 +148,7 @@ class Roster:
         An index that another node has is refused, unless that node is gone.
         """
         newcomers = []
+        client_at = {node: client for client, node in self.nodes.items()}
         for client, node in found.items():
             if client not in self.nodes:
                 newcomers.append(client)
@@ -158,7 +159,8 @@ class Roster:
                 )
                 self._ask_again_later(node)
                 continue
-            self._remove(node, f"its node says now that it is {self.name_of(client)}", but=client)
+            if client_at.get(node, client) != client:
+                self._remove(node, f"its node says now that it is {self.name_of(client)}", client)
             self.failures.pop(client, None)
             self.nodes[client] = node
         self.nodes = dict(sorted(self.nodes.items()))

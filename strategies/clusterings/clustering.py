@@ -316,4 +316,4 @@ class OwnCluster(Clustering):
     ) -> Clusters:
         """Give each newcomer a cluster of its own."""
         fresh = [client for client in newcomers if client not in clusters.of_client]
-        return clusters.with_clients({c: clusters.count + i for i, c in enumerate(fresh)})
+        return clusters.with_clients({c: n for n, c in enumerate(fresh, clusters.count)})

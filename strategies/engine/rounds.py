@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,13 +109,25 @@ class Clusters:
 
     def members(self, cluster: int) -> list[int]:
         """Return the clients of `cluster`, ascending."""
-        return [client for client, own in self.of_client.items() if own == cluster]
+        return list(self._members.get(cluster, ()))
+
+    @cached_property
+    def _members(self) -> dict[int, list[int]]:
+        """Return the clients of each inhabited cluster: all are looked at once, not for each."""
+        found: dict[int, list[int]] = {}
+        for client, own in self.of_client.items():
+            found.setdefault(own, []).append(client)
+        return found
+
+    @cached_property
+    def _together(self) -> dict[int, frozenset[int]]:
+        return {cluster: frozenset(own) for cluster, own in self._members.items()}
 
     def neighbours_of(self, client: int) -> frozenset[int]:
         """Return the clients whose models `client` averages, itself included."""
         if self.neighbours is not None:
             return self.neighbours[client]
-        return frozenset(self.members(self.of_client[client]))
+        return self._together[self.of_client[client]]
 
     def with_clients(
         self, placed: Mapping[int, int], late: Mapping[int, NDArray[np.float64]] | None = None

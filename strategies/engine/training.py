@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -384,7 +384,7 @@ def _plain(clusters: Clusters) -> dict[str, Any]:
         name: None if one is None else dict(vars(one))
         for name, one in (("comparison", clusters.comparison), ("resamples", clusters.resamples))
     }
-    return {**vars(clusters), **evidence}
+    return {**{one.name: getattr(clusters, one.name) for one in fields(clusters)}, **evidence}
 
 
 def _clusters(saved: Mapping[str, Any]) -> Clusters:

@@ -24,7 +24,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.wire import protocol
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
-from strategies.checks import check_parts, check_rounds
+from strategies.checks import check_parts, check_resume, check_rounds
 from strategies.clusterings.clustering import Clustering
 from strategies.engine.conversation import Conversation
 from strategies.engine.exchange import UNTESTED, Exchange, first_model
@@ -238,8 +238,9 @@ class ClusteredStrategy(Strategy):
 
         With the same clients, and a strategy made in the same way, the models in the end are those
         of a run without an interruption, to the last bit. Clients that have connected since are
-        newcomers.
+        newcomers. With secure sums, this is refused by a ValueError.
         """
+        check_resume(self.secure_aggregation)
         self._checkpoint = checkpoint
 
     def _begin(

@@ -89,3 +89,10 @@ def test_what_means_none_and_numbers_of_numpy_are_allowed():
     MtHfl(np.int64(2), common_layers=("w",), local_rounds=np.int64(2))
     Ifca(np.int64(2), draw_model, warm_up_rounds=np.int64(1))
     Single(fraction_train=np.float32(0.5))
+
+
+def test_secure_sums_are_not_made_again_by_a_resumption():
+    """The mean of five clients, and of four of them, show the fifth one's model."""
+    with pytest.raises(ValueError, match=r"^secure-aggregation is true, and a round that is tr"):
+        Single(secure_aggregation=True).resume({})
+    Single().resume({})

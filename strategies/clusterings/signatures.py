@@ -36,19 +36,15 @@ THRESHOLD = 0.3
 _FEWEST_FOR_UMAP = 4  # with fewer points its spectral start fails
 
 
-def embed_signatures(
-    signatures: Sequence[Float32], seed: int, *, num_neighbors: int = NUM_NEIGHBORS
-) -> list[Float64]:
+def embed_signatures(signatures: Sequence[Float32], seed: int) -> list[Float64]:
     """Place all clients' centroids in the plane by UMAP, fitted on all of them (lines 12 to 14).
 
     Parameters
     ----------
     signatures : sequence of NDArray[np.float32], shapes (k_i, e)
-        The centroids of each client; k_i may differ.
+        The centroids of each client, one at least and finite; k_i may differ.
     seed : int
         Of UMAP's random start and steps.
-    num_neighbors : int
-        UMAP's `n_neighbors`, 2 or more; lowered to the number of other points if those are fewer.
 
     Returns
     -------
@@ -56,26 +52,17 @@ def embed_signatures(
         In the order of the clients; a client's points do not depend on that order. Fewer than
         four points in all have no manifold that UMAP could learn: they are placed by their first
         two principal components.
-
-    Raises
-    ------
-    ValueError
-        If there is no client, a client has no centroid, widths differ, a value is not finite, or
-        `num_neighbors` is below 2.
     """
-    _check_signatures(signatures)
-    if num_neighbors < 2:
-        raise ValueError(f"num-neighbors is {num_neighbors}, but UMAP needs 2 or more.")
     points = np.concatenate(signatures).astype(np.float32)
     # UMAP's random numbers go by row: sorted rows make a client's place independent of the order
     # in which clients are numbered.
     order = np.lexsort(points.T[::-1])
     plane = np.empty((len(points), 2))
-    plane[order] = _plane(points[order], seed, num_neighbors)
+    plane[order] = _plane(points[order], seed)
     return np.split(plane, np.cumsum([len(own) for own in signatures])[:-1])
 
 
-def _plane(points: Float32, seed: int, num_neighbors: int) -> Float64:
+def _plane(points: Float32, seed: int) -> Float64:
     """Return the points in two dimensions, shape (n, 2)."""
     count = len(points)
     if count < _FEWEST_FOR_UMAP:
@@ -92,7 +79,7 @@ def _plane(points: Float32, seed: int, num_neighbors: int) -> Float64:
         warnings.filterwarnings("ignore", "Graph is not fully connected", UserWarning)
         warnings.filterwarnings("ignore", "Spectral initialisation failed", UserWarning)
         reducer = umap.UMAP(
-            n_neighbors=min(num_neighbors, count - 1),
+            n_neighbors=min(NUM_NEIGHBORS, count - 1),
             random_state=seed,
             n_jobs=1,  # what a fixed seed means to UMAP, which warns unless it is given
         )
@@ -265,7 +252,6 @@ def cluster_means(signatures: Sequence[Float32], labels: NDArray[np.int64]) -> F
     NDArray[np.float64], shape (C, e)
         Of the encoder's embeddings, not of UMAP's plane, where newcomers have no place.
     """
-    _check_signatures(signatures)
     means = np.stack([own.mean(axis=0, dtype=np.float64) for own in signatures])
     return np.stack([means[labels == cluster].mean(axis=0) for cluster in range(labels.max() + 1)])
 
@@ -279,29 +265,6 @@ def nearest_cluster(signature: Float32, means: Float64) -> int:
         The newcomer's centroids.
     means : NDArray[np.float64], shape (C, e)
         From `cluster_means`.
-
-    Raises
-    ------
-    ValueError
-        If the widths differ.
     """
-    if signature.shape[1] != means.shape[1]:
-        raise ValueError(
-            f"the newcomer's centroids have {signature.shape[1]} numbers, but the clusters' means "
-            f"have {means.shape[1]}: give it the same encoder."
-        )
     own = signature.mean(axis=0, dtype=np.float64)
     return int(np.linalg.norm(means - own, axis=1).argmin())
-
-
-def _check_signatures(signatures: Sequence[Float32]) -> None:
-    if not len(signatures):
-        raise ValueError("there are no signatures: at least one client is needed.")
-    width = signatures[0].shape[-1]
-    for client, own in enumerate(signatures):
-        if own.ndim != 2 or not len(own) or own.shape[1] != width or not np.isfinite(own).all():
-            raise ValueError(
-                f"client {client}'s signature has shape {own.shape}, but a row or more of "
-                f"{width} finite values is expected, as many as the first client's: give every "
-                "client the same encoder."
-            )

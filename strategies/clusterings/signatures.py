@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import cdist, pdist, squareform
+from scipy.spatial.distance import cdist
 
 from fl_core.extras import load_extra
 from strategies.clusterings.grouping import (
@@ -224,7 +224,9 @@ def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
     ValueError
         If there are more clusters than clients, or fewer than one.
     """
-    distances = squareform(pdist(graph.astype(np.float64)))
+    rows = graph.astype(np.float64)
+    common, sizes = rows @ rows.T, rows.sum(axis=1)
+    distances = np.sqrt(sizes[:, None] + sizes - 2 * common)  # of 0 and 1, exactly
     if isinstance(num_clusters, int):
         return agglomerate_distances(distances, num_clusters, "ward")
     components = int(connected_components(graph, directed=False)[0])

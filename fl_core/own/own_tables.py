@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
@@ -10,14 +11,17 @@ from fl_core.data.image_folder import LabelledImages
 from fl_core.data.preparation import sample_columns
 from fl_core.data.settings import BY_VALUES
 from fl_core.data.table_file import Table, are_whole, as_numbers, read_table
+from fl_core.data.table_notes import on_classes, on_columns
 from fl_core.data.tables import class_names, common_columns, encoded, numbered
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_images import relabelled
 from fl_core.text import printable
 
+logger = logging.getLogger(__name__)
+
 
 def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
-    """Describe a device's table, for a message's config record.
+    """Describe a device's table, for a message's config record; its owner alone hears of doubts.
 
     Raises
     ------
@@ -32,9 +36,18 @@ def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
         columns = table.kinds()
         shape = (len(sample_columns(columns)),)
         others = written if written != names else ()
-        return Survey(names, shape, True, is_number, columns, written=others)
+        told = Survey(names, shape, True, is_number, columns, written=others)
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be used: {error}") from error
+    notes = [*on_columns(columns)]
+    if not is_number:
+        classes = class_names([table.labels])
+        labels = torch.from_numpy(numbered(table.labels, classes))
+        test = torch.from_numpy(table.is_test)
+        notes += on_classes(labels[~test], labels[test], classes)
+    for note in notes:
+        logger.warning("%s: %s", printable(path.name), note)
+    return told
 
 
 def read_own_table(

@@ -94,6 +94,19 @@ def test_a_device_tells_no_means_that_are_not_for_all_whoever_asks(tmp_path, opt
         node(tmp_path, "berlin", told, **options).tally()
 
 
+def test_a_devices_owner_hears_what_is_said_of_tables_in_a_simulation(tmp_path, caplog):
+    rows = "".join(f"{hour},{'x' if hour < 8 else 'y'}\n" for hour in range(10))
+    device(tmp_path, "berlin", f"hour,outcome\n{rows}").survey()
+    assert caplog.messages == [
+        "berlin.csv: no training row has the label y, which test rows have: where rows are sorted "
+        "by label, shuffle them, or add a column split with train and test"
+    ]
+    caplog.clear()
+    device(tmp_path, "oslo", "size,outcome\n" + '"1,5",1.5\n"2,5",2.5\nunknown,3\n').survey()
+    (said,) = caplog.messages
+    assert said.startswith("oslo.csv: column size is a category of 3 texts, such as 1,5, but")
+
+
 def test_codes_are_the_same_classes_as_in_a_simulation(tmp_path):
     """01 is 1 where all are whole numbers, and 01 where some site has 0A."""
     owners, told = devices(

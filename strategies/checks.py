@@ -8,20 +8,18 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from fl_core.options import COUNT, key_of, number, or_words, refusal
+from fl_core.options import COUNT, SHARE, key_of, or_words, refusal
 from strategies.aggregations.aggregation import Aggregation
 from strategies.clusterings.clustering import Clustering
 from strategies.objectives import LocalObjective
 from strategies.secure.secure_round import why_not
 
-_SHARE = number(float, 0, 1, low_open=True)
-
 
 def check_rounds(fraction_train: float, evaluate_every: int, fraction_evaluate: float) -> None:
     """Raise a ValueError unless clients can take part, and test, as it says."""
-    _SHARE.read("fraction-train", fraction_train)
+    SHARE.read("fraction-train", fraction_train)
     COUNT.read("evaluate-every", evaluate_every)
-    _SHARE.read("fraction-evaluate", fraction_evaluate)
+    SHARE.read("fraction-evaluate", fraction_evaluate)
 
 
 def check_resume(secure_aggregation: bool) -> None:

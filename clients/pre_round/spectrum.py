@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 
 import numpy as np
 import scipy.linalg
@@ -40,7 +40,7 @@ class Spectrum:
     Attributes
     ----------
     compute_gram : callable
-        Returns `gram`.
+        Returns `gram`, and computes it once, also for spectra that `replace` makes of this one.
     eigenvalues : NDArray[np.float64], shape (k,)
         The leading eigenvalues of G, descending. They never leave the client.
     eigenvectors : NDArray[np.float32], shape (d, k)
@@ -51,11 +51,11 @@ class Spectrum:
     eigenvalues: Float64
     eigenvectors: Float32
 
-    @cached_property
+    @property
     def gram(self) -> Float32:
         """Return G = Φ(X)ᵀΦ(X)/n, shape (d, d), not centred. Never leaves the client.
 
-        Computed when it is asked for: of few samples with many features, it is much larger.
+        Computed once it is asked for: of few samples with many features, it is much larger.
         """
         return self.compute_gram()
 
@@ -126,7 +126,7 @@ def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
     # No entry of G is above these.
     _check_finite(features, np.einsum("nd,nd->d", features, features))
     pairs = _eigenpairs_of_few(features.astype(np.float64), num_eigenvectors)
-    return _spectrum(partial(gram_matrix, features), *pairs)
+    return _spectrum(cache(partial(gram_matrix, features)), *pairs)
 
 
 def spectrum_of_gram(gram: Float32, num_eigenvectors: int) -> Spectrum:

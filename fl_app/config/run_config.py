@@ -42,6 +42,7 @@ from fl_core.options import (
     COUNT,
     NATURAL,
     POSITIVE,
+    SHARE,
     TEXT,
     Option,
     Refusals,
@@ -182,9 +183,7 @@ class Config(
         "rounds of training; 0: only group the clients, docs/grouping.md; `trial`: at most 20, as "
         "validation samples say, docs/verdicts.md",
     )
-    fraction_train: float = option(
-        1.0, number(float, 0, 1, low_open=True), "share of the clients that train in a round"
-    )
+    fraction_train: float = option(1.0, SHARE, "share of the clients that train in a round")
     evaluate_every: int = option(
         1, COUNT, "test the models every so many rounds, and after the last"
     )
@@ -208,9 +207,7 @@ class Config(
         "whose model a device keeps: that of its verdict, or of one strategy at all of them",
         needs="validation-share",
     )
-    fraction_evaluate: float = option(
-        1.0, number(float, 0, 1, low_open=True), "share of the clients that test them then"
-    )
+    fraction_evaluate: float = option(1.0, SHARE, "share of the clients that test them then")
     pre_round_deadline: float = option(
         3600.0,
         POSITIVE,
@@ -220,7 +217,7 @@ class Config(
     round_deadline: float = option(3600.0, POSITIVE, "seconds to wait for training or testing")
     min_answers: float = option(
         1.0,
-        number(float, 0, 1, low_open=True),
+        SHARE,
         "share of the clients asked to train or test that must have answered; the others are then "
         "waited for as long again at most, and named; 1: all, until the deadline",
     )

@@ -30,7 +30,8 @@ def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
     """
     table = read_table(path, label, target)
     is_number = table.labels.dtype != object
-    names = (table.label,) if is_number else tuple(sorted(class_names([table.labels])))
+    classes = () if is_number else class_names([table.labels])
+    names = (table.label,) if is_number else tuple(sorted(classes))
     written = () if table.written is None else tuple(sorted(class_names([table.written])))
     try:
         columns = table.kinds()
@@ -41,7 +42,6 @@ def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
         raise ValueError(f"{path.name} cannot be used: {error}") from error
     notes = [*on_columns(columns)]
     if not is_number:
-        classes = class_names([table.labels])
         labels = torch.from_numpy(numbered(table.labels, classes))
         test = torch.from_numpy(table.is_test)
         notes += on_classes(labels[~test], labels[test], classes)

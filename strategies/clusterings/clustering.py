@@ -315,5 +315,5 @@ class OwnCluster(Clustering):
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
         """Give each newcomer a cluster of its own."""
-        fresh = [client for client in newcomers if client not in clusters.of_client]
+        fresh = clusters.unplaced(newcomers)
         return clusters.with_clients({c: n for n, c in enumerate(fresh, clusters.count)})

@@ -97,7 +97,7 @@ class UpdateClustering(Clustering):
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
         """Give newcomers a cluster of their own until they have trained; who comes back has one."""
-        fresh = [client for client in newcomers if client not in clusters.of_client]
+        fresh = clusters.unplaced(newcomers)
         return clusters.with_clients(dict.fromkeys(fresh, clusters.count))
 
     def after_training(self, state: Round) -> Clusters:

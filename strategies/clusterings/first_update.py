@@ -72,7 +72,7 @@ class OnceByTraining(Clustering):
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
         """Let newcomers wait until they have trained; who comes back has a place."""
-        fresh = [client for client in newcomers if client not in clusters.of_client]
+        fresh = clusters.unplaced(newcomers)
         return clusters.with_clients(dict.fromkeys(fresh, self._found))
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:

@@ -129,6 +129,10 @@ class Clusters:
             return self.neighbours[client]
         return self._together[self.of_client[client]]
 
+    def unplaced(self, clients: Sequence[int]) -> list[int]:
+        """Return those of `clients` that have no cluster: who comes back may have one."""
+        return [client for client in clients if client not in self.of_client]
+
     def with_clients(
         self, placed: Mapping[int, int], late: Mapping[int, NDArray[np.float64]] | None = None
     ) -> Clusters:

@@ -339,10 +339,11 @@ class Training:
             return
         held = {client: self.models[number] for client, number in self.model_of_client.items()}
         before, self.clusters = self.clusters, clusters
+        if keeps_models and self.per_client:
+            self.hold(take_over(held, before, clusters, self.initial))
+            return
         if keeps_models:
-            missing = [self.initial] * (clusters.count - len(self.models))
-            taken = self.per_client and take_over(held, before, clusters, self.initial)
-            self.hold(taken or [*self.models, *missing])
+            self.hold([*self.models, *[self.initial] * (clusters.count - len(self.models))])
             return
         members = [clusters.members(cluster) for cluster in range(clusters.count)]
         if self.per_client:

@@ -52,12 +52,9 @@ def state_of(config: Config) -> tuple[str, str]:
     for own in sorted({file for path in named for file in own_files(path)}):
         code.update(f"{own.name} {code_hash(own, own.stat().st_mtime_ns)}\n".encode())
     used = {key for part in parts for key in options_of(part)} | set(options_of(Config))
-    options = {
-        key: value
-        for key, value in config.as_run_config().items()
-        if key in used and key not in PLACES
-    }
-    options |= own_data(config.as_run_config())
+    values = config.as_run_config()
+    options = {k: value for k, value in values.items() if k in used and k not in PLACES}
+    options |= own_data(values)
     both = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
     both.update(code.digest())
     return both.hexdigest(), code.hexdigest()

@@ -12,22 +12,25 @@ from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 GAIN = (-0.0412, -0.154, 0.0713)
 
 
-@pytest.mark.parametrize("metrics", [OF_A_NUMBER, OF_CLASSES])
-def test_neither_a_name_nor_an_interval_is_cut_into_pieces(metrics, capsys):
+def printed(metrics, name, **own):
+    """Print the verdict of one client that cannot tell yet."""
     one = Verdict(
         client=0,
         verdict=UNSURE,
         strategy="rcc-pfl",
-        cluster=10,
-        validation_samples=12345,
         compared="rcc-pfl",
         gain=GAIN,
         candidates={"rcc-pfl": (*GAIN, 0.5)},
-        gain_over_single=GAIN,
-        samples_needed=674282,
+        **own,
     )
     found = SeedVerdicts(seed=0, clients=[one], told_among_all=0, means={})
-    print_verdicts(found, SimpleNamespace(metrics=metrics, names=["authority 131"]))
+    print_verdicts(found, SimpleNamespace(metrics=metrics, names=[name]))
+
+
+@pytest.mark.parametrize("metrics", [OF_A_NUMBER, OF_CLASSES])
+def test_neither_a_name_nor_an_interval_is_cut_into_pieces(metrics, capsys):
+    own = {"validation_samples": 12345, "gain_over_single": GAIN, "samples_needed": 674282}
+    printed(metrics, "authority 131", cluster=10, **own)
     table = [line for line in capsys.readouterr().out.splitlines() if line[:1] in {*"┏┃┡│└"}]
     assert {len(line) for line in table} <= set(range(WIDTH + 1))
     assert len({len(line) for line in table}) == 1
@@ -42,18 +45,7 @@ def test_neither_a_name_nor_an_interval_is_cut_into_pieces(metrics, capsys):
 
 
 def test_a_name_is_no_interval(capsys):
-    one = Verdict(
-        client=0,
-        verdict=UNSURE,
-        strategy="ditto",
-        cluster=0,
-        validation_samples=20,
-        compared="ditto",
-        gain=GAIN,
-        candidates={"ditto": (*GAIN, 0.5)},
-    )
-    found = SeedVerdicts(seed=0, clients=[one], told_among_all=0, means={})
-    print_verdicts(found, SimpleNamespace(metrics=OF_CLASSES, names=["A to B"]))
+    printed(OF_CLASSES, "A to B", cluster=0, validation_samples=20)
     said = capsys.readouterr().out
     assert "A to B" in said
     assert "(−15…+7)" in said

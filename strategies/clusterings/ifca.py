@@ -331,8 +331,11 @@ class LossClustering(Clustering):
         """Let clients choose among the clusters' models as they are now."""
         self._models = self._present_models(state)
         clusters = self._choose(state.clusters, ask_losses(conversation, self._models, clients))
-        # Where clients have the models, nobody has an empty cluster's: who joins it needs it.
-        return replace(clusters, models=self._models) if state.per_client else clusters
+        if not state.per_client:
+            return clusters
+        inhabited = set(state.clusters.of_client.values())
+        empty = {n: m for n, m in enumerate(self._models) if n not in inhabited}
+        return replace(clusters, unheld=empty)
 
     def _present_models(self, state: Round) -> list[NDArrays]:
         inhabited = set(state.clusters.of_client.values())

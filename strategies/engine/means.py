@@ -51,10 +51,10 @@ def take_over(
 ) -> list[NDArrays]:
     """Return each client's model where clusters keep theirs: who joins one takes over its model.
 
-    That is the mean of what its clients held `before`; the others are as in `carry_over`.
+    That is the mean of what its clients held `before`, or, of an empty cluster, `now.unheld`.
     """
     members = [before.members(cluster) for cluster in range(now.count)]
-    models = carry_over(held, members, otherwise)
+    models = [now.unheld.get(k, m) for k, m in enumerate(carry_over(held, members, otherwise))]
     return [
         held[client] if before.of_client.get(client) == cluster else models[cluster]
         for client, cluster in now.of_client.items()

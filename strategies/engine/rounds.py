@@ -78,6 +78,8 @@ class Clusters:
         finds a graph (FLT); otherwise the clients of the same cluster.
     models : sequence of dicts, optional
         One for each cluster, with which they go on, where the clustering makes models of its own.
+    unheld : mapping of dicts, optional
+        The models of clusters that were empty, where clients have the models and nobody has those.
     odd : mapping of str
         From client to what was found odd about it, where the clustering looks for that.
     comparison : Comparison, optional
@@ -92,6 +94,7 @@ class Clusters:
     num_clusters: int | None = None
     neighbours: Mapping[int, frozenset[int]] | None = None
     models: Sequence[NDArrays] = ()
+    unheld: Mapping[int, NDArrays] = field(default_factory=dict)
     odd: Mapping[int, str] = field(default_factory=dict)
     comparison: Comparison | None = None
     resamples: Resamples | None = None
@@ -145,8 +148,9 @@ class Clusters:
         of_client = dict(sorted({**self.of_client, **placed}.items()))
         neighbours = None
         if self.neighbours is not None:
-            linked = {client: set(own - placed.keys()) for client, own in self.neighbours.items()}
-            for newcomer, cluster in placed.items():
+            moved = {c: own for c, own in placed.items() if own != self.of_client.get(c)}
+            linked = {client: set(own - moved.keys()) for client, own in self.neighbours.items()}
+            for newcomer, cluster in moved.items():
                 same = {c for c, own in of_client.items() if own == cluster}
                 linked[newcomer] = same
                 for client in same - {newcomer}:
@@ -167,7 +171,7 @@ class Clusters:
 
     def with_everybody(self, clients: Sequence[int]) -> Clusters:
         """Return clusters in which those of `clients` that have no place join the largest one."""
-        missing = [client for client in clients if client not in self.of_client]
+        missing = self.unplaced(clients)
         if not missing:
             return self
         sizes = np.bincount(list(self.of_client.values()))

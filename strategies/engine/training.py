@@ -338,7 +338,7 @@ class Training:
             self.begin(self.initial, clusters)
             return
         held = {client: self.models[number] for client, number in self.model_of_client.items()}
-        before, self.clusters = self.clusters, clusters
+        before, self.clusters = self.clusters, replace(clusters, unheld={})
         if keeps_models and self.per_client:
             self.hold(take_over(held, before, clusters, self.initial))
             return

@@ -248,6 +248,20 @@ def test_by_hand_whoever_moves_trains_its_new_clusters_model(combining, losses):
     assert held == pytest.approx([3, 7] if losses[0] else [2 + 5 / 3] * 2)
 
 
+def test_clients_with_models_of_their_own_keep_them_while_they_stay():
+    class Own(GraphMean):
+        """Each client goes on with what it trained."""
+
+        def __call__(self, state):
+            return [update.arrays for update in state.updates]
+
+    # Clients add 1, 2 and 3 in each round; nobody has the model at 90.
+    strategy = ClusteredStrategy(LossClustering(2, constant(0, 90), enforce=False), Own())
+    result = run(strategy, LocalGrid(toy_app([0, 0, 0]), 3), rounds=4)
+    held = [weights(result)[strategy.model_of_client[client]] for client in range(3)]
+    assert held == pytest.approx([4, 8, 12])
+
+
 def test_clients_are_asked_about_the_models_of_empty_clusters_as_they_are():
     # LPS-GPS shares w: after round 1 (model 0 is at 1, nobody trained model 1) both are at 1.
     grid = LocalGrid(toy_app([0]), 1)

@@ -341,3 +341,9 @@ def test_whoever_comes_back_to_another_cluster_is_no_neighbour_of_those_that_it_
     near = {0: frozenset({0, 1}), 1: frozenset({0, 1}), 2: frozenset({2})}
     found = Clusters({0: 0, 1: 0, 2: 1}, neighbours=near).with_clients({1: 1, 3: 1})
     assert found.neighbours == {0: {0}, 1: {1, 2, 3}, 2: {1, 2, 3}, 3: {1, 2, 3}}
+
+
+def test_whoever_comes_back_to_its_own_cluster_keeps_its_neighbours_elsewhere():
+    near = {0: frozenset({0, 1}), 1: frozenset({0, 1, 2}), 2: frozenset({1, 2})}
+    clusters = Clusters({0: 0, 1: 0, 2: 1}, neighbours=near)
+    assert clusters.with_clients({1: 0}).neighbours == near

@@ -132,7 +132,7 @@ class SignatureClustering(Clustering):
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = learnt(set)
     _silent: set[int] = learnt(set)
-    _flagged: set[int] = learnt(set)
+    _flags: dict[int, int] = learnt(dict)  # that clients have sent one after the other
     _leaning: set[int] = learnt(set)
     _sketches: dict[int, list[float]] = learnt(dict)
     _fine_tuned: bool = learnt(bool)
@@ -146,7 +146,7 @@ class SignatureClustering(Clustering):
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""
         self._changed, self._silent, self._leaning = set(), set(), set()
-        self._flagged, self._sketches = set(), {}
+        self._flags, self._sketches = {}, {}
         self._fine_tuned = self.fine_tune == "always"
         self._signatures = self._ask(conversation, None)
         return self._relate()
@@ -169,13 +169,14 @@ class SignatureClustering(Clustering):
     def after_training(self, state: Round) -> Clusters:
         """Note the change flags; the clusters stay until the next round.
 
-        A client's flag counts again only after an update without one, as an honest client sends it
-        once it was asked: who raises its flag always does not have all asked in every round.
+        Of flags that a client sends one after the other, the first, second, fourth, eighth … count:
+        who raises its flag always does not have all asked in every round.
         """
-        flagged = {u.client for u in state.updates if u.shift > self.change_threshold}
-        begun = flagged - self._flagged
-        self._flagged = self._flagged.difference(u.client for u in state.updates) | flagged
-        self._changed |= (begun | self._begin_to_lean(state)) - self._silent
+        for update in state.updates:
+            is_up = update.shift > self.change_threshold
+            self._flags[update.client] = self._flags.get(update.client, 0) + 1 if is_up else 0
+        raised = {u.client for u in state.updates if self._flags[u.client].bit_count() == 1}
+        self._changed |= (raised | self._begin_to_lean(state)) - self._silent
         return state.clusters
 
     def _begin_to_lean(self, state: Round) -> set[int]:

@@ -138,8 +138,8 @@ def flagging(*rounds_of_client):
         (1, ([1], [2]), [0, 3]),  # the second flag comes in round 2
         (1, ([1, 2, 3],), [0]),  # the same client's flag counts once
         (1, ([1, 3], [1, 4]), [0, 2, 5]),  # and again after they were asked
-        (0, ([], [1, 2, 3, 4, 5]), [0, 2]),  # one that is up in every round is raised but once
-        (0, ([1, 2, 4], [1, 2]), [0, 2, 5]),  # and again after a round in which it was down
+        (0, ([], [1, 2, 3, 4, 5]), [0, 2, 3, 5]),  # the first, second and fourth in a row count
+        (0, ([], [1, 2, 3, 5]), [0, 2, 3]),  # of a row that ends, the third does not
         (None, ([1], [1], [1]), [0]),
         (0, (), [0]),
     ],

@@ -17,6 +17,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
+from sysconfig import get_path
 from typing import Any
 
 from fl_core.options import NotAllowedError, Rule, did_you_mean
@@ -30,6 +31,7 @@ _ARGUMENTS = {
     "loss": "outputs, labels",
     "metric": "outputs, labels",
 }
+_STANDARD = {get_path("stdlib"), get_path("platstdlib")}  # perhaps in one's home folder, too
 _INSTALLED = {"site-packages", "dist-packages"}  # by pip, perhaps in one's home folder
 _LONGEST = 300  # characters of what went wrong in somebody's code
 
@@ -176,8 +178,9 @@ def _working_directory_last() -> Iterator[None]:
 def _lies_in(folder: str, module_name: str) -> bool:
     """Return whether a module is a folder's own; what was installed below it is not."""
     file = Path(getattr(sys.modules.get(module_name), "__file__", None) or "")
-    installed = file.is_relative_to(sys.prefix) or not _INSTALLED.isdisjoint(file.parts)
-    return file.is_relative_to(folder) and not installed
+    if not file.is_relative_to(folder) or any(map(file.is_relative_to, _STANDARD)):
+        return False
+    return _INSTALLED.isdisjoint(file.relative_to(folder).parts)
 
 
 def _not_there(module_name: str, error: ModuleNotFoundError) -> str:

@@ -54,8 +54,6 @@ class Dataset:
         Which client holds what, where the data come so; by default nobody has said.
     column_names : tuple of str
         Of a table, what each number of a sample is, with its unit if that is known.
-    is_in_time : bool
-        Whether each client's training samples are in order of time, at least within a class.
     preparation : Preparation
         What was done to the samples, which anybody's have to go through before a model sees them.
     scalings : tuple of Scaling
@@ -80,7 +78,6 @@ class Dataset:
     groups: Groups | None = None
     held: Held | None = None
     column_names: tuple[str, ...] = ()
-    is_in_time: bool = False
     preparation: Preparation = AS_THEY_COME
     scalings: tuple[Scaling, ...] = ()
     notes: tuple[str, ...] = ()

@@ -185,9 +185,10 @@ def checksum(root: Path) -> str:
         try:
             # pathlib would take most of the time for tens of thousands of files.
             status = os.stat(f"{root}/{path}" if path else root)  # noqa: PTH116
+            found = f"{status.st_size}\0{status.st_mtime_ns}"
         except FileNotFoundError:  # a link to nothing, which is named when it is read
-            continue
-        digest.update(os.fsencode(path) + f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+            found = "nothing"
+        digest.update(os.fsencode(path) + f"\0{found}\0".encode())
     return digest.hexdigest()
 
 

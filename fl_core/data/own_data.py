@@ -185,17 +185,22 @@ def of_partitions(name: str, given: Partitions, *, converted: bool = False) -> D
     trained, _, tested, _ = zip(*parts, strict=True)
     tasks = None if given.tasks is None else _tasks(given.tasks)
     names = None if given.names is None else tuple(given.names)
-    held = Held(tuple(map(len, trained)), tuple(map(len, tested)), tasks, names)
+    in_time = frozenset(range(len(parts)) if given.is_in_time else ())
+    held = Held(tuple(map(len, trained)), tuple(map(len, tested)), tasks, names, in_time)
     whole = tuple(torch.cat(column) for column in zip(*parts, strict=True))
     found = _dataset(name, whole, given.class_names)
-    return replace(found, held=held, is_in_time=given.is_in_time)
+    return replace(found, held=held)
 
 
 def _tasks(given: Sequence[Any]) -> tuple[int, ...]:
+    wrong = "tasks that are no whole numbers: number them from 0"
     try:
-        return tuple(int(task) for task in given)
-    except (TypeError, ValueError) as error:
-        raise ValueError("tasks that are no whole numbers: number them from 0") from error
+        found = tuple(int(task) for task in given)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(wrong) from error
+    if found != tuple(given):
+        raise ValueError(wrong)
+    return found
 
 
 def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
@@ -260,9 +265,10 @@ def _named(samples: Any, labels: Any) -> tuple[tuple[Any, str], tuple[Any, str]]
 
 
 def _tensor(found: Any, what: str) -> Tensor:
-    if np.ma.isMaskedArray(found):
+    rows = found if isinstance(found, list | tuple) else ()
+    if np.ma.is_masked(found) or any(map(np.ma.is_masked, rows)):
         raise ValueError(
-            f"{what} that are a masked array, but what is masked there would be taken for numbers: "
+            f"{what} that are masked in part, but what is masked would be taken for numbers: "
             "replace it by .filled, or leave these samples out"
         )
     if isinstance(found, Tensor):

@@ -26,6 +26,7 @@ SPLIT = "split"
 """The column that says which rows are for testing, if there is one."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 _OTHER_COMMAS = {";": "semicolons", "\t": "tabs"}
 _TESTED = 5  # one of so many rows, the last ones
@@ -318,8 +319,8 @@ def _labels(
 
 
 def are_whole(names: Iterable[str]) -> bool:
-    """Return whether all names of classes are whole numbers."""
-    return all(name.removeprefix("-").isdecimal() for name in names)
+    """Return whether all names of classes are whole numbers, and no codes such as 01."""
+    return all(map(_WHOLE.fullmatch, names))
 
 
 def is_no_number(text: str) -> bool:
@@ -345,8 +346,10 @@ def as_numbers(labels: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _is_test(frame: Any, label: str, where: str) -> NDArray[np.bool_]:
-    for name in frame.columns:
-        if name.casefold() == SPLIT and name not in (SPLIT, label):
+    parts = ("train", "test")
+    for name in frame.columns.difference([SPLIT, label]) if SPLIT not in frame else ():
+        said = {str(one).strip().casefold() for one in frame[name].unique()}
+        if name.casefold() == SPLIT and not said.isdisjoint(parts):
             raise ValueError(
                 f"{where} has the column {printable(name)}, but {SPLIT}, which says of each row "
                 "whether it trains or tests, has to be written in small letters: rename it."
@@ -356,7 +359,7 @@ def _is_test(frame: Any, label: str, where: str) -> NDArray[np.bool_]:
         is_test = np.arange(count) >= count - max(1, round(count / _TESTED))
     else:
         words = _values(frame[SPLIT], SPLIT, where)
-        unknown = ~np.isin(words, ("train", "test"))
+        unknown = ~np.isin(words, parts)
         if unknown.any():
             row = _first(unknown)
             raise ValueError(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.folders import TABLE_ENDINGS, is_table, left_out, site_of
+from fl_core.data.folders import TABLE_ENDINGS, folders_in, is_table, left_out, site_of
 from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.settings import A_NUMBER, TABLES, Source
 from fl_core.data.table_file import (
@@ -58,13 +58,13 @@ def read_tables(source: Source) -> Dataset:
         tuple(int((~one.is_test).sum()) for one in tables),
         tuple(int(one.is_test.sum()) for one in tables),
         names=tuple(one.site for one in tables),
+        in_time=frozenset(client for client, one in enumerate(tables) if one.is_in_time),
     )
     return Dataset(
         source.name,
         *(rows[~test], labels[~test], rows[test], labels[test], classes),
         held=held,
         column_names=sample_columns(columns),
-        is_in_time=all(one.is_in_time for one in tables),
         preparation=Preparation(columns, composed(source.label)),
         notes=notes,
     )
@@ -129,8 +129,7 @@ def table_files(root: Path) -> list[Path]:
         )
     found = sorted((path for path in root.iterdir() if is_table(path)), key=lambda one: one.stem)
     if len(found) < 2:
-        folders = any(path.is_dir() and not path.name.startswith(".") for path in root.iterdir())
-        hint = ", or dataset=folder if it holds images in class folders" if folders else ""
+        hint = ", or dataset=folder if it holds images in class folders" * bool(folders_in(root))
         raise ValueError(
             f"{root} holds {len(found)} tables, files that end in {' or '.join(TABLE_ENDINGS)}, "
             "but a federation needs one from each of two sites or more: name their folder by "
@@ -249,8 +248,8 @@ def _names(tables: Sequence[Table]) -> list[NDArray[Any]]:
 
     Codes such as 01 and 0A are texts where one has a letter, and 1 where none has.
     """
-    whole = [one for one in tables if one.written is not None]
-    texts = [one for one in tables if one.written is None]
+    whole = [one for one in tables if are_whole(one.labels)]
+    texts = [one for one in tables if not are_whole(one.labels)]
     if not whole or not texts:
         return [one.labels for one in tables]
     if all(is_no_number(text) for one in texts for text in set(one.labels.tolist())):

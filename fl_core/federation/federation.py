@@ -302,7 +302,7 @@ def _validating(
     train, trained, kept, known = [], [], [], []
     for client, (held, own) in enumerate(zip(partition.train, labels, strict=True)):
         rng = np.random.default_rng([settings.seed, client, STREAM])
-        drawn = None if dataset.is_in_time else rng
+        drawn = None if dataset.held and client in dataset.held.in_time else rng
         parts = split_validation(own, settings.validation_share, drawn)
         train.append(held[parts.train])
         trained.append(own[parts.train])

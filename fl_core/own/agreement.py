@@ -343,7 +343,8 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
     differ = _labels_differ(surveys)
     for name, survey in sorted(surveys.items()):
         labels = "whole numbers" if are_whole(survey.class_names) else "texts"
-        kind = f"{survey} with labels that are {labels}" if differ else str(survey)
+        is_told = differ and survey.columns and not survey.is_regression
+        kind = f"{survey} with labels that are {labels}" if is_told else str(survey)
         of_kind.setdefault(kind, []).append(name)
     ranked = sorted(of_kind.items(), key=lambda item: -len(item[1]))
     (most, first), *others = ranked

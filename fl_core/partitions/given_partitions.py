@@ -24,6 +24,8 @@ class Held:
         The true task of each client, if it is known.
     names : tuple of K str, optional
         What to call the clients, if they have names: people, places.
+    in_time : frozenset of int
+        Clients whose training samples are in order of time, at least within a class.
 
     Raises
     ------
@@ -35,6 +37,7 @@ class Held:
     test: tuple[int, ...]
     tasks: tuple[int, ...] | None = None
     names: tuple[str, ...] | None = None
+    in_time: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if self.names is None:

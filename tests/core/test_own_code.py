@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from fl_core import own_code
 from fl_core.options import one_of
 from fl_core.own_code import call_own, forget_own, is_own, load_own, or_own, own_files
 from tests.own_modules import own_modules
@@ -49,6 +50,23 @@ def test_what_is_installed_below_the_working_directory_is_not_read_anew(folder, 
         assert load_own("dataset", "own:f") is not found
         assert load_own("dataset", "own:f")() is found()
     del sys.modules["compiled"]
+    project = installed / "project"
+    project.mkdir()
+    for value in (1, 2):
+        with own_modules(project, own=f"def f(): return {value}"):
+            assert load_own("dataset", "own:f")() == value
+
+
+def test_the_standard_library_below_the_working_directory_is_not_read_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(own_code, "_STANDARD", {str(tmp_path / "lib")})
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/shelved.py").touch()
+    with own_modules(tmp_path, own="import shelved\n\n\ndef f(): return shelved"):
+        sys.path.append(str(tmp_path / "lib"))
+        found = load_own("dataset", "own:f")()
+        forget_own()
+        assert load_own("dataset", "own:f")() is found
+    del sys.modules["shelved"]
 
 
 @pytest.mark.parametrize(

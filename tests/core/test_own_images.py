@@ -467,6 +467,7 @@ def test_a_link_to_a_pipe_or_a_device_is_named_and_not_waited_for(site, tmp_path
 
 
 def test_a_link_to_nothing_is_named(site, tmp_path):
+    read_own_images(site, tmp_path, agreement())  # and kept, as they are
     (site / "bolt" / "link.png").symlink_to(site / "nowhere")
     with pytest.raises(ValueError, match=r"bolt/link.png \(the first: it is not a file\): remove"):
         read_own_images(site, tmp_path, agreement())

@@ -194,8 +194,8 @@ def test_files_that_are_no_tables_are_told(tmp_path):
 
 def test_rows_are_in_time_unless_a_column_says_which_ones_test(tmp_path):
     text = of("x,label", *BOTH)
-    assert read(written(tmp_path, a=text, b=text), "").is_in_time
+    assert read(written(tmp_path, a=text, b=text), "").held.in_time == {0, 1}
     split = of("x,label,split", "1,a,test", "2,b,train")
     (tmp_path / "split").mkdir()
     folder = written(tmp_path / "split", a=text, b=split)
-    assert not load_dataset("tables", str(folder)).is_in_time
+    assert load_dataset("tables", str(folder)).held.in_time == {0}

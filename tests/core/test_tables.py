@@ -221,7 +221,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         (f"{HEAD}1,u,0\n'2',v,1\n", "column x has numbers in a, but texts in b, such as '2'"),
         ("split,x,y,label\nval,1,u,0\n", "b.csv: column split has val in row 1, but it says train"),
         ("Split,x,y,label\ntest,1,u,0\n", "b.csv has the column Split, but split, which says of"),
-        ("SPLIT,x,y,label\ntest,1,u,0\n", "b.csv has the column SPLIT, but split, which says of"),
+        ("SPLIT,x,y,label\n Train,1,u,0\n", "b.csv has the column SPLIT, but split, which says of"),
         ("split,x,y,label\ntest,1,u,0\n", "b.csv has 1 rows and none for training, but each site"),
         ("split,x,y,label\ntrain,1,u,0\n", "b.csv has 1 rows and none for testing, but each site"),
         (
@@ -240,6 +240,15 @@ def test_what_cannot_be_learnt_from_is_one_sentence(text, message, tmp_path):
         read(tmp_path, "")
     assert str(info.value).endswith(".")
     assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Split,SPLIT,label\n2,u,0\n3,v,1\n", "Split,split,SPLIT,label\ntest,train,u,0\n1,test,v,1\n"],
+)
+def test_other_columns_may_be_called_split_in_capitals(text, tmp_path):
+    data = read(written(tmp_path, a=text, b=text), "")
+    assert {"Split", "SPLIT"} == {name.partition("=")[0] for name in data.column_names}
 
 
 def test_other_refusals_are_one_sentence(tmp_path):
@@ -298,6 +307,9 @@ def test_folders_of_images_and_of_tables_point_to_each_other(tmp_path):
     with pytest.raises(
         ValueError, match=r"holds 0 tables, files that end in .csv or .parquet, but a"
     ):
+        read(tmp_path)
+    (tmp_path / "lost+found").mkdir()
+    with pytest.raises(ValueError, match=r"name their folder by data-dir\.$"):
         read(tmp_path)
     (tmp_path / "cats").mkdir()
     with pytest.raises(ValueError, match="data-dir, or dataset=folder if it holds images in class"):

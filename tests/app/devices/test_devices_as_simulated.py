@@ -1,6 +1,7 @@
 """The same tables on devices and in a simulation: what validates, what scales, what is a class."""
 
 import numpy as np
+import pandas
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
@@ -64,6 +65,13 @@ def test_a_column_that_says_which_rows_test_says_nothing_of_time(tmp_path):
     _, told = devices(tmp_path, berlin=f"{split}\n{lines[-1]},test\n", oslo=table())
     drawn = node(tmp_path, "berlin", told, validation_share=0.2).validation_data()
     assert min(drawn[0][:, 0].tolist()) < 32
+    # The other one's rows are in order of time all the same, on its device and simulated.
+    last = node(tmp_path, "oslo", told, validation_share=0.2).validation_data()
+    found = simulated(tmp_path, validation_share=0.2)
+    hours = found.dataset.train_images[:, 0].numpy()
+    assert sorted(last[0][:, 0].tolist()) == [*range(32, 40)]
+    assert sorted(hours[found.validation[1]].tolist()) == [*range(32, 40)]
+    assert min(hours[found.validation[0]].tolist()) < 32
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
@@ -123,6 +131,21 @@ def test_codes_are_the_same_classes_as_in_a_simulation(tmp_path):
     assert np.unique(owners["berlin"].read(agree(whole)).train_labels).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("codes", [["01", "02"], ["1", "2"]])
+@pytest.mark.parametrize("texts", [["01", "02"], ["1", "2"]])
+def test_codes_are_the_same_classes_beside_texts_of_a_parquet_file(tmp_path, codes, texts):
+    frame = pandas.DataFrame({"hour": range(40), "outcome": texts * 20})
+    frame.to_parquet(tmp_path / "lyon.parquet")
+    owners, told = devices(tmp_path, berlin=table(labels=codes), oslo=table(labels=codes))
+    owners["lyon"] = owners["oslo"]._replace(name="lyon", path=tmp_path / "lyon.parquet")
+    told["lyon"] = owners["lyon"].survey()
+    assert outvoted(told) == {}
+    names = agree(told).class_names
+    assert names == load_dataset("tables", str(tmp_path), label="outcome").class_names
+    assert names == tuple(texts if texts[0] == "1" else sorted({*codes, *texts}))
+    assert all(owner.read(agree(told)).classes == names for owner in owners.values())
+
+
 def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_path):
     names = ("berlin", "lyon", "oslo")
     labels = (["0", "1"], ["0", "1"], ["no", "yes"])
@@ -136,6 +159,18 @@ def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_pat
     del told["lyon"]
     with pytest.raises(ValueError, match="as many devices have the one as the other"):
         outvoted(told)
+
+
+def test_images_are_not_asked_what_tables_call_their_classes():
+    def images(*names):
+        return Survey(names, (1, 28, 28), in_folders=True)
+
+    def of_rows(*names):
+        return Survey(names, (1,), True, columns={"hour": ()})
+
+    told = {"a": images("0", "1"), "b": images("cat", "dog"), "c": images("cat", "cow")}
+    rows = {"d": of_rows("0", "1"), "e": of_rows("no", "yes")}
+    assert outvoted(told | rows).keys() == rows.keys()
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,10 @@ def spoil_update(
 def _moved(
     name: str, before: NDArray[np.generic], after: NDArray[np.generic], factor: float
 ) -> NDArray[np.generic]:
-    """Return before + factor·(after − before) in `after`'s type; integers as they are."""
+    """Return before + factor·(after − before) in `after`'s type; integers as they are.
+
+    Variances end at 0: an answer with negative ones would be refused, and attack nobody.
+    """
     if before.shape != after.shape:
         raise ValueError(
             f"{name} was received with shape {before.shape} and trained to {after.shape}: they "
@@ -82,6 +85,8 @@ def _moved(
         return after
     start = before.astype(np.float64)
     moved: NDArray[np.generic] = start + factor * (after.astype(np.float64) - start)
+    if name.endswith("running_var"):
+        moved = np.maximum(moved, 0)
     return moved.astype(after.dtype)
 
 

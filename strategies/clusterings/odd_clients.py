@@ -129,7 +129,7 @@ def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generato
     Strangers that share something with one another have the same number, from 0. A client is a
     stranger if the median of what it and another capture of each other's energy, the smaller of the
     two, is next to nothing. But a kind of strangers is none if a quarter of all clients are of it,
-    which is a task, or if one of them is akin to somebody else, whose task it shares; and if half
+    which is a task, or if half of it are akin to somebody else, whose task they share; and if half
     of all are strangers, of whatever kinds, nobody is one.
 
     Parameters
@@ -193,9 +193,10 @@ def _strangers(
     if len(strange) <= _MOST_STRANGERS:  # more are not compared with each other
         alike = shared(strange, strange)
         _, kinds = connected_components(alike > _SAME_STRANGENESS, directed=False)
-    few = np.bincount(kinds)[kinds] < _SHARE_OF_A_TASK * count
+    of_kind = np.bincount(kinds)
+    few = of_kind[kinds] < _SHARE_OF_A_TASK * count
     others = ~np.isin(asked, strange[few])
     akin = (mutual[np.ix_(strange, others)] > _AKIN).any(axis=1)
-    apart = few & ~np.isin(kinds, kinds[akin])
+    apart = few & (2 * np.bincount(kinds, akin) < of_kind)[kinds]
     found[strange[apart]] = canonical_labels(kinds[apart])
     return found

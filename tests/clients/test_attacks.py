@@ -89,6 +89,13 @@ def test_a_real_model_can_carry_it():
     assert np.allclose(models[0].state_dict()["conv1.weight"], expected, atol=1e-6)
 
 
+def test_no_variance_is_below_zero_which_would_be_refused():
+    """1 + 10·(0.5 − 1) is −4."""
+    before, after = ({"norm1.running_var": np.float32([one, 2])} for one in (1, 0.5))
+    sent = spoil_update("scaled-update", before, after, 10.0)
+    assert sent["norm1.running_var"].tolist() == [0, 2]
+
+
 def test_what_cannot_be_spoiled():
     with pytest.raises(
         ValueError, match=r'attack is "flip", but it must be one of none, sign-flip'

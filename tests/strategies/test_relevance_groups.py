@@ -282,6 +282,17 @@ def test_who_shares_much_with_its_own_task_is_no_stranger():
     assert np.flatnonzero(found >= 0).tolist() == [7, 23]
 
 
+@pytest.mark.parametrize(("akin", "apart"), [(1, 4), (2, 0)])
+def test_strangers_that_agree_stay_apart_unless_half_of_them_share_a_task(akin, apart):
+    """26 clients share axis 0 and have four of their task; the others share four at least."""
+    axes = np.eye(32, dtype=np.float32)
+    own = [(0, *range(1 + 4 * (c % 3), 5 + 4 * (c % 3))) for c in range(26)]
+    own += [(20, 21, 22, 23, 1) if c < akin else (20, 21, 22, 23, 24) for c in range(4)]
+    bases = [axes[:, list(one)] for one in own]
+    found = strangers_by_vectors(bases, np.random.default_rng(0))
+    assert found.tolist() == [-1] * 26 + [0 if apart else -1] * 4
+
+
 def test_by_eigenvectors_a_stranger_shares_no_direction():
     axes = np.eye(12, dtype=np.float32)
     own = [(0, 1), (0, 2)] * 4 + [(8, 9), (10, 11), (8, 9), (7, 0)]

@@ -220,7 +220,10 @@ def relevance(gram: Float32, eigenvalues: Float64, eigenvectors: Sequence[Float3
         r(i, j) in [0, 1], one for each j.
     """
     widths = np.array([vectors.shape[1] for vectors in eigenvectors])
-    estimated = np.linalg.norm(gram @ np.concatenate(eigenvectors, axis=1), axis=0)
+    # Scaled by a power of two, which rounds nothing: squares of large ones would overflow.
+    exponent = -np.frexp(eigenvalues[0])[1]
+    products = np.ldexp(gram @ np.concatenate(eigenvectors, axis=1), exponent)
+    estimated, eigenvalues = np.linalg.norm(products, axis=0), np.ldexp(eigenvalues, exponent)
     shared = np.minimum(widths, len(eigenvalues))
     # One row for each client: its estimates, up to as many as this one has eigenvalues.
     rows = np.zeros((len(widths), len(eigenvalues)))

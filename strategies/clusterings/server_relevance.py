@@ -51,13 +51,18 @@ class Spectra:
 
     @classmethod
     def of(cls, vectors: Sequence[Float32], values: Sequence[Float64]) -> Spectra:
-        """Return those of clients with eigenvectors (d, k_j) and eigenvalues (k_j,)."""
+        """Return those of clients with eigenvectors (d, k_j) and eigenvalues (k_j,).
+
+        Each client's eigenvalues are scaled, which changes no relevance: the first one to 1/2 up to
+        2, by a power of four, which rounds neither them nor their roots; no square overflows.
+        """
         widths = np.array([own.shape[1] for own in vectors])
         joined = np.zeros((len(vectors), int(widths.max()), len(vectors[0])), np.float32)
         filled = np.zeros(joined.shape[:2])
         for client, (own, eigenvalues) in enumerate(zip(vectors, values, strict=True)):
             joined[client, : own.shape[1]] = own.T
-            filled[client, : own.shape[1]] = eigenvalues
+            halved = np.frexp(eigenvalues[0])[1] // 2
+            filled[client, : own.shape[1]] = np.ldexp(eigenvalues, -2 * halved)
         return cls(joined, filled, widths)
 
     @classmethod

@@ -47,7 +47,6 @@ RESAMPLES, MOST_RESAMPLED = 100, 1_000
 """How often opinions are drawn again, of how many clients at most: it then takes seconds."""
 _LANDMARKS_STREAM, _OPINIONS_STREAM = 0x1A9D, 0x0911
 _MOST_LISTED = 20  # clients in a line of the log
-_LARGEST = 1e18  # of an eigenvalue: float32 holds its square, and sums of such
 
 logger = logging.getLogger(__name__)
 
@@ -356,9 +355,9 @@ def _wrong_eigenvalues(content: RecordDict) -> str | None:
     count = record[protocol.EIGENVECTORS].numpy().shape[1]  # what it declares may be a lie
     if values.shape != (count,) or values.dtype.kind != "f":
         return f"its eigenvalues have shape {values.shape}, not ({count},)"
-    within = (values > 0) & (values < _LARGEST)  # NaN fails as well
+    within = (values > 0) & np.isfinite(values)
     if not within.all() or (np.diff(values) > 0).any():
-        return f"its eigenvalues are not positive, descending and below {_LARGEST:g}"
+        return "its eigenvalues are not finite, positive and descending"
     return None
 
 

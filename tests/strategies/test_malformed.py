@@ -86,18 +86,11 @@ def declares_fewer(record):
     return {"eigenvectors": lying, "eigenvalues": Array(values[:-1])}
 
 
-def beyond_float32(record):
-    """Return eigenpairs whose values are finite, but not where relevances are worked out."""
-    huge = Array(record["eigenvalues"].numpy().astype(np.float64) * 1e80)
-    return {**record, "eigenvalues": huge}
-
-
 @pytest.mark.parametrize("rounds_away", [(), (0, 1)], ids=["in the pre-round", "as a newcomer"])
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
-@pytest.mark.parametrize("lie", [declares_fewer, beyond_float32])
-def test_eigenvalues_that_lie_end_nobody_elses_run(lie, formula, rounds_away):
+def test_eigenvalues_that_lie_about_their_number_end_nobody_elses_run(formula, rounds_away):
     def spoil(message, context, answer):
-        told = lie(dict(answer.content[protocol.ARRAYS]))
+        told = declares_fewer(dict(answer.content[protocol.ARRAYS]))
         answer.content[protocol.ARRAYS] = ArrayRecord(told)
         return answer
 

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.linalg import subspace_angles
 from sklearn.metrics import adjusted_rand_score
 
 from clients.pre_round.spectrum import (
+    Spectrum,
     leading_spectrum,
     missed_energy_relevance,
     principal_angle_relevance,
@@ -46,6 +48,21 @@ def answers_of(formula, clients, k):
         return np.array([principal_angle_relevance(own, shared) for own in shared])
     function = {"paper": relevance, "missed-energy": missed_energy_relevance}[formula]
     return np.array([function(c.gram, c.eigenvalues[:k], shared) for c in clients])
+
+
+@pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+@pytest.mark.parametrize("power", [-30, 1, 60])
+def test_relevances_are_the_same_to_the_bit_in_other_units(formula, power):
+    """Times in milliseconds have eigenvalues of 1e24, whose squares float32 does not hold."""
+    clients = federation(0)
+    units = [
+        Spectrum(partial(np.ldexp, c.gram, power), np.ldexp(c.eigenvalues, power), c.eigenvectors)
+        for c in clients
+    ]
+    assert np.array_equal(answers_of(formula, units, 3), answers_of(formula, clients, 3))
+    here, there = spectra_of(clients), spectra_of(units)
+    found = relevances(formula, there, there, 3)
+    np.testing.assert_allclose(found, relevances(formula, here, here, 3), atol=1e-6)
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
@@ -153,13 +170,28 @@ class TestClustering:
         assert set(placed.of_client) == set(range(8))
         assert spoken.traffic.down - before < 1000
 
+    @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+    def test_a_client_whose_eigenvalues_are_huge_is_compared_by_its_directions(self, formula):
+        def scaled(replies):
+            for reply in replies:
+                record = reply.content.array_records["arrays"]
+                if reply.metadata.src_node_id == LocalGrid.node_of(1):
+                    huge = record["eigenvalues"].numpy().astype(np.float64) * 1e80
+                    record["eigenvalues"] = Array(huge)
+            return replies
+
+        spoken, usual = conversation(8, scaled), conversation(8)
+        found, wanted = (self.clustering(formula).find(one).comparison for one in (spoken, usual))
+        np.testing.assert_allclose(found.similarity, wanted.similarity, atol=1e-4)
+        assert not spoken.roster.failures
+
     @pytest.mark.parametrize(
         ("spoil", "reason"),
         [
             (lambda array: array[:-1], "eigenvalues have shape (3,), not (4,)"),
-            (lambda array: array[::-1].copy(), "not positive, descending and below"),
-            (lambda array: -array[::-1].copy(), "not positive, descending and below"),
-            (lambda array: array * np.float32(np.nan), "not positive, descending and below"),
+            (lambda array: array[::-1].copy(), "not finite, positive and descending"),
+            (lambda array: -array[::-1].copy(), "not finite, positive and descending"),
+            (lambda array: array * np.float32(np.nan), "not finite, positive and descending"),
         ],
     )
     def test_eigenvalues_that_are_none_are_refused(self, spoil, reason, caplog):

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from fl_core.options import COUNT, SHARE, key_of, or_words, refusal
+import numpy as np
+
+from fl_core.options import COUNT, SHARE, Rule, key_of, or_words, refusal
 from strategies.aggregations.aggregation import Aggregation
 from strategies.clusterings.clustering import Clustering
 from strategies.objectives import LocalObjective
@@ -17,9 +19,9 @@ from strategies.secure.secure_round import why_not
 
 def check_rounds(fraction_train: float, evaluate_every: int, fraction_evaluate: float) -> None:
     """Raise a ValueError unless clients can take part, and test, as it says."""
-    SHARE.read("fraction-train", fraction_train)
-    COUNT.read("evaluate-every", evaluate_every)
-    SHARE.read("fraction-evaluate", fraction_evaluate)
+    _check(SHARE, "fraction-train", fraction_train)
+    _check(COUNT, "evaluate-every", evaluate_every)
+    _check(SHARE, "fraction-evaluate", fraction_evaluate)
 
 
 def check_resume(secure_aggregation: bool) -> None:
@@ -46,9 +48,9 @@ def check_parts(
         )
     for part in (clustering, aggregation, local):
         _check_options(part)
-    word, words = getattr(clustering, "num_clusters", None), clustering.count_rules
-    if isinstance(word, str) and words and word not in words:
-        raise refusal("num-clusters", word, or_words(COUNT, *words).allowed, words)
+    if (number := getattr(clustering, "num_clusters", None)) is not None:
+        rules = clustering.count_rules
+        _check(or_words(COUNT, *rules) if rules else COUNT, "num-clusters", number)
 
 
 def _check_options(part: Any) -> None:
@@ -58,4 +60,12 @@ def _check_options(part: Any) -> None:
             continue
         value = getattr(part, one.name)
         if value is not None or not declared.rule.none:
-            declared.rule.read(key_of(one), value)
+            _check(declared.rule, key_of(one), value)
+
+
+def _check(rule: Rule, key: str, value: Any) -> None:
+    """Raise a ValueError unless a value is allowed, and is what a run configuration's becomes."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if rule.read(key, plain) != plain:
+        allowed = rule.allowed.replace(f'"{rule.none}"', "None") if rule.none else rule.allowed
+        raise refusal(key, value, allowed)

@@ -58,7 +58,7 @@ class Clustering(ABC):
         `num_clusters`.
     count_rules : tuple of str
         The words that its field `num_clusters` may hold instead of a number: rules by which it is
-        chosen. Empty: none, or such as only the clustering itself can check.
+        chosen. Empty: none; a number it must be.
     needs_tasks : bool
         Whether it must be told the clients' true tasks, which only a simulation knows.
     keeps_models : bool

@@ -8,6 +8,7 @@ from strategies import (
     ClusteredStrategy,
     FedHC,
     FedProx,
+    FedSem,
     Flt,
     GivenClusters,
     Ifca,
@@ -60,6 +61,27 @@ from tests.toy_app import ENCODER, draw_model, every_strategy
         (
             lambda: Single(evaluate_every=0),
             "evaluate-every is 0, but it must be a whole number of at least 1.",
+        ),
+        (
+            lambda: Single(evaluate_every="2"),
+            'evaluate-every is "2", but it must be a whole number of at least 1.',
+        ),
+        (
+            lambda: Flt(ENCODER, 2, max_changed="never"),
+            'max-changed is "never", but it must be a whole number of at least 0, or None.',
+        ),
+        (
+            lambda: FedHC(2.5),
+            'num-clusters is 2.5, but it must be a whole number of at least 1, or "elbow" or '
+            '"silhouette".',
+        ),
+        (
+            lambda: FedSem("elbow"),
+            'num-clusters is "elbow", but it must be a whole number of at least 1.',
+        ),
+        (
+            lambda: Ifca(0, draw_model),
+            "num-clusters is 0, but it must be a whole number of at least 1.",
         ),
         (
             lambda: Single(fraction_train=-1.0),

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from clients.settings import ATTACKS
+from fl_core.wire.arrays import is_variance
 
 Labels = TypeVar("Labels", torch.Tensor, NDArray[np.int64])
 
@@ -85,7 +86,7 @@ def _moved(
         return after
     start = before.astype(np.float64)
     moved: NDArray[np.generic] = start + factor * (after.astype(np.float64) - start)
-    if name.endswith("running_var"):
+    if is_variance(name):
         moved = np.maximum(moved, 0)
     return moved.astype(after.dtype)
 

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
 from fl_core.flower.keys import bytes_to_public_key, generate_shared_key, public_key_to_bytes
+from fl_core.wire.arrays import as_type, is_variance
 from fl_core.wire.protocol import NDArrays
 
 Words = NDArray[np.uint64]
@@ -238,7 +239,11 @@ def from_words(
         moved = moved * (_step(before) / weight)
         mean = before + moved
         squares += float((moved**2).sum()) if before.dtype.kind == "f" else 0.0
-        model[name] = (np.rint(mean) if before.dtype.kind in "iu" else mean).astype(before.dtype)
+        if is_variance(name):
+            if mean.min(initial=0) < -STEP:
+                raise SpoiltError("the mean of their variances is negative: one sent garbage")
+            mean = np.maximum(mean, 0)
+        model[name] = as_type(before.dtype, mean)
         start += before.size
     mean_loss = loss * STEP / num_clients if num_losses == num_clients else None
     return Total(model, num_clients, mean_loss, weight, sqrt(squares))

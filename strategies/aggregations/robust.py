@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from fl_core.flower.clipping import compute_clip_model_update
 from fl_core.options import number, option
+from fl_core.wire.arrays import as_type
 from fl_core.wire.protocol import NDArrays
 from strategies.aggregations.aggregation import PerCluster
-from strategies.engine.means import as_type, mean_model
+from strategies.engine.means import mean_model
 from strategies.engine.rounds import Update
 from strategies.engine.updates import update_vector
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.wire.arrays import as_type
 from fl_core.wire.protocol import NDArrays
 from strategies.engine.rounds import Clusters, Round
 
@@ -84,14 +84,6 @@ def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays
             f"a mean needs a positive sum of weights, and a finite one, but theirs is {total:g}."
         )
     return {name: _mean([model[name] for model in models], weights, total) for name in models[0]}
-
-
-def as_type(kind: np.dtype[Any], values: NDArray[np.float64]) -> NDArray[np.generic]:
-    """Return aggregated values in the type of what they were made of.
-
-    Integers and truth values, which are 0 and 1, are rounded.
-    """
-    return (np.rint(values) if kind.kind in "biu" else values).astype(kind)
 
 
 def _mean(

@@ -15,6 +15,7 @@ from fl_core.flower.basics import ErrorCode
 from fl_core.metrics import Metrics
 from fl_core.text import one_line
 from fl_core.wire import protocol
+from fl_core.wire.arrays import is_variance
 from fl_core.wire.protocol import NDArrays
 from strategies.engine.rounds import Update
 
@@ -189,7 +190,7 @@ def _implausible(name: str, array: NDArray[Any], sent: NDArray[Any]) -> str | No
     largest = np.abs(array).max(initial=0)
     if not np.isfinite(largest):
         return "NaN or infinity, as it comes of a learning-rate that is too high"
-    if name.endswith(_STATISTICS[1]) and array.min(initial=0) < 0:  # one makes a mean's root NaN
+    if is_variance(name) and array.min(initial=0) < 0:  # one makes a mean's root NaN
         return "negative variances"
     if name.endswith(_STATISTICS):  # of samples of any scale, whatever was sent
         return f"{largest:.3g}, as samples may hardly be" if largest > _MOST_STATISTIC else None

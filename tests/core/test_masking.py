@@ -117,6 +117,26 @@ def test_another_model_is_refused():
             to_words({**after, "w": wrong}, received, 1, None, 3)
 
 
+def test_the_mean_of_masks_is_what_most_have():
+    received = {"mask": np.array([True, False, False, True])}
+    trained = [{"mask": own} for own in np.eye(4, dtype=bool)[:3] | (np.arange(4) < 2)]
+    total = from_words(summed(received, trained, [1, 1, 1]), received, 3, 1)
+    assert total.model["mask"].tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("variance", [-5.0, -1e-9])
+def test_variances_of_a_sum_are_not_negative(variance):
+    """Three zeros in fixed point may come to a hair less; 0 + 0 - 5 is somebody's garbage."""
+    received = {"norm1.running_var": np.float32([0.0])}
+    trained = [{"norm1.running_var": np.float32([one])} for one in (0, 0, variance)]
+    words = summed(received, trained, [1, 1, 1])
+    if variance == -5:
+        with pytest.raises(masking.SpoiltError, match="the mean of their variances is negative"):
+            from_words(words, received, 3, 1)
+        return
+    assert from_words(words, received, 3, 1).model["norm1.running_var"] == 0
+
+
 def test_garbage_in_the_sum_is_found():
     received, trained = models(3)
     words = summed(received, trained, [1, 1, 1])

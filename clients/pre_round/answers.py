@@ -47,13 +47,11 @@ def eigenvectors_answer(client: Client) -> RecordDict:
         shared[protocol.EIGENVALUES] = Array(np.asarray(own.eigenvalues, np.float32))
     if at_server or protocol.setting(client.message, protocol.COMPARED_THERE, 0):
         return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
-    # The Gram matrix waits on the client for the second query, which may reach another process, so
-    # that features are computed once.
-    kept = {
-        "gram": Array(own.gram),
-        "eigenvalues": Array(own.eigenvalues),
-        "eigenvectors": Array(own.eigenvectors),
-    }
+    # What the second query needs waits on the client, since that may reach another process, so that
+    # features are computed once.
+    kept = {"eigenvalues": Array(own.eigenvalues), "eigenvectors": Array(own.eigenvectors)}
+    if _formula(client.message) != PRINCIPAL_ANGLE:
+        kept["gram"] = Array(own.gram)
     client.context.state[STATE] = ArrayRecord(kept)
     return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
 

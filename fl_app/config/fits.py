@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
 from clients.features.own_features import check_own_features, random_samples
-from clients.pre_round.spectrum import MOST_DIMENSIONS
+from clients.pre_round.spectrum import MOST_DIMENSIONS, RELEVANCES
 from clients.training.losses import check_own_loss, check_own_metric
 from clients.training.train import as_pixels
 from fl_app.config.checks import shares_eigenvectors
@@ -29,7 +29,6 @@ from fl_core.models.own_model import check_model
 from fl_core.options import key_of
 from fl_core.own.agreement import Agreement
 from fl_core.own_code import is_own
-from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import parameters, system_of
 from strategies.clusterings.spectral import AT_CLIENTS
 
@@ -177,7 +176,7 @@ def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
                 f"{sample_word(kind)}s have {dimension} dimensions: choose 1 to {dimension}."
             )
     at_clients = "relevance-at" in asked and counts["relevance-at"] == AT_CLIENTS
-    if at_clients and config.relevance != CLASS_ENERGY and dimension > MOST_DIMENSIONS:
+    if at_clients and config.relevance in RELEVANCES and dimension > MOST_DIMENSIONS:
         raise ValueError(
             f"{config.features} features of these {sample_word(kind)}s have {dimension:,} "
             f"dimensions, but clients compare themselves in {MOST_DIMENSIONS:,} at most: choose "

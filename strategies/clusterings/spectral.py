@@ -250,7 +250,7 @@ class SpectralClustering(Clustering):
         options: dict[str, ConfigRecordValues] = {protocol.NUM_EIGENVECTORS: k}
         if at_server:
             options[protocol.WITH_EIGENVALUES] = 1
-        if self.needs_classes:
+        if self.needs_classes or self.relevance == PRINCIPAL_ANGLE:  # which need no Gram matrix
             options[protocol.RELEVANCE_FORMULA] = self.relevance
         answers = conversation.ask(
             protocol.SPECTRUM,

@@ -8,6 +8,7 @@ from flwr.clientapp import ClientApp
 
 from clients.client import Client
 from clients.handlers import answer_queries
+from clients.pre_round import spectrum
 from fl_core.wire import protocol
 from strategies import FedHC
 from tests.local_grid import LocalGrid
@@ -23,6 +24,21 @@ def ask(app, action, **asked):
     )
     (reply,) = grid.send_and_receive([message])
     return reply
+
+
+@pytest.mark.parametrize(("formula", "computed"), [("principal-angle", []), ("paper", [3000])])
+def test_angles_need_no_gram_matrix(formula, computed, monkeypatch):
+    class Wide(Client):
+        def features(self):
+            return np.random.default_rng(0).random((5, 3000), np.float32)
+
+    done, compute = [], spectrum.gram_matrix
+    monkeypatch.setattr(spectrum, "gram_matrix", lambda f: (done.append(f.shape[1]), compute(f))[1])
+    app = ClientApp()
+    answer_queries(app, Wide)
+    asked = ask(app, protocol.SPECTRUM, num_eigenvectors=2, relevance_formula=formula)
+    assert not asked.has_error()
+    assert done == computed
 
 
 def test_each_message_opens_one_client_and_reads_its_data_once():

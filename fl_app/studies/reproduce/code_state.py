@@ -64,7 +64,7 @@ def own_data(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the folder that run-config values name, if it is the data; otherwise nothing."""
     if values.get("dataset") not in IN_DATA_DIR:
         return {}
-    return {"data-dir": str(resolve_data_dir(str(values.get("data-dir", ""))))}
+    return {"data-dir": str(resolve_data_dir(str(values.get("data-dir", ""))).resolve())}
 
 
 def code_of(parts: Iterable[type]) -> set[Path]:

@@ -44,11 +44,21 @@ class Measure:
     asked: int = 0
     is_significant: bool = False
 
-    def said(self, value: float, digits: int, sign: str = "") -> str:
-        """Return a number with so many digits, with "+" where it is to have its sign."""
-        if self.is_significant:
-            return f"{value:{sign}z#.{digits}g}".rstrip(".")
-        return f"{value:{sign}z.{digits}f}"
+    def said(self, value: float, digits: int, sign: str = "", *, beside: float = 0) -> str:
+        """Return a number with so many digits, with "+" where it is to have its sign.
+
+        Of a number `beside` its spread, significant digits go as far as the first two of that.
+        """
+        if not self.is_significant:
+            return f"{value:{sign}z.{digits}f}"
+        if beside:
+            digits = max(digits, 2 + _magnitude(value) - _magnitude(beside))
+        return f"{value:{sign}z#.{digits}g}".rstrip(".")
+
+
+def _magnitude(value: float) -> int:
+    """Return the power of ten of a number's first digit, and 0 of none."""
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
 
 
 def _bytes(kept: Kept, *parts: str) -> float:
@@ -200,9 +210,9 @@ def shown(
     """
     own = kind_of(text)
     places = digits if own.digits is None else own.digits
-    number = own.said(value, places, "+" if sign else "")
     # Of equal numbers, the mean may be off by a rounding.
     spreads = [0.0 if one and one < _ROUNDING * abs(value) else one for one in (std, half)]
+    number = own.said(value, places, "+" if sign else "", beside=spreads[0] or 0)
     about, told = ("" if one is None else own.said(one, places) for one in spreads)
     interval = f" [± {told}]" if told and float(told) else ""
     return f"{number} ± {about}{interval}" if about else number + interval

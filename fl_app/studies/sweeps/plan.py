@@ -72,7 +72,8 @@ class Sweep:
     def folder(self) -> Path:
         """Return where it goes unless one says otherwise: the same for more or fewer values."""
         config = {key: value for key, value in self.options.items() if key != "data-dir"}
-        config |= own_data(self.options)
+        for _, given, _ in self.cells if "data-dir" not in self.swept else ():
+            config |= own_data(given)
         text = json.dumps([sorted(config.items()), sorted(self.swept)])
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return Path("results") / f"sweep-{'-'.join(sorted(self.swept))}-{digest}"

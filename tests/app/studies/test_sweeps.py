@@ -19,7 +19,7 @@ from fl_app.api.simulate import simulate, sweep
 from fl_app.cli import main
 from fl_app.report import pictures
 from fl_app.report.pictures import lines_figure
-from fl_app.studies.reproduce import code_state
+from fl_app.studies.reproduce import code_state, measures
 from fl_app.studies.reproduce.keeping import has_options
 from fl_app.studies.reproduce.kept import kept_of
 from fl_app.studies.sweeps import running
@@ -118,6 +118,11 @@ def test_another_folder_of_ones_own_data_is_another_sweep(dataset, tmp_path, mon
     assert not has_options({"given": first}, second) and has_options({"given": first}, first)
     monkeypatch.setenv("FL_DATA_DIR", str(tmp_path / "a"))
     assert plan_sweep(own).folder() == here.folder()
+    both = {**NOISY, "dataset": ["sites", "tables"]}
+    (one, other) = (plan_sweep({**both, "data-dir": str(tmp_path / name)}) for name in "ab")
+    assert one.folder() != other.folder()
+    roundabout = str(tmp_path / "b" / ".." / "a")
+    assert plan_sweep({**own, "data-dir": roundabout}).folder() == here.folder()
     published = [plan_sweep({**NOISY, "data-dir": str(tmp_path / name)}) for name in "ab"]
     assert published[0].folder() == published[1].folder()
 
@@ -405,6 +410,12 @@ def test_errors_in_a_small_unit_are_kept_shown_and_starred(tmp_path):
     # By hand: a tenth, over √2; ditto's mean is shown as the same number.
     best = "| **1.296e-07 ± 8.730e-09** | 2.205e-05 ± 1.485e-06 | **1.296e-07 ± 8.729e-09** |"
     assert best in summary_page(planned, cells, "", "")
+
+
+def test_a_mean_has_as_many_digits_as_its_spread_says_something_of():
+    assert measures.shown("rmse", 12345.678, 3.2, 0.5) == "12345.7 ± 3.200 [± 0.5000]"
+    assert measures.shown("rmse", 12345.678) == "1.235e+04"
+    assert measures.shown("mae", 0.5012345, 0.0034) == "0.5012 ± 0.003400"
 
 
 def test_seeds_that_are_swept_are_seeds(tmp_path, played, undrawn, capsys):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, FiniteFloat
+from pydantic import ConfigDict, Field
 
-from fl_app.report.html.fields import Text
+from fl_app.report.html.fields import Finite, Text
 from fl_core.metrics import OF_A_NUMBER, Metric
 from strategies.catalogue import ALL, ALONE
 
@@ -31,10 +31,10 @@ EXPLAINED = (
     "Where nobody can tell, the model named is the best so far."
 )
 
-Gain = tuple[FiniteFloat, FiniteFloat, FiniteFloat]
+Gain = tuple[Finite, Finite, Finite]
 """As seen, and between which bounds it is: accuracy in [−1, 1], or less error in its unit."""
 
-Candidate = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]
+Candidate = tuple[Finite, Finite, Finite, Finite]
 """A gain, and the p-value, not corrected, of models that are equally good."""
 
 

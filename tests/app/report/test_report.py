@@ -589,6 +589,7 @@ def test_nothing_is_unpickled(tmp_path):
         lambda one: one["runs"][0].update(names="abc"),
         lambda one: one["runs"][0].pop("bytes"),
         lambda one: one["runs"][0].update(seconds={"total": "soon"}),
+        lambda one: one["runs"][0].update(bytes=dict.fromkeys(one["runs"][0]["bytes"], 1e308)),
         lambda one: one["runs"][0].update(tuned={"values": {}, "tried": "x"}),
         lambda one: one["runs"][0].update(tuned={"values": {"loss": ["x"]}, "tried": []}),
     ],
@@ -605,7 +606,7 @@ def test_hostile_values_are_one_sentence(tmp_path, change):
 @pytest.mark.parametrize("key", ["relevance", "together"])
 def test_clients_are_not_infinitely_near(tmp_path, key):
     def change(grouping):
-        grouping[key][0][1] = grouping[key][1][0] = 1e308
+        grouping[key][0][1] = grouping[key][1][0] = 1e20
 
     with pytest.raises(ValueError, match=r"grouping.json is not .* nearer or farther than 1e\+12"):
         read_result(write_grouping(tmp_path, ["berlin", "oslo", "rome"], change))

@@ -16,6 +16,22 @@ def test_the_last_of_each_class_validate_where_samples_are_in_time_and_one_betwe
     assert np.flatnonzero(parts.train).tolist() == [0, 1, 2, 3]  # 4 and 7 are next to both
 
 
+@pytest.mark.parametrize(
+    ("count", "share", "train", "validation"),
+    [
+        (2, 0.5, [0], [1]),  # nobody is left out so that nobody would train
+        (3, 0.34, [0], [2]),
+        (3, 0.6, [0], [1, 2]),
+        (2, 0.9, [0], [1]),
+        (4, 0.1, [0, 1], [3]),
+    ],
+)
+def test_by_hand_few_samples_in_time(count, share, train, validation):
+    parts = split_validation(np.zeros(count, np.int64), share)
+    assert np.flatnonzero(parts.train).tolist() == train
+    assert np.flatnonzero(parts.validation).tolist() == validation
+
+
 @given(
     st.lists(st.integers(0, 4), min_size=2, max_size=60),
     st.floats(0.01, 0.5),
@@ -46,7 +62,7 @@ def test_without_a_share_all_train():
     assert split_validation(np.array([0, 1, 1]), 0.0).train.all()
 
 
-def test_a_simulated_client_trains_on_the_rest_and_tests_on_the_same(real_data=None):
+def test_a_simulated_client_trains_on_the_rest_and_tests_on_the_same():
     usual = {"dataset": "mnist-5k", "num_clients": 6, "seed": 3, "noise": "class-independent"}
     whole = simulate_federation(FederationSettings(**usual))
     cut = simulate_federation(FederationSettings(**usual, validation_share=0.2))

@@ -11,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from clients.pre_round.spectrum import RELEVANCES, leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
 from strategies import SpectralClustering
+from strategies.clusterings import odd_clients
 from strategies.clusterings.grouping import agglomerate, average_relevance
 from strategies.clusterings.odd_clients import believed_clients, strangers, strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
@@ -280,6 +281,21 @@ def test_who_shares_much_with_its_own_task_is_no_stranger():
     everybody = Spectra.of(*zip(*spectra, strict=True))
     found = strangers(everybody, 3, rng)
     assert np.flatnonzero(found >= 0).tolist() == [7, 23]
+
+
+@pytest.mark.parametrize(("count", "found"), [(4, [0] * 4), (5, [-1] * 5)])
+def test_a_quarter_that_is_alike_is_a_task(count, found):
+    """Among 20 clients, four are less than a quarter."""
+    axes = np.eye(12, dtype=np.float32)
+    bases = [axes[:, :3]] * (20 - count) + [axes[:, 6:9]] * count
+    assert strangers_by_vectors(bases, np.random.default_rng(0))[-count:].tolist() == found
+
+
+def test_agreements_are_correlations_of_what_one_says_with_what_is_said_of_it():
+    said = np.random.default_rng(0).random((5, 5)) * np.arange(1, 6)[:, None]
+    others = [np.delete(np.arange(5), client) for client in range(5)]
+    wanted = [np.corrcoef(said[c, own], said[own, c])[0, 1] for c, own in enumerate(others)]
+    assert odd_clients._agreements(said) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(("akin", "apart"), [(1, 4), (2, 0)])

@@ -291,6 +291,19 @@ def test_a_quarter_that_is_alike_is_a_task(count, found):
     assert strangers_by_vectors(bases, np.random.default_rng(0))[-count:].tolist() == found
 
 
+def test_by_hand_disagreements():
+    """Levels are 0.4, 0.2 and 0.5, of which 0.4 is the median: 0, 0.2 and 0.1 away from it.
+
+    Of r(i, j) - r(j, i), which is 0.1, 0.2 and -0.7 above the diagonal, each client's mean is taken
+    away, of three: 0.1, -0.8/3 and 0.5/3, further than its level is. Left is 0.8/3 everywhere.
+    """
+    said = np.array([[1, 0.4, 0.4], [0.3, 1, 0.1], [0.2, 0.8, 1]])
+    apart, far, usual = odd_clients._disagreements(said)
+    assert apart == pytest.approx([0.8 / 3] * 3)
+    assert far == pytest.approx([0, 0.2, 0.1])
+    assert usual == pytest.approx(0.8 / 3 / 0.6745, rel=1e-4)
+
+
 def test_agreements_are_correlations_of_what_one_says_with_what_is_said_of_it():
     said = np.random.default_rng(0).random((5, 5)) * np.arange(1, 6)[:, None]
     others = [np.delete(np.arange(5), client) for client in range(5)]

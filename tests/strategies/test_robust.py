@@ -55,6 +55,16 @@ def test_by_hand_trimmed_means():
     # 0.21 of 5 are two: what is left is the median.
     assert combined(TrimmedMean(0.21), updates_of([0], [1], [2.5], [3], [900])) == [[2.5]]
     assert combined(TrimmedMean(0), updates_of([0], [1], [2])) == [[1]]
+    # 0.3 of 4 are two, which would leave nothing: one is cut on either side, as of three.
+    assert combined(TrimmedMean(0.3), updates_of([0], [1], [2], [900])) == [[1.5]]
+    assert combined(TrimmedMean(0.3), updates_of([0], [1], [900])) == [[1]]
+
+
+def test_models_that_differ_little_from_each_other_lose_no_digits():
+    """About the origin, inner products of 1e18 would say nothing of differences of 1."""
+    rows = np.array([[1e9], [1e9 + 1], [1e9 + 10]])
+    updates = [Update(i, 0, {"w": row}, 1, {"w": row}) for i, row in enumerate(rows)]
+    assert combined(GeometricMedian(), updates) == [[1e9 + 1]]
 
 
 def test_the_share_that_is_tolerated_is_not_a_victim_of_binary_numbers():

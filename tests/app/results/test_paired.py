@@ -80,6 +80,11 @@ def test_differences_of_numbers_are_judged_by_students_t():
     assert found.interval(0.1) == pytest.approx((interval.low, interval.high))
     assert found.needed(0.05) > 5
     assert Differences(0.0, 1.0, 9).needed(0.05) is None
+    # (1.96 + 0.8416)² · 4 / 0.5² = 125.6, and (2.5758 + 0.8416)² · 16 = 186.9
+    assert Differences(-0.5, 4.0, 9).needed(0.05) == 126
+    assert Differences(0.5, 4.0, 9).needed(0.01) == 187
+    assert Differences(1.0, 2.0, 2).p_value() == pytest.approx(0.5)  # t = 1, of one degree
+    assert Differences(1.0, 2.0, 2).interval(0.05) == pytest.approx((-11.7062, 13.7062), abs=1e-4)
     assert Differences(1.0, 0.0, 1).p_value() == 1.0
     assert Differences(1.0, 0.0, 1).interval(0.05) == (-math.inf, math.inf)
     assert Differences(0.0, 0.0, 4).p_value() == 1.0

@@ -67,7 +67,7 @@ def test_a_client_stays_alone_where_every_other_model_is_surely_worse():
     unsure = one_client(
         local=told(0.9), single=told(0.5, local=(2, 42)), rcc=told(0.88, local=(3, 5))
     )
-    assert (unsure.verdict, unsure.strategy) == (UNSURE, "local")
+    assert (unsure.verdict, unsure.strategy, unsure.compared) == (UNSURE, "local", "rcc")
     assert unsure.samples_needed > 100
 
 
@@ -111,6 +111,11 @@ def test_of_two_that_are_surely_better_the_best_is_chosen_and_never_one_that_is_
         c=told(0.84, num=100, local=(60, 26), a=(8, 4), b=(1, 2)),
     )
     assert (found.verdict, found.strategy) == (JOIN, "b")
+    # b gains more, but may be chance (p = 0.15); a's gain is sure.
+    found = one_client(
+        local=told(0.5), a=told(0.6, local=(10, 0)), b=told(0.65, local=(55, 40), a=(20, 15))
+    )
+    assert (found.verdict, found.strategy, found.compared) == (JOIN, "a", "a")
 
 
 def clients_of(*pairs):

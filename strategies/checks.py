@@ -5,7 +5,7 @@ A word that is none of those allowed would otherwise be taken for one of them.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,9 +48,10 @@ def check_parts(
         )
     for part in (clustering, aggregation, local):
         _check_options(part)
-    if (number := getattr(clustering, "num_clusters", None)) is not None:
+    if hasattr(clustering, "num_clusters"):
         rules = clustering.count_rules
-        _check(or_words(COUNT, *rules) if rules else COUNT, "num-clusters", number)
+        rule = or_words(COUNT, *rules) if rules else COUNT
+        _check(rule, "num-clusters", clustering.num_clusters)
 
 
 def _check_options(part: Any) -> None:
@@ -66,6 +67,8 @@ def _check_options(part: Any) -> None:
 def _check(rule: Rule, key: str, value: Any) -> None:
     """Raise a ValueError unless a value is allowed, and is what a run configuration's becomes."""
     plain = value.item() if isinstance(value, np.generic) else value
-    if rule.read(key, plain) != plain:
-        allowed = rule.allowed.replace(f'"{rule.none}"', "None") if rule.none else rule.allowed
-        raise refusal(key, value, allowed)
+    if rule.none:
+        rule = replace(rule, allowed=rule.allowed.replace(f'"{rule.none}"', "None"), words=())
+    found = rule.read(key, plain)
+    if found != plain or (isinstance(found, int) and not isinstance(plain, int)):
+        raise refusal(key, value, rule.allowed, rule.words)

@@ -195,7 +195,8 @@ def of_partitions(name: str, given: Partitions, *, converted: bool = False) -> D
 def _tasks(given: Sequence[Any]) -> tuple[int, ...]:
     wrong = "tasks that are no whole numbers: number them from 0"
     try:
-        found = tuple(int(task) for task in given)
+        given = [int(task) if isinstance(task, str) else task for task in given]
+        found = tuple(map(int, given))
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(wrong) from error
     if found != tuple(given):

@@ -347,9 +347,10 @@ def as_numbers(labels: NDArray[Any]) -> NDArray[np.float32]:
 
 def _is_test(frame: Any, label: str, where: str) -> NDArray[np.bool_]:
     parts = ("train", "test")
-    for name in frame.columns.difference([SPLIT, label]) if SPLIT not in frame else ():
-        said = {str(one).strip().casefold() for one in frame[name].unique()}
-        if name.casefold() == SPLIT and not said.isdisjoint(parts):
+    for name in frame.columns if SPLIT not in frame else ():
+        if name.casefold() != SPLIT or name == label:
+            continue
+        if any(str(one).strip().casefold() in parts for one in frame[name].unique()):
             raise ValueError(
                 f"{where} has the column {printable(name)}, but {SPLIT}, which says of each row "
                 "whether it trains or tests, has to be written in small letters: rename it."

@@ -392,7 +392,7 @@ def with_whole_numbers(surveys: Mapping[str, Survey]) -> dict[str, Survey]:
     usual = mode(sorted(one.class_names for one in numbers))
 
     def taken(survey: Survey) -> Survey:
-        if not survey.columns or survey.is_regression or not are_whole(survey.class_names):
+        if not survey.columns or survey.is_regression or any(map(is_no_number, survey.class_names)):
             return survey
         return replace(survey, class_names=usual, is_regression=True)
 

@@ -281,7 +281,8 @@ class LossClustering(Clustering):
         if not self._models:
             return clusters.with_everybody(newcomers)  # in a warm-up: asked when they train
         losses = ask_losses(conversation, self._models, newcomers, for_training=False)
-        return clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
+        found = clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
+        return replace(found, unheld=self._unheld(clusters))
 
     def _check_number(self, clients: int) -> None:
         if self.enforce and self.num_clusters > clients:
@@ -331,18 +332,16 @@ class LossClustering(Clustering):
         """Let clients choose among the clusters' models as they are now."""
         self._models = self._present_models(state)
         clusters = self._choose(state.clusters, ask_losses(conversation, self._models, clients))
-        if not state.per_client:
-            return clusters
-        inhabited = set(state.clusters.of_client.values())
-        empty = {n: m for n, m in enumerate(self._models) if n not in inhabited}
-        return replace(clusters, unheld=empty)
+        return replace(clusters, unheld=self._unheld(state.clusters))
+
+    def _unheld(self, clusters: Clusters) -> dict[int, NDArrays]:
+        return {n: model for n, model in enumerate(self._models) if not clusters.members(n)}
 
     def _present_models(self, state: Round) -> list[NDArrays]:
-        inhabited = set(state.clusters.of_client.values())
         # After a warm start nobody was asked about any models yet, and empty clusters have none.
         before = self._models or [state.initial] * self.num_clusters
         return [
-            model if cluster in inhabited or not state.per_client else before[cluster]
+            model if state.clusters.members(cluster) or not state.per_client else before[cluster]
             for cluster, model in enumerate(cluster_models(state))
         ]
 

@@ -46,6 +46,7 @@ OPINIONS = "what two clients say of each other: either counts twice, or both onc
 RESAMPLES, MOST_RESAMPLED = 100, 1_000
 """How often opinions are drawn again, of how many clients at most: it then takes seconds."""
 _LANDMARKS_STREAM, _OPINIONS_STREAM = 0x1A9D, 0x0911
+_LEAST_SHARE = 1e-30  # of the largest eigenvalue
 _MOST_LISTED = 20  # clients in a line of the log
 
 logger = logging.getLogger(__name__)
@@ -355,7 +356,8 @@ def _wrong_eigenvalues(content: RecordDict) -> str | None:
     count = record[protocol.EIGENVECTORS].numpy().shape[1]  # what it declares may be a lie
     if values.shape != (count,) or values.dtype.kind != "f":
         return f"its eigenvalues have shape {values.shape}, not ({count},)"
-    within = (values > 0) & np.isfinite(values)
+    # What is smaller than float32 can tell from nothing is left out by clients.
+    within = np.isfinite(values) & (values > _LEAST_SHARE * values.max())
     if not within.all() or (np.diff(values) > 0).any():
         return "its eigenvalues are not finite, positive and descending"
     return None

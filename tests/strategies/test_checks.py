@@ -55,8 +55,7 @@ from tests.toy_app import ENCODER, draw_model, every_strategy
         ),
         (
             lambda: Cfl(gamma_max=1.5),
-            "cfl-gamma-max is 1.5, but it must be a number of at least 0 and at most 1, or "
-            '"never".',
+            "cfl-gamma-max is 1.5, but it must be a number of at least 0 and at most 1, or None.",
         ),
         (
             lambda: Single(evaluate_every=0),
@@ -74,6 +73,15 @@ from tests.toy_app import ENCODER, draw_model, every_strategy
             lambda: FedHC(2.5),
             'num-clusters is 2.5, but it must be a whole number of at least 1, or "elbow" or '
             '"silhouette".',
+        ),
+        (
+            lambda: FedHC(2.0),
+            'num-clusters is 2.0, but it must be a whole number of at least 1, or "elbow" or '
+            '"silhouette".',
+        ),
+        (
+            lambda: FedSem(None),
+            "num-clusters is None, but it must be a whole number of at least 1.",
         ),
         (
             lambda: FedSem("elbow"),

@@ -248,6 +248,19 @@ def test_by_hand_whoever_moves_trains_its_new_clusters_model(combining, losses):
     assert held == pytest.approx([3, 7] if losses[0] else [2 + 5 / 3] * 2)
 
 
+@pytest.mark.parametrize("combining", [ClusterMean, GraphMean])
+def test_a_newcomer_trains_the_model_of_an_empty_cluster_that_it_prefers(combining):
+    # Clients 0 and 1 add 1 and 2 to the model at 0: (10·1 + 20·2)/30 in each of 3 rounds. Client 2
+    # adds 3 to that at 10 in two.
+    app = toy_app([0, 0, 1])
+    clustering = LossClustering(2, constant(0, 10), enforce=False)
+    strategy = ClusteredStrategy(clustering, combining(weighted=True))
+    result = run(strategy, Visits(app, 3, {2: (0, 1)}), rounds=3)
+    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
+    held = [weights(result)[strategy.model_of_client[client]] for client in range(3)]
+    assert held == pytest.approx([5, 5, 16])
+
+
 def test_clients_with_models_of_their_own_keep_them_while_they_stay():
     class Own(GraphMean):
         """Each client goes on with what it trained."""

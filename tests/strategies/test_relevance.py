@@ -192,6 +192,7 @@ class TestClustering:
             (lambda array: array[::-1].copy(), "not finite, positive and descending"),
             (lambda array: -array[::-1].copy(), "not finite, positive and descending"),
             (lambda array: array * np.float32(np.nan), "not finite, positive and descending"),
+            (lambda array: array * np.float64([1, 1, 1, 1e-300]), "not finite, positive and desc"),
         ],
     )
     def test_eigenvalues_that_are_none_are_refused(self, spoil, reason, caplog):

@@ -311,15 +311,17 @@ def test_agreements_are_correlations_of_what_one_says_with_what_is_said_of_it():
     assert odd_clients._agreements(said) == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize(("akin", "apart"), [(1, 4), (2, 0)])
-def test_strangers_that_agree_stay_apart_unless_half_of_them_share_a_task(akin, apart):
+@pytest.mark.parametrize(
+    ("count", "akin", "apart"), [(4, 1, True), (4, 2, False), (3, 1, True), (2, 1, False)]
+)
+def test_strangers_that_agree_stay_apart_unless_half_of_them_share_a_task(count, akin, apart):
     """26 clients share axis 0 and have four of their task; the others share four at least."""
     axes = np.eye(32, dtype=np.float32)
     own = [(0, *range(1 + 4 * (c % 3), 5 + 4 * (c % 3))) for c in range(26)]
-    own += [(20, 21, 22, 23, 1) if c < akin else (20, 21, 22, 23, 24) for c in range(4)]
+    own += [(20, 21, 22, 23, 1) if c < akin else (20, 21, 22, 23, 24) for c in range(count)]
     bases = [axes[:, list(one)] for one in own]
     found = strangers_by_vectors(bases, np.random.default_rng(0))
-    assert found.tolist() == [-1] * 26 + [0 if apart else -1] * 4
+    assert found.tolist() == [-1] * 26 + [0 if apart else -1] * count
 
 
 def test_by_eigenvectors_a_stranger_shares_no_direction():

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from fl_core.text import one_line, printable
 
-_LARGEST = 1e38  # sums of many, and their squares, are still numbers
+# More than float32 holds, which clients may send; sums of many, and their squares, are numbers.
+_LARGEST = 1e39
 
 
 def _bounded(values: Any) -> Any:

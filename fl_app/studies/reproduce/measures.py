@@ -212,7 +212,8 @@ def shown(
     places = digits if own.digits is None else own.digits
     # Of equal numbers, the mean may be off by a rounding.
     spreads = [0.0 if one and one < _ROUNDING * abs(value) else one for one in (std, half)]
-    number = own.said(value, places, "+" if sign else "", beside=spreads[0] or 0)
+    known = (one for one in spreads if one and math.isfinite(one))
+    number = own.said(value, places, "+" if sign else "", beside=next(known, 0.0))
     about, told = ("" if one is None else own.said(one, places) for one in spreads)
     interval = f" [± {told}]" if told and float(told) else ""
     return f"{number} ± {about}{interval}" if about else number + interval

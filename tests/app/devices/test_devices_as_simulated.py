@@ -9,7 +9,7 @@ from fl_app.devices.device_node import DeviceNode
 from fl_core.data.datasets import load_dataset
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
-from fl_core.own.agreement import Survey, agree, outvoted
+from fl_core.own.agreement import Survey, agree, outvoted, with_whole_numbers
 from fl_core.wire import protocol
 from tests.app_runs import DEFAULTS
 from tests.device_tables import device
@@ -159,6 +159,20 @@ def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_pat
     del told["lyon"]
     with pytest.raises(ValueError, match="as many devices have the one as the other"):
         outvoted(told)
+
+
+@pytest.mark.parametrize("texts", [["01", "02"], ["1", "2"]])
+def test_texts_that_can_be_read_as_numbers_are_predicted_where_others_have_fractions(
+    tmp_path, texts
+):
+    frame = pandas.DataFrame({"hour": range(40), "outcome": texts * 20})
+    frame.to_parquet(tmp_path / "lyon.parquet")
+    owners, told = devices(tmp_path, berlin=table(labels=[0.5, 1.5]), oslo=table(labels=[0, 0.5]))
+    lyon = owners["oslo"]._replace(name="lyon", path=tmp_path / "lyon.parquet")
+    told = with_whole_numbers({**told, "lyon": lyon.survey()})
+    assert outvoted(told) == {}
+    assert load_dataset("tables", str(tmp_path), label="outcome").is_regression
+    assert lyon.read(agree(told)).train_labels.unique().tolist() == [1, 2]
 
 
 def test_images_are_not_asked_what_tables_call_their_classes():

@@ -20,14 +20,17 @@ from fl_app.report.comparisons import COMPARISONS
 from fl_app.report.html import report_page as build
 from fl_app.report.html.contents import content_of
 from fl_app.report.html.device_times import costs_with_times_of
+from fl_app.report.html.fields import Array, Finite, Number
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.report_page import MOST_BYTES, REPORT, build_report, write_report
 from fl_app.report.html.words import answer, changed_options, command, question
+from fl_app.report.html.wrong_values import checker
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_DOTS
 from fl_app.report.tables import strategy_table
 from fl_app.report.text_table import as_csv, as_latex, as_markdown
 from fl_app.results.folder import ResultsFolder
+from strategies.engine import replies
 from tests.app_runs import DEFAULTS, run
 from tests.picture_data import marked, rows_of
 from tests.report_data import EVIL, write_grouping, write_matrix, write_results
@@ -601,6 +604,12 @@ def test_hostile_values_are_one_sentence(tmp_path, change):
     ) as info:
         read_result(folder)
     assert "\n" not in str(info.value)
+
+
+def test_the_largest_error_that_a_client_may_send_can_be_read():
+    for kind in (Number, Finite):
+        assert checker(kind).validate_python(replies._LARGEST) == replies._LARGEST
+    assert checker(Array).validate_python([replies._LARGEST, None])[0] == replies._LARGEST
 
 
 @pytest.mark.parametrize("key", ["relevance", "together"])

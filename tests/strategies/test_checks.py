@@ -7,6 +7,7 @@ from strategies import (
     Cfl,
     ClusteredStrategy,
     FedHC,
+    FedPer,
     FedProx,
     FedSem,
     Flt,
@@ -119,6 +120,8 @@ def test_what_means_none_and_numbers_of_numpy_are_allowed():
     MtHfl(np.int64(2), common_layers=("w",), local_rounds=np.int64(2))
     Ifca(np.int64(2), draw_model, warm_up_rounds=np.int64(1))
     Single(fraction_train=np.float32(0.5))
+    FedPer(private_layers="fc1, fc2")
+    FedHC(2, odd_alone=np.bool_(True))
 
 
 def test_secure_sums_are_not_made_again_by_a_resumption():

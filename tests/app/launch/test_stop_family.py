@@ -49,7 +49,8 @@ def test_a_reaped_programs_number_may_be_somebody_elses(tmp_path):
 def test_children_that_left_are_found_when_their_parent_has_ended(tmp_path):
     leave = (
         "import subprocess, sys; "
-        f"child = subprocess.Popen({SLEEP!r}, start_new_session=True, stdout=subprocess.DEVNULL); "
+        f"child = subprocess.Popen({SLEEP!r}, start_new_session=True, stdout=subprocess.PIPE); "
+        "child.stdout.readline(); "  # before, it may not have its environment yet
         "print(child.pid, flush=True)"
     )
     parent = subprocess.Popen(

@@ -248,8 +248,12 @@ def _names(tables: Sequence[Table]) -> list[NDArray[Any]]:
 
     Codes such as 01 and 0A are texts where one has a letter, and 1 where none has.
     """
-    whole = [one for one in tables if are_whole(one.labels)]
-    texts = [one for one in tables if not are_whole(one.labels)]
+    whole: list[Table] = []
+    texts: list[Table] = []
+    for one in tables:
+        # Where numbers were read, their texts are kept: only texts have to be looked at.
+        is_whole = one.written is not None or are_whole(one.labels)
+        (whole if is_whole else texts).append(one)
     if not whole or not texts:
         return [one.labels for one in tables]
     if all(is_no_number(text) for one in texts for text in set(one.labels.tolist())):

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.clustering_grid import CLIENTS, all_features
-from clients.pre_round.spectrum import RELEVANCES, Spectrum, leading_spectrum
+from benchmarks.clustering_grid import CLIENTS, all_features, said
+from benchmarks.writing import markdown, write
+from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
 from fl_app.group.images import Own, part
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
-from fl_core.files import replacing
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.certainty import DOUBTFUL, certainty
 from strategies.clusterings.grouping import NumClusters
@@ -73,28 +73,19 @@ def sites(images: int, seed: int, **options: Any) -> Sites:
     return Sites([rows[own] for own in drawn], np.array(made.partition.client_tasks))
 
 
-def scores_of(spectra: Sequence[Spectrum], formula: str) -> Float64:
-    """Return what each client says of each other, shape (K, K)."""
-    vectors = [one.eigenvectors for one in spectra]
-    relevance = RELEVANCES[formula]
-    return np.array([relevance(one.gram, one.eigenvalues, vectors) for one in spectra])
-
-
 def ways(
     features: Sequence[Float32], formula: str, number: NumClusters
 ) -> tuple[Int64, dict[str, Draw]]:
     """Return the clusters, and from each way to draw a resample to a function that draws one."""
     k = USUAL_EIGENVECTORS[formula]
-    spectra = [leading_spectrum(own, k) for own in features]
-    scores = scores_of(spectra, formula)
+    full = [leading_spectrum(own, max(k, RANK)) for own in features]
+    scores = said(formula, full, k)
     groups = group_by_relevance(scores, number)
     labels = groups.labels
-    full = [leading_spectrum(own, max(k, RANK)) for own in features]
 
     def of_images(drawn: Sequence[Float32]) -> Int64:
-        return group_by_relevance(
-            scores_of([leading_spectrum(own, k) for own in drawn], formula), number
-        ).labels
+        spectra = [leading_spectrum(own, k) for own in drawn]
+        return group_by_relevance(said(formula, spectra, k), number).labels
 
     def images(rng: Rng) -> Int64:
         """Draw them with replacement, as Efron does."""
@@ -251,14 +242,14 @@ def table(measured: dict[str, Any]) -> str:
     """Return what is in use of what was tried, in per cent, as Markdown."""
     doubt = ("wrong in doubt", "right in doubt", "alike in doubt")
     heads = ("drawn again", "relevance", "AUC", *doubt, *_SURE.values())
-    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    rows = []
     for one in measured["summary"]:
         if one["way"] in _SHOWN:
             shares = [one[f"{kind}-in-doubt"] for kind in ("wrong", "right", "alike")]
             shares += [one["right-by-certainty"][least]["right"] for least in _SURE]
             cells = (f"{one['auc']:.2f}", *(f"{100 * share:.0f}" for share in shares))
-            lines.append(f"| {_SHOWN[one['way']]} | {one['relevance']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            rows.append((_SHOWN[one["way"]], one["relevance"], *cells))
+    return markdown(heads, rows)
 
 
 def main() -> None:
@@ -284,17 +275,8 @@ def main() -> None:
             }
             for row in rows
         ]
-        with replacing(options.output) as path:
-            text = json.dumps(
-                {
-                    "resamples": options.resamples,
-                    "seeds": options.seeds,
-                    "summary": summary,
-                    "cells": by_cell,
-                },
-                indent=1,
-            )
-            path.write_text(text + "\n", encoding="utf-8")
+        asked = {"resamples": options.resamples, "seeds": options.seeds}
+        write({**asked, "summary": summary, "cells": by_cell}, options.output)
 
 
 if __name__ == "__main__":

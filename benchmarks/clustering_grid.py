@@ -11,6 +11,8 @@ import argparse
 import multiprocessing
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -21,14 +23,17 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
+from benchmarks.writing import markdown as table
 from clients.features.compute import feature_map
-from clients.pre_round.spectrum import leading_spectrum, relevance
+from clients.pre_round.spectrum import Spectrum, leading_spectrum
+from fl_app.group.images import scores_of
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
 from fl_core.data.folders import cache_dir
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
 from fl_core.partitions.partition import Spread
+from fl_core.relevance import PAPER
 from strategies.clusterings.relevance_groups import group_by_relevance
 
 CLIENTS = 25
@@ -80,8 +85,21 @@ def table_of_relevances(
     """
     rows = all_features(dataset, features)
     spectra = [leading_spectrum(rows[np.frombuffer(i, np.int64)], num_eigenvectors) for i in images]
-    vectors = [spectrum.eigenvectors for spectrum in spectra]
-    return np.array([relevance(s.gram, s.eigenvalues, vectors) for s in spectra])
+    return said(PAPER, spectra, num_eigenvectors)
+
+
+def with_eigenvectors(spectra: Sequence[Spectrum], count: int) -> list[Spectrum]:
+    """Return the spectra as if only `count` eigenvectors had been asked for."""
+    return [
+        replace(s, eigenvalues=s.eigenvalues[:count], eigenvectors=s.eigenvectors[:, :count])
+        for s in spectra
+    ]
+
+
+def said(formula: str, spectra: Sequence[Spectrum], count: int) -> NDArray[np.float64]:
+    """Return r, shape (K, K), with `count` eigenvectors of each client; row i is client i's."""
+    few = with_eigenvectors(spectra, count)
+    return np.array([scores_of(formula, s, [one.eigenvectors for one in few]) for s in few])
 
 
 def score(cell: Cell) -> Score:
@@ -89,14 +107,9 @@ def score(cell: Cell) -> Score:
     federation = simulate_federation(
         FederationSettings(
             dataset=cell.dataset,
-            data_dir="",
             num_clients=CLIENTS,
             num_tasks=cell.num_tasks,
-            tasks="",
             partition=cell.partition,
-            dirichlet_alpha=2.0,
-            minority=0.05,
-            min_samples=20,
             noise=cell.noise,
             noise_rate=cell.rate,
             seed=cell.seed,
@@ -142,7 +155,7 @@ def markdown(scores: dict[Cell, Score], title: str) -> str:
     heads = ["partition", "tasks"]
     heads += [f"{noise.removeprefix('class-')} {rate:.0%}" for noise, rate in NOISES]
     heads += ["number chosen: ARI (clusters)"]
-    lines = [f"### {title}", "", _row(heads), _row(["---"] * len(heads))]
+    rows = []
     for partition, tasks in product(KINDS, (2, 3, 5)):
         mine = {c: s for c, s in scores.items() if (c.partition, c.num_tasks) == (partition, tasks)}
         by_noise = [
@@ -151,12 +164,8 @@ def markdown(scores: dict[Cell, Score], title: str) -> str:
         chosen = "/".join(str(n) for n in sorted({s.chosen for s in mine.values()}))
         auto = min(s.auto for s in mine.values())
         cells = [partition, str(tasks), *(f"{s:.2f}" for s in by_noise), f"{auto:.2f} ({chosen})"]
-        lines.append(_row(cells))
-    return "\n".join([*lines, ""])
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        rows.append(cells)
+    return f"### {title}\n\n{table(heads, rows)}\n"
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ them, with `fedkin node`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -16,9 +15,9 @@ from typing import Any
 
 from benchmarks.many_devices import surroundings
 from benchmarks.site_rounds import FORK, WAYS, measure
+from benchmarks.writing import read, write
 from fl_app.report.device_times import TIMES
 from fl_app.report.pictures import device_times_figure, save
-from fl_core.files import replacing
 
 
 def shares(seconds: Mapping[str, Mapping[str, float]]) -> str:
@@ -42,9 +41,8 @@ def main() -> None:
             run = measure(WAYS[FORK], options.rounds, Path(folder))
         about = {name: surroundings(options.rounds, 0)[name] for name in ("versions", "machine")}
         result: dict[str, Any] = {**about, "rounds": options.rounds, "load-before": load, **run}
-        with replacing(options.output) as partial:
-            partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    found = json.loads(options.output.read_text(encoding="utf-8"))["device-seconds"]
+        write(result, options.output)
+    found = read(options.output)["device-seconds"]
     save(device_times_figure(found), options.picture)
     print(shares(found))
 

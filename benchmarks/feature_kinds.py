@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +21,10 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
+from benchmarks.clustering_grid import said
+from benchmarks.writing import markdown
 from clients.features.compute import feature_map
-from clients.pre_round.spectrum import RELEVANCES, Spectrum, leading_spectrum
+from clients.pre_round.spectrum import leading_spectrum
 from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import read_defaults
 from fl_core.federation.federation import simulate_federation
@@ -165,21 +166,7 @@ def _compared(
         spectra = [leading_spectrum(own, 20) for own in rows]
         for relevance, counts in COUNTS.items():
             for count in counts:
-                scores = _scores(relevance, [_leading(one, count) for one in spectra])
-                yield (features, relevance, count), scores
-
-
-def _leading(spectrum: Spectrum, count: int) -> Spectrum:
-    return replace(
-        spectrum,
-        eigenvalues=spectrum.eigenvalues[:count],
-        eigenvectors=spectrum.eigenvectors[:, :count],
-    )
-
-
-def _scores(relevance: str, spectra: Sequence[Spectrum]) -> NDArray[np.float64]:
-    vectors = [one.eigenvectors for one in spectra]
-    return np.array([RELEVANCES[relevance](one.gram, one.eigenvalues, vectors) for one in spectra])
+                yield (features, relevance, count), said(relevance, spectra, count)
 
 
 def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
@@ -187,21 +174,16 @@ def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
     found = {}
     for name, rows in measured.items():
         ways = list(product(COUNTS, SERIES))
-        lines = [
-            f"| ARI | {' | '.join(f'{f}, {r}' for r, f in ways)} |",
-            "| --- " * (len(ways) + 1) + "|",
-        ]
+        lines = []
         for what in dict.fromkeys(row["what"] for row in rows):
             own = [row for row in rows if row["what"] == what]
             shown = [_mean(own, f, r, COUNTS[r][0]).partition(" ")[0] for r, f in ways]
-            lines.append(f"| {what} | {' | '.join(shown)} |")
-        found[name] = "\n".join(lines)
+            lines.append((what, *shown))
+        found[name] = markdown(("ARI", *(f"{f}, {r}" for r, f in ways)), lines)
     everything = [row for rows in measured.values() for row in rows]
     counts = [(relevance, k) for relevance, several in COUNTS.items() for k in sorted(several)]
-    lines = [
-        f"| all rows above: number given / elbow | {' | '.join(f'{r}, {k}' for r, k in counts)} |",
-        "| --- " * (len(counts) + 1) + "|",
-    ]
+    heads = ("all rows above: number given / elbow", *(f"{r}, {k}" for r, k in counts))
+    lines = []
     for words, kind, names in (
         ("series", "watch", SERIES),
         ("tables", ("digits", "flights"), TABLES),
@@ -209,8 +191,8 @@ def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
         own = [row for row in everything if row["what"].startswith(kind)]
         for features in names:
             shown = [_mean(own, features, r, k) for r, k in counts]
-            lines.append(f"| {words}, {features} | {' | '.join(shown)} |")
-    return {**found, "eigenvectors": "\n".join(lines)}
+            lines.append((f"{words}, {features}", *shown))
+    return {**found, "eigenvectors": markdown(heads, lines)}
 
 
 def _mean(rows: Sequence[Row], features: str, relevance: str, count: int) -> str:

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.memory import PeakMemory
+from benchmarks.peak import Peak
+from benchmarks.writing import markdown, read, write
 from fl_app.launch.superlink import simulate
 from fl_app.report.pictures import lines_figure, save
-from fl_core.files import replacing
 
 # The more clients, the larger the data set: 40, 60 and 24 images for each.
 DATASETS = {100: "mnist-5k", 1_000: "mnist", 10_000: "rotated-mnist"}
@@ -75,7 +75,7 @@ def measure(clients: int, dataset: str, workers: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         given = {**OPTIONS, "dataset": dataset, "num-clients": clients, "output-dir": folder}
         started = time.perf_counter()
-        with PeakMemory(_resident, every=0.5) as memory:
+        with Peak(_resident, every=0.5) as memory:
             if not simulate(None, given, num_clients=clients, workers=workers):
                 raise RuntimeError(f"the simulation of {clients} clients failed; its log is above.")
         whole = time.perf_counter() - started
@@ -88,7 +88,7 @@ def measure(clients: int, dataset: str, workers: int) -> dict[str, Any]:
         "dataset": dataset,
         "workers": workers,
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
-        **memory.bytes,
+        **memory.largest,
         "bytes-up-per-client": run["bytes"]["pre-round-up"] / clients,
         "bytes-down-per-client": run["bytes"]["pre-round-down"] / clients,
         "ari": run["ari"],
@@ -99,13 +99,13 @@ def measure(clients: int, dataset: str, workers: int) -> dict[str, Any]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as Markdown."""
     heads = ["clients", *STAGES.values(), "ServerApp", "a worker", "pre-round, each", "ARI"]
-    lines = [heads, ["---"] * len(heads)]
+    lines = []
     for row in rows:
         seconds = [f"{row['seconds'][stage]:,.0f} s" for stage in STAGES]
         memory = [f"{row[role] / 1e9:.1f} GB" for role in _ROLES.values()]
         each = f"{row['bytes-up-per-client'] / 1e3:.0f} kB"
         lines.append([f"{row['clients']:,}", *seconds, *memory, each, f"{row['ari']:.2f}"])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(heads, lines)
 
 
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
@@ -131,14 +131,11 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/federations.json"))
     parser.add_argument("--picture", type=Path, default=Path("docs/pictures/federations.png"))
     options = parser.parse_args()
-    rows = []
-    if options.output.exists():
-        rows = json.loads(options.output.read_text(encoding="utf-8"))["rows"]
+    rows = read(options.output).get("rows", [])
     for clients in options.clients:
         if clients not in {row["clients"] for row in rows}:
             rows.append(measure(clients, DATASETS[clients], options.workers))
-            with replacing(options.output) as path:
-                path.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+            write({"rows": rows}, options.output)
     rows.sort(key=lambda row: int(row["clients"]))
     print(table(rows))
     draw(rows, options.picture)

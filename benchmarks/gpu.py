@@ -9,7 +9,6 @@ time, with a machine to itself. docs/measured/scale.md has the table.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import sys
 import time
@@ -24,11 +23,11 @@ from typing import Any
 
 import torch
 
+from benchmarks.writing import write
 from clients.accelerator import one_thread, torch_device
 from clients.features.compute import feature_map
 from clients.settings import CPU, CUDA, TrainingSettings
 from clients.training.train import train
-from fl_core.files import replacing
 from fl_core.models.build import build_model
 
 IMAGES, TURNS, CLASSES = 1024, 3, 10
@@ -191,8 +190,7 @@ def main() -> int:
         "workers": options.workers,
         "times": found,
     }
-    with replacing(options.output) as path:
-        path.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    write(measured, options.output)
     print(table(measured))
     return 0
 

@@ -60,16 +60,10 @@ def federations(group: Group, seeds: int) -> Iterator[FederationSettings]:
     for seed, partition, tasks in product(range(seeds), group.partitions, group.tasks):
         yield FederationSettings(
             dataset=group.dataset,
-            data_dir="",
             num_clients=group.num_clients,
             num_tasks=tasks,
-            tasks="",
             partition=partition,
-            dirichlet_alpha=2.0,
             minority=group.minority,
-            min_samples=20,
-            noise="none",
-            noise_rate=0.0,
             seed=seed,
         )
 

@@ -10,7 +10,6 @@ were chosen on seeds 0 and 1, so other seeds are the fair test.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
@@ -23,12 +22,12 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from benchmarks.clustering_grid import KINDS, all_features
-from clients.pre_round.spectrum import RELEVANCES, leading_spectrum, principal_angle_relevance
+from benchmarks.clustering_grid import KINDS, all_features, said
+from benchmarks.writing import markdown, write
+from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
-from fl_core.files import replacing
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
 from strategies.clusterings.odd_clients import strangers_by_vectors
@@ -111,14 +110,7 @@ def found_by_rules(parts: Sequence[Features], tasks: NDArray[np.int64]) -> Itera
     for formula in FORMULAS:
         k = USUAL_EIGENVECTORS[formula]
         vectors = [one.eigenvectors[:, :k] for one in full]
-        scores = np.array(
-            [
-                principal_angle_relevance(own, vectors)
-                if formula == PRINCIPAL_ANGLE
-                else RELEVANCES[formula](one.gram, one.eigenvalues[:k], vectors)
-                for own, one in zip(vectors, full, strict=True)
-            ]
-        )
+        scores = said(formula, full, k)
         strange = strangers_by_vectors(vectors, np.random.default_rng(0))
         row: dict[str, Any] = {"relevance": formula}
         ways: dict[str, NumGroups] = {
@@ -147,7 +139,7 @@ def table(content: dict[str, Any]) -> str:
     """Return Markdown: how often each rule is right, by relevance and kind, then by data set."""
     heads = ["relevance", "federations", "several groups", *RULES, "taken for one"]
     heads += ["one group", "known"]
-    lines = [heads, ["---"] * len(heads)]
+    lines = []
     rows = content["rows"]
     for formula in dict.fromkeys(row["relevance"] for row in rows):
         own = [row for row in rows if row["relevance"] == formula]
@@ -156,7 +148,7 @@ def table(content: dict[str, Any]) -> str:
                 these = [row for row in own if row[key] == value]
                 lines.append([formula, value, *_cells(these)])
         lines.append([formula, "all", *_cells(own)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(heads, lines)
 
 
 def _cells(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -187,8 +179,7 @@ def main() -> None:
     content = {"seeds": options.seeds, "rows": [row for rows in found for row in rows]}
     print(table(content))
     if options.output is not None:
-        with replacing(options.output) as path:
-            path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        write(content, options.output, indent=None)
 
 
 if __name__ == "__main__":

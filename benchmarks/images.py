@@ -14,10 +14,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,12 +26,13 @@ import psutil
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
+from benchmarks.peak import Peak
+from benchmarks.writing import write
 from clients.settings import TrainingSettings
 from clients.training.train import as_pixels, build_optimizer, evaluate, train
 from fl_app.launch.flower_app import read_defaults
 from fl_app.launch.superlink import PRIVATE_RAY, simulate
 from fl_core.data.datasets import load_dataset
-from fl_core.files import replacing
 from fl_core.models.build import build_model
 
 ROOT = Path(__file__).parents[1]
@@ -122,39 +123,20 @@ def _measure_in_child(environment: Mapping[str, str]) -> dict[str, list[float]]:
     return found
 
 
-class _FamilyTime:
-    """The CPU's seconds that all processes below this one take while the block runs."""
-
-    def __enter__(self) -> _FamilyTime:
-        self._seconds: dict[tuple[int, float], float] = {}
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.2):
-            for process in psutil.Process().children(recursive=True):
-                try:
-                    times = process.cpu_times()
-                    key = (process.pid, process.create_time())
-                except psutil.Error:
-                    continue
-                self._seconds[key] = times.user + times.system
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    @property
-    def seconds(self) -> float:
-        return sum(self._seconds.values())
+def _cpu_of_family() -> dict[str, float]:
+    """Return the CPU's seconds that each process below this one has taken."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            found[f"{process.pid} {process.create_time()}"] = times.user + times.system
+    return found
 
 
 def _simulation_seconds(rounds: int) -> float:
     """Return the CPU's seconds of a simulation with one test, at its end."""
     options = options_of_table()
-    with tempfile.TemporaryDirectory() as folder, _FamilyTime() as used:
+    with tempfile.TemporaryDirectory() as folder, Peak(_cpu_of_family, every=0.2) as used:
         given = {
             **options,
             "strategy": "single",
@@ -164,7 +146,7 @@ def _simulation_seconds(rounds: int) -> float:
         }
         if not simulate(ROOT, given, num_clients=options["num-clients"], workers=1):
             raise RuntimeError("the simulation failed; its log is above.")
-    return used.seconds
+    return sum(used.largest.values())
 
 
 def round_microseconds() -> float:
@@ -203,8 +185,7 @@ def main() -> int:
             for part, values in measured.items():
                 found.setdefault(part, []).extend(round(value, 1) for value in values)
         found.setdefault("round", []).append(round(round_microseconds(), 1))
-    with replacing(options.output) as path:
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(found, options.output)
     print(table(found))
     return 0
 

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import all_features
-from benchmarks.memory import PeakMemory
+from benchmarks.peak import Peak
+from benchmarks.writing import write
 from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
 from fl_core.data.datasets import load_dataset
-from fl_core.files import replacing
 from fl_core.partitions.partition import default_tasks
 from fl_core.wire import protocol
 from strategies.clusterings.spectral import RANK, SpectralClustering
@@ -88,7 +88,7 @@ def measure(
     conversation = Conversation(None, {protocol.SEED: seed}, 1)  # type: ignore[arg-type]
     started = time.perf_counter()
     before = _resident()["here"]
-    with PeakMemory(_resident, every=0.05) as memory:
+    with Peak(_resident, every=0.05) as memory:
         found = clustering._compare(conversation)
     clusters = list(found.of_client.values())
     row = {
@@ -96,7 +96,7 @@ def measure(
         "relevance": relevance,
         "compared": len(found.compared),
         "seconds": round(time.perf_counter() - started, 2),
-        "gigabytes": round((memory.bytes["here"] - before) / 1e9, 2),
+        "gigabytes": round((memory.largest["here"] - before) / 1e9, 2),
         "ari": round(adjusted_rand_score(truth, clusters), 4),
     }
     return row, clusters
@@ -137,8 +137,7 @@ def main() -> int:
                     done.append({"dataset": options.dataset, "seed": seed, **row})
                     print(json.dumps(done[-1]), flush=True)
     if options.output:
-        with replacing(options.output) as path:
-            path.write_text(json.dumps({"rows": done}, indent=1) + "\n", encoding="utf-8")
+        write({"rows": done}, options.output)
     return 0
 
 

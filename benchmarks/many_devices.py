@@ -42,12 +42,12 @@ from flwr.supernode import fleet_http_connection
 
 from benchmarks import played_device
 from benchmarks.played_device import Call, NotedClient, play
+from benchmarks.writing import markdown, write
 from fl_app.devices import grid as device_grid
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application
 from fl_app.launch.processes import stop_family
 from fl_app.launch.superlink import free_ports, program_path
-from fl_core.files import replacing
 
 NUMBERS, ARRAYS = 60_000, 8  # of the model that is sent, 240 kB of float32, and of each answer
 _PAUSE_OF_STARTS = 0.2
@@ -312,7 +312,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
         *("answers of 500", "database is locked", "heartbeats missed", "longest call"),
         "longest wait for the lock",
     )
-    lines: list[Sequence[object]] = [heads, ["---"] * len(heads)]
+    lines: list[Sequence[object]] = []
     for devices in sorted({run["devices"] for run in measured["runs"]}):
         runs = [run for run in measured["runs"] if run["devices"] == devices]
         rounds = [one for run in runs for one in run["rounds"]]
@@ -333,7 +333,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
                 f"{max(run['lock-waits']['longest'] for run in runs):.1f} s",
             )
         )
-    return {"many": "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)}
+    return {"many": markdown(heads, lines)}
 
 
 def _requests_of_device(one: Mapping[str, Any]) -> float:
@@ -397,8 +397,7 @@ def main() -> None:
                 flush=True,
             )
         # After each, so that what was measured is kept if the next is interrupted.
-        with replacing(options.output) as partial:
-            partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write(result, options.output)
     print(f"\n{tables(result)['many']}")
 
 

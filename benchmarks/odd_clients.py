@@ -23,15 +23,16 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks import honest_federations as honest
-from benchmarks.clustering_grid import CLIENTS, all_features
+from benchmarks.clustering_grid import CLIENTS, all_features, said
 from benchmarks.honest_federations import MOST_EIGENVECTORS
 from benchmarks.many_clients import counts_of
+from benchmarks.writing import markdown as in_markdown
+from benchmarks.writing import read, write
 from clients.attacks import random_basis
-from clients.pre_round.spectrum import RELEVANCES, Spectrum, leading_spectrum
+from clients.pre_round.spectrum import Spectrum, leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
-from fl_core.files import replacing
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.grouping import NumClusters, agglomerate, average_relevance
 from strategies.clusterings.odd_clients import strangers_by_vectors
@@ -108,7 +109,7 @@ def lied(
     return shared
 
 
-def said(
+def said_by(
     formula: str,
     shared: Sequence[Spectrum],
     liars: Sequence[int],
@@ -116,10 +117,7 @@ def said(
     rng: np.random.Generator,
 ) -> Float64:
     """Return r, shape (K, K), row i what client i says."""
-    k = USUAL_EIGENVECTORS[formula]
-    vectors = [one.eigenvectors[:, :k] for one in shared]
-    relevance = RELEVANCES[formula]
-    found = np.array([relevance(one.gram, one.eigenvalues[:k], vectors) for one in shared])
+    found = said(formula, shared, USUAL_EIGENVECTORS[formula])
     for liar in liars:
         if scores == "random":
             found[liar] = rng.random(len(shared))
@@ -151,7 +149,7 @@ def groupings(
             lambda number: group_by_eigenpairs(everybody, formula, k, number),
             lambda number: agglomerate(average_relevance(found), number).labels,
         )
-    table = said(formula, shared, liars, scores, rng)
+    table = said_by(formula, shared, liars, scores, rng)
     vectors = [one.eigenvectors[:, : USUAL_EIGENVECTORS[formula]] for one in shared]
     strange = strangers_by_vectors(vectors, np.random.default_rng(0))
     return (
@@ -246,13 +244,13 @@ def honest_table(rows: Sequence[dict[str, Any]]) -> str:
             key = (data, "one" if kind.tasks == 1 else "two and more")
             sums[key] = sums.get(key, 0) + counts
     sums = dict(sorted(sums.items(), key=lambda item: item[0][0] == "all"))
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    lines = []
     for key, (federations, clients, *odd) in sums.items():
         if key[0] != "all" and not any(odd):
             continue
         cells = [f"{some} ({accused})" for some, accused in zip(odd[::2], odd[1::2], strict=True)]
-        lines.append(f"| {' | '.join([*key, f'{federations}', f'{clients:,}', *cells])} |")
-    return "\n".join(lines)
+        lines.append((*key, federations, f"{clients:,}", *cells))
+    return in_markdown(heads, lines)
 
 
 def tasks_of_one(seeds: int) -> list[dict[str, Any]]:
@@ -295,12 +293,12 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
         by_column = cells.setdefault((row["place"], lie), {})
         by_column.setdefault(column, []).append((row["ari"], row["plain"]))
     heads = list(next(iter(cells.values())))
-    lines = [f"| compared at | lie | {' | '.join(heads)} |", f"|{' --- |' * (2 + len(heads))}"]
+    lines = []
     for key, by_column in cells.items():
         lowest = (map(min, zip(*by_column[head], strict=True)) for head in heads)
         shown = [f"{here:.2f} ({plain:.2f})" for here, plain in lowest]
-        lines.append(f"| {' | '.join([*key, *shown])} |")
-    return "\n".join(lines)
+        lines.append((*key, *shown))
+    return in_markdown(("compared at", "lie", *heads), lines)
 
 
 def main() -> int:
@@ -313,26 +311,19 @@ def main() -> int:
     parser.add_argument("--honest-seeds", type=int, nargs="+", default=[200, 201, 202, 203])
     parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/odd-clients.json"))
     options = parser.parse_args()
-    found: dict[str, Any] = {}
-    if options.output.exists():
-        found = json.loads(options.output.read_text(encoding="utf-8"))
+    found = read(options.output)
     for counted in without_liars(found.get("without-liars", {}), options.honest_seeds):
         found["without-liars"] = counted
-        _write(options.output, found)
+        write(found, options.output)
         total = sum(row["federations"] for row in counted["rows"])
         print(f"{total} honest federations, {counted['done'][-1]} the last", flush=True)
     rows = measure(options.dataset, options.num_tasks, options.liars, options.seeds)
     found |= {"dataset": options.dataset, "tasks": options.num_tasks, "seeds": options.seeds}
     found |= {"tasks-of-one": tasks_of_one(options.seeds), "rows": rows}
-    _write(options.output, found)
+    write(found, options.output)
     print(f"{honest_table(found['without-liars']['rows'])}\n\n{markdown(rows)}\n")
     print("\n".join(map(json.dumps, found["tasks-of-one"])))
     return 0
-
-
-def _write(output: Path, found: dict[str, Any]) -> None:
-    with replacing(output) as path:
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

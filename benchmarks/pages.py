@@ -28,6 +28,7 @@ from benchmarks import (
     superlink_database,
     verdicts,
 )
+from benchmarks.writing import markdown
 from fl_app.report.html.reading import Result, Run
 from fl_app.report.html.wrong_values import checker
 from fl_app.report.tables import event_tables, render, strategy_table
@@ -179,13 +180,13 @@ def _columns(name: str) -> dict[str, list[str]]:
 def _found(names: Sequence[str]) -> str:
     """Return the table of some runs, and below it what happened in them."""
     heads = ("strategy", "accuracy %", "ARI", "clusters", "pre-round kB", "training kB", "seconds")
-    lines = [("run", *heads), ("---",) * (1 + len(heads))]
+    lines = []
     for name in names:
         columns = _columns(name)
         rows = zip(*(columns[head] for head in heads), strict=True)
         lines += [(f"[{name}](../runs/{name}.json)", *row) for row in rows]
     events = [render(one) for name in names for one in event_tables(_read(f"{name}.json")["runs"])]
-    return _markdown(lines) + "".join(f"\n\n```\n{one}```" for one in events)
+    return markdown(("run", *heads), lines) + "".join(f"\n\n```\n{one}```" for one in events)
 
 
 def _costs(names: Sequence[str]) -> str:
@@ -193,19 +194,15 @@ def _costs(names: Sequence[str]) -> str:
     tables = {name: _columns(name) for name in names}
     links = " / ".join(f"[{name}](../runs/{name}.json)" for name in names)
     heads = ("variance", "pre-round kB", "training kB", "seconds")
-    lines = [("strategy", *heads), ("---",) * (1 + len(heads))]
+    lines = []
     for place, strategy in enumerate(tables[names[0]]["strategy"]):
         cells = ([one[head][place] for one in tables.values()] for head in heads)
         alike = (own[:1] if len(set(own)) == 1 else own for own in cells)
         lines.append((strategy, *map(" / ".join, alike)))
     return (
         f"{links}; accuracy and ARI are in [strategies.md](../strategies.md#compared-on-three-"
-        f"data-sets). The variance is over clients.\n\n{_markdown(lines)}"
+        f"data-sets). The variance is over clients.\n\n{markdown(('strategy', *heads), lines)}"
     )
-
-
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _pacfl() -> dict[str, str]:

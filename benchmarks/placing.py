@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.certainty import FEDERATIONS, sites
+from benchmarks.writing import markdown, write
 from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
 from fl_app.group.placing import place
 from fl_app.results.spectra import KeptSpectra, SpectraCard
-from fl_core.files import replacing
 from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
 
 IMAGES = (10, 40)
@@ -71,8 +71,7 @@ def table(measured: Mapping[str, Any]) -> str:
             minority = f", minority {cell['minority']}" if "minority" in cell else ""
             name = f"{cell['dataset']}, {cell['num_tasks']} tasks{minority}"
             rows.setdefault(name, []).extend(f"{cell[kind]:.2f}" for kind in kinds)
-    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
-    return "\n".join([*lines, *(f"| {name} | {' | '.join(own)} |" for name, own in rows.items())])
+    return markdown(heads, ((name, *own) for name, own in rows.items()))
 
 
 def main() -> None:
@@ -86,9 +85,7 @@ def main() -> None:
         print(json.dumps(row), flush=True)
         rows.append(row)
     if options.output is not None:
-        with replacing(options.output) as path:
-            text = json.dumps({"seeds": options.seeds, "cells": rows}, indent=1)
-            path.write_text(text + "\n", encoding="utf-8")
+        write({"seeds": options.seeds, "cells": rows}, options.output)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ a class in common. No model is trained.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from pathlib import Path
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import all_features
+from benchmarks.writing import markdown, write
 from clients.pre_round.spectrum import leading_spectrum
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import Federation, simulate_federation
-from fl_core.files import replacing
 from fl_core.relevance import PRINCIPAL_ANGLE
 from strategies.clusterings.grouping import agglomerate_distances
 from strategies.clusterings.principal_angle import corresponding_angles
@@ -90,10 +89,8 @@ def vectors_of(
 
 def federation_of(dataset: str, seed: int, **options: Any) -> Federation:
     """Return a federation with right labels."""
-    usual: dict[str, Any] = {"num_clients": 25, "tasks": "", "partition": "label", "minority": 0.05}
-    settings = {**usual, **options, "dataset": dataset, "data_dir": "", "dirichlet_alpha": 2.0}
-    noise: dict[str, Any] = {"noise": "none", "noise_rate": 0.0, "min_samples": 20, "seed": seed}
-    return simulate_federation(FederationSettings(**settings, **noise))
+    given = {"num_clients": 25, "dataset": dataset, "seed": seed, **options}
+    return simulate_federation(FederationSettings(**given))
 
 
 def on_tasks(datasets: Sequence[str]) -> Iterator[Row]:
@@ -131,15 +128,15 @@ def on_pairs(datasets: Sequence[str]) -> Iterator[Row]:
 def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
     """Return both tables as Markdown."""
     heads = [f"{reading}, {features}" for reading, features in product(READINGS, FEATURES)]
-    lines = [f"| ARI, lowest of {SEEDS} seeds | {' | '.join(heads)} |", "| --- " * 7 + "|"]
+    lines = []
     keys = ("dataset", "tasks", "minority")
     for cell in dict.fromkeys(tuple(row[key] for key in keys) for row in measured["tasks"]):
         dataset, tasks, minority = cell
         others = f"{minority:.0%} of other tasks" if minority else "none of other tasks"
         rows = [row for row in measured["tasks"] if tuple(row[key] for key in keys) == cell]
         found = [f"{min(values):.2f}" for values in _values(rows, "ari")]
-        lines.append(f"| {dataset}, {tasks} tasks, {others} | {' | '.join(found)} |")
-    skew = [f"| {NUM_CLUSTERS} clusters of 100 clients | {' | '.join(heads)} |", lines[1]]
+        lines.append((f"{dataset}, {tasks} tasks, {others}", *found))
+    skew = []
     for dataset in dict.fromkeys(row["dataset"] for row in measured["pairs"]):
         rows = [row for row in measured["pairs"] if row["dataset"] == dataset]
         for key, words in (
@@ -147,8 +144,11 @@ def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
             ("same-together", "of pairs with the same two classes, are in a cluster"),
         ):
             found = [f"{np.mean(values):.0%}" for values in _values(rows, key)]
-            skew.append(f"| {dataset}: {words} | {' | '.join(found)} |")
-    return {"tasks": "\n".join(lines), "pairs": "\n".join(skew)}
+            skew.append((f"{dataset}: {words}", *found))
+    return {
+        "tasks": markdown((f"ARI, lowest of {SEEDS} seeds", *heads), lines),
+        "pairs": markdown((f"{NUM_CLUSTERS} clusters of 100 clients", *heads), skew),
+    }
 
 
 def _values(rows: Sequence[Row], key: str) -> Iterator[list[float]]:
@@ -166,8 +166,7 @@ def main() -> None:
     options = parser.parse_args()
     datasets = options.datasets.split(",")
     measured = {"tasks": list(on_tasks(datasets)), "pairs": list(on_pairs(datasets))}
-    with replacing(options.output) as path:
-        path.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    write(measured, options.output)
     print("\n\n".join(tables(measured).values()))
 
 

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from threadpoolctl import threadpool_limits
 
+from benchmarks.clustering_grid import said
+from benchmarks.writing import markdown
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import (
     RELEVANCES,
@@ -70,16 +72,9 @@ def federation(dataset: str, partition: Spread, seed: int) -> Federation:
     return simulate_federation(
         FederationSettings(
             dataset=dataset,
-            data_dir="",
             num_clients=CLIENTS,
             num_tasks=TASKS,
-            tasks="",
             partition=partition,
-            dirichlet_alpha=2.0,
-            minority=0.05,
-            min_samples=20,
-            noise="none",
-            noise_rate=0.0,
             seed=seed,
         )
     )
@@ -127,9 +122,8 @@ def adjusted_rand(clients: Sequence[Client], relevance: str) -> float:
 
 def agreement(spectra: Sequence[Spectrum], tasks: Sequence[int], relevance: str) -> float:
     """Return the adjusted Rand index of the clusters of clients with these spectra."""
-    shared = [one.eigenvectors for one in spectra]
-    scores = [RELEVANCES[relevance](one.gram, one.eigenvalues, shared) for one in spectra]
-    found = agglomerate(average_relevance(np.array(scores)), TASKS).labels
+    scores = said(relevance, spectra, EIGENVECTORS[relevance])
+    found = agglomerate(average_relevance(scores), TASKS).labels
     return float(adjusted_rand_score(tasks, found))
 
 
@@ -270,7 +264,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
         for epsilon in measured["epsilons"]:
             shown = f"{epsilon:g}" if epsilon else "no noise"
             lines.append([shown, *(cell(found[c][epsilon]) for c in columns)])
-        return markdown_table(heads, lines)
+        return markdown(heads, lines)
 
     sizes = []
     by_cell = {(r["features"], r["images"], r["epsilon"]): r["ari"] for r in measured["sizes"]}
@@ -283,13 +277,8 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     return {
         "ari": table(lambda e: f"{np.mean(e['ari']):.2f} ({min(e['ari']):.2f})"),
         "guess": table(lambda e: f"{np.mean(e['auc']):.2f} / {np.mean(e['most-common']):.0%}"),
-        "sizes": markdown_table(["images each", *(f"ε = {e:g}" for e in SIZE_EPSILONS)], sizes),
+        "sizes": markdown(["images each", *(f"ε = {e:g}" for e in SIZE_EPSILONS)], sizes),
     }
-
-
-def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
 
 
 def measured_before(path: Path, header: Mapping[str, Any]) -> dict[str, Any]:

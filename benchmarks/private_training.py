@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.privacy import markdown_table, measured_before, write
+from benchmarks.privacy import measured_before, write
+from benchmarks.writing import markdown
 from fl_app.launch.superlink import simulate
 
 EPSILONS = (0, 0.1, 0.5, 1, 2, 8)
@@ -68,7 +69,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 f"{np.mean(aris):.2f} ({min(aris):.2f})",
             ]
         )
-    return markdown_table(heads, lines)
+    return markdown(heads, lines)
 
 
 def main() -> int:

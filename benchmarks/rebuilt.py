@@ -22,7 +22,8 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from benchmarks.privacy import DELTA, federation, hog_features, markdown_table, write
+from benchmarks.privacy import DELTA, federation, hog_features, write
+from benchmarks.writing import markdown
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
 from clients.privacy.mechanisms import bounded_features, noise_multiplier, private_gram
@@ -259,8 +260,8 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
         cells = [f"{one[what]['mean']:.3f}" for one in rebuilt.values()]
         other.append([what, *cells])
     return {
-        "membership": markdown_table(heads, lines),
-        "rebuilt": markdown_table(["", *rebuilt], other),
+        "membership": markdown(heads, lines),
+        "rebuilt": markdown(["", *rebuilt], other),
     }
 
 

@@ -13,7 +13,7 @@ import argparse
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -21,13 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.clustering_grid import KINDS, all_features
+from benchmarks.clustering_grid import KINDS, all_features, said, with_eigenvectors
+from benchmarks.writing import markdown
 from clients.pre_round.spectrum import (
     Spectrum,
     captured_energy,
     leading_spectrum,
-    missed_energy_relevance,
-    relevance,
 )
 from clients.settings import USUAL_EIGENVECTORS
 from fl_core.data.settings import FederationSettings
@@ -78,16 +77,11 @@ def spectra_and_tasks(cell: Cell) -> tuple[list[Spectrum], NDArray[np.int64]]:
     federation = simulate_federation(
         FederationSettings(
             dataset=cell.dataset,
-            data_dir="",
             num_clients=cell.clients,
             num_tasks=cell.num_tasks,
-            tasks="",
             partition=cell.partition,
-            dirichlet_alpha=2.0,
             minority=cell.minority,
             min_samples=cell.min_samples,
-            noise="none",
-            noise_rate=0.0,
             seed=cell.seed,
         )
     )
@@ -95,21 +89,6 @@ def spectra_and_tasks(cell: Cell) -> tuple[list[Spectrum], NDArray[np.int64]]:
     partition = federation.partition
     spectra = [leading_spectrum(rows[own], MOST_EIGENVECTORS) for own in partition.train]
     return spectra, partition.client_tasks
-
-
-def with_eigenvectors(spectra: Sequence[Spectrum], count: int) -> list[Spectrum]:
-    """Return the spectra as if only `count` eigenvectors had been asked for."""
-    return [
-        replace(s, eigenvalues=s.eigenvalues[:count], eigenvectors=s.eigenvectors[:, :count])
-        for s in spectra
-    ]
-
-
-def paper(spectra: Sequence[Spectrum]) -> Float64:
-    """Return the paper's r."""
-    shared = with_eigenvectors(spectra, USUAL_EIGENVECTORS["paper"])
-    vectors = [s.eigenvectors for s in shared]
-    return np.array([relevance(s.gram, s.eigenvalues, vectors) for s in shared])
 
 
 def captured(spectra: Sequence[Spectrum]) -> Float64:
@@ -126,25 +105,16 @@ def alignment(spectra: Sequence[Spectrum]) -> Float64:
     return cosines
 
 
-def missed_energy(count: int) -> Formula:
-    """Return the function from spectra to the r of missed energy with `count` eigenvectors."""
-
-    def formula(spectra: Sequence[Spectrum]) -> Float64:
-        shared = with_eigenvectors(spectra, count)
-        vectors = [s.eigenvectors for s in shared]
-        return np.array([missed_energy_relevance(s.gram, s.eigenvalues, vectors) for s in shared])
-
-    return formula
-
-
 FORMULAS: dict[str, Formula] = {
-    "paper": paper,
+    "paper": partial(said, PAPER, count=USUAL_EIGENVECTORS[PAPER]),
     "captured energy": captured,
     "Gram alignment": alignment,
-    MISSED_ENERGY: missed_energy(USUAL_EIGENVECTORS["missed-energy"]),
+    MISSED_ENERGY: partial(said, MISSED, count=USUAL_EIGENVECTORS[MISSED]),
 }
 # Missed energy with another number of eigenvectors.
-OTHER_NUMBERS = {f"k = {k}": missed_energy(k) for k in (3, 4, 6, 8, 10, 20)}
+OTHER_NUMBERS: dict[str, Formula] = {
+    f"k = {k}": partial(said, MISSED, count=k) for k in (3, 4, 6, 8, 10, 20)
+}
 
 
 def at_server(name: str, count: int, rank: int) -> Formula:
@@ -190,12 +160,11 @@ def lowest(grid: Sequence[Cell]) -> str:
     scores = defaultdict(list)
     for cell in grid:
         scores[cell._replace(seed=0)].append(adjusted_rands(cell, FORMULAS))
-    lines = [_row(["data", "partition", "least images", "tasks", *FORMULAS])]
-    lines.append(_row(["---"] * (4 + len(FORMULAS))))
+    lines = []
     for cell, found in scores.items():
         head = [cell.dataset, cell.partition, str(cell.min_samples), str(cell.num_tasks)]
-        lines.append(_row([*head, *(f"{min(s[name] for s in found):.2f}" for name in FORMULAS)]))
-    return "\n".join(lines)
+        lines.append([*head, *(f"{min(s[name] for s in found):.2f}" for name in FORMULAS)])
+    return markdown(["data", "partition", "least images", "tasks", *FORMULAS], lines)
 
 
 def wrong(grid: Sequence[Cell], others: Sequence[int], linkages: Sequence[str]) -> list[str]:
@@ -244,11 +213,11 @@ def wrong(grid: Sequence[Cell], others: Sequence[int], linkages: Sequence[str]) 
                 failures[LONELY].append(few[LONELY])
     tables = []
     for names in ([*FORMULAS, *OTHER_NUMBERS], [*AT_SERVER]):
-        lines = [_row(["changed", "federations", *names]), _row(["---"] * (2 + len(names)))]
+        lines = []
         for row, all_found in failures.items():
-            counts = [str(sum(found[name] for found in all_found)) for name in names]
-            lines.append(_row([row, str(len(all_found)), *counts]))
-        tables.append("\n".join(lines))
+            counts = [sum(found[name] for found in all_found) for name in names]
+            lines.append([row, len(all_found), *counts])
+        tables.append(markdown(["changed", "federations", *names], lines))
     return tables
 
 
@@ -268,10 +237,6 @@ def lonely(tasks: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return all clients of task 0 and one client of every other task."""
     _, one_of_each = np.unique(tasks, return_index=True)
     return np.union1d(np.flatnonzero(tasks == 0), one_of_each)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:

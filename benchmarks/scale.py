@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import sys
 import time
 import tracemalloc
@@ -38,13 +37,13 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.privacy import EIGENVECTORS
 from benchmarks.scale_tables import most_devices_named, most_devices_within, tables
+from benchmarks.writing import write
 from clients.attacks import random_basis
 from clients.client import Client
 from clients.features.compute import feature_map
 from clients.features.dimensions import feature_dimension
 from clients.handlers import answer_queries
 from fl_core.data.datasets import load_dataset
-from fl_core.files import replacing
 from fl_core.wire import protocol
 from strategies.clusterings.grouping import agglomerate, average_relevance
 from strategies.clusterings.spectral import SpectralClustering
@@ -297,8 +296,7 @@ def main() -> None:
     # Flower's messages want to know which task makes them.
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     result = measure()
-    with replacing(options.output) as partial:
-        partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write(result, options.output)
     for name, table in tables(result).items():
         print(f"\n{name}\n\n{table}")
     for relevance in EIGENVECTORS:

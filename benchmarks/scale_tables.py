@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 
 from benchmarks.privacy import EIGENVECTORS
+from benchmarks.writing import markdown
 from fl_core.wire import protocol
 
 LARGEST_REQUEST = 2**31 - 1  # bytes: Flower's GRPC_MAX_MESSAGE_LENGTH
@@ -19,9 +20,9 @@ _ANSWERS = (protocol.SPECTRUM, protocol.RELEVANCE)
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     """Return the tables of docs/measured/scale.md in Markdown, by name."""
     return {
-        "device": _table(
+        "device": markdown(
             f"devices|relevance|sends|receives|at {LINK / 1e6:g} Mbit/s|own spectrum"
-            "|relevance of all|memory",
+            "|relevance of all|memory".split("|"),
             [
                 (
                     *_head(row),
@@ -35,9 +36,9 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
                 for row in measured["rows"]
             ],
         ),
-        "server": _table(
+        "server": markdown(
             f"devices|relevance|receives|sends|at {SERVER_LINK / 1e9:g} Gbit/s|SuperLink keeps"
-            "|making messages|grouping|memory",
+            "|making messages|grouping|memory".split("|"),
             [
                 (
                     *_head(row),
@@ -52,9 +53,11 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
                 for row in measured["rows"]
             ],
         ),
-        "flower": _table(
-            "devices|relevance|objects for a device|for all|pushed|names in one request"
-            "|naming them|SuperLink's part|allowed",
+        "flower": markdown(
+            (
+                *("devices", "relevance", "objects for a device", "for all", "pushed"),
+                *("names in one request", "naming them", "SuperLink's part", "allowed"),
+            ),
             [
                 (
                     *_head(row),
@@ -122,9 +125,3 @@ def _duration(seconds: float) -> str:
 
 def _short(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
-
-
-def _table(titles: str, rows: Sequence[Sequence[str]]) -> str:
-    heads = titles.split("|")
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

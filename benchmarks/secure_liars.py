@@ -24,11 +24,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
+from benchmarks.writing import markdown, read, write
 from fl_app.client_app import app
 from fl_app.config.run_config import Config, parse_config
 from fl_app.config.systems import Setting, build_strategy, initial_model
 from fl_core.federation.federation import Federation, simulate_federation
-from fl_core.files import replacing
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.aggregations.aggregation import ClusterMean
@@ -314,13 +314,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return accuracies as Markdown: a row for each way, means over seeds."""
     models = sorted({row["model"] for row in rows})
     columns = list(product(models, (1, 2)))
-    lines = [
-        [
-            "what each of them does",
-            *(f"{MODELS[model]}, {liars} of {CLIENTS}" for model, liars in columns),
-        ],
-        ["---"] * (1 + len(columns)),
-    ]
+    heads = [f"{MODELS[model]}, {liars} of {CLIENTS}" for model, liars in columns]
+    lines = []
     for way in dict.fromkeys(row["way"] for row in rows):
         cells = []
         for model, liars in columns:
@@ -332,29 +327,26 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
                 said += f" ({last})"
             cells.append(said)
         lines.append([way, *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(["what each of them does", *heads], lines)
 
 
 def search_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the searches as Markdown: when spoilers were found, and who else was."""
-    lines = [
-        "| clients | spoilers | median round | never found | honest left out "
-        "| honest updates that count |",
-        "| --- " * 6 + "|",
-    ]
+    heads = ("clients", "spoilers", "median round", "never found", "honest left out")
+    lines = []
     for kind in dict.fromkeys((row["clients"], row["spoilers"]) for row in rows):
         own = [row for row in rows if (row["clients"], row["spoilers"]) == kind]
         own.sort(key=lambda row: -row["in-rounds"])
         rounds = (row["median-round"] for row in own)
         cells = (
-            *map(str, kind),
+            *kind,
             " / ".join("–" if after is None else f"{after:.0f}" for after in rounds),
             " / ".join(f"{row['never']:.0%}" for row in own),
             " / ".join(str(row["accused"]) for row in own),
             " / ".join(f"{row['counted']:.0%}" for row in own),
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown((*heads, "honest updates that count"), lines)
 
 
 def main() -> int:
@@ -367,15 +359,12 @@ def main() -> int:
     logging.disable(logging.WARNING)
     for name in ("_run_id", "_task_id", "_node_id"):  # messages want to know who makes them
         setattr(TaskIdentity, name, 1)
-    found: dict[str, Any] = {}
-    if options.output.exists():
-        found = json.loads(options.output.read_text(encoding="utf-8"))
+    found = read(options.output)
 
     def measured(key: str, measure: Callable[[], list[dict[str, Any]]]) -> None:
         if key not in found:
             found[key] = measure()
-            with replacing(options.output) as path:
-                path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            write(found, options.output)
 
     for model, seed in product(MODELS, range(options.seeds)):
         measured(f"{model}, seed {seed}", partial(spoilt, model, seed))

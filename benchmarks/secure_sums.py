@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
+from benchmarks.writing import markdown, read, write
 from fl_app.launch.superlink import simulate
-from fl_core.files import replacing
 
 CLIENTS, ROUNDS = 25, 10
 OPTIONS: dict[str, Any] = {
@@ -78,7 +78,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as Markdown."""
     heads = ["25 clients, ten rounds", "clusters of", "accuracy", "models differ by"]
     heads += ["kB up a round", "kB down"]
-    lines = [heads, ["---"] * len(heads)]
+    lines = []
     for row in rows:
         pair = [row["plain"], row["secure"]]
         lines.append(
@@ -90,7 +90,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
                 *(" / ".join(f"{one[way] / 1e3:,.1f}" for one in pair) for way in ("up", "down")),
             ]
         )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(heads, lines)
 
 
 def main() -> int:
@@ -99,14 +99,11 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/secure-sums.json"))
     options = parser.parse_args()
-    rows = []
-    if options.output.exists():
-        rows = json.loads(options.output.read_text(encoding="utf-8"))["rows"]
+    rows = read(options.output).get("rows", [])
     for name in FEDERATIONS:
         if name not in {row["federation"] for row in rows}:
             rows.append(measure(name, options.workers))
-            with replacing(options.output) as path:
-                path.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+            write({"rows": rows}, options.output)
     print(table(rows))
     return 0
 

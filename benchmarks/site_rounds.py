@@ -24,8 +24,8 @@ from typing import Any
 
 import psutil
 
+from benchmarks.writing import markdown, write
 from fl_app.site.warm import READY
-from fl_core.files import replacing
 from tests.device_images import write_sites
 from tests.device_processes import Program, federation
 
@@ -121,7 +121,7 @@ def table(measured: Mapping[str, Any]) -> str:
         *("way", "runs", "CPU a message", "pre-round", "a round", "memory of a site at rest"),
         "models alike",
     )
-    lines: list[Sequence[object]] = [heads, ["---"] * len(heads)]
+    lines: list[Sequence[object]] = []
     models = {run["models"] for run in measured["runs"]}
     for way in (BEFORE, *WAYS):
         runs = [run for run in measured["runs"] if run["way"] == way]
@@ -138,7 +138,7 @@ def table(measured: Mapping[str, Any]) -> str:
                 "yes" if len(models) == 1 else "no",
             )
         )
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    return markdown(heads, lines)
 
 
 def main() -> None:
@@ -168,8 +168,7 @@ def main() -> None:
                 run = measure(command, options.rounds, Path(folder), checkout)
             result["runs"].append({"way": way, **run, "load-before": round(load, 1)})
             print(way, json.dumps(run), flush=True)
-            with replacing(options.output) as partial:
-                partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            write(result, options.output)
     print(f"\n{table(result)}")
 
 

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import many_devices
-from fl_core.files import replacing
+from benchmarks.writing import markdown, read, write
 
 FLOWER, FEDKIN = "Flower's own", "with `?plugin=fedkin`"
 _PLUGINS = {FLOWER: "?plugin=counted", FEDKIN: "?plugin=fedkin&plugin=counted"}
@@ -116,7 +116,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
         *("devices", "connections", "runs", "transactions", "that lock", "that change something"),
         *("lock held", "connections made", "SuperLink's CPU", "a round"),
     )
-    lines: list[Sequence[object]] = [heads, ["---"] * len(heads)]
+    lines: list[Sequence[object]] = []
     for devices, way in product(sizes, (FLOWER, FEDKIN)):
         those = [run for run in timed if (run["devices"], run["way"]) == (devices, way)]
         if not those:
@@ -129,9 +129,9 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
         lines.append((devices, way, len(those), *line, f"{1000 * cpu:.0f} ms", f"{seconds:.1f} s"))
     largest = [run for run in timed if (run["devices"], run["way"]) == (sizes[-1], FEDKIN)]
     return {
-        "each": _markdown(lines),
-        "who": _markdown(_who(largest)),
-        "written": _markdown(_written(runs)),
+        "each": markdown(heads, lines),
+        "who": _who(largest),
+        "written": _written(runs),
     }
 
 
@@ -143,26 +143,25 @@ def _each(run: Mapping[str, Any], name: str) -> float:
     return float(sum(one.get(name, 0) for one in run["asked"]) / run["replies"])
 
 
-def _who(runs: Sequence[Mapping[str, Any]]) -> list[Sequence[object]]:
-    """Return the lines of the twelve who lock most often."""
+def _who(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of the twelve who lock most often."""
     sums, replies = dict[tuple[str, str], Counter[str]](), sum(run["replies"] for run in runs)
     for run in runs:
         for one in run["asked"]:
             counts = sums.setdefault((one["handler"], one["state"]), Counter())
             counts.update({name: one.get(name, 0) for name in _SUMS})
-    lines: list[Sequence[object]] = [("request's handler", "function of the state")]
-    lines[0] = (*lines[0], "transactions", "that lock", "that change something", "lock held")
-    lines.append(["---"] * len(lines[0]))
+    heads = ("request's handler", "function of the state", "transactions", "that lock")
+    lines: list[Sequence[object]] = []
     for (handler, state), counts in sorted(sums.items(), key=lambda one: -one[1]["locked"])[:12]:
         cells = (f"{counts[name] / replies:.1f}" for name in _SUMS[:3])
         held = f"{counts['held-ms'] / replies:.1f} ms"
         lines.append((f"`{handler}`", f"`{state}`", *cells, held))
-    return lines
+    return markdown((*heads, "that change something", "lock held"), lines)
 
 
-def _written(runs: Sequence[Mapping[str, Any]]) -> list[Sequence[object]]:
+def _written(runs: Sequence[Mapping[str, Any]]) -> str:
     heads = ("devices", "written to the log", "flushed", "written to the file", "flushed")
-    lines: list[Sequence[object]] = [heads, ["---"] * len(heads)]
+    lines: list[Sequence[object]] = []
     for run in sorted((run for run in runs if "traced" in run), key=lambda run: run["devices"]):
         cells = list[str]()
         for name in ("log", "file"):
@@ -172,11 +171,7 @@ def _written(runs: Sequence[Mapping[str, Any]]) -> list[Sequence[object]]:
                 f"{counts.get('flushed', 0) / run['replies']:.2f}",
             ]
         lines.append((run["devices"], *cells))
-    return lines
-
-
-def _markdown(lines: Sequence[Sequence[object]]) -> str:
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    return markdown(heads, lines)
 
 
 def main() -> None:
@@ -192,7 +187,7 @@ def main() -> None:
     options = parser.parse_args()
     result = many_devices.surroundings(options.rounds, options.deadline) | {"runs": []}
     if options.add:
-        result["runs"] = json.loads(options.output.read_text(encoding="utf-8"))["runs"]
+        result["runs"] = read(options.output)["runs"]
     plan = [
         *((devices, way, False) for _, devices, way in
           product(range(options.turns), options.devices, _PLUGINS)),
@@ -203,8 +198,7 @@ def main() -> None:
         run = measure(devices, options.rounds, options.deadline, way, trace)
         result["runs"].append(run | {"load-before": load})
         print(f"{devices} devices, {way}{', traced' if trace else ''}", flush=True)
-        with replacing(options.output) as partial:
-            partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write(result, options.output)
     for table in tables(result).values():
         print(f"\n{table}")
 

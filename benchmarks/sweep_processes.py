@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.writing import write
 from fl_app.studies.sweeps.plan import plan_sweep
 from fl_app.studies.sweeps.sweep_command import run_sweep
-from fl_core.files import replacing
 
 SWEEP: dict[str, Any] = {
     "strategy": "rcc-pfl,single",
@@ -61,8 +61,7 @@ def main() -> int:
             load.append(round(os.getloadavg()[0], 1))
             measured.append(round(seconds(int(processes)), 1))
             kept = {"cpus": cpus, "options": SWEEP, "load-before": load, "seconds": found}
-            with replacing(options.output) as path:
-                path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            write(kept, options.output)
     print(json.dumps(found))
     return 0
 

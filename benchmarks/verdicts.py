@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from scipy.stats import false_discovery_control
 
+from benchmarks.writing import markdown
 from fl_app.report.html.report_page import NO_REPORT
 from fl_app.report.verdicts import ERROR, JOIN, ONE, STAY, UNSURE
 from fl_app.results.paired import holm_adjusted
@@ -118,28 +119,27 @@ def row_of(what: str, summary: Mapping[str, Any], *, in_full: bool) -> Row:
 
 def told(rows: Sequence[Row]) -> str:
     """Return a row for each setting: what clients were told, and what became of it."""
-    lines = [
-        "| federation | clients | join | one model | stay alone | cannot tell | test gain of the "
-        "first two | of them lose | cannot tell: best over alone |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    heads = (
+        *("federation", "clients", "join", "one model", "stay alone", "cannot tell"),
+        *("test gain of the first two", "of them lose", "cannot tell: best over alone"),
+    )
+    lines = []
     for what, own in _by_setting(rows).items():
         found = [(one, row["test"]) for row in own for one in row["verdicts"]]
         counts = [sum(v["verdict"] == word for v, _ in found) for word in (JOIN, ONE, STAY, UNSURE)]
         sure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] in (JOIN, ONE)]
         unsure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] == UNSURE]
-        cells = [what, len(found), *counts, _mean(sure), _lost(sure), _mean(unsure)]
-        lines.append(_line(cells))
-    return "\n".join(lines)
+        lines.append([what, len(found), *counts, _mean(sure), _lost(sure), _mean(unsure)])
+    return markdown(heads, lines)
 
 
 def by_correction(rows: Sequence[Row]) -> str:
     """Return a row for each way to correct the same p-values: whom it tells what, and who loses."""
-    lines = [
-        "| corrected | join, one model | test gain | of them lose | stay alone | test gain of the "
-        "best other | of them would gain |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    heads = (
+        *("corrected", "join, one model", "test gain", "of them lose", "stay alone"),
+        *("test gain of the best other", "of them would gain"),
+    )
+    lines = []
     for how, adjust in CORRECTIONS.items():
         told_of = [
             (choice, _gain(one, choice or one["compared"], row["test"]))
@@ -150,9 +150,8 @@ def by_correction(rows: Sequence[Row]) -> str:
         join = [gain for choice, gain in told_of if choice]
         stay = [gain for choice, gain in told_of if not choice]
         would = sum(gain > 0 for gain in stay) if stay else "–"
-        cells = [how, len(join), _mean(join), _lost(join), len(stay), _mean(stay), would]
-        lines.append(_line(cells))
-    return "\n".join(lines)
+        lines.append([how, len(join), _mean(join), _lost(join), len(stay), _mean(stay), would])
+    return markdown(heads, lines)
 
 
 def _chosen(candidates: Mapping[str, Sequence[float]], adjusted: Mapping[str, float]) -> str | None:
@@ -212,24 +211,20 @@ CORRECTIONS: dict[str, Callable[[Sequence[Row]], list[dict[str, float]]]] = {
 def policies(rows: Sequence[Row]) -> str:
     """Return the mean test accuracy if all clients do the same, or each as its verdict says."""
     names = STRATEGIES.split(",")
-    lines = [
-        f"| federation | {' | '.join(names)} | each by its verdict | each by its test |",
-        f"| --- | {' | '.join('---' for _ in names)} | --- | --- |",
-    ]
+    heads = ("federation", *names, "each by its verdict", "each by its test")
+    lines = []
     for what, own in _by_setting(rows).items():
         means = [np.mean([np.mean(row["test"][name]) for row in own]) for name in names]
         chosen = _as_told(own)
         best = np.mean([np.max([row["test"][name] for name in names], axis=0) for row in own])
-        lines.append(_line([what, *(f"{100 * value:.1f}" for value in (*means, chosen, best))]))
-    return "\n".join(lines)
+        lines.append([what, *(f"{100 * value:.1f}" for value in (*means, chosen, best))])
+    return markdown(heads, lines)
 
 
 def covered(rows: Sequence[Row]) -> str:
     """Return a row for each setting: how many intervals have the test gain in them."""
-    lines = [
-        "| federation | clients | the interval shown | all intervals of a client |",
-        "| --- | --- | --- | --- |",
-    ]
+    heads = ("federation", "clients", "the interval shown", "all intervals of a client")
+    lines = []
     for what, own in {**_by_setting(rows), "all": rows}.items():
         inside = [
             (one["compared"], {name: _is_inside(one, name, row["test"]) for name in found})
@@ -239,17 +234,18 @@ def covered(rows: Sequence[Row]) -> str:
         ]
         shown = np.mean([of_client[name] for name, of_client in inside])
         whole = np.mean([all(of_client.values()) for _, of_client in inside])
-        lines.append(_line([what, len(inside), f"{100 * shown:.1f} %", f"{100 * whole:.1f} %"]))
-    return "\n".join(lines)
+        lines.append([what, len(inside), f"{100 * shown:.1f} %", f"{100 * whole:.1f} %"])
+    return markdown(heads, lines)
 
 
 def saved(rows: Sequence[Row], in_full: Sequence[Row]) -> str:
     """Return what ending strategies that others beat saves and changes, where it does."""
-    lines = [
-        "| federation | rounds, of all strategies | with all in full | clients | with another "
-        "verdict | with another model | accuracy of the model named | with all in full |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    heads = (
+        *("federation", "rounds, of all strategies", "with all in full", "clients"),
+        *("with another verdict", "with another model"),
+        *("accuracy of the model named", "with all in full"),
+    )
+    lines = []
     whole = {(row["setting"], row["seed"]): row for row in in_full}
     for what, own in _by_setting(rows).items():
         pairs = [(row, whole[key]) for row in own if (key := (what, row["seed"])) in whole]
@@ -268,8 +264,8 @@ def saved(rows: Sequence[Row], in_full: Sequence[Row]) -> str:
         if rounds[0] == rounds[1] and not any(changed):
             continue
         named = [f"{100 * _as_told(kind):.1f}" for kind in kinds]
-        lines.append(_line([what, *rounds, len(clients), *changed, *named]))
-    return "\n".join(lines)
+        lines.append([what, *rounds, len(clients), *changed, *named])
+    return markdown(heads, lines)
 
 
 def _as_told(rows: Sequence[Row]) -> float:
@@ -298,10 +294,6 @@ def _lost(gains: Sequence[float]) -> str:
 
 def _by_setting(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {what: own for what in SETTINGS if (own := [r for r in rows if r["setting"] == what])}
-
-
-def _line(cells: Sequence[object]) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:

@@ -21,12 +21,12 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
+from benchmarks.writing import write
 from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
 from fl_app.live.status import Status
 from fl_app.live.trackers import OPENED_BY, About
 from fl_app.live.tracking import round_values
-from fl_core.files import replacing
 from strategies import Roster, RoundReport
 
 COUNTS = (25, 1_000, 10_000)
@@ -133,8 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     rows = measure(COUNTS)
-    with replacing(options.output) as path:
-        path.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    write({"rows": rows}, options.output)
     print(table(rows), end="")
 
 

@@ -1,4 +1,4 @@
-"""The peak of memory while something runs."""
+"""The peak of memory, or of other numbers, while something runs."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import threading
 from collections.abc import Callable, Mapping
 
 
-class PeakMemory:
+class Peak:
     """The largest of some sizes while the block runs, looked at again and again, by their names.
 
     Numpy's arrays are seen, whatever allocates them, if sizes are resident ones.
 
     Attributes
     ----------
-    bytes : dict of int
+    largest : dict of float
         The largest so far.
     """
 
-    def __init__(self, sizes: Callable[[], Mapping[str, int]], every: float) -> None:
+    def __init__(self, sizes: Callable[[], Mapping[str, float]], every: float) -> None:
         """Look at `sizes()` every so many seconds."""
         self._sizes, self._every = sizes, every
-        self.bytes: dict[str, int] = {}
+        self.largest: dict[str, float] = {}
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> Peak:
         self._look()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -35,7 +35,7 @@ class PeakMemory:
 
     def _look(self) -> None:
         for name, size in self._sizes().items():
-            self.bytes[name] = max(self.bytes.get(name, 0), size)
+            self.largest[name] = max(self.largest.get(name, 0), size)
 
     def __exit__(self, *_: object) -> None:
         self._done.set()

@@ -28,7 +28,9 @@ def main(grid: Grid, context: Context) -> None:
         elif isinstance(grid, HttpGrid):
             grid = DeviceGrid(grid, config.min_answers)
         run_experiment(config, grid, Devices if config.dataset == OWN_IMAGES else Simulation)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # One line that can be found again in Flower's log, which goes on with the traceback.
         print("error:", error_line(error).replace("\n", " "), flush=True)
+        if isinstance(error, SystemExit):  # of somebody's library: to Flower, a run that went well
+            raise RuntimeError(f"the run was ended by sys.exit({error.code!r})") from error
         raise

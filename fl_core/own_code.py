@@ -97,11 +97,13 @@ def load_own(key: str, path: str) -> Any:
         raise ValueError(f'{key} is "{path}", but {_not_there(module_name, error)}') from error
     except (Exception, SystemExit) as error:
         raise ValueError(
-            f'{key} is "{path}", but {module_name} cannot be imported: {_what(error)}.'
+            f'{key} is "{path}", but {module_name} cannot be imported: {what_failed(error)}.'
         ) from error
     where = getattr(module, "__file__", None) or module_name
     if not hasattr(module, name):
-        here = [n for n, one in vars(module).items() if _declared_in(one) == module_name]
+        here = [
+            n for n, one in vars(module).items() if getattr(one, "__module__", "") == module_name
+        ]
         meant = did_you_mean(name, here)
         raise ValueError(f'{key} is "{path}", but {where} has no {name}.{meant and f" {meant}"}')
     found = getattr(module, name)
@@ -111,10 +113,6 @@ def load_own(key: str, path: str) -> Any:
             "be a function or a class."
         )
     return found
-
-
-def _declared_in(one: object) -> str | None:
-    return getattr(one, "__module__", None)
 
 
 def call_own(key: str, path: str, *arguments: Any) -> Any:
@@ -131,7 +129,7 @@ def call_own(key: str, path: str, *arguments: Any) -> Any:
     except (Exception, SystemExit) as error:
         called = f"{path.partition(':')[2]}({_ARGUMENTS.get(key, '')})"
         raise ValueError(
-            f'{key} is "{path}", but {called}, as it is called, fails: {_what(error)}.'
+            f'{key} is "{path}", but {called}, as it is called, fails: {what_failed(error)}.'
         ) from error
 
 
@@ -202,7 +200,7 @@ def _modules_in(package: str) -> Iterable[str]:
     return [one.name for one in iter_modules(places)]
 
 
-def _what(error: BaseException) -> str:
+def what_failed(error: BaseException) -> str:
     """Say on one line what was raised, and in which line of whose file."""
     frames = traceback.extract_tb(error.__traceback__)
     said = one_line(f"{type(error).__name__}: {error}".rstrip(": ."), _LONGEST)

@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fl_core.metrics import OF_CLASSES, Metrics
+from fl_core.models.layers import split
 from fl_core.wire import protocol
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.checks import check_parts, check_resume, check_rounds
@@ -34,6 +35,7 @@ from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters, Update
 from strategies.engine.training import RoundReport, Training, count_from
 from strategies.objectives import LocalObjective, Plain
+from strategies.parts import clusters_by, combine
 from strategies.secure.secure_round import SecureRound, check_fraction
 from strategies.secure.spoilers import Spoilers
 
@@ -184,10 +186,10 @@ class ClusteredStrategy(Strategy):
         training, conversation = self.training, self._conversation
         if checkpoint is None:
             training.identity = str(self.local_told.get(protocol.TRAINING, ""))
-            initial = training.leave_at_clients(initial, self.local.private_layers_of(initial))
+            initial, training.private = split(initial, self.local.private_layers_of(initial))
         conversation.private, conversation.private_of = training.private, training.private_of
         if checkpoint is None:
-            training.begin(initial, self.clustering.find(conversation))
+            training.begin(initial, self._clusters("find", conversation))
             training.seconds.pre_round = time.perf_counter() - started
         # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
         done = training.round
@@ -222,7 +224,7 @@ class ClusteredStrategy(Strategy):
         started = time.perf_counter()
         self._timeout = timeout
         self._begin(grid, config or {}, None)
-        self.training.clusters = self.clustering.find(self._conversation)
+        self.training.clusters = self._clusters("find", self._conversation)
         self.training.seconds.pre_round = time.perf_counter() - started
         return self.clusters
 
@@ -268,8 +270,11 @@ class ClusteredStrategy(Strategy):
         parts = None if roster.by_name else [self.seed, _PARTS]
         self._spoilers = Spoilers(np.random.default_rng(parts))
 
-    def _regroup(self, clusters: Clusters) -> None:
-        self.training.regroup(clusters, self.clustering.keeps_models)
+    def _clusters(self, method: str, *arguments: Any) -> Clusters:
+        return clusters_by(self.clustering, method, arguments, self.training)
+
+    def _regroup(self, method: str, *arguments: Any) -> None:
+        self.training.regroup(self._clusters(method, *arguments), self.clustering.keeps_models)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -285,11 +290,11 @@ class ClusteredStrategy(Strategy):
         # On another node, nothing that a client keeps may be there.
         training.heard([client for client, node in before.items() if now.get(client) != node], ())
         if newcomers:
-            self._regroup(self.clustering.place(newcomers, training.clusters, conversation))
+            self._regroup("place", newcomers, training.clusters, conversation)
         untrained, out = self.clustering.knows_by_training, self._spoilers.left_out
         share = 1.0 if self.clustering.wants_all(training.round) else self.fraction_train
         drawn = draw_participants(training, share, self.seed, untrained=untrained, without=out)
-        self._regroup(self.clustering.before_training(training.as_round(drawn), conversation))
+        self._regroup("before_training", training.as_round(drawn), conversation)
         self._participants = [client for client in drawn if client in conversation.nodes]
         if self.secure_aggregation:
             check_fraction(self.fraction_train, len(training.roster.nodes))
@@ -382,7 +387,7 @@ class ClusteredStrategy(Strategy):
         last = report.round == report.num_rounds
         if last:
             state = training.as_round(self._participants)
-            self._regroup(self.clustering.after_last_round(state, self._conversation))
+            self._regroup("after_last_round", state, self._conversation)
             report.clusters = dict(self.clusters.of_client)
         if last or report.round % self.evaluate_every == 0:
             nodes = list(training.roster.nodes)
@@ -403,20 +408,3 @@ class ClusteredStrategy(Strategy):
         self.training.seconds.evaluate += time.perf_counter() - self._started
         self.on_round(report)
         return report.as_metrics(self.training.roster.nodes)
-
-
-def combine(
-    updates: list[Update], training: Training, clustering: Clustering, aggregation: Aggregation
-) -> None:
-    """Let the clustering look at the updates, then aggregate them."""
-    training.num_examples.update({u.client: u.num_examples for u in updates})
-    participants = [u.client for u in updates]
-    clusters = clustering.after_training(training.as_round(participants, updates))
-    training.regroup(clusters, clustering.keeps_models)
-    of_client = training.clusters.of_client
-    moved = [replace(u, cluster=of_client[u.client]) for u in updates]
-    state = training.as_round(participants, moved)
-    training.hold(aggregation(state))
-    sent = aggregation.bytes_between_servers(state)
-    training.server_traffic.up += sent
-    training.server_traffic.down += sent

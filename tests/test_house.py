@@ -117,17 +117,8 @@ ROOMS = {
         *("pre_round", "secure_aggregation", "handlers"),
     ),
     "strategies": (
-        *(
-            "objectives",
-            "engine",
-            "aggregations",
-            "clusterings",
-            "secure",
-            "checks",
-            "base",
-            "reuse",
-            "catalogue",
-        ),
+        *("objectives", "engine", "aggregations", "clusterings", "parts", "secure", "checks"),
+        *("base", "reuse", "catalogue"),
     ),
     "fl_app": (
         *("config", "report", "grid", "nodes", "results", "live", "launch", "run", "devices"),
@@ -213,7 +204,7 @@ def test_under_the_roof_nobody_asks_which_clustering_it_is():
 LONGEST_FILE, LONGEST_CLASS = 400, 250
 # What was longer when the limits came. Nothing may be added here, and numbers only fall.
 LONG_FILES = {
-    "strategies/base.py": 425,
+    "strategies/base.py": 412,
 }
 LONG_CLASSES = {
     "strategies/base.py": 366,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -11,7 +11,6 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fl_core.metrics import Metrics, metrics_of
-from fl_core.models.layers import split
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
 from strategies.engine.conversation import Traffic
@@ -293,11 +292,6 @@ class Training:
         training.hold([models[place] for place in saved["model-numbers"]])
         roster.go_on(training.clusters.of_client, saved["failures"])
         return training
-
-    def leave_at_clients(self, initial: NDArrays, layers: Sequence[str]) -> NDArrays:
-        """Return the shared part of a first model; the private layers begin at the clients."""
-        shared, self.private = split(initial, layers)
-        return shared
 
     def private_of(self, client: int) -> Mapping[str, ArrayRecord]:
         """Return a message's other records: first private layers, where a client needs them."""

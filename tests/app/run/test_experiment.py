@@ -6,13 +6,16 @@ import math
 import os
 import re
 import subprocess
+import sys
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
 from PIL import Image
 from safetensors.torch import load_file
 
 import fl_app.nodes.simulated_node
+from fl_app import server_app
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import parse_override
@@ -506,3 +509,12 @@ def test_a_simulation_is_resumed_with_as_many_clients_as_it_had(tmp_path):
         run(tmp_path / "out", clients=7, **options, **resume)
     again = run(tmp_path / "out", clients=6, **options, **resume)
     assert without_seconds(again)["runs"] == without_seconds(whole)["runs"]
+
+
+def test_a_library_that_ends_the_program_fails_the_run(monkeypatch, capsys):
+    """Flower takes sys.exit for a run that went well."""
+    monkeypatch.setattr(server_app, "run_experiment", lambda *_: sys.exit("no licence"))
+    context = Context(1, 1, {}, RecordDict(), dict(DEFAULTS))
+    with pytest.raises(RuntimeError, match=r"the run was ended by sys\.exit\('no licence'\)"):
+        server_app.app(LocalGrid(None, 0), context)
+    assert capsys.readouterr().out == "error: no licence\n"

@@ -44,7 +44,9 @@ def compare_candidate(
         the other wrong, and the reverse; or, of numbers, the mean and the variance (n − 1) of how
         much farther off the other one is.
     """
-    kept = scores_kept(context, seed)
+    state = context.state
+    about = state.config_records.get(_ABOUT, ConfigRecord())
+    kept = state.array_records[_SCORES] if about.get(protocol.SEED) == seed else ArrayRecord()
     found = MetricRecord(
         {
             protocol.NUM_EXAMPLES: len(scores),
@@ -56,21 +58,9 @@ def compare_candidate(
         theirs = array.numpy()
         if other != label and (theirs.dtype, theirs.shape) == (scores.dtype, scores.shape):
             found[other] = list(_compared(scores, theirs))
-    keep_scores(context, seed, ArrayRecord({**kept, label: Array(scores)}))
+    state[_SCORES] = ArrayRecord({**kept, label: Array(scores)})
+    state[_ABOUT] = ConfigRecord({protocol.SEED: seed})
     return found
-
-
-def scores_kept(context: Context, seed: int) -> ArrayRecord:
-    """Return the scores of each strategy on a seed, by its label; empty if there are none."""
-    state = context.state
-    about = state.config_records.get(_ABOUT, ConfigRecord())
-    return state.array_records[_SCORES] if about.get(protocol.SEED) == seed else ArrayRecord()
-
-
-def keep_scores(context: Context, seed: int, scores: ArrayRecord) -> None:
-    """Keep the scores of each strategy on a seed, in the place of all before."""
-    context.state[_SCORES] = scores
-    context.state[_ABOUT] = ConfigRecord({protocol.SEED: seed})
 
 
 def _compared(

@@ -54,8 +54,8 @@ class Devices:
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
         self._config, self._grid = config, grid
-        known = len(checkpoints.names)  # a run that is resumed waits for those it had
-        wait_for_devices(grid, config.num_clients or known, config.pre_round_deadline)
+        known = checkpoints.took_part  # a run that is resumed waits for those it had
+        wait_for_devices(grid, config.num_clients or len(known), config.pre_round_deadline)
         self.met = Roster(by_name=True, names=dict(checkpoints.names))
         if isinstance(grid, KnowsKeys):
             self.met.refused = NameOwners(Path(NAMES_FILE), grid).refused

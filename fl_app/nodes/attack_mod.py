@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from clients.attacks import random_basis, random_centroids, random_scores, spoil_update
+from clients.attacks import random_basis, random_centroids, spoil_update
 from fl_app.nodes.simulated_node import SimulatedNode, config_of
 from fl_core.wire import protocol
 
@@ -45,9 +45,8 @@ def spoil_answer(attack: str, scale: float, message: Message, answer: Message, c
             _replace(content, protocol.CENTROIDS, random_centroids(true.shape, true, rng))
         elif kind == protocol.query(protocol.RELEVANCE):
             count = len(protocol.numbers(content, protocol.RELEVANCES))
-            content.metric_records[protocol.METRICS][protocol.RELEVANCES] = random_scores(
-                count, rng
-            )
+            scores = rng.random(count).tolist()
+            content.metric_records[protocol.METRICS][protocol.RELEVANCES] = scores
     elif kind == protocol.TRAIN:
         received = protocol.to_arrays(message.content.array_records[protocol.ARRAYS])
         trained = protocol.to_arrays(content.array_records[protocol.ARRAYS])

@@ -22,10 +22,11 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 
-from clients.client import Client
-from clients.training.candidates import keep_scores, scores_kept
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
+from strategies.engine.conversation import Traffic
+from strategies.engine.exchange import UNTESTED, Exchange
+from strategies.engine.participants import draw_testers
 from strategies.engine.replies import sort_replies
 
 logger = logging.getLogger(__name__)
@@ -64,13 +65,11 @@ def keep_states(
 
 
 def _state_in(content: RecordDict) -> dict[str, Any]:
-    """Return what a simulated client handed over: of its models, and of its comparisons."""
+    """Return what a simulated client handed over."""
     state: dict[str, Any] = {}
     if protocol.ARRAYS in content.array_records:
         state["round"] = protocol.number(protocol.metrics_of(content), protocol.KEPT)
         state["arrays"] = protocol.to_arrays(content.array_records[protocol.ARRAYS])
-    if protocol.SCORED in content.array_records:
-        state["scores"] = protocol.to_arrays(content.array_records[protocol.SCORED])
     return state
 
 
@@ -101,11 +100,31 @@ def restore_states(
         if "arrays" in state:
             contents[client][protocol.ARRAYS] = protocol.to_record(state["arrays"])
             contents[client][protocol.METRICS] = MetricRecord({protocol.KEPT: state["round"]})
-        if "scores" in state:
-            contents[client][protocol.SCORED] = protocol.to_record(state["scores"])
     _, failures = _ask(grid, protocol.RESTORE_STATE, asked, told, contents, timeout)
     for client, reason in failures.items():
         raise RuntimeError(f"client {client} did not take back what it had kept: {reason}")
+
+
+def compare_again(
+    grid: Grid, strategy: ClusteredStrategy, told: ConfigValues, timeout: float
+) -> None:
+    """Let clients test a strategy that had ended before its run was resumed.
+
+    What each of them was right about is known in its run alone, and strategies to come are to be
+    compared with it. Neither their answers nor the bytes count a second time.
+
+    Parameters
+    ----------
+    told : mapping
+        What every test of the strategy tells a client.
+    """
+    training = strategy.training
+    # Who has come since has no model of it.
+    nodes = [client for client in training.roster.nodes if client in training.model_of_client]
+    clients = draw_testers(nodes, strategy.fraction_evaluate, strategy.seed, training.round)
+    exchange = Exchange(training, clients, Traffic(), UNTESTED)
+    messages = exchange.messages(protocol.EVALUATE, {**told, **strategy.local_told}, timeout)
+    exchange.read(grid.send_and_receive(messages, timeout=timeout), lambda client, content: None)
 
 
 def _ask(
@@ -126,26 +145,3 @@ def _ask(
         for node, client in asked.items()
     ]
     return sort_replies(asked, grid.send_and_receive(messages, timeout=timeout))
-
-
-def answer_with_state(client: Client) -> RecordDict:
-    """Read a simulated client's store, the round after which it was saved, and its comparisons."""
-    content, personal = RecordDict(), client.personal()
-    if (arrays := personal.load()) is not None:
-        content[protocol.ARRAYS] = arrays
-        content[protocol.METRICS] = MetricRecord({protocol.KEPT: float(personal.round_of_state)})
-    seed = protocol.setting(client.message, protocol.SEED)
-    if scores := scores_kept(client.context, seed):
-        content[protocol.SCORED] = scores
-    return content
-
-
-def take_state(client: Client) -> RecordDict:
-    """Keep what a simulation gives back to its client."""
-    content = client.message.content
-    if (arrays := content.array_records.get(protocol.ARRAYS)) is not None:
-        saved = int(protocol.number(protocol.metrics_of(content), protocol.KEPT) or 0)
-        client.personal().save(arrays, server_round=saved)
-    if (scores := content.array_records.get(protocol.SCORED)) is not None:
-        keep_scores(client.context, protocol.setting(client.message, protocol.SEED), scores)
-    return RecordDict()

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import threadpoolctl
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import nn
 
@@ -28,7 +28,6 @@ from fl_app.config.allowed_code import refuse_unallowed
 from fl_app.config.checks import field_of
 from fl_app.config.run_config import Config, parse_config
 from fl_app.config.tuning import tried_values
-from fl_app.nodes.personal_store import answer_with_state, take_state
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
 from fl_core.data.samples import sample_word
@@ -201,12 +200,24 @@ class SimulatedNode(Node):
         return self.federation.dataset
 
     def keep_state(self) -> RecordDict:
-        """Return it: a simulated client is no more than its run, which has a file for it."""
-        return answer_with_state(self)
+        """Return its store, and the round after which it was saved.
+
+        A simulated client is no more than its run, which has a file for it.
+        """
+        content, personal = RecordDict(), self.personal()
+        if (arrays := personal.load()) is not None:
+            content[protocol.ARRAYS] = arrays
+            saved = MetricRecord({protocol.KEPT: float(personal.round_of_state)})
+            content[protocol.METRICS] = saved
+        return content
 
     def restore_state(self) -> RecordDict:
         """Keep it again."""
-        return take_state(self)
+        content = self.message.content
+        if (arrays := content.array_records.get(protocol.ARRAYS)) is not None:
+            saved = int(protocol.number(protocol.metrics_of(content), protocol.KEPT) or 0)
+            self.personal().save(arrays, server_round=saved)
+        return RecordDict()
 
     def randomness(self) -> Randomness:
         """Return a generator that draws the same again in the same run, other numbers each time."""

@@ -22,7 +22,6 @@ from fl_app.report.html.words import command
 from fl_app.report.tables import print_results
 from fl_app.report.typical import typical_of_clusters
 from fl_app.report.verdicts import SeedVerdicts
-from fl_app.results.compared import cluster_curves
 from fl_app.results.grouping_report import (
     GROUPING,
     Grouped,
@@ -31,7 +30,7 @@ from fl_app.results.grouping_report import (
     write_grouping,
 )
 from fl_app.results.grouping_tables import print_grouping, warnings_of
-from fl_app.results.run_result import RunResult, ari_and_nmi
+from fl_app.results.run_result import RunResult, ari_and_nmi, cluster_curves
 from fl_app.results.spectra import keep_spectra, preparation_of
 from fl_app.results.summary import write_tables, write_verdicts
 from fl_app.results.verdict_table import print_verdicts, say_no_verdicts
@@ -83,6 +82,7 @@ class ResultsFolder:
                 federation.partition.client_tasks.tolist() if federation.knows_tasks else None,
                 federation.dataset.class_names,
                 true_counts=None if (noisy == true).all() else true,
+                client_names=federation.names,
             )
             self.pictures.append(pictures.save(figure, self._picture("labels-per-client")))
 
@@ -265,16 +265,14 @@ class ResultsFolder:
             print_verdicts(one, self._last_met(), several=len(self.verdicts) > 1)
         rows = compared([read_result(self.folder)])
         metric = self.runs[0].metrics.main
-        figures = {
-            name.replace(protocol.ACCURACY, metric.name): one.draw(rows)
-            for name, one in COMPARISONS.items()
-            if rows
-        }
+        figures = {}
         if rows:
+            for name, comparison in COMPARISONS.items():
+                figures[name.replace(protocol.ACCURACY, metric.name)] = comparison.draw(rows)
             first = self.config.seed
             lines = {run.strategy: cluster_curves(run) for run in self.runs if run.seed == first}
-            drawn = pictures.cluster_rounds_figure(lines, first, metric)
-            figures[f"{metric.name}-per-cluster"] = drawn
+            of_clusters = f"{metric.name}-per-cluster"
+            figures[of_clusters] = pictures.cluster_rounds_figure(lines, first, metric)
         if self.verdicts:
             met = self._last_met()
             names = met.names or [str(c) for c in range(met.num_clients)]
@@ -283,7 +281,6 @@ class ResultsFolder:
             if figure is not None:
                 self.pictures.append(pictures.save(figure, self._picture(name)))
         self._write_report("summary.json")
-        print(f"models    {self.folder / 'models'}", flush=True)
 
     def _write_report(self, numbers: str) -> None:
         """Write the page that shows everything, and say where all is; numbers are in that file.
@@ -296,9 +293,10 @@ class ResultsFolder:
                 print(f"\nreport    {report}")
             except (ValueError, RuntimeError, ImportError) as error:  # the run has what it found
                 print(f"\nno {REPORT}: {error}")
-        print(f"results   {self.folder / numbers}")
-        for picture in self.pictures:
-            print(f"picture   {picture}", flush=True)
+            places = [("results", self.folder / numbers)]
+            places += [("picture", path) for path in self.pictures]
+            places += [("models", path) for path in [self.folder / "models"] if path.is_dir()]
+            print("\n".join(f"{what:<9} {path}" for what, path in places), flush=True)
 
     def _picture(self, name: str) -> Path:
         return self.folder / f"{name}.{self.config.figure_format}"

@@ -16,7 +16,6 @@ from fl_app.report.tuned import Tuned
 from fl_core.data.settings import name_of_test
 from fl_core.federation.federation import Federation
 from fl_core.metrics import Metrics
-from fl_core.wire import protocol
 from strategies import ClusteredStrategy, RoundReport
 
 
@@ -40,11 +39,9 @@ class RunResult:
         As in summary.json.
     failures : dict of str
         Why clients were left out, by client index.
-    tasks : list of int, optional
-        The true task of each client, in the last round; unknown on real devices, and of data that
-        come in partitions.
     tasks_per_round : list of lists of int
-        The true task of each client, in each round of `reports`; empty where tasks are unknown.
+        The true task of each client, in each round of `reports`; empty where tasks are unknown: on
+        real devices, and of data that come in partitions.
     names : list of str, optional
         What to call the clients, by index, where they have names.
     not_kept : dict of str
@@ -55,8 +52,6 @@ class RunResult:
         What was found odd about clients, by index.
     unknown : dict of str
         Why nodes were left out that never said by which name they go, by node id.
-    left_out_of_sums : dict of str
-        Why clients took part in no secure sum any more in the end, by index.
     label : str
         What clients call it beside the other strategies, and those with other values of `tune`.
     labels : dict of str
@@ -83,14 +78,12 @@ class RunResult:
     bytes: dict[str, int]
     seconds: dict[str, float]
     failures: dict[int, str]
-    tasks: list[int] | None = None
     tasks_per_round: list[list[int]] = field(default_factory=list)
     names: list[str] | None = None
     not_kept: dict[int, str] = field(default_factory=dict)
     are_devices: bool = False
     odd: dict[int, str] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
-    left_out_of_sums: dict[int, str] = field(default_factory=dict)
     label: str = ""
     labels: dict[int, str] = field(default_factory=dict)
     tuned: Tuned | None = None
@@ -107,7 +100,6 @@ class RunResult:
         name: str,
         seed: int,
         strategy: ClusteredStrategy,
-        arrays: ArrayRecord,
         total_seconds: float,
         federation: Federation | None = None,
     ) -> RunResult:
@@ -129,7 +121,6 @@ class RunResult:
                 "names": list(federation.names) or None,
             }
             if federation.knows_tasks:
-                known["tasks"] = federation.tasks_at(len(rounds)).tolist()
                 known["tasks_per_round"] = [federation.tasks_at(r).tolist() for r in rounds]
         traffic = {
             "pre-round": training.pre_round_traffic,
@@ -144,7 +135,7 @@ class RunResult:
             num_clients=num_clients,
             of_client=dict(found),
             reports=strategy.reports,
-            models=_named_models(strategy, arrays),
+            models=_named_models(strategy),
             bytes={
                 f"{what}-{way}": count
                 for what, both in traffic.items()
@@ -163,7 +154,6 @@ class RunResult:
             },
             odd=dict(strategy.clusters.odd),
             unknown=dict(training.roster.unknown),
-            left_out_of_sums=strategy.reports[-1].left_out_of_sums,
             same_as=training.same_as,
             **known,
         )
@@ -172,6 +162,11 @@ class RunResult:
     def clusters(self) -> list[int]:
         """Return the cluster of each client, by index; −1: left out, it failed in the pre-round."""
         return [self.of_client.get(client, -1) for client in range(self.num_clients)]
+
+    @property
+    def tasks(self) -> list[int] | None:
+        """Return the true task of each client in the last round, where they are known."""
+        return self.tasks_per_round[-1] if self.tasks_per_round else None
 
     def label_of(self, client: int) -> str:
         """Return what a client calls the model that it has in the end."""
@@ -224,7 +219,7 @@ class RunResult:
         if self.names is not None:
             known["names"] = self.names
         reasons = {"odd-clients": self.odd, "unknown-nodes": self.unknown}
-        reasons["left-out-of-sums"] = self.left_out_of_sums
+        reasons["left-out-of-sums"] = self.reports[-1].left_out_of_sums
         beside: dict[str, Any] = {"device-seconds": self.device_seconds, "same-as": self.same_as}
         beside |= {
             "own-metric-name": self.metrics.own,
@@ -290,8 +285,8 @@ def _by_text(reasons: Mapping[int, str]) -> dict[str, str]:
     return {str(client): reason for client, reason in reasons.items()}
 
 
-def _named_models(strategy: ClusteredStrategy, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
-    models = protocol.unpack_models(arrays)
+def _named_models(strategy: ClusteredStrategy) -> dict[str, ArrayRecord]:
+    models = strategy.training.records
     if strategy.aggregation.per_client:
         return {f"client-{c}": models[number] for c, number in strategy.model_of_client.items()}
     return {f"cluster-{c}": model for c, model in enumerate(models)}
@@ -363,3 +358,21 @@ def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
 def _mean_and_std(name: str, values: Sequence[float]) -> dict[str, float]:
     std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return {f"{name}-mean": float(np.mean(values)), f"{name}-std": std}
+
+
+def cluster_curves(
+    run: RunResult,
+) -> tuple[NDArray[np.int64], dict[int, NDArray[np.float64]]]:
+    """Return the evaluated rounds, (R,), and each cluster's mean score there, (R,).
+
+    The cluster with the most clients, over all these rounds, comes first.
+    """
+    reports = [report for report in run.reports if report.tested]
+    tested: dict[int, list[list[float]]] = {}
+    for place, report in enumerate(reports):
+        for client, score in report.tested.items():
+            rounds = tested.setdefault(report.clusters[client], [[] for _ in reports])
+            rounds[place].append(score)
+    largest = sorted(tested, key=lambda c: (-sum(map(len, tested[c])), c))
+    means = {c: np.array([np.mean(a) if a else math.nan for a in tested[c]]) for c in largest}
+    return np.array([report.round for report in reports], np.int64), means

@@ -48,6 +48,8 @@ class Checkpoints:
         Of the devices of an interrupted run; to be set in a new one.
     names : dict of str
         From client index to the device's name, of an interrupted run.
+    took_part : set of int
+        The clients of an interrupted run that were in a training: a refused one has a name, too.
     num_clients : int
         Of an interrupted simulation; to be set in a new one. On devices, 0.
 
@@ -62,6 +64,7 @@ class Checkpoints:
         self.every = config.checkpoint_every
         self.agreement: Agreement | None = None
         self.names: dict[int, str] = {}
+        self.took_part: set[int] = set()
         self.num_clients = 0
         self._options = config.as_run_config()
         self._resumes = bool(config.resume)
@@ -85,6 +88,7 @@ class Checkpoints:
             self.agreement = Agreement.from_config(saved["agreement"])
         self.num_clients = saved["num-clients"]
         self.names.update(saved["names"])
+        self.took_part |= saved["strategy"]["clusters"]["of_client"].keys()
 
     @contextmanager
     def only_run(self) -> Iterator[None]:

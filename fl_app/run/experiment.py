@@ -40,6 +40,7 @@ from fl_app.live.progress import Progress
 from fl_app.live.status import Status
 from fl_app.live.trackers import check_tracker
 from fl_app.live.tracking import Tracking
+from fl_app.nodes.personal_store import compare_again
 from fl_app.results.choosing import best_of
 from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
@@ -48,7 +49,6 @@ from fl_app.run.early_stopping import EnoughRounds, Reports, why_enough
 from fl_app.run.kept_trainings import trainings_of
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
-from fl_core.data.settings import OWN_IMAGES
 from fl_core.extras import DRAWING, need_extra
 from fl_core.metrics import Metrics, metrics_of
 from fl_core.options import Scalar
@@ -288,7 +288,7 @@ def run_strategy(
         tracking.after_round(report, seconds(), setting.federation)
         # Of a training that was taken over, only the last round's models are there.
         if checkpoints.is_due(report) and (not other or report.round == report.num_rounds):
-            if keeps_state:
+            if strategy.local.keeps_state:
                 states = world.keep_states(strategy, told)
                 checkpoints.save_personal(label, seed, report.round, states)
             checkpoints.save(label, seed, strategy, seconds())
@@ -313,18 +313,16 @@ def run_strategy(
             "label": label,
         },
     )
-    # A simulated client has no disk: what it knows of earlier strategies is in the checkpoint, too.
-    compares = config.validation_share > 0 and config.dataset != OWN_IMAGES
-    keeps_state = strategy.local.keeps_state or compares
     if checkpoint is not None:
         strategy.resume(checkpoint["strategy"])
-        if keeps_state:
-            identity = {protocol.TRAINING: checkpoint["strategy"]["identity"]}
-            world.restore_states(checkpoints.load_personal(label, seed, done), {**told, **identity})
+        if strategy.local.keeps_state:
+            theirs = {**told, protocol.TRAINING: checkpoint["strategy"]["identity"]}
+            world.restore_states(checkpoints.load_personal(label, seed, done), theirs)
         progress.resumed(label, seed, done)
         if done < rounds and (why := why_it_ends(reports := _reports_in(checkpoint))):
             progress.ended(label, seed, reports[-1], why)
             rounds = done
+    tested = candidate_of(label, told) if config.validation_share else told
     status.watch(lambda: strategy.training.roster)
     with _quiet_flower(), suppress(EnoughRounds):
         strategy.start(
@@ -333,10 +331,11 @@ def run_strategy(
             rounds,
             config.round_deadline,
             train_config=told,
-            evaluate_config=candidate_of(label, told) if config.validation_share else told,
+            evaluate_config=tested,
         )
-    arrays = protocol.pack_models(strategy.training.records)
-    run = RunResult.of(name, seed, strategy, arrays, seconds(), setting.federation)
+    if done == rounds and config.validation_share and not strategy.training.same_as:
+        compare_again(grid, strategy, tested, config.round_deadline)
+    run = RunResult.of(name, seed, strategy, seconds(), setting.federation)
     return replace(run, label=label, device_seconds=status.device_seconds()), strategy
 
 

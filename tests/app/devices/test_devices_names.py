@@ -245,20 +245,16 @@ def test_who_takes_anothers_name_during_a_run_is_no_longer_itself(tmp_path, fold
 
 
 @pytest.mark.slow
-def test_a_resumed_run_knows_whose_name_it_is(tmp_path, folders):
+def test_a_resumed_run_knows_whose_name_it_is_and_waits_for_nobody_else(tmp_path, folders, capsys):
     run(tmp_path / "out", folders, checkpoint_every=3)
-    one, _ = run(
-        tmp_path / "out",
-        folders,
-        keys={"lyon": "x"},
-        checkpoint_every=3,
-        resume=str(tmp_path / "out"),
-        pre_round_deadline=1.0,
-    )
+    again = {"checkpoint_every": 3, "resume": str(tmp_path / "out"), "pre_round_deadline": 1.0}
+    one, _ = run(tmp_path / "out", folders, keys={"lyon": "x"}, **again)
     assert one["names"] == ["berlin", "eve", "lyon", "oslo", "key SHA256:xxxxxxxxxxxx…"]
     taken = "it says that it is lyon, but that name belongs to key SHA256:llllllllllll…"
     assert one["failures"]["4"] == taken
     assert one["models-not-kept"]["4"] == taken
+    run(tmp_path / "out", folders, **again)
+    assert "devices are connected yet" not in capsys.readouterr().out
 
 
 @pytest.mark.slow

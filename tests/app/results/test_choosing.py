@@ -87,13 +87,15 @@ def chosen(*runs):
 def test_a_cluster_for_which_other_values_are_better_has_what_it_has_by_them():
     first = whole(0.1, (0.5, 0.5, 0.9), {})
     second = whole(0.2, (0.55, 0.5, 0.2), {0.1: [(6, 1), (4, 4), (0, 70)]}, rounds=3)
+    second.tasks_per_round[-1] = [1, 0, 0]  # data that move
     third = whole(0.3, (0.1, 0.1, 0.1), {0.1: [(0, 9)] * 3, 0.2: [(0, 9)] * 3})
     found = chosen(first, second, third)
     assert found.label == first.label
     assert found.labels == {0: second.label, 1: second.label}
     assert found.models == {"cluster-0": 0.2, "cluster-1": 0.1}
     assert [report.round for report in found.reports] == [1, 2, 3]
-    assert found.tasks_per_round == [[0, 0, 1]] * 3
+    assert found.tasks_per_round == [[0, 0, 1], [0, 0, 1], [1, 0, 0]]
+    assert found.tasks == [1, 0, 0]  # of the last round, as in metrics.csv
     assert [list(report.accuracies.values()) for report in found.reports] == [
         pytest.approx([0.35, 0.3, 0.8]),
         pytest.approx([0.45, 0.4, 0.9]),

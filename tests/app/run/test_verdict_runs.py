@@ -319,6 +319,32 @@ def test_a_device_that_is_away_when_a_run_goes_on_lacks_its_model(tmp_path, monk
     assert "3 of 4 devices keep their model" in capsys.readouterr().out
 
 
+def test_devices_of_a_resumed_run_get_the_verdicts_of_one_that_was_not_interrupted(tmp_path):
+    """What they found of the first strategy was known in the first run alone; rome comes later."""
+    folders = write_sites(tmp_path / "sites")
+    options = {"strategy": "local,single", "validation_share": 0.3, "checkpoint_every": 1}
+    without_rome = {name: path for name, path in folders.items() if name != "rome"}
+    whole, _ = run_devices(tmp_path / "whole", without_rome, **options)
+    asked = []
+
+    def stop(message, context, answer):
+        asked.append(message)
+        if len(asked) == 5:  # three rounds of the first strategy, and the second one's second
+            raise KeyboardInterrupt
+        return answer
+
+    out = tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt):
+        run_devices(out, without_rome, spoil={("train", "berlin"): stop}, **options)
+    found, grid = run_devices(out, without_rome, resume=str(out), **options)
+    assert found["verdicts"] == whole["verdicts"]
+    assert [one["bytes"] for one in found["runs"]] == [one["bytes"] for one in whole["runs"]]
+    assert grid.asked("berlin").count("evaluate") == 1 + 2  # the first strategy only to compare
+
+    later, _ = run_devices(out, folders, resume=str(out), **options)
+    assert later["verdicts"] == whole["verdicts"]
+
+
 def test_a_device_that_joins_later_gets_a_model_that_it_has(tmp_path):
     """It comes while the second strategy trains, and so has no model of the first."""
     folders = write_sites(tmp_path / "sites")

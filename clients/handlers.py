@@ -8,8 +8,7 @@ from the message here, once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -172,7 +171,7 @@ def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> Fit:
     def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:
         generator = torch.Generator().manual_seed(seed)
         own = settings if epochs is None else replace(settings, local_epochs=epochs)
-        with _drawn_from(seed, images.device):
+        with seeded(seed, images.device):  # what a model itself draws, such as dropout
             return train(model, images, labels, own, generator, add_term)
 
     return fit
@@ -185,23 +184,11 @@ def _private_fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> 
 
     def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:
         own = client.randomness()
-        with _drawn_from(seed, images.device):
+        with seeded(seed, images.device):
             train_privately(model, images, labels, settings, promise, own, add_term)
         return float("nan")
 
     return fit
-
-
-@contextmanager
-def _drawn_from(seed: int, device: torch.device) -> Iterator[None]:
-    """Let what a model itself draws while it trains, such as dropout, depend on a seed alone."""
-    if device.type != "cuda":
-        with seeded(seed):
-            yield
-        return
-    with torch.random.fork_rng(devices=[device]):
-        torch.manual_seed(seed)
-        yield
 
 
 def _check_noise(client: Client) -> None:

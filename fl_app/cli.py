@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import select
+import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fl_core.extras import DRAWING, MissingExtraError, need_extra
 from fl_core.text import error_line, whole_number
+
+if TYPE_CHECKING:
+    from fl_core.options import Scalar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,6 +81,7 @@ def _run(options: argparse.Namespace) -> int:
     from fl_app.launch.preflight import check_run, planned  # noqa: PLC0415
     from fl_app.launch.resources import check_cluster  # noqa: PLC0415
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
+    from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
     from fl_core.data.folders import resolve_data_dir  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
@@ -85,6 +91,11 @@ def _run(options: argparse.Namespace) -> int:
     config = parse_config({**defaults, **given})
     for package in ("ray", *DRAWING):
         need_extra(package, "fedkin run")
+    if options.presets and not config.validation_share:
+        raise ValueError(
+            "validation-share is 0, but fedkin trial compares models on validation samples: leave "
+            "it out, or use fedkin run."
+        )
     address, gpus = options.ray_address, options.gpus_per_client
     folder, share = check_run(config, workers=options.workers, gpus=gpus, elsewhere=bool(address))
     for sentence in (*twice, *without_effect(typed, config)):
@@ -94,20 +105,37 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     clients = config.simulated_clients
     overrides = {**given, "num-clients": clients, "output-dir": str(folder)}
+    if config.resume:  # before anything is started
+        Checkpoints(parse_config({**defaults, **overrides}), folder)
     if address:
         # The nodes' variables and folders are not ours.
         overrides["data-dir"] = str(resolve_data_dir(config.data_dir))
         address = check_cluster(address, config, overrides["data-dir"], gpus)
         share = gpus or 0.0
-    done = simulate(
-        app,
-        overrides,
-        num_clients=clients,
-        workers=options.workers,
-        gpus_per_client=share,
-        ray_address=address,
-    )
+    try:
+        done = simulate(
+            app,
+            overrides,
+            num_clients=clients,
+            workers=options.workers,
+            gpus_per_client=share,
+            ray_address=address,
+        )
+    except KeyboardInterrupt:
+        _say_how_to_go_on(overrides, folder)
+        raise
     return 0 if done else 1
+
+
+def _say_how_to_go_on(given: Mapping[str, Scalar], folder: Path) -> None:
+    """Say by which command a run that was stopped goes on, if it has a checkpoint."""
+    from fl_app.config.run_config import CHECKPOINTS, WHOLE  # noqa: PLC0415
+    from fl_core.options import typed  # noqa: PLC0415
+
+    if any((folder / CHECKPOINTS).glob(WHOLE)):
+        again = {key: value for key, value in given.items() if key != "output-dir"}
+        words = [f"{key}={typed(value)}" for key, value in {**again, "resume": folder}.items()]
+        print("to go on:", shlex.join(["fedkin", "run", *words]), file=sys.stderr)
 
 
 def _help(parser: argparse.ArgumentParser, _: argparse.Namespace) -> int:

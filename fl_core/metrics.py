@@ -117,7 +117,7 @@ class Metrics:
     @property
     def is_regression(self) -> bool:
         """Return whether what is predicted is a number."""
-        return self.main is OF_A_NUMBER.main
+        return self.main == OF_A_NUMBER.main
 
 
 def _share(name: str) -> Metric:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
@@ -196,6 +197,17 @@ def did_you_mean(value: Any, words: Iterable[str]) -> str:
     return f"Did you mean {by_letters[near[0]]}?" if near else ""
 
 
+def typed(value: Any) -> str:
+    """Return a value as it is typed for an option.
+
+    Examples
+    --------
+    >>> typed(0.2), typed(True), typed("hog")
+    ('0.2', 'true', 'hog')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def number(
     kind: type[int] | type[float],
     low: float,
@@ -223,7 +235,8 @@ def number(
             raise NotAllowedError
         if kind is int and abs(found) >= _TOO_LARGE:
             raise NotAllowedError(f"{allowed}, below 2^63")
-        return kind(found)
+        # Not by way of a float, which has no whole numbers between some above 2^53.
+        return int(Decimal(str(value))) if kind is int else found
 
     return Rule(allowed, parse)
 

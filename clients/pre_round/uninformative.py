@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.features.dimensions import feature_names
 from fl_core.text import printable
 
 MOST_OF_ONE_COLUMN = 0.95
@@ -36,7 +35,7 @@ def why_little_to_compare(
     """
     rows = samples.reshape(len(samples), -1)
     if name != "fourier" or np.count_nonzero((rows != rows[0]).any(axis=0)) < 2:
-        return why_uninformative(features, feature_names(name, tuple(columns)))
+        return why_uninformative(features, columns if name == "raw" else ())
     return why_uninformative(rows - rows.mean(axis=0, dtype=np.float64), columns)
 
 

@@ -89,7 +89,9 @@ class Personal:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             _forget_oldest(self._folder)
             self._folder.mkdir(exist_ok=True, mode=0o700)
-            _write(self._folder / f"{_LATEST}.safetensors", arrays, number)
+            with replacing(self._folder / f"{_LATEST}.safetensors") as temporary:
+                said = {_FORMAT: str(number)}
+                save_file(protocol.to_arrays(arrays), temporary, metadata=said)
 
     def hold(self) -> None:
         """Let what is on disk now be found when a run goes on after this round (a checkpoint).
@@ -114,20 +116,11 @@ class Personal:
         if not fit:
             return None
         newest = max(fit, key=lambda path: (rounds[path], path.name))
-        return _read(newest)
-
-
-def _write(path: Path, arrays: ArrayRecord, number: int) -> None:
-    with replacing(path) as temporary:
-        save_file(protocol.to_arrays(arrays), temporary, metadata={_FORMAT: str(number)})
+        return _opened(newest, arrays=True)[1]
 
 
 def _round_of(path: Path) -> int:
     return _opened(path)[0]
-
-
-def _read(path: Path) -> ArrayRecord:
-    return _opened(path, arrays=True)[1]
 
 
 def _opened(path: Path, *, arrays: bool = False) -> tuple[int, ArrayRecord]:

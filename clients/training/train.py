@@ -151,7 +151,6 @@ def evaluate(
     model: nn.Module,
     images: torch.Tensor,
     labels: torch.Tensor,
-    batch_size: int = 1000,
     loss: str = "",
     measure: Measure | None = None,
 ) -> Scores | Errors:
@@ -169,7 +168,7 @@ def evaluate(
     measure : callable, optional
         A metric of one's own, as in `measure_of`.
     """
-    return _found(_outputs(model, images, batch_size), labels, loss, measure, batch_size)
+    return _found(_outputs(model, images), labels, loss, measure)
 
 
 @torch.inference_mode()
@@ -208,41 +207,30 @@ def each_score(
     return right, whole
 
 
-def _outputs(model: nn.Module, images: torch.Tensor, batch_size: int = 1000) -> torch.Tensor:
+def _outputs(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
     """Return what a model says of samples, shape (n, outputs)."""
     model.eval()
     # So few at once are in the cache. To the bit as in one go.
-    parts = torch.split(images, min(batch_size, 250))
-    return torch.cat([model(as_pixels(part)) for part in parts])
+    return torch.cat([model(as_pixels(part)) for part in torch.split(images, 250)])
 
 
 def _found(
-    outputs: torch.Tensor,
-    labels: torch.Tensor,
-    loss: str,
-    measure: Measure | None = None,
-    batch_size: int = 1000,
+    outputs: torch.Tensor, labels: torch.Tensor, loss: str, measure: Measure | None = None
 ) -> Scores | Errors:
-    found = _usual(outputs, labels, loss, batch_size)
+    own = float(loss_of(loss, labels)(outputs, labels)) if loss else None
+    found: Scores | Errors
+    if labels.is_floating_point():
+        found = _errors(outputs.squeeze(1).double().cpu(), labels.double().cpu(), own)
+    else:
+        found = _scores(outputs, labels, own)
     return found if measure is None else found._replace(own_metric=measure(outputs, labels))
 
 
-def _usual(
-    outputs: torch.Tensor, labels: torch.Tensor, loss: str, batch_size: int
-) -> Scores | Errors:
-    if labels.is_floating_point():
-        mean = float(loss_of(loss, labels)(outputs, labels)) if loss else None
-        return _errors(outputs.squeeze(1).double().cpu(), labels.double().cpu(), mean)
-    own, losses = loss_of(loss, labels) if loss else None, []
-    # Losses are added up in batches, as ever.
-    for said, targets in zip(
-        torch.split(outputs, batch_size), torch.split(labels, batch_size), strict=True
-    ):
-        if own is None:
-            losses.append(F.cross_entropy(said, targets, reduction="sum"))
-        else:
-            losses.append(own(said, targets) * len(targets))
-    total, num_classes = sum(torch.stack(losses).tolist()), outputs.shape[1]
+def _scores(outputs: torch.Tensor, labels: torch.Tensor, loss: float | None) -> Scores:
+    """Return how well outputs tell classes apart, with a `loss` of one's own, if there is one."""
+    if loss is None:
+        loss = float(F.cross_entropy(outputs, labels, reduction="sum")) / len(labels)
+    num_classes = outputs.shape[1]
     guessed, truth = outputs.argmax(dim=1).cpu(), labels.cpu()
     right, labelled, predicted = (
         torch.bincount(of_class, minlength=num_classes).double()
@@ -250,7 +238,7 @@ def _usual(
     )
     there = labelled > 0
     return Scores(
-        total / len(labels),
+        loss,
         int(right.sum()) / len(labels),
         macro_f1=float((2 * right / (labelled + predicted))[there].mean()),
         balanced_accuracy=float((right / labelled)[there].mean()),

@@ -78,20 +78,18 @@ def _must_be(key: str, value: Any, allowed: str) -> str:
     return str(refusal(key, value, allowed))
 
 
-_COUNTED = {"newcomer": "newcomers", "drift": "drift-clients"}
-
-
 def _check_rounds(values: Mapping[str, Any], warm_up: int) -> Iterator[str]:
     """Check that what happens in a round does so before the last one."""
     rounds = values["num_server_rounds"]
     if not rounds:
         yield from _check_for_grouping_alone(values)
-    for what, count in (("newcomer", values["newcomers"]), ("drift", values["drift_clients"])):
+    for what, counted in (("newcomer", "newcomers"), ("drift", "drift-clients")):
+        count = values[field_of(counted)]
         if count and values[f"{what}_round"] > rounds:
             allowed = f"at most num-server-rounds, which is {rounds}"
             yield _must_be(f"{what}-round", values[f"{what}_round"], allowed)
         if count and values["early_stopping"]:
-            allowed = f"0 with {_COUNTED[what]}: strategies may end before any comes"
+            allowed = f"0 with {counted}: strategies may end before any comes"
             yield _must_be("early-stopping", values["early_stopping"], allowed)
     if warm_up >= rounds > 0:
         yield _must_be("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
@@ -244,16 +242,6 @@ _SIMULATED_ONLY: dict[str, Any] = {
 }
 
 
-def _check_told_means(values: Mapping[str, Any]) -> Iterator[str]:
-    """Refuse means and deviations that each device tells where nothing of its own may be seen."""
-    if values["secure_aggregation"]:
-        yield (
-            f"standardise is {ALL_SITES}, for which each device tells the server its columns' "
-            "means and deviations, but secure-aggregation is true, which does not hide them: "
-            "choose site, by which each device uses its own and tells nobody."
-        )
-
-
 def _check_for_devices(values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse what needs to know the tasks of devices."""
     for name, absent in _SIMULATED_ONLY.items():
@@ -262,8 +250,12 @@ def _check_for_devices(values: Mapping[str, Any]) -> Iterator[str]:
                 f'{name.replace("_", "-")} is {values[name]}, but dataset is "{OWN_IMAGES}", and '
                 f"that is for simulations only: leave it {at_value(absent)}."
             )
-    if values["standardise"] == ALL_SITES:
-        yield from _check_told_means(values)
+    if values["standardise"] == ALL_SITES and values["secure_aggregation"]:
+        yield (
+            f"standardise is {ALL_SITES}, for which each device tells the server its columns' "
+            "means and deviations, but secure-aggregation is true, which does not hide them: "
+            "choose site, by which each device uses its own and tells nobody."
+        )
     for strategy in values["strategy"]:
         if system_of(strategy).clustering.needs_tasks:
             yield (

@@ -63,7 +63,9 @@ def needed(key: str, config: Config) -> str:
     wanted = words.split("|")
     if other and not equals and values[other] == OPTIONS[other].default:
         return f"if {other} is not {values[other]}"
-    if equals and values[other] not in wanted and not _has_so_many_tasks(config):
+    if key == "num-tasks" and _has_so_many_tasks(config):
+        return ""
+    if equals and values[other] not in wanted:
         return f"if {other} is {' or '.join(wanted) or 'empty'}"
     return ""
 

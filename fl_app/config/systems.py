@@ -117,7 +117,7 @@ def _check_layers(
         return
     private = local.private_layers_of(initial_model(setting).state_dict())
     for layer in getattr(aggregation, "common_layers", ()):
-        if is_within(layer, private):
+        if is_within(layer, private) or any(is_within(own, [layer]) for own in private):
             raise ValueError(
                 f'{name} keeps the layer "{layer}" at the clients, and common-layers has all '
                 "clusters share it: take it out of one of the two."

@@ -8,14 +8,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from math import prod
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-import numpy as np
 import torch
-from PIL import Image
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
@@ -26,12 +23,12 @@ from clients.training.train import as_pixels
 from fl_app.report.tables import render
 from fl_core.data.folders import is_table
 from fl_core.data.image_files import find_images
-from fl_core.data.image_folder import attempt_each, header_of, in_words, pixels_of
+from fl_core.data.image_folder import in_words, read_each
 from fl_core.data.own_data import read_own_part
 from fl_core.data.samples import are_images
 from fl_core.data.settings import SITE
 from fl_core.data.tables import prepared_rows, tables_in
-from fl_core.files import open_file, replacing
+from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, load_model
 from fl_core.text import csv_cell, printable
 
@@ -268,18 +265,9 @@ def classify_images(
 def _classify_batch(
     model: nn.Module, card: ModelCard, paths: Sequence[Path]
 ) -> list[Prediction | Failure]:
-    channels, height, width = card.image_shape
-    grey = channels == 1
-    images = np.empty((len(paths), *card.image_shape), np.uint8)
-
-    def read(image: Image.Image, index: int) -> bool:
-        is_recoloured = header_of(image).grey != grey
-        images[index] = pixels_of(image, (height, width), grey)
-        return is_recoloured
-
-    outcomes = attempt_each([partial(open_file, path) for path in paths], read)
+    images, outcomes = read_each(paths, card.image_shape)
     whole = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
-    labels, probabilities = _predict(model, card, torch.from_numpy(images[whole]))
+    labels, probabilities = _predict(model, card, images[whole])
     said = iter(zip(labels, probabilities, strict=True))
     return [
         Failure(path, in_words(outcome))

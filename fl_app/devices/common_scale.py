@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
+from fl_core.data.known import check_no_pixels
 from fl_core.data.scaling import Tally
 from fl_core.data.settings import ALL_SITES
 from fl_core.own.agreement import Agreement
-from fl_core.own.own_scale import common_scaling, refuse_pixels
+from fl_core.own.own_scale import common_scaling
 from fl_core.wire import protocol
 from strategies import Conversation
 
@@ -69,7 +70,7 @@ def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
     RuntimeError
         If no device is left.
     """
-    refuse_pixels(ALL_SITES, is_float=agreement.is_float)
+    check_no_pixels("devices", ALL_SITES, agreement.is_float)
     num_columns = agreement.image_shape[0] + agreement.is_regression
 
     def problem(answer: RecordDict) -> None:

@@ -8,6 +8,7 @@ import shutil
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from clients.client import Images
 from clients.pre_round.answers import refuse_without_noise
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
-from fl_app.config.allowed_code import allowed_by
+from fl_app.config.allowed_code import OWN_CODE, allowed_by
 from fl_app.devices.model_places import beside, candidate_path, check_model_path
 from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.simulated_node import Node
@@ -48,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 _TOLD = "told-of-constant-columns"  # in the node's state, which lasts for a run
 
+_KEYS = ("name", "data-path", DATA, "model-path", OWN_CODE, "label", "target")
 _START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
 
@@ -88,8 +90,12 @@ class NodeConfig(NamedTuple):
         ------
         ValueError
             If the name or the data are missing, people could not read the name, there are both
-            images and a function, a path is not absolute, or what may run is no import path.
+            images and a function, a path is not absolute, what may run is no import path, or a key
+            is nearly one of these. Others may be for other apps.
         """
+        for key in own:
+            if key not in _KEYS and (meant := get_close_matches(key, _KEYS, 1, 0.8)):
+                raise ValueError(f"--node-config has no {printable(key)}. Did you mean {meant[0]}?")
         data = str(own.get(DATA) or "")
         for key, is_there in (
             ("name", str(own.get("name", ""))),  # Flower reads `name=0` as a number
@@ -119,7 +125,10 @@ class NodeConfig(NamedTuple):
         }
         for key, one in paths.items():
             if not one.is_absolute():
-                raise ValueError(f"{key} is {one}, but it must be absolute: {_START}")
+                raise ValueError(
+                    f"{key} is {one}, but it must be absolute, such as {Path('/srv', one)}: give "
+                    "it such a one in its --node-config."
+                )
         path, model_path = paths.get("data-path"), paths.get("model-path")
         label = str(own.get("label") or "")
         target = TARGET.read("target", own.get("target", BY_VALUES))

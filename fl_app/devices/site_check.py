@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -172,13 +173,15 @@ def images_found(path: Path) -> str:
         for classes in splits.values():
             files = [file for some in classes.values() for file in some]
             for_each_image(files, path, lambda image, _: image.load() and None)
-    tests = splits.get("test", {})
-    counts = ", ".join(
-        f"{printable(name)} {len(files)} + {len(tests.get(name, ()))}"
-        for name, files in splits["train"].items()
-    )
+    train, tests = splits["train"], splits.get("test", {})
     kind = "grey" if survey.image_shape[0] == 1 else "colour"
-    return f"{kind}, of each class for training + for testing: {counts}"
+    counts = ((name, len(files), len(tests.get(name, ()))) for name, files in train.items())
+    return f"{kind}, {_counted(counts)}"
+
+
+def _counted(classes: Iterable[tuple[str, int, int]]) -> str:
+    counts = ", ".join(f"{printable(name)} {train} + {test}" for name, train, test in classes)
+    return f"of each class for training + for testing: {counts}"
 
 
 def table_found(path: Path, label: str, target: str = BY_VALUES) -> str:
@@ -194,12 +197,8 @@ def table_found(path: Path, label: str, target: str = BY_VALUES) -> str:
     if survey.is_regression:
         trained, tested = table.labels[~table.is_test], table.labels[table.is_test]
         return f"{columns}, {_number_found(table.label, trained, tested)}"
-    counts = ", ".join(
-        f"{printable(name)} {(own & ~table.is_test).sum()} + {(own & table.is_test).sum()}"
-        for name in survey.class_names
-        for own in [table.labels == name]
-    )
-    return f"{columns}, of each class for training + for testing: {counts}"
+    train, test = (Counter(table.labels[part]) for part in (~table.is_test, table.is_test))
+    return f"{columns}, {_counted((name, train[name], test[name]) for name in survey.class_names)}"
 
 
 def _number_found(name: str, trained: NDArray[Any], tested: NDArray[Any]) -> str:
@@ -226,11 +225,7 @@ def samples_found(path: str) -> str:
         labels.bincount(minlength=found.num_classes).tolist()
         for labels in (found.train_labels, found.test_labels)
     )
-    counts = ", ".join(
-        f"{printable(name)} {trained} + {tested}"
-        for name, trained, tested in zip(found.class_names, train, test, strict=True)
-    )
-    return f"{kind}, of each class for training + for testing: {counts}"
+    return f"{kind}, {_counted(zip(found.class_names, train, test, strict=True))}"
 
 
 def model_kept(path: Path | None) -> str:

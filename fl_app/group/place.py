@@ -6,7 +6,6 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -223,34 +222,21 @@ def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
     OSError
         If the folder cannot be read.
     """
-    import numpy as np  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-    from PIL import Image  # noqa: PLC0415
-
     from fl_core.data.image_files import find_images  # noqa: PLC0415
-    from fl_core.data.image_folder import attempt_each, header_of, in_words, pixels_of  # noqa: PLC0415
-    from fl_core.files import open_file  # noqa: PLC0415
+    from fl_core.data.image_folder import in_words, read_each  # noqa: PLC0415
 
-    channels, height, width = image_shape
-    grey = channels == 1
     paths = find_images(folder)
-    images = np.empty((len(paths), *image_shape), np.uint8)
-
-    def read(image: Image.Image, index: int) -> bool:
-        images[index] = pixels_of(image, (height, width), grey)
-        return header_of(image).grey != grey
-
-    outcomes = attempt_each([partial(open_file, path) for path in paths], read)
+    images, outcomes = read_each(paths, image_shape)
     for path, outcome in zip(paths, outcomes, strict=True):
         if isinstance(outcome, Exception):
             raise ValueError(f"{path} cannot be decoded: {in_words(outcome)}. Repair or remove it.")
         if outcome:
-            kinds = ("colour", "grey") if grey else ("grey", "colour")
+            kinds = ("colour", "grey") if image_shape[0] == 1 else ("grey", "colour")
             raise ValueError(
                 f"{path} is {kinds[0]}, but the run's images were {kinds[1]} ones of "
-                f"{height}×{width} pixels: convert it first."
+                f"{image_shape[1]}×{image_shape[2]} pixels: convert it first."
             )
-    return torch.from_numpy(images)
+    return images
 
 
 def describe(found: Place, kept: KeptSpectra, num_samples: int, poor: str = "") -> str:

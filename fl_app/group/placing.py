@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.pre_round.spectrum import Spectrum, leading_spectrum
+from clients.pre_round.spectrum import Spectrum
 from clients.privacy.mechanisms import bounded_features
-from fl_app.group.images import LEFT_OUT, scores_of
+from fl_app.group.images import LEFT_OUT, scores_of, spectrum
 from fl_app.results.spectra import KeptSpectra
 from fl_core.data.samples import sample_word
 
@@ -93,18 +93,15 @@ def place(features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed
             f"run's had {dimension}: place them with the version and the weights that the run had."
         )
     numbers, members = np.unique(kept.clusters, return_inverse=True)
-    own = _spectrum(rows, kept)
+    k = kept.card.num_eigenvectors
+    own = spectrum(rows, k)
     means = _means(own, kept, members)
     order = np.argsort(-means, kind="stable")
     best = int(order[0])
     rng = np.random.default_rng([seed, _STREAM])
     count = len(rows) - max(1, round(LEFT_OUT * len(rows)))
     landed = [
-        int(
-            _means(
-                _spectrum(rows[rng.permutation(len(rows))[:count]], kept), kept, members
-            ).argmax()
-        )
+        int(_means(spectrum(rows[rng.permutation(len(rows))[:count]], k), kept, members).argmax())
         for _ in range(resamples)
     ]
     overlap, needed = fit(own.eigenvectors, kept.eigenvectors, members, best)
@@ -177,10 +174,6 @@ def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
             for own in some
         ]
     )
-
-
-def _spectrum(rows: Float32, kept: KeptSpectra) -> Spectrum:
-    return leading_spectrum(rows, min(kept.card.num_eigenvectors, rows.shape[1]))
 
 
 def _means(own: Spectrum, kept: KeptSpectra, members: Int64) -> Float64:

@@ -179,9 +179,11 @@ def verdict_columns(metric: Metric) -> list[str]:
 
 def verdict_row(one: Verdict, name: str, metric: Metric) -> list[str]:
     """Return what a table says of a client: the last three columns are numbers."""
+    over_alone = gain_text(metric, one.gain)
+    if one.compared != one.strategy:  # its own model is the best one, and is compared with this
+        over_alone = f"{one.compared}: {over_alone}"
     return [
-        *(name, one.verdict, one.model),
-        *(gain_text(metric, one.gain), gain_text(metric, one.gain_over_single)),
+        *(name, one.verdict, one.model, over_alone, gain_text(metric, one.gain_over_single)),
         f"{one.validation_samples:,}"
         + ("" if one.samples_needed is None else f" ({one.samples_needed:,})"),
     ]

@@ -121,7 +121,7 @@ class Differences:
         if self.num < 2 or not self.gain:
             return 1.0
         by_size = 2 * t.sf(abs(self.gain) / self._error, self.num - 1) if self.variance else 0.0
-        return float(max(by_size, _by_signs(self.num)))
+        return float(max(by_size, 2.0 ** (1 - self.num)))
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Return Student's interval of the mean difference, with 0 in it if p is above α."""
@@ -162,11 +162,6 @@ def holm_adjusted(p_values: Sequence[float]) -> NDArray[np.float64]:
     grown = found[order] * np.arange(len(found), 0, -1)
     adjusted[order] = np.minimum(np.maximum.accumulate(grown), 1)
     return adjusted
-
-
-def _by_signs(num: int) -> float:
-    """Return the p-value of so many differences that all have one sign: the least there is."""
-    return float(2.0 ** (1 - num))
 
 
 def _advice(samples: float, alpha: float) -> int | None:

@@ -89,7 +89,9 @@ def run_node(words: list[str]) -> int:
             while supernode.poll() is None:
                 started = [supernode, _warm(given)]
                 while all(process.poll() is None for process in started):
-                    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+                    child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+                    if child and child.si_pid not in [process.pid for process in started]:
+                        os.waitpid(child.si_pid, 0)  # an orphan that this process was given
                 ended = started[-1].poll()
                 if ended is not None and ended > 0:
                     raise RuntimeError(

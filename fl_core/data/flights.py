@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,8 @@ def _of_sites(folder: Path) -> list[Any]:
 
 def _part(own: Any, share: float, *, in_minutes: bool) -> Part:
     """Return one client's flights, float32 (n, d), those of the first days and those after."""
-    dates = own["month"].to_numpy() * 100 + own["day"].to_numpy()
-    days = _day_of_year(dates)
+    dates = zip(own["month"], own["day"], strict=True)
+    days = np.array([date(2013, *month_and_day).timetuple().tm_yday - 1 for month_and_day in dates])
     hours = own["sched_dep_time"].to_numpy() // 100 + own["sched_dep_time"].to_numpy() % 100 / 60
     columns = [
         *_circle(hours / 24),
@@ -122,14 +123,6 @@ def _part(own: Any, share: float, *, in_minutes: bool) -> Part:
     last = round(share * _DAYS)  # the first day that is not for training
     train, test = days < last, days > last
     return samples[train], labels[train], samples[test], labels[test]
-
-
-def _day_of_year(dates: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the days since New Year of dates such as 1231, in 2013."""
-    lengths = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
-    before = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    days: NDArray[np.int64] = before[dates // 100 - 1] + dates % 100 - 1
-    return days
 
 
 def _circle(turns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -374,11 +374,7 @@ def find_images(root: Path) -> list[Path]:
     found = []
     for folder, subfolders, names in os.walk(root, onerror=_raise):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        found += [
-            Path(folder, name)
-            for name in names
-            if name.lower().endswith(ENDINGS) and not name.startswith(".")
-        ]
+        found += [Path(folder, name) for name in names if _is_image(name)]
     if not found:
         raise ValueError(f"{root} holds no images, files that end in {' '.join(ENDINGS)}.")
     return sorted(found)

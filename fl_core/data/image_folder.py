@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -21,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fl_core.data.image_files import ImageFile, Splits, checksum, hold_out, listed_images
-from fl_core.files import replacing
+from fl_core.files import open_file, replacing
 from fl_core.text import listed, one_line, printable
 
 # No other format of Pillow's is tried, whatever a file's name: some start other programs.
@@ -313,6 +314,26 @@ def attempt_each(
         warnings.filterwarnings("ignore", "Corrupt EXIF data")  # the pixels may be whole
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         return list(pool.map(attempt, range(len(opened))))
+
+
+def read_each(
+    paths: Sequence[Path], shape: tuple[int, ...]
+) -> tuple[Tensor, list[bool | Exception]]:
+    """Return images of files at one shape, uint8 (n, C, H, W), and what was found of each.
+
+    That is whether it had colours where grey ones are wanted, or the other way round; or why it
+    cannot be decoded, and its pixels mean nothing.
+    """
+    images = np.empty((len(paths), *shape), np.uint8)
+    grey = shape[0] == 1
+
+    def fill(image: Image.Image, index: int) -> bool:
+        is_recoloured = header_of(image).grey != grey  # before a JPEG is decoded as grey
+        images[index] = pixels_of(image, (shape[1], shape[2]), grey)
+        return is_recoloured
+
+    found = attempt_each([partial(open_file, path) for path in paths], fill)
+    return torch.from_numpy(images), found
 
 
 def for_each_image(

@@ -222,9 +222,12 @@ def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
     if names is None:
         present = torch.unique(part[1]).tolist()
         if present != list(range(len(present))) or len(present) < 2:
+            wanted = "0, 1 and so on without a gap: number them so"
+            if len(present) < 2:
+                wanted = "of two classes at least: add samples of another one"
             raise ValueError(
                 f"training labels {present[:5]}{' …' if len(present) > 5 else ''}, but they must "
-                "be 0, 1 and so on without a gap: number them so, or name all classes"
+                f"be {wanted}, or name all classes"
             )
         names = [str(label) for label in present]
     images, _, tests, _ = part
@@ -240,7 +243,10 @@ def _part(found: Sequence[Any], whose: str, converted: bool = False) -> tuple[Te
         raise ValueError(f"as {whose} partition {_brief(found)}, but four arrays are expected")
     tensors = []
     for which, samples, labels in (("training", *found[:2]), ("test", *found[2:])):
-        x, y = (_tensor(one, f"{whose} {which} {what}") for one, what in _named(samples, labels))
+        x, y = (
+            _tensor(samples, f"{whose} {which} samples"),
+            _tensor(labels, f"{whose} {which} labels"),
+        )
         x = x.float() if converted and x.dtype != torch.uint8 else x
         _check_samples(x, f"{whose} {which} samples")
         is_number = y.dtype == torch.float32
@@ -259,10 +265,6 @@ def _part(found: Sequence[Any], whose: str, converted: bool = False) -> tuple[Te
             "both must be whole numbers, or both float32"
         )
     return tuple(tensors)
-
-
-def _named(samples: Any, labels: Any) -> tuple[tuple[Any, str], tuple[Any, str]]:
-    return (samples, "samples"), (labels, "labels")
 
 
 def _tensor(found: Any, what: str) -> Tensor:

@@ -175,14 +175,16 @@ def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Let what is drawn on the CPU depend on a seed alone; the global generator is left as it was.
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Let what is drawn depend on a seed alone; the global generators are left as they were.
 
-    `torch.manual_seed` would seed all GPUs, too. Where there is none, it notes down for each kind
-    of GPU what to do once there is, with a traceback: a fifth of a millisecond or more, and memory.
+    On the CPU, and on `device` if that is CUDA's. Where there is none, `torch.manual_seed` notes
+    down for each kind of GPU what to do once there is, with a traceback: a fifth of a millisecond
+    or more, and memory.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    gpus = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
+        (torch.manual_seed if gpus else torch.default_generator.manual_seed)(seed)
         yield
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fl_core.options import NotAllowedError, Rule
@@ -60,6 +60,14 @@ def layers_of(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(map(layer_of, names)))
 
 
+def check_layers(key: str, layers: Iterable[str], names: Collection[str]) -> None:
+    """Raise a ValueError if a layer that the run-config key `key` names has none of the arrays."""
+    for layer in layers:
+        if not any(is_within(name, [layer]) for name in names):
+            there = ", ".join(layers_of(names))
+            raise ValueError(f'{key} names "{layer}", but the model\'s layers are {there}.')
+
+
 def named_layers(key: str, wanted: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the layers that `wanted` names by commas, `LAST` for the last, checked against arrays.
 
@@ -71,11 +79,7 @@ def named_layers(key: str, wanted: str, names: Iterable[str]) -> tuple[str, ...]
     names = list(names)
     there = layers_of(names)
     chosen = (there[-1],) if wanted == LAST else tuple(one.strip() for one in wanted.split(","))
-    for layer in chosen:
-        if not any(is_within(name, [layer]) for name in names):
-            raise ValueError(
-                f'{key} names "{layer}", but the model\'s layers are {", ".join(there)}.'
-            )
+    check_layers(key, chosen, names)
     if all(is_within(name, chosen) for name in names):
         raise ValueError(
             f'{key} is "{wanted}", which is all of the model ({", ".join(there)}), and nothing '

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fl_core.data.image_folder import LabelledImages
+from fl_core.data.known import check_no_pixels
 from fl_core.data.scaling import Scaling, Tally, moments, tally, target_moments, together
 from fl_core.data.settings import ALL_SITES, SITE
 from fl_core.data.standardise import note_of_constant, told_constant
@@ -71,20 +72,11 @@ def standardised_alone(
     ValueError
         If they are pixels.
     """
-    refuse_pixels(SITE, is_float=read.train_images.dtype == torch.float32)
+    check_no_pixels("a device", SITE, read.train_images.dtype == torch.float32)
     found = moments(read.train_images[training])
     scaling = Scaling.of(found, target_moments(read.train_labels[training]))
     notes = note_of_constant(told_constant(found, SITE), names, SITE)
     return on_scale(read, scaling), scaling, notes
-
-
-def refuse_pixels(whose: str, *, is_float: bool) -> None:
-    """Raise a ValueError unless samples are numbers that can be standardised."""
-    if not is_float:
-        raise ValueError(
-            f'standardise is "{whose}", but these samples are pixels, which become numbers from 0 '
-            "to 1: leave it at none."
-        )
 
 
 def on_scale(read: LabelledImages, scaling: Scaling) -> LabelledImages:

@@ -236,7 +236,8 @@ def clients_of_tasks(num_tasks: int, num_clients: int, given: Sequence[int] = ()
     if num_clients < num_tasks:
         raise ValueError(
             f"num-clients is {num_clients}, fewer than the {num_tasks} tasks: every task needs a "
-            f"client; use at least {num_tasks} clients or set num-tasks to {num_clients} or less."
+            f"client; use at least {num_tasks} clients or set num-tasks to {num_clients}"
+            f"{' or less' if num_clients > 1 else ''}."
         )
     if not given:
         return [len(part) for part in np.array_split(np.arange(num_clients), num_tasks)]

@@ -6,11 +6,11 @@ Learning", 2024, https://arxiv.org/abs/2410.02733.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import MISSING, dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from fl_core.models.layers import is_within, layers_of
-from fl_core.options import COUNT, NotAllowedError, Rule, option
+from fl_core.models.layers import LAYER_NAMES, check_layers, is_within
+from fl_core.options import COUNT, option
 from fl_core.wire.protocol import NDArrays
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.engine.means import mean_model
@@ -18,13 +18,6 @@ from strategies.engine.rounds import Round
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-def _parse_layers(value: Any) -> str:
-    names = [name.strip() for name in str(value).split(",")]
-    if all(name.replace(".", "_").isidentifier() for name in names):
-        return ",".join(names)
-    raise NotAllowedError
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ class LpsGps(Aggregation):
     name: ClassVar[str] = "lps-gps"
     common_layers: tuple[str, ...] = option(
         "paper",
-        Rule('"paper", "conv", or names of modules separated by commas', _parse_layers),
+        replace(LAYER_NAMES, allowed='"paper", "conv", or names of modules separated by commas'),
         "the layers that all clusters share; `conv`: the convolutions; `paper`: these, or a "
         "perceptron's first layer (`logistic-regression` has but one layer and shares nothing)",
         default=MISSING,
@@ -87,12 +80,7 @@ class LpsGps(Aggregation):
         return size * len(set(state.clusters.of_client.values()))
 
     def _common(self, model: NDArrays) -> list[str]:
-        for layer in self.common_layers:
-            if not any(is_within(name, [layer]) for name in model):
-                raise ValueError(
-                    f'common-layers names "{layer}", but the model\'s layers are '
-                    f"{', '.join(layers_of(model))}."
-                )
+        check_layers("common-layers", self.common_layers, model)
         return [name for name in model if is_within(name, self.common_layers)]
 
 
@@ -128,10 +116,5 @@ def common_layers(wanted: str, model: nn.Module, model_name: str) -> tuple[str, 
             )
         return convolutions
     names = tuple(wanted.split(","))
-    for name in names:
-        if name not in layers:
-            raise ValueError(
-                f'common-layers names "{name}", but the layers of {model_name} are '
-                f"{', '.join(layers)}."
-            )
+    check_layers("common-layers", names, model.state_dict())
     return names

@@ -24,7 +24,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.flower.clipping import compute_clip_model_update
 from fl_core.options import number, option
 from fl_core.wire.arrays import as_type
 from fl_core.wire.protocol import NDArrays
@@ -182,7 +181,7 @@ class ClippedMean(Robust):
         lengths = [float(np.linalg.norm(update_vector(u))) for u in updates]
         longest = float(np.quantile(lengths, 0.5, method="lower"))
         models = [
-            _clipped(update, longest) if length > longest else update.arrays
+            _clipped(update, longest / length) if length > longest else update.arrays
             for update, length in zip(updates, lengths, strict=True)
         ]
         return mean_model(models, [1] * len(models))
@@ -291,11 +290,11 @@ def _blocks(updates: Sequence[Update]) -> Iterator[tuple[str, slice, Float64]]:
             yield name, columns, np.stack(rows).astype(np.float64)
 
 
-def _clipped(update: Update, longest: float) -> NDArrays:
-    """Return the received model plus the client's update, cut to `longest`; integers as sent."""
-    names = [n for n, a in update.arrays.items() if np.issubdtype(a.dtype, np.floating)]
-    models = (update.arrays, update.received)
-    moved, start = ([model[n].astype(np.float64) for n in names] for model in models)
-    compute_clip_model_update(moved, start, longest)
-    clipped = {n: as_type(update.arrays[n].dtype, a) for n, a in zip(names, moved, strict=True)}
-    return {**update.arrays, **clipped}
+def _clipped(update: Update, share: float) -> NDArrays:
+    """Return the received model plus a share of the client's update; integers as sent."""
+    clipped = dict(update.arrays)
+    for name, array in update.arrays.items():
+        if np.issubdtype(array.dtype, np.floating):
+            trained, start = (a.astype(np.float64) for a in (array, update.received[name]))
+            clipped[name] = as_type(array.dtype, start + share * (trained - start))
+    return clipped

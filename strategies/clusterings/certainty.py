@@ -109,9 +109,9 @@ class Certainty:
     of_client: Float64
     votes: Float64
 
-    def doubts(self, labels: Int64, least: float = DOUBTFUL) -> list[Doubt]:
-        """Return the clients that are less sure than `least`, the least sure first."""
-        doubtful = np.flatnonzero(self.of_client < least)
+    def doubts(self, labels: Int64) -> list[Doubt]:
+        """Return the clients that are less sure than `DOUBTFUL`, the least sure first."""
+        doubtful = np.flatnonzero(self.of_client < DOUBTFUL)
         found = []
         for client in doubtful[np.argsort(self.of_client[doubtful], kind="stable")].tolist():
             others = self.votes[client].copy()

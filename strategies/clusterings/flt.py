@@ -223,7 +223,7 @@ class SignatureClustering(Clustering):
         sent = {n: a for n, a in self.encoder.items() if epochs or n.startswith("encoder.")}
         answers = ask_signatures(
             conversation,
-            RecordDict({protocol.ARRAYS: protocol.to_record(sent)}),
+            protocol.with_arrays(sent),
             {protocol.NUM_CENTROIDS: self.num_centroids, protocol.FINE_TUNE_EPOCHS: epochs},
             clients,
             width,

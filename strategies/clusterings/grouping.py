@@ -217,8 +217,6 @@ def k_means(points: Float64, num_clusters: int, seed: int) -> NDArray[np.int64]:
 
 def _number_by_rule(rule: str, distances: Float64, merges: Float64) -> int:
     one_of(COUNT_RULES).read("num-clusters", rule)
-    if not len(merges):
-        return 1
     if rule == "silhouette":
         return best_silhouette(distances, merges)
     return choose_num_clusters(merges)

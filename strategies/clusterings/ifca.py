@@ -23,7 +23,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from fl_core.models.layers import layer_of
+from fl_core.models.layers import layers_of, split
 from fl_core.options import NATURAL, one_of, option
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
@@ -98,19 +98,6 @@ def inhabit_all(
         sizes[empty] += 1
         labels[moved] = empty
     return labels
-
-
-def all_but_last_layer(model: NDArrays) -> NDArrays:
-    """Return the arrays of all layers but the last one; a model of one layer has none.
-
-    Examples
-    --------
-    >>> sorted(all_but_last_layer(dict.fromkeys(["hidden.weight", "output.weight", "output.bias"])))
-    ['hidden.weight']
-    """
-    layers = {name: layer_of(name) for name in model}
-    last = list(layers.values())[-1]
-    return {name: model[name] for name, layer in layers.items() if layer != last}
 
 
 @dataclass
@@ -231,7 +218,8 @@ class LossClustering(Clustering):
         if state.number == 1 or rounds < 0 or self.wants_all(state.number):
             return state.clusters
         if rounds == 0 and self.initial_models == "drawn":
-            self._common = all_but_last_layer(cluster_models(state)[0])
+            warmed_up = cluster_models(state)[0]
+            self._common, _ = split(warmed_up, layers_of(warmed_up)[-1:])
             return self._start(state, conversation)
         if self._comparing(rounds):
             self._put_aside(state, conversation)

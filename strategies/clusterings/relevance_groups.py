@@ -21,6 +21,7 @@ from strategies.clusterings.grouping import (
     canonical_labels,
     closest_clusters,
     cut_dendrogram,
+    gaps,
     merge_heights,
 )
 from strategies.clusterings.how_many import evidence
@@ -253,9 +254,9 @@ def _number_beside_few(merges: Float64, number: int, *, chosen: bool) -> int:
     numbers = np.flatnonzero(allowed[2:count]) + 2
     if allowed[number] or not len(numbers):
         return number
-    gaps = np.diff(merge_heights(merges))[::-1]  # of 2, 3, … clusters
-    best = int(numbers[gaps[numbers - 2].argmax()])
-    return number if gaps[number - 2] > _FAR_WIDER * gaps[best - 2] else best
+    wide = gaps(merges)
+    best = int(numbers[wide[numbers - 2].argmax()])
+    return number if wide[number - 2] > _FAR_WIDER * wide[best - 2] else best
 
 
 def _clusters_of_more_than(few: int, merges: Float64) -> Int64:
@@ -282,9 +283,9 @@ def _number_with_tasks_of_one(heights: Float64, fewest: int, number: int, apart:
     """
     if number > len(heights):
         return number
-    gaps = np.diff(np.append(heights, max(apart, heights[-1])))[::-1]  # of 1, 2, … clusters
-    widest = fewest + int(gaps[fewest - 1 : number].argmax())
-    return widest if gaps[widest - 1] > _FAR_WIDER * gaps[number - 1] else number
+    wide = np.diff(np.append(heights, max(apart, heights[-1])))[::-1]  # of 1, 2, … clusters
+    widest = fewest + int(wide[fewest - 1 : number].argmax())
+    return widest if wide[widest - 1] > _FAR_WIDER * wide[number - 1] else number
 
 
 def group_by_eigenpairs(

@@ -296,7 +296,7 @@ class SpectralClustering(Clustering):
             options[protocol.LABEL_WEIGHT] = self.label_weight
         answers = conversation.ask(
             protocol.RELEVANCE,
-            RecordDict({protocol.ARRAYS: protocol.to_record({protocol.EIGENVECTORS: everybody})}),
+            protocol.with_arrays({protocol.EIGENVECTORS: everybody}),
             options=options,
             check=lambda content: _wrong_relevances(content, len(spectra)),
             clients=clients if clients is None else list(clients),

@@ -19,7 +19,7 @@ from fl_core.wire.arrays import is_variance
 from fl_core.wire.protocol import NDArrays
 from strategies.engine.rounds import Update
 
-_MOST_GROWTH = 1e3  # of a model's largest number, or of 1 if that is more, in a round
+_MOST_GROWTH = 1e3  # of an array's largest number, or of 1 if that is more, in a round
 _MOST_EXAMPLES = 1e12  # more is no number of samples
 _STATISTICS = ("running_mean", "running_var")  # of normalising layers
 _MOST_STATISTIC = 1e12

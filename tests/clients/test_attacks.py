@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clients.attacks
-from clients.attacks import flip_labels, random_basis, random_centroids, random_scores, spoil_update
+from clients.attacks import flip_labels, random_basis, random_centroids, spoil_update
 from clients.pre_round.spectrum import leading_spectrum, relevance
 from clients.settings import ATTACKS
 from fl_core.models.build import build_model
@@ -96,19 +96,6 @@ def test_no_variance_is_below_zero_which_would_be_refused():
     assert sent["norm1.running_var"].tolist() == [0, 2]
 
 
-def test_what_cannot_be_spoiled():
-    with pytest.raises(
-        ValueError, match=r'attack is "flip", but it must be one of none, sign-flip'
-    ):
-        spoil_update("flip", RECEIVED, TRAINED, 1.0)
-    with pytest.raises(ValueError, match=r"^only one of .* has weight"):
-        spoil_update(
-            "sign-flip", {"half": RECEIVED["half"], "count": RECEIVED["count"]}, TRAINED, 1
-        )
-    with pytest.raises(ValueError, match=r"w was received with shape \(1,\) and trained to \(2,\)"):
-        spoil_update("sign-flip", {"w": np.zeros(1)}, {"w": np.zeros(2)}, 1.0)
-
-
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_labels_by_hand(kind):
     labels = kind([0, 1, 9, 4])
@@ -119,9 +106,6 @@ def test_labels_by_hand(kind):
     assert labels.tolist() == [0, 1, 9, 4]
     assert flip_labels(flipped, 10).tolist() == labels.tolist()
     assert len(flip_labels(labels[:0], 10)) == 0
-    for wrong in ([0, 10], [-1, 3]):
-        with pytest.raises(ValueError, match="within 0 to 9 for 10 classes"):
-            flip_labels(kind(wrong), 10)
 
 
 @pytest.mark.parametrize("shape", [(324, 20), (5, 5), (3, 1)])
@@ -133,12 +117,6 @@ def test_a_random_basis_is_orthonormal(shape):
     assert np.allclose(basis.T @ basis, np.eye(shape[1]), atol=1e-6)
     assert np.array_equal(basis, random_basis(shape, rng()))
     assert not np.array_equal(basis, random_basis(shape, rng(1)))
-
-
-@pytest.mark.parametrize("shape", [(3, 4), (3, 0)])
-def test_too_many_columns_or_none(shape):
-    with pytest.raises(ValueError, match=f"{shape[1]} orthonormal columns of 3 dimensions"):
-        random_basis(shape, rng())
 
 
 def test_no_direction_is_preferred():
@@ -168,15 +146,6 @@ def test_random_centroids_look_like_the_true_ones():
     # No coordinate remembers where the true centroids were.
     far = random_centroids((500, 2), np.array([[0.0, 10.0]]), rng())
     assert np.allclose(far.mean(axis=0), 5, atol=1)
-
-
-def test_random_scores_are_shares():
-    scores = random_scores(1000, rng())
-    assert all(isinstance(score, float) and 0 <= score <= 1 for score in scores)
-    assert len(set(scores)) == 1000
-    assert np.mean(scores) == pytest.approx(0.5, abs=0.05)
-    assert scores == random_scores(1000, rng())
-    assert random_scores(0, rng()) == []
 
 
 def test_the_attacks_know_nothing_of_flower():

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from clients.handlers import _drawn_from
 from clients.settings import TrainingSettings
 from clients.training.train import train
+from fl_core.models.build import seeded
 
 
 def trained(before: int) -> torch.Tensor:
@@ -15,7 +15,7 @@ def trained(before: int) -> torch.Tensor:
     torch.manual_seed(before)  # what another client has left
     images = torch.arange(64, dtype=torch.uint8).reshape(4, 1, 4, 4)
     order = torch.Generator().manual_seed(1)
-    with _drawn_from(7, torch.device("cpu")):
+    with seeded(7, torch.device("cpu")):
         train(model, images, torch.tensor([0, 1, 0, 1]), TrainingSettings(), order)
     return model[1].weight.detach()
 
@@ -34,6 +34,6 @@ def test_the_global_generator_goes_on_where_it_was():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    with _drawn_from(7, torch.device("cpu")):
+    with seeded(7, torch.device("cpu")):
         torch.rand(3)
     assert torch.equal(torch.rand(1), expected)

@@ -74,7 +74,7 @@ def load():
         (f"({X}, {Y} * 0.5, {X}, {Y})", r"training labels float64 \(4,\), but they must be whole"),
         (f"({X}, {Y}[:, None], {X}, {Y})", r"labels int64 \(4, 1\), but they must be whole"),
         (f"({X}, {Y} + 1, {X}, {Y})", r"training labels \[1, 2\], but they must be 0, 1 and so on"),
-        (f"({X}, {Y} * 0, {X}, {Y})", r"training labels \[0\], but"),
+        (f"({X}, {Y} * 0, {X}, {Y})", r"training labels \[0\], .* two classes at least"),
         (f"({X}, {Y}, {X}, {Y} + 1)", "test labels from 1 to 2, but 2 classes"),
         (f"({X}, {Y} - 1, {X}, {Y}, ['a', 'b'])", "training labels from -1 to 0, but 2 classes"),
         (f"({X}[:, 0], {Y}, {X}, {Y})", r"float32 \(4,\), but \(n, …\) is expected"),

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fl_core.models.build import build_model
+from fl_core.options import options_of
 from fl_core.wire import protocol
 from strategies import Clusters, LpsGps, MtHfl, Round, Update
 from strategies.aggregations.lps_gps import common_layers
@@ -156,3 +158,14 @@ def test_before_anybody_has_trained_nothing_is_averaged():
 def test_the_layers_that_clusters_share(wanted, model, common):
     side = (3, 32, 32) if model == "cnn" else (1, 28, 28)
     assert common_layers(wanted, build_model(model, side, 10, seed=0), model) == common
+
+
+def test_a_layer_may_be_a_number_and_stands_for_all_below_it():
+    block = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    network = nn.Sequential(block, nn.ReLU(), nn.Linear(3, 2))
+    for wanted in ("0", "0.0", "0,2"):
+        layers = common_layers(wanted, network, "one's own")
+        assert options_of(LpsGps)["common-layers"].rule.parse(wanted) == wanted
+        assert layers == tuple(wanted.split(","))
+    with pytest.raises(ValueError, match='common-layers names "1", but the model\'s layers'):
+        common_layers("1", network, "one's own")

@@ -12,6 +12,7 @@ from fl_app.report.html.reading import Result
 from fl_app.report.html.sections import Grid, clusters_of, troubles_of
 from fl_app.report.html.verdict_section import verdicts_of
 from fl_app.report.html.words import changed_options, command
+from fl_core.options import typed
 from fl_core.text import listed
 
 _MOST_COLUMNS = 200  # summary.json and grouping.json have all
@@ -105,6 +106,4 @@ def differing_options(results: Sequence[Result]) -> Grid | None:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "(empty)" if value == "" else str(value)
+    return "(empty)" if value == "" else typed(value)

@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ import numpy as np
 from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.html.contents import MOST_PICTURES, content_of, differing_options
 from fl_app.report.html.reading import Result, read_result
-from fl_app.report.html.sections import first_runs
+from fl_app.report.html.sections import Grid, first_runs
 from fl_app.report.html.words import answer, question
 from fl_app.report.pictures import Spec, on_page
 from fl_app.report.tables import said_of, strategy_table, tests_of
@@ -94,7 +95,6 @@ def build_report(
 ) -> str:
     """Return the page that shows some results; see `write_report`."""
     contents = [content_of(result, most_pictures) for result in results]
-    runs = sum(len(result.runs) for result in results)
     template, style, script = _parts()
     specs = _Specs()
     library = _library()
@@ -102,8 +102,7 @@ def build_report(
         title=printable(title) or (question(results[0]) if len(results) == 1 else "Runs"),
         results=[(question(one), answer(one)) for one in results],
         names=[result.name for result in results],
-        table=strategy_table(results) if runs else None,
-        tested=_tested(results),
+        table=_strategies(results) if any(result.runs for result in results) else None,
         differing=differing_options(results) if len(results) > 1 else None,
         charts=_charts(results),
         contents=contents,
@@ -135,12 +134,8 @@ def distinct(results: Sequence[Result]) -> list[Result]:
         while name in named:
             count += 1
             name = f"{result.name} ({count})"
-        named[name] = _renamed(result, name)
+        named[name] = replace(result, name=name)
     return list(named.values())
-
-
-def _renamed(result: Result, name: str) -> Result:
-    return Result(**{**vars(result), "name": name})
 
 
 def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
@@ -156,11 +151,15 @@ def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
     return found
 
 
+def _strategies(results: Sequence[Result]) -> Grid:
+    """Return the table of strategies, with a caption that says what its numbers are."""
+    table = strategy_table(results)
+    numbers = frozenset(range(table.num_names, len(table.columns)))
+    return Grid(_tested(results), table.columns, table.rows, numbers, folds=False)
+
+
 def _tested(results: Sequence[Result]) -> str:
-    """Return the caption of the table of strategies."""
     firsts = [run for result in results for run in first_runs(result)]
-    if not firsts:
-        return ""
     main = firsts[0].metrics.main
     counts = sorted({int(np.isfinite(run.scores).sum()) for run in firsts})
     clients = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))

@@ -14,6 +14,7 @@ import numpy as np
 from fl_app.report.html.reading import Grouping, Result, Run
 from fl_app.report.tables import tests_of
 from fl_core.data.settings import OWN_IMAGES
+from fl_core.options import typed
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
 
@@ -35,7 +36,7 @@ def question(result: Result) -> str:
     if config.get("dataset") == OWN_IMAGES:
         return (
             f"Which of these {count:,} devices should train together, and how well do the models "
-            f"of {_and(grouped or others)} serve each of them?"
+            f"of {_joined(grouped or others)} serve each of them?"
         )
     where = f"{count:,} clients of {_tasks(result)} on {config.get('dataset', 'images')}"
     if config.get("noise", "none") != "none" and config.get("noise-rate", 1):
@@ -43,10 +44,11 @@ def question(result: Result) -> str:
     if config.get("attack", "none") != "none":
         where += f", {_percent(config.get('malicious'))} of them malicious ({config['attack']}),"
     if not grouped:
-        return f"How well do models of {_and(others)} serve {where.rstrip(',')}?"
+        return f"How well do models of {_joined(others)} serve {where.rstrip(',')}?"
     if not others:
-        return f"How well does grouping by {_and(grouped)} serve {where.rstrip(',')}?"
-    return f"Does grouping {where} by {_and(grouped)} serve them better than {_or(others)}?"
+        return f"How well does grouping by {_joined(grouped)} serve {where.rstrip(',')}?"
+    rest = _joined(others, "or")
+    return f"Does grouping {where} by {_joined(grouped)} serve them better than {rest}?"
 
 
 def answer(result: Result) -> list[str]:
@@ -95,7 +97,7 @@ def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
     seeds = len({run.seed for run in runs})
     over = f"mean over clients{f' and {seeds} seeds' if seeds > 1 else ''}"
     what = "" if metric.is_share else f"{metric.title} "
-    text = f"{_and(first)} reached {what}{metric.with_sign(best)} ({over})"
+    text = f"{_joined(first)} reached {what}{metric.with_sign(best)} ({over})"
     if rest := {name: mean for name, mean in means.items() if name not in first}:
         ends = (min, max) if lower else (max, min)
         second, last = (end(rest, key=lambda name: rest[name]) for end in ends)
@@ -176,12 +178,8 @@ def command(config: Mapping[str, Any]) -> str:
         words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
         return f"flwr run . devices --run-config {shlex.quote(words)} --stream"
     return " ".join(
-        ["fedkin run", *(shlex.quote(f"{key}={_plain(value)}") for key, value in given.items())]
+        ["fedkin run", *(shlex.quote(f"{key}={typed(value)}") for key, value in given.items())]
     )
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _percent(share: Any) -> str:
@@ -192,15 +190,7 @@ def _count(number: int, thing: str) -> str:
     return f"{'one' if number == 1 else f'{number:,}'} {thing}{'' if number == 1 else 's'}"
 
 
-def _and(names: Sequence[str]) -> str:
-    return _joined(names, "and")
-
-
-def _or(names: Sequence[str]) -> str:
-    return _joined(names, "or")
-
-
-def _joined(names: Sequence[str], word: str) -> str:
+def _joined(names: Sequence[str], word: str = "and") -> str:
     if len(names) > _MOST_NAMES:
         return f"{', '.join(names[:_MOST_NAMES])} {word} {len(names) - _MOST_NAMES} more"
     return f" {word} ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

@@ -20,6 +20,7 @@ def labels_figure(
     tasks: Sequence[int] | None,
     class_names: Sequence[str],
     true_counts: NDArray[np.int64] | None = None,
+    client_names: Sequence[str] = (),
 ) -> Spec:
     """Draw how many samples of each label each client holds, with the clients grouped by task.
 
@@ -36,6 +37,8 @@ def labels_figure(
     true_counts : NDArray[np.int64], shape (K, C), optional
         The same before label noise. If given, it is drawn beside `counts`, where the cells that
         gained samples are then outlined.
+    client_names : sequence of K str, optional
+        What to call the clients that have a row of their own; otherwise their numbers.
     """
     clients, classes = counts.shape
     check_shape("class_names", class_names, (classes,))
@@ -52,6 +55,9 @@ def labels_figure(
     names = [short_name(name, 100) for name in class_names]
     side = max(20, _MOST_CELLS // (classes * len(panels)))
     blocks = np.array_split(np.array(order), min(clients, side))
+    alone = len(blocks) == clients and len(client_names) == clients
+    called_by = [short_name(name, 20) for name in client_names] if alone else range(clients)
+    called_by = [str(one) for one in called_by]
     # Many labels would be too narrow side by side.
     beside = len(panels) if classes <= 16 else 1
     tall = round(min(max(12 * len(blocks), 50), 330 if beside == len(panels) else 200))
@@ -64,7 +70,7 @@ def labels_figure(
     for place, (title, panel) in enumerate(panels):
         outlined = [_outline(gained.size)] if gained.any() and place else []
         rows = [
-            {"client": str(block[0]), "label": name, "samples": count}
+            {"client": called_by[block[0]], "label": name, "samples": count}
             | ({"gained": True} if outlined and gained[block, label].any() else {})
             | ({} if tasks is None else {"task": f"task {tasks[block[0]]}"})
             for block in blocks

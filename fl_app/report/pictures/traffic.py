@@ -16,6 +16,7 @@ from fl_app.report.pictures.figure import (
     rounded,
     score_axis,
     score_form,
+    shapes,
 )
 from fl_app.report.pictures.style import strategy_styles
 from fl_core.metrics import OF_CLASSES, Metric
@@ -72,10 +73,7 @@ def traffic_figure(
             "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "aria": False},
             "encoding": {
                 **{"x": x, "y": y, "color": colour},
-                "shape": {
-                    **{key: colour[key] for key in ("field", "type", "legend")},
-                    "scale": {"domain": list(styles), "range": [s.mark for s in styles.values()]},
-                },
+                "shape": shapes(styles),
                 "tooltip": [
                     {"field": "series", "title": "strategy"},
                     {"field": "mean", "title": metric.title, "format": score_form(metric)},

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 _IN_A_RUN = (
     *("client_app.py", "server_app.py", "config/*.py", "grid/*.py", "nodes/*.py", "run/*.py"),
     *("results/run_result.py", "results/summary.py", "results/folder.py"),
-    *("results/choosing.py", "results/paired.py", "results/verdicts.py"),
+    *("results/choosing.py", "results/paired.py", "results/verdicts.py", "report/verdicts.py"),
     *("studies/in_process.py", "studies/reproduce/kept.py", "studies/reproduce/formula.py"),
 )
 _NOT_IN_ONE = {"options_page.py", "effect.py", "__init__.py"}  # they only speak of options

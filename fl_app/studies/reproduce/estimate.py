@@ -46,15 +46,21 @@ def hours_left(
     """
     cores = max(1, workers)  # none: all in this process
     hours = _core_hours([one.config for one in missing]) / cores
-    alone = f"training and features alone take {hours:.1f} hours, as measured here on one core"
+    alone = f"training and features alone take {_long(hours)}, as measured here on one core"
     if done := current_cells(experiment, cells):
         took = sum(cell["seconds"] * max(1, cell["workers"]) for cell in done) / 3600
         times = took / _core_hours([experiment.config(cell["given"]) for cell in done])
         how = f"the {len(done)} finished simulations took {times:.1f} times as long as that"
-        return f"about {times * hours:.1f} hours on {cores} core(s): {alone}, and {how}."
-    least, most = (f"{times * hours:.1f}" for times in _ON_TOP)
+        return f"about {_long(times * hours)} on {cores} core(s): {alone}, and {how}."
     how = "with messages, tests and grouping, other tables took two to four times as long"
-    return f"about {least} to {most} hours on {cores} core(s): {alone}, and {how}."
+    long = _long(*(times * hours for times in _ON_TOP))
+    return f"about {long} on {cores} core(s): {alone}, and {how}."
+
+
+def _long(*hours: float) -> str:
+    if max(hours) >= 1:
+        return f"{' to '.join(f'{one:.1f}' for one in hours)} hours"
+    return f"{' to '.join(f'{60 * one:.1f}' for one in hours)} minutes"
 
 
 def _core_hours(configs: Sequence[Config]) -> float:

@@ -190,11 +190,6 @@ def in_words(text: str) -> str:
     return f"{words} {argument.replace('-', ' and ')}" if argument else words
 
 
-def limits_of(text: str) -> tuple[float, float] | None:
-    """Return the bounds of a measure, if it has any."""
-    return kind_of(text).limits
-
-
 def shown(
     text: str,
     value: float,

@@ -23,6 +23,7 @@ from fl_app.studies.reproduce.judging import (
 )
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, shown
+from fl_core.options import typed
 from fl_core.text import listed
 
 HOW_JUDGED = (
@@ -240,7 +241,8 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
         lines += [f"{count} of them on a GPU ({gpu}), which rounds differently.", ""]
     lines += ["```", _options({**experiment.options, **small}), "```", ""]
     groups = (experiment.rows, experiment.columns, experiment.variants)
-    own = [f"- {name}: `{_options(own)}`" for group in groups for name, own in group.items() if own]
+    given = ((name, _but(own, small)) for group in groups for name, own in group.items())
+    own = [f"- {name}: `{_options(own)}`" for name, own in given if own]
     if own:
         lines += ["Rows, columns and variants have options of their own:", "", *own]
     # Somebody's own data or model counts as code of the row or column that has it.
@@ -286,5 +288,9 @@ def _duration(cells: Sequence[Cell]) -> str:
     return f"{seconds:.0f} seconds" if seconds < 3600 else f"{seconds / 3600:.1f} hours"
 
 
+def _but(options: Mapping[str, object], overridden: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in options.items() if key not in overridden}
+
+
 def _options(options: Mapping[str, object]) -> str:
-    return " ".join(f"{key}={value}" for key, value in options.items())
+    return " ".join(f"{key}={typed(value)}" for key, value in options.items())

@@ -12,7 +12,7 @@ from fl_app.studies.reproduce.cells import current_cells
 from fl_app.studies.reproduce.experiment_file import OURS, Experiment
 from fl_app.studies.reproduce.judging import Place, as_array, measured_of
 from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.measures import in_words, kind_of, limits_of, tested_rounds
+from fl_app.studies.reproduce.measures import in_words, kind_of, tested_rounds
 
 
 def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
@@ -83,7 +83,7 @@ def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
                     lines[method] = (across, np.array(values))
             if lines:
                 panels[row if len(experiment.rows) > 1 else "", in_words(name)] = lines
-    ranges = {in_words(name): limits_of(name) for name in experiment.measures}
+    ranges = {in_words(name): kind_of(name).limits for name in experiment.measures}
     limits = {words: found for words, found in ranges.items() if found is not None}
     return pictures.lines_figure(experiment.title, panels, ", ".join(sorted(keys)), limits)
 

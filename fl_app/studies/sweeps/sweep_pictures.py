@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from fl_app.report import pictures
 from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.measures import in_words, limits_of
-from fl_app.studies.sweeps.plan import SEED, Sweep, shown
+from fl_app.studies.reproduce.measures import in_words, kind_of
+from fl_app.studies.sweeps.plan import SEED, Sweep
 from fl_app.studies.sweeps.sweep_tables import by_values
-from fl_core.options import Scalar
+from fl_core.options import Scalar, typed
 from fl_core.wire import protocol
 
 _MEASURES = ("accuracy", "rmse", protocol.OWN_METRIC, "ari")
@@ -67,7 +67,7 @@ def _figure(sweep: Sweep, cells: Sequence[Cell]) -> pictures.Spec | None:
     panels: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
     measured = {name: by_values(sweep, cells, name) for name in _MEASURES}
     for others in dict.fromkeys(_without(keys, place, across) for place in measured[_MEASURES[0]]):
-        title = ", ".join(f"{key}={shown(value)}" for key, value in others)
+        title = ", ".join(f"{key}={typed(value)}" for key, value in others)
         for name, places in measured.items():
             if any(np.isfinite(one).any() for here in places.values() for one in here.values()):
                 panels[title, in_words(name)] = _of_panel(keys, places, across, values, others)
@@ -79,7 +79,7 @@ def _figure(sweep: Sweep, cells: Sequence[Cell]) -> pictures.Spec | None:
     shown_up = {up for _, up in kept}
     limits = {up: _limits(name, kept) for name in _MEASURES if (up := in_words(name)) in shown_up}
     if not is_numeric(values):
-        return pictures.dots_figure(title, kept, across, [shown(v) for v in values], limits)
+        return pictures.dots_figure(title, kept, across, [typed(v) for v in values], limits)
     numbers = np.array(values, np.float64)
     lines = {
         panel: {strategy: (numbers, found) for strategy, found in here.items()}
@@ -121,7 +121,7 @@ def _limits(
     name: str, panels: Mapping[tuple[str, str], Mapping[str, NDArray[np.float64]]]
 ) -> tuple[float, float]:
     """Return the range of a measure, the same in all of its panels."""
-    if (known := limits_of(name)) is not None:
+    if (known := kind_of(name).limits) is not None:
         return known
     found = [
         v[np.isfinite(v)]

@@ -15,10 +15,10 @@ from fl_app.report.tables import render
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import MEASURES, in_words, measure, shown
 from fl_app.studies.sweeps.plan import SEED, Sweep
-from fl_app.studies.sweeps.plan import shown as typed
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.files import replacing
 from fl_core.metrics import OF_A_NUMBER, metrics_in
+from fl_core.options import typed
 from fl_core.wire import protocol
 
 COLUMNS = ("strategy", SEED, "measure", "value")

@@ -3,9 +3,11 @@
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from fl_app.config.options_page import written
 from fl_app.config.run_config import OF_STRATEGIES, Config, parse_config
-from fl_core.options import options_of
+from fl_core.options import NATURAL, options_of
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS
 from tests.app_runs import DEFAULTS
 
@@ -31,3 +33,9 @@ def test_an_option_is_declared_once():
 def test_the_profile_for_devices_knows_the_options():
     profile = tomllib.loads((ROOT / "pyproject-flwr.toml").read_text(encoding="utf-8"))
     parse_config({**DEFAULTS, **profile})
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, str(2**53 + 1)])
+def test_whole_numbers_are_read_as_they_are(value):
+    assert NATURAL.parse(value) == 2**53 + 1  # which no float is
+    assert NATURAL.parse(f"{7:e}") == 7

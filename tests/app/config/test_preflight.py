@@ -23,6 +23,7 @@ from fl_core.data.settings import DATASETS, FederationSettings
 from fl_core.federation.federation_checks import check_federation
 from fl_core.options import KNOWN_AS
 from strategies.catalogue import SYSTEMS
+from tests.app_runs import run
 
 ROOT = Path(__file__).parents[3]
 BASE = ["num-clients=12", "strategy=single"]
@@ -101,7 +102,7 @@ def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
         (["strategy=fedbn", "model=mlp"], "keeps norm layers at the clients, but mlp has none"),
         (["dataset=mnist+cifar10"], "must have one shape, and these are 1×28×28 and 3×32×32"),
         (["dataset=rotated-mnist", "noise=class-independent"], "all tasks have the same labels"),
-        (["strategy=mt-hfl", "common-layers=nose"], 'common-layers names "nose", but the layers'),
+        (["strategy=mt-hfl", "common-layers=nose"], 'common-layers names "nose", but the model\'s'),
         (["strategy=ifca", "num-clusters=auto"], 'num-clusters is "auto", but ifca cannot choose'),
     ],
 )
@@ -200,6 +201,7 @@ def test_one_refusal_names_all_that_is_wrong(capsys):
         ("noise-rate=0.3 noise=class-dependent", ""),
         ("noise-rate=0.25 malicious=0.20", ""),  # the defaults
         ("tasks=0,1|2,3|4,5 num-tasks=5", "num-tasks=5 changes nothing: .* if tasks is empty."),
+        ("tasks=0,1|2,3|4,5 momentum=0.9", "momentum=0.9 changes nothing: .* if optimizer is sgd."),
         ("tasks=0,1|2,3|4,5 num-tasks=3", ""),
         ("tasks=0,1|2,3|4,5", ""),
         ("attack=sign-flip", ""),
@@ -283,6 +285,38 @@ def test_a_file_that_is_not_there_is_named_without_a_number(capsys):
     ):
         assert main(["reproduce", name]) == 2
         assert f"error: {why}" in capsys.readouterr().err
+
+
+def test_a_trial_without_samples_to_compare_on_is_none(capsys):
+    assert main(["trial", *BASE, "validation-share=0", "--dry-run"]) == 2
+    assert "validation-share is 0, but fedkin trial compares models" in capsys.readouterr().err
+
+
+def test_other_options_than_those_of_the_run_to_resume_are_refused_before_it_starts(
+    tmp_path, monkeypatch, capsys
+):
+    options = {"strategy": "single", "num_clients": 6, "num_server_rounds": 1, "model": "mlp-32"}
+    run(tmp_path / "out", **options, checkpoint_every=1)
+    monkeypatch.setattr("fl_app.launch.superlink.simulate", None)
+    words = ["strategy=single", "num-clients=4", "model=mlp-32", "num-server-rounds=1"]
+    assert main(["run", *words, f"resume={tmp_path / 'out'}"]) == 2
+    assert re.search(r"is .*, but the run in .* was started with", capsys.readouterr().err)
+
+
+def test_a_run_that_is_stopped_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    def stop(*_, **__):
+        (tmp_path / "out/checkpoints").mkdir(parents=True)
+        (tmp_path / "out/checkpoints/single-seed-0.safetensors").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fl_app.launch.superlink.simulate", stop)
+    words = ["strategy=single", "num-clients=4", "checkpoint-every=1", "keep-spectra=false"]
+    assert main(["run", *words, f"output-dir={tmp_path / 'out'}"]) == 130
+    out, err = capsys.readouterr()
+    assert out == ""
+    again, stopped = err.splitlines()
+    assert again == f"to go on: fedkin run {' '.join(words)} resume={tmp_path / 'out'}"
+    assert stopped == "stopped."
 
 
 def test_ctrl_c_while_commands_are_loaded_is_no_traceback(monkeypatch, capsys):

@@ -453,6 +453,8 @@ def test_images_that_another_device_of_this_machine_has(check, certificates, ima
         ({"node_config": 'name="St  Mary" data-path="/x"'}, 'name is "St  Mary", but a device'),
         ({"node_config": f'name="{"x" * 101}" data-path="/x"'}, "has at most 100 characters"),
         ({"node_config": 'name="berlin" data-path="scans"'}, "it must be absolute"),
+        ({"node_config": 'name="a" data-path="/x" modelpath="/y"'}, "Did you mean model-path?"),
+        ({"node_config": 'name="a" data-path="/x" lable="sick"'}, "has no lable. Did you mean la"),
     ],
 )
 def test_a_check_that_is_not_asked_for_rightly(check, other, wrong):

@@ -19,6 +19,7 @@ from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.group.group_command import named_folders
 from fl_app.group.images import Own, part, regrouped
+from fl_app.group.place import read_images
 from fl_app.group.placing import fit, overlaps, place
 from fl_app.live.status import Status
 from fl_app.results.grouping_report import Cost, grouping_report
@@ -209,6 +210,11 @@ def test_no_resamples_are_none(tmp_path):
     assert report["command"].endswith("--resamples 0")
     again = group(tmp_path / "again", *report["command"].split()[2:])
     assert again == report
+
+
+def test_the_command_that_repeats_it_says_false_as_it_is_typed(tmp_path):
+    report = group(tmp_path / "out", *SIMULATED, "keep-spectra=false", "--resamples", "0")
+    assert "keep-spectra=false" in report["command"].split()
 
 
 def test_a_grouping_is_watched_by_name(tmp_path, monkeypatch):
@@ -408,6 +414,14 @@ def write_colours(folder):
     for number in range(6):
         Image.new("RGB", (28, 28), (number, 200, 10)).save(folder / f"{number}.png")
     return folder
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg"])
+@pytest.mark.parametrize("side", [28, 100])  # a JPEG that is made smaller is decoded as grey
+def test_colours_are_seen_in_images_of_every_kind(tmp_path, ending, side):
+    Image.new("RGB", (side, side), (9, 200, 10)).save(tmp_path / f"one.{ending}")
+    with pytest.raises(ValueError, match="is colour, but the run's images were grey ones of 28×28"):
+        read_images(tmp_path, (1, 28, 28))
 
 
 def kept(vectors, clusters, **changes):

@@ -408,6 +408,15 @@ def test_labels_without_tasks_keep_the_clients_order():
     assert "0 % changed" in clean["concat"][1]["title"]["text"][0]
 
 
+def test_clients_of_labels_go_by_their_names():
+    counts = labels(6, 3)[0]
+    names = ["berlin", "lyon", "oslo", "paris", "rome", "turin"]
+    spec = labels_figure(counts, None, list("abc"), client_names=names)
+    assert list(dict.fromkeys(row["client"] for row in rows_of(spec))) == names
+    many = labels_figure(np.ones((6000, 3), int), None, list("abc"), client_names=["x"] * 6000)
+    assert rows_of(many)[0]["client"] == "0"  # a row is the mean of several
+
+
 def test_cluster_panels_show_each_clusters_accuracy_and_number():
     rounds = np.array([2, 4])
     lines = {9: np.array([0.5, 0.7]), 1: np.array([np.nan, 0.9])}  # cluster 9 is the larger one

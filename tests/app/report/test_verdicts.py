@@ -1,11 +1,13 @@
 """Verdicts on a report's page, and their picture."""
 
+from dataclasses import replace
+
 import pytest
 
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.verdict_section import verdicts_of
 from fl_app.report.pictures import save, verdicts_figure
-from fl_app.report.verdicts import JOIN, UNSURE, Verdict, unit_of
+from fl_app.report.verdicts import JOIN, UNSURE, Verdict, unit_of, verdict_row
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from tests.picture_data import rows_of
 from tests.report_data import EVIL, write_results
@@ -61,6 +63,14 @@ def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):
     ]
     title, _, _ = drawn()
     assert title == "What each client gains over staying alone · seed 0"
+
+
+def test_a_gain_that_is_another_models_says_whose_it_is():
+    """Its own model is the best: the gain over it is the best other one's."""
+    metric, name = OF_CLASSES.main, "0"
+    own = replace(verdict(0, UNSURE), strategy="local", gain=(-0.07, -0.25, 0.11))
+    assert verdict_row(own, name, metric)[2:4] == ["local", "rcc-pfl: −7 (−25 to +11)"]
+    assert verdict_row(verdict(0), name, metric)[2:4] == ["rcc-pfl / 1", "+25 (+12 to +50)"]
 
 
 def test_of_many_clients_it_says_how_many_are_shown(tmp_path):

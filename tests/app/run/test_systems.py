@@ -232,11 +232,11 @@ def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, 
     [
         (
             {"strategy": "mt-hfl", "common_layers": "hidden"},
-            'common-layers names "hidden", but the layers of logistic-regression are output',
+            'common-layers names "hidden", but the model\'s layers are output',
         ),
         (
             {"strategy": "own+lps-gps", "model": "mlp", "common_layers": "hidden,hidde"},
-            'common-layers names "hidde", but the layers of mlp are hidden, output',
+            'common-layers names "hidde", but the model\'s layers are hidden, output',
         ),
         (
             {"strategy": "mt-hfl", "common_layers": "conv", "model": "mlp-32"},

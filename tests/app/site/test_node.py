@@ -132,6 +132,22 @@ def test_what_fails_by_itself_ends_the_node(node, tmp_path):
     assert is_gone(starts(tmp_path, "supernode")[0][0])
 
 
+def test_a_child_that_it_was_given_and_that_ends_is_not_waited_for_again(monkeypatch, tmp_path):
+    """As where a start script has something in the background before its `exec fedkin node`."""
+    supernode = tmp_path / "supernode"
+    supernode.write_text("#!/bin/sh\nsleep 1.5\n", encoding="utf-8")
+    supernode.chmod(0o700)
+    looks, look = [], os.waitid
+    monkeypatch.setattr(node_command.os, "waitid", lambda *a: looks.append(a) or look(*a))
+    monkeypatch.setattr(node_command, "program_path", lambda _: supernode)
+    monkeypatch.setattr(node_command, "_warm", lambda _: subprocess.Popen(["/bin/sleep", "60"]))
+    given = os.posix_spawn("/bin/sleep", ["sleep", "0.5"], os.environ)
+    assert run_node([]) == 0
+    assert len(looks) <= 4  # for the child, for the SuperNode, and for what answers messages
+    with pytest.raises(ChildProcessError):
+        os.waitpid(given, 0)
+
+
 @pytest.mark.parametrize("option", ["--isolation", "--superexec-auth-secret-file"])
 def test_what_is_decided_here_is_refused(option, capsys):
     assert main(["node", option, "process"]) == 2

@@ -344,6 +344,8 @@ def test_without_workers_a_table_is_made_in_this_process(tmp_path, capsys):
     assert kept["clusters"] == wanted["clusters"]
     text = (tmp_path / "results/quick/digits.md").read_text(encoding="utf-8")
     assert "one after the other; clients ran one after the other." in text
+    said = capsys.readouterr().out.splitlines()
+    assert not [line for line in said if ".running/" in line and "results go to" not in line]
     assert NO_REPORT not in os.environ
     assert FOLDER not in os.environ
 

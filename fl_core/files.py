@@ -62,7 +62,11 @@ def _replacing(path: Path, private: bool) -> Iterator[Path]:
     # Not by tempfile, whose files only their owner can read: to find out what open() would give,
     # one has to change the umask of the whole process, while another thread may do the same.
     mode = 0o600 if private else 0o600 | open_to & 0o666
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
+    except OSError as error:
+        error.filename = str(path)  # the other one is nobody's business
+        raise
     try:
         yield temporary
         with temporary.open("rb") as written:

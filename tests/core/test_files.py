@@ -82,6 +82,16 @@ def test_a_file_is_open_to_nobody_who_may_not_read_its_folder(tmp_path):
         os.umask(before)
 
 
+def test_an_error_names_the_file_that_was_to_be_written(monkeypatch, tmp_path):
+    def refuse(path, *_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("fl_core.files.os.open", refuse)
+    with pytest.raises(PermissionError) as info, replacing(tmp_path / "report.html"):
+        pass
+    assert info.value.filename == str(tmp_path / "report.html")
+
+
 def test_another_error_stays_what_it_is(tmp_path):
     with pytest.raises(PermissionError), replacing(tmp_path / "x"):
         raise PermissionError(errno.EACCES, "no")

@@ -32,12 +32,9 @@ from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.certainty import DOUBTFUL, certainty
 from strategies.clusterings.grouping import NumClusters
 from strategies.clusterings.relevance_groups import (
-    group_by_eigenpairs,
     group_by_relevance,
     heard_anew,
 )
-from strategies.clusterings.server_relevance import Spectra
-from strategies.clusterings.spectral import RANK
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -78,8 +75,7 @@ def ways(
 ) -> tuple[Int64, dict[str, Draw]]:
     """Return the clusters, and from each way to draw a resample to a function that draws one."""
     k = USUAL_EIGENVECTORS[formula]
-    full = [leading_spectrum(own, max(k, RANK)) for own in features]
-    scores = said(formula, full, k)
+    scores = said(formula, [leading_spectrum(own, k) for own in features], k)
     groups = group_by_relevance(scores, number)
     labels = groups.labels
 
@@ -102,35 +98,10 @@ def ways(
         found = heard_anew(scores, groups, number, "average", rng)
         return labels if found is None else found.labels
 
-    def companions(rng: Rng) -> Int64:
-        """Clients drawn again, with replacement; who is not drawn joins those who find it near."""
-        drawn = np.unique(rng.integers(len(scores), size=len(scores)))
-        fewer = min(number, len(drawn)) if isinstance(number, int) else number
-        found = group_by_relevance(scores[np.ix_(drawn, drawn)], fewer).labels
-        both = (scores + scores.T) / 2
-        means = np.eye(int(found.max()) + 1)[found] / np.bincount(found)
-        joined: Int64 = (both[:, drawn] @ means).argmax(axis=1)
-        joined[drawn] = found
-        return joined
-
-    def eigenvectors(rng: Rng) -> Int64:
-        """Half of each client's eigenpairs, at the server."""
-        kept = [
-            np.sort(rng.permutation(len(o.eigenvalues))[: (len(o.eigenvalues) + 1) // 2])
-            for o in full
-        ]
-        pairs = Spectra.of(
-            [one.eigenvectors[:, own] for one, own in zip(full, kept, strict=True)],
-            [one.eigenvalues[own] for one, own in zip(full, kept, strict=True)],
-        )
-        return group_by_eigenpairs(pairs, formula, k, number).labels
-
     return labels, {
         "images, a fifth left out": four_fifths,
         "images, with replacement": images,
         "opinions": opinions,
-        "companions": companions,
-        "eigenvectors": eigenvectors,
     }
 
 

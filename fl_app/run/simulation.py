@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecordValues
 from flwr.serverapp import Grid
 
@@ -24,6 +25,7 @@ from fl_core.data.folders import resolve_data_dir
 from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.partitions.tasks import are_random
+from fl_core.text import listed, printable
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 
@@ -119,7 +121,7 @@ class Simulation:
             federation.names,
         )
         entries = {**self.told, protocol.SEED: self._config.seed}
-        for note in federation.dataset.notes:
+        for note in (*federation.dataset.notes, *_of_one_class(federation)):
             logger.warning(note)
         roll = Conversation(self._grid, entries, self._config.pre_round_deadline, self.met)
         roll.call_roll()
@@ -191,6 +193,20 @@ class ArrivingNodes(GridAround):
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that have arrived."""
         return [node for node in self._grid.get_node_ids() if node not in self._late]
+
+
+def _of_one_class(federation: Federation) -> Iterator[str]:
+    """Say which sites have samples of one class only: there, a model need not see any."""
+    if not federation.names or federation.dataset.is_regression:
+        return
+    counts = federation.label_counts(noisy=True)
+    alone = np.flatnonzero((counts > 0).sum(axis=1) == 1)
+    if len(alone):
+        yield (
+            f"{listed([printable(federation.names[client]) for client in alone], 5, ', ')}: all "
+            "training samples are of one class, so a model that always says so is right there, and "
+            "no comparison tells anything"
+        )
 
 
 def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:

@@ -100,13 +100,13 @@ def _run(options: argparse.Namespace) -> int:
     folder, share = check_run(config, workers=options.workers, gpus=gpus, elsewhere=bool(address))
     for sentence in (*twice, *without_effect(typed, config)):
         print("warning:", sentence, file=sys.stderr, flush=True)
-    if options.dry_run:
-        print(planned(config, given, folder))
-        return 0
     clients = config.simulated_clients
     overrides = {**given, "num-clients": clients, "output-dir": str(folder)}
     if config.resume:  # before anything is started
         Checkpoints(parse_config({**defaults, **overrides}), folder)
+    if options.dry_run:
+        print(planned(config, given, folder))
+        return 0
     if address:
         # The nodes' variables and folders are not ours.
         overrides["data-dir"] = str(resolve_data_dir(config.data_dir))
@@ -122,12 +122,14 @@ def _run(options: argparse.Namespace) -> int:
             ray_address=address,
         )
     except KeyboardInterrupt:
-        _say_how_to_go_on(overrides, folder)
+        _say_how_to_go_on(options, overrides, folder)
         raise
     return 0 if done else 1
 
 
-def _say_how_to_go_on(given: Mapping[str, Scalar], folder: Path) -> None:
+def _say_how_to_go_on(
+    options: argparse.Namespace, given: Mapping[str, Scalar], folder: Path
+) -> None:
     """Say by which command a run that was stopped goes on, if it has a checkpoint."""
     from fl_app.config.run_config import CHECKPOINTS, WHOLE  # noqa: PLC0415
     from fl_core.options import typed  # noqa: PLC0415
@@ -135,6 +137,10 @@ def _say_how_to_go_on(given: Mapping[str, Scalar], folder: Path) -> None:
     if any((folder / CHECKPOINTS).glob(WHOLE)):
         again = {key: value for key, value in given.items() if key != "output-dir"}
         words = [f"{key}={typed(value)}" for key, value in {**again, "resume": folder}.items()]
+        for name in ("app", "ray_address", "gpus_per_client", "workers"):
+            value = getattr(options, name)
+            if value and (name, value) != ("workers", os.cpu_count()):
+                words += [f"--{name.replace('_', '-')}", str(value)]
         print("to go on:", shlex.join(["fedkin", "run", *words]), file=sys.stderr)
 
 

@@ -13,6 +13,7 @@ from fl_app.run.experiment import run_experiment
 from fl_app.run.simulation import Simulation
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.flower.server import HttpGrid, InMemoryGrid
+from fl_core.own_code import is_stop
 from fl_core.text import error_line
 
 app = ServerApp()
@@ -29,6 +30,8 @@ def main(grid: Grid, context: Context) -> None:
             grid = DeviceGrid(grid, config.min_answers)
         run_experiment(config, grid, Devices if config.dataset == OWN_IMAGES else Simulation)
     except (Exception, SystemExit) as error:
+        if is_stop(error):
+            raise
         # One line that can be found again in Flower's log, which goes on with the traceback.
         print("error:", error_line(error).replace("\n", " "), flush=True)
         if isinstance(error, SystemExit):  # of somebody's library: to Flower, a run that went well

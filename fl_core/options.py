@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
+from operator import index
 from typing import Any
 
 Scalar = str | int | float | bool
@@ -226,19 +227,31 @@ def number(
     def parse(value: Any) -> int | float:
         try:
             found = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
+            exact = _exact(value)
+        except (TypeError, ValueError, ArithmeticError):
             raise NotAllowedError from None
-        inside = (low < found if low_open else low <= found) and (
-            found < high if high_open else found <= high
-        )
-        if not inside or found == float("inf") or (kind is int and found != int(found)):
+        if not math.isfinite(found) or (kind is int and exact != int(exact)):
             raise NotAllowedError
-        if kind is int and abs(found) >= _TOO_LARGE:
+        inside = (low < exact if low_open else low <= exact) and (
+            exact < high if high_open else exact <= high
+        )
+        if not inside:
+            raise NotAllowedError
+        if kind is int and abs(exact) >= _TOO_LARGE:
             raise NotAllowedError(f"{allowed}, below 2^63")
-        # Not by way of a float, which has no whole numbers between some above 2^53.
-        return int(Decimal(str(value))) if kind is int else found
+        return int(exact) if kind is int else found
 
     return Rule(allowed, parse)
+
+
+def _exact(value: Any) -> Any:
+    """Return a number as it is: above 2^53, most whole numbers are no float."""
+    if isinstance(value, str):
+        return Decimal(value)
+    try:
+        return index(value)
+    except TypeError:
+        return float(value)
 
 
 def one_of(names: Collection[str]) -> Rule:

@@ -96,6 +96,8 @@ def load_own(key: str, path: str) -> Any:
     except ModuleNotFoundError as error:
         raise ValueError(f'{key} is "{path}", but {_not_there(module_name, error)}') from error
     except (Exception, SystemExit) as error:
+        if is_stop(error):
+            raise
         raise ValueError(
             f'{key} is "{path}", but {module_name} cannot be imported: {what_failed(error)}.'
         ) from error
@@ -127,6 +129,8 @@ def call_own(key: str, path: str, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (Exception, SystemExit) as error:
+        if is_stop(error):
+            raise
         called = f"{path.partition(':')[2]}({_ARGUMENTS.get(key, '')})"
         raise ValueError(
             f'{key} is "{path}", but {called}, as it is called, fails: {what_failed(error)}.'
@@ -198,6 +202,13 @@ def _modules_in(package: str) -> Iterable[str]:
     if package in sys.modules:  # perhaps as a module, which has none
         places = list(getattr(sys.modules[package], "__path__", []))
     return [one.name for one in iter_modules(places)]
+
+
+def is_stop(error: BaseException) -> bool:
+    """Return whether Flower ends the program, which was told to stop: nobody's code has failed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ended = isinstance(error, SystemExit) and frames
+    return bool(ended) and "flwr" in Path(frames[-1].filename).parts
 
 
 def what_failed(error: BaseException) -> str:

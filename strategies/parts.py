@@ -7,13 +7,13 @@ own parts are tested for all this, and not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fl_core.own_code import what_failed
+from fl_core.own_code import is_stop, what_failed
 from fl_core.text import listed
 from fl_core.wire.protocol import NDArrays
 from strategies.aggregations.aggregation import Aggregation
@@ -35,7 +35,7 @@ def combine(
     moved = [replace(u, cluster=of_client[u.client]) for u in updates]
     state = training.as_round(participants, moved)
     training.hold(models_by(aggregation, state))
-    sent = aggregation.bytes_between_servers(state)
+    sent: int = _called(aggregation, "bytes_between_servers", [state])
     training.server_traffic.up += sent
     training.server_traffic.down += sent
 
@@ -53,23 +53,32 @@ def clusters_by(
     found: Clusters = _called(clustering, method, arguments)
     if _is_ours(clustering):
         return found
-    where = f"{type(clustering).__name__}.{method}"
-    if not isinstance(found, Clusters):
-        raise RuntimeError(f"{where} returned {_kind(found)}, but Clusters are expected.")
-    if not found.of_client:
-        raise RuntimeError(f"{where} returned Clusters without any client.")
-    known = {*training.roster.nodes, *training.clusters.of_client}
-    if strange := sorted(found.of_client.keys() - known, key=str):
-        raise RuntimeError(
-            f"{where} put clients that there are not into clusters: {_some(strange)}."
-        )
-    for client, cluster in found.of_client.items():
-        if not isinstance(cluster, int | np.integer) or cluster < 0:
-            raise RuntimeError(
-                f"{where} put client {client} into cluster {cluster!r}, but clusters are whole "
-                "numbers from 0."
-            )
+    # Who has failed since it was asked may still be among them.
+    roster = training.roster
+    known = {*roster.nodes, *roster.failures, *training.clusters.of_client}
+    if wrong := _wrong_clusters(found, known):
+        raise RuntimeError(f"{type(clustering).__name__}.{method} {wrong}.")
+    if any(type(number) is not int for pair in found.of_client.items() for number in pair):
+        plain = {int(client): int(cluster) for client, cluster in found.of_client.items()}
+        return replace(found, of_client=plain)  # NumPy's could not be written down
     return found
+
+
+def _wrong_clusters(found: Any, known: Collection[int]) -> str:
+    if not isinstance(found, Clusters):
+        return f"returned {_kind(found)}, but Clusters are expected"
+    of_client: Any = found.of_client
+    if not isinstance(of_client, dict) or not of_client:
+        return f"returned Clusters of {_kind(of_client)}, but a dict of clients is expected"
+    if strange := sorted(of_client.keys() - known, key=str):
+        return f"put clients that there are not into clusters: {_some(strange)}"
+    most = found.num_clusters
+    for client, cluster in of_client.items():
+        whole = isinstance(cluster, int | np.integer)
+        if not whole or cluster < 0 or (most is not None and cluster >= most):
+            wanted = "whole numbers from 0" if most is None else f"0 to {most - 1} (num_clusters)"
+            return f"put client {client} into cluster {cluster!r}, but clusters are {wanted}"
+    return ""
 
 
 def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
@@ -91,7 +100,11 @@ def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
             f"{where} returned {_kind(found)}{number}, but a list of {len(state.models)} models is "
             "expected, as many as state.models."
         )
+    seen = set()
     for place, (model, before) in enumerate(zip(found, state.models, strict=True)):
+        if (both := (id(model), id(before))) in seen:
+            continue
+        seen.add(both)
         if not isinstance(model, dict) or model.keys() != before.keys():
             raise RuntimeError(
                 f"{where} returned {_kind(model)} as model {place}, but a dict of "
@@ -109,6 +122,8 @@ def _called(part: Any, method: str, arguments: Iterable[Any]) -> Any:
     try:
         return getattr(part, method)(*arguments)
     except (Exception, SystemExit) as error:
+        if is_stop(error):
+            raise
         raise RuntimeError(
             f"{type(part).__name__}.{method} fails: {what_failed(error)}."
         ) from error

@@ -229,7 +229,7 @@ def _found(
 def _scores(outputs: torch.Tensor, labels: torch.Tensor, loss: float | None) -> Scores:
     """Return how well outputs tell classes apart, with a `loss` of one's own, if there is one."""
     if loss is None:
-        loss = float(F.cross_entropy(outputs, labels, reduction="sum")) / len(labels)
+        loss = float(F.cross_entropy(outputs.double(), labels))
     num_classes = outputs.shape[1]
     guessed, truth = outputs.argmax(dim=1).cpu(), labels.cpu()
     right, labelled, predicted = (

@@ -178,9 +178,12 @@ def verdict_columns(metric: Metric) -> list[str]:
 
 
 def verdict_row(one: Verdict, name: str, metric: Metric) -> list[str]:
-    """Return what a table says of a client: the last three columns are numbers."""
+    """Return what a table says of a client: the last three columns are numbers.
+
+    Where its own model is the best one, the first of them says which other one it is compared with.
+    """
     over_alone = gain_text(metric, one.gain)
-    if one.compared != one.strategy:  # its own model is the best one, and is compared with this
+    if one.compared != one.strategy:
         over_alone = f"{one.compared}: {over_alone}"
     return [
         *(name, one.verdict, one.model, over_alone, gain_text(metric, one.gain_over_single)),

@@ -285,7 +285,8 @@ class ResultsFolder:
     def _write_report(self, numbers: str) -> None:
         """Write the page that shows everything, and say where all is; numbers are in that file.
 
-        One of many simulations has no page of its own, if whoever started it says so.
+        One of many simulations has no page of its own, and no place that is to be known, if whoever
+        started it says so.
         """
         if not os.environ.get(NO_REPORT):
             try:

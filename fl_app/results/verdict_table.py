@@ -24,7 +24,7 @@ def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False
     def fit(text: str, place: int) -> str:
         if place < 3:  # what somebody is called stays
             return text
-        text = text.replace(" to ", "…")
+        text = text.replace(" to ", "…").replace(": ", ":\n")
         if metric.is_share:
             return text
         # An interval of errors is too long to stand beside its middle.

@@ -333,10 +333,14 @@ def run_strategy(
             train_config=told,
             evaluate_config=tested,
         )
+    run = replace(
+        RunResult.of(name, seed, strategy, seconds(), setting.federation),
+        label=label,
+        device_seconds=status.device_seconds(),
+    )
     if done == rounds and config.validation_share and not strategy.training.same_as:
         compare_again(grid, strategy, tested, config.round_deadline)
-    run = RunResult.of(name, seed, strategy, seconds(), setting.federation)
-    return replace(run, label=label, device_seconds=status.device_seconds()), strategy
+    return run, strategy
 
 
 def _reports_in(checkpoint: Mapping[str, Any]) -> list[RoundReport]:

@@ -178,9 +178,9 @@ def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Let what is drawn depend on a seed alone; the global generators are left as they were.
 
-    On the CPU, and on `device` if that is CUDA's. Where there is none, `torch.manual_seed` notes
-    down for each kind of GPU what to do once there is, with a traceback: a fifth of a millisecond
-    or more, and memory.
+    Those are the CPU's, and that of `device` if it is CUDA's. Where there is none,
+    `torch.manual_seed` notes down for each kind of GPU what to do once there is, with a traceback:
+    a fifth of a millisecond or more, and memory.
     """
     gpus = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus):

@@ -2,16 +2,20 @@
 
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 import pytest
+from flwr.app import RecordDict
 
+from fl_core.own_code import is_stop
 from fl_core.wire import protocol
 from strategies import Aggregation, ClusteredStrategy, Clustering, ClusterMean, Clusters
 from tests.local_grid import LocalGrid
-from tests.toy_app import run, toy_app
+from tests.toy_app import SpoiledApp, fail, run, toy_app
 
 MODEL = protocol.to_record({"w": np.zeros(2, np.float32), "steps": np.array(0)})
+MODELS = protocol.pack_models([MODEL])
 
 
 @dataclass
@@ -52,7 +56,12 @@ def ends(_):
     ("finds", "said"),
     [
         (lambda _: dict.fromkeys(range(3), 0), r"Found\.find returned a dict, but Clusters"),
-        (lambda _: Clusters({}), r"Found\.find returned Clusters without any client"),
+        (lambda _: Clusters({}), r"Found\.find returned Clusters of a dict, but a dict of clients"),
+        (lambda _: Clusters([0, 0, 0]), "returned Clusters of a list, but a dict of clients"),
+        (
+            lambda _: Clusters({0: 0, 1: 2, 2: 1}, num_clusters=2),
+            "client 1 into cluster 2, .* 0 to 1",
+        ),
         (lambda _: Clusters({0: 0, 7: 1, 9: 1}), "put clients that there are not .*: 7, 9"),
         (lambda _: Clusters({0: 0, 1: 0.5, 2: 0}), r"client 1 into cluster 0\.5, but clusters are"),
         (lambda _: Clusters({0: 0, 1: -1, 2: 0}), "client 1 into cluster -1, but clusters are"),
@@ -93,6 +102,37 @@ def test_what_an_aggregation_makes_wrongly(change, said):
 
 
 def test_those_that_do_nothing_wrong_are_let_alone():
-    clusters = Clusters({0: np.int64(0), 1: np.int64(1)}, num_clusters=3)
-    found = training(Found(lambda _: clusters), Made(list))
+    """NumPy's numbers become those of Python, which can be written down."""
+    clusters = Clusters({0: np.int64(0), np.int64(1): 1}, num_clusters=3)
+    strategy = ClusteredStrategy(Found(lambda _: clusters), Made(list))
+    found = run(strategy, LocalGrid(toy_app([0] * 3), 3), 2, MODEL)
     assert len(protocol.unpack_models(found.arrays)) == 3
+    kinds = {type(number) for pair in strategy.clusters.of_client.items() for number in pair}
+    assert kinds == {int}
+
+
+def test_who_fails_while_a_clustering_asks_may_be_among_its_clients(caplog):
+    @dataclass
+    class Asks(Found):
+        def find(self, conversation):
+            everybody = list(conversation.nodes)
+            conversation.ask(protocol.LOSSES, RecordDict({protocol.ARRAYS: MODELS}))
+            return Clusters(dict.fromkeys(everybody, 0))
+
+    app = SpoiledApp(toy_app([0] * 3), {(protocol.query(protocol.LOSSES), 1): fail})
+    strategy = ClusteredStrategy(Asks(), ClusterMean())
+    run(strategy, LocalGrid(app, 3), 2, MODEL)
+    assert "client 1 is left out, its losses failed: " in caplog.text
+    assert strategy.clusters.of_client.keys() == {0, 1, 2}
+
+
+def test_a_stop_of_flower_s_passes():
+    """Ctrl-C at a SuperLink calls sys.exit in whatever the ServerApp does just then."""
+
+    file = import_module("flwr.supercore.exit.exit").__file__
+    code = compile("def stopped(_): raise SystemExit(0)", file, "exec")
+    theirs = {}
+    exec(code, theirs)  # noqa: S102 - their own sets a timer that ends this process
+    with pytest.raises(SystemExit) as info:
+        training(Found(theirs["stopped"]))
+    assert is_stop(info.value)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fl_app.report.device_times import TIMES
 from fl_app.report.pictures import style
-from fl_app.report.pictures.figure import LEGEND, Spec, picture, shortened
+from fl_app.report.pictures.figure import LEGEND, Spec, picture, told_apart
 
 _COLOURS = ("#0072B2", "#E69F00", "#56B4E9", style.FAINT)
 _ROW = 20  # points
@@ -34,8 +34,7 @@ def device_times_figure(seconds: Mapping[str, Mapping[str, float]]) -> Spec:
         return sum(value for part, value in seconds[name].items() if part != "waiting")
 
     shown = sorted(seconds, key=own, reverse=True)[:_MOST]
-    short = [shortened(name, _LONGEST) for name in shown]
-    called = [f"{one} ({k})" if short.count(one) > 1 else one for k, one in enumerate(short, 1)]
+    called = told_apart(shown, _LONGEST)
     rows = [
         {
             "device": device,

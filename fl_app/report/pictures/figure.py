@@ -14,6 +14,7 @@ import itertools
 import math
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -361,6 +362,19 @@ def shortened(name: str, longest: int) -> str:
     """
     name, half = printable(name), longest // 2
     return name if len(name) <= longest else f"{name[: half - 1]}…{name[-half:]}"
+
+
+def told_apart(names: Sequence[str], longest: int) -> list[str]:
+    """Return names for an axis, shortened, and numbered from 0 where two would be the same.
+
+    Examples
+    --------
+    >>> told_apart(["ward 1, hospital of the north", "ward 2, hospital of the north", "here"], 10)
+    ['ward… north (0)', 'ward… north (1)', 'here']
+    """
+    short = [shortened(name, longest) for name in names]
+    counts = Counter(short)
+    return [f"{one} ({k})" if counts[one] > 1 else one for k, one in enumerate(short)]
 
 
 def check_shape(name: str, values: ArrayLike, shape: tuple[int, ...]) -> None:

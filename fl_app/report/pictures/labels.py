@@ -7,7 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import LEGEND, Spec, check_shape, in_panels, picture, short_name
+from fl_app.report.pictures.figure import (
+    LEGEND,
+    Spec,
+    check_shape,
+    in_panels,
+    picture,
+    short_name,
+    told_apart,
+)
 from fl_app.report.pictures.style import FAINT, task_colour
 
 _MOST_CELLS = 10_000  # of all panels
@@ -55,9 +63,8 @@ def labels_figure(
     names = [short_name(name, 100) for name in class_names]
     side = max(20, _MOST_CELLS // (classes * len(panels)))
     blocks = np.array_split(np.array(order), min(clients, side))
-    alone = len(blocks) == clients and len(client_names) == clients
-    called_by = [short_name(name, 20) for name in client_names] if alone else range(clients)
-    called_by = [str(one) for one in called_by]
+    rows_of_own = len(blocks) == clients == len(client_names)
+    called_by = told_apart(client_names, 20) if rows_of_own else [str(c) for c in range(clients)]
     # Many labels would be too narrow side by side.
     beside = len(panels) if classes <= 16 else 1
     tall = round(min(max(12 * len(blocks), 50), 330 if beside == len(panels) else 200))

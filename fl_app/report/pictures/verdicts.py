@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
-from fl_app.report.pictures.figure import Spec, picture, short_name
+from fl_app.report.pictures.figure import Spec, picture, told_apart
 from fl_app.report.verdicts import WORDS, Verdict, gain_text, unit_of
 from fl_core.metrics import Metric
 
@@ -27,9 +26,7 @@ def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: M
         In whose unit gains are; shares are drawn in points.
     """
     factor = 100 if metric.is_share else 1
-    short = [short_name(name, _LONGEST) for name in names]
-    twice = {name for name, count in Counter(short).items() if count > 1}
-    called = [f"{name} ({c})" if name in twice else name for c, name in enumerate(short)]
+    called = told_apart(names, _LONGEST)
     rows = [
         {
             "client": called[one.client],

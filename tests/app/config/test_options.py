@@ -3,11 +3,12 @@
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fl_app.config.options_page import written
 from fl_app.config.run_config import OF_STRATEGIES, Config, parse_config
-from fl_core.options import NATURAL, options_of
+from fl_core.options import COUNT, NATURAL, NotAllowedError, options_of
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS
 from tests.app_runs import DEFAULTS
 
@@ -38,4 +39,14 @@ def test_the_profile_for_devices_knows_the_options():
 @pytest.mark.parametrize("value", [2**53 + 1, str(2**53 + 1)])
 def test_whole_numbers_are_read_as_they_are(value):
     assert NATURAL.parse(value) == 2**53 + 1  # which no float is
-    assert NATURAL.parse(f"{7:e}") == 7
+    assert NATURAL.parse(f"{7:e}") == NATURAL.parse(7.0) == NATURAL.parse(np.int64(7)) == 7
+    assert NATURAL.parse(2**63 - 1) == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["0.99999999999999999999", "9007199254740992.6", "nan", "-inf", "1e999", 1.5, 2**63, True, ""],
+)
+def test_what_is_no_whole_number_is_none_whatever_a_float_would_make_of_it(value):
+    with pytest.raises(NotAllowedError):
+        COUNT.parse(value)

@@ -413,6 +413,10 @@ def test_clients_of_labels_go_by_their_names():
     names = ["berlin", "lyon", "oslo", "paris", "rome", "turin"]
     spec = labels_figure(counts, None, list("abc"), client_names=names)
     assert list(dict.fromkeys(row["client"] for row in rows_of(spec))) == names
+    long = labels_figure(
+        counts, None, list("abc"), client_names=[f"ward {n}" * 9 for n in range(6)]
+    )
+    assert len({row["client"] for row in rows_of(long)}) == 6
     many = labels_figure(np.ones((6000, 3), int), None, list("abc"), client_names=["x"] * 6000)
     assert rows_of(many)[0]["client"] == "0"  # a row is the mean of several
 

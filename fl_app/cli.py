@@ -81,7 +81,6 @@ def _run(options: argparse.Namespace) -> int:
     from fl_app.launch.preflight import check_run, planned  # noqa: PLC0415
     from fl_app.launch.resources import check_cluster  # noqa: PLC0415
     from fl_app.launch.superlink import simulate  # noqa: PLC0415
-    from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
     from fl_core.data.folders import resolve_data_dir  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
@@ -103,6 +102,8 @@ def _run(options: argparse.Namespace) -> int:
     clients = config.simulated_clients
     overrides = {**given, "num-clients": clients, "output-dir": str(folder)}
     if config.resume:  # before anything is started
+        from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
+
         Checkpoints(parse_config({**defaults, **overrides}), folder)
     if options.dry_run:
         print(planned(config, given, folder))

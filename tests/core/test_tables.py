@@ -199,7 +199,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
     [
         ("", "b.csv is no table that can be read (No columns to parse from file): write it as CSV"),
         (HEAD, "b.csv has no rows: fill it"),
-        (f"{HEAD}1,u,0\n", "b.csv has 1 rows and none for training, but each site needs some of"),
+        (f"{HEAD}1,u,0\n", "b.csv has 1 row and none for training, but each site needs some of"),
         (f"{HEAD}1,u,0\n2,v,1,9\n", "b.csv is no table that can be read (Error tokenizing data"),
         (f"{HEAD}1,u,0,9\n2,v,1,9\n", "b.csv is no table that can be read (Length of header or"),
         (f"{HEAD}1,u,0\n2,v\n", "b.csv: column label has no value in row 2 (an empty cell, or a"),
@@ -222,8 +222,8 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         ("split,x,y,label\nval,1,u,0\n", "b.csv: column split has val in row 1, but it says train"),
         ("Split,x,y,label\ntest,1,u,0\n", "b.csv has the column Split, but split, which says of"),
         ("SPLIT,x,y,label\n Train,1,u,0\n", "b.csv has the column SPLIT, but split, which says of"),
-        ("split,x,y,label\ntest,1,u,0\n", "b.csv has 1 rows and none for training, but each site"),
-        ("split,x,y,label\ntrain,1,u,0\n", "b.csv has 1 rows and none for testing, but each site"),
+        ("split,x,y,label\ntest,1,u,0\n", "b.csv has 1 row and none for training, but each site"),
+        ("split,x,y,label\ntrain,1,u,0\n", "b.csv has 1 row and none for testing, but each site"),
         (
             HEAD + "".join(f"1,name{i},0\n" for i in range(60)),
             "column y has 62 different texts, most of them in b, but a category has 50 at most",

@@ -370,7 +370,7 @@ def told_apart(names: Sequence[str], longest: int) -> list[str]:
     Examples
     --------
     >>> told_apart(["ward 1, hospital of the north", "ward 2, hospital of the north", "here"], 10)
-    ['ward… north (0)', 'ward… north (1)', 'here']
+    ['ward…north (0)', 'ward…north (1)', 'here']
     """
     short = [shortened(name, longest) for name in names]
     counts = Counter(short)

@@ -312,21 +312,27 @@ def test_a_device_that_is_killed_in_a_round_comes_back(tmp_path, monkeypatch):
 def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch):
     """Resumed, the run ends with the models of a run in which nothing happened, to the bit.
 
-    So do the devices with their personal ones, which they find on their disks again.
+    So do the devices with their personal ones, which they find on their disks again; and with their
+    verdicts, though what they found of the first strategy was known in the first run alone.
     """
     one_thread(monkeypatch)
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     names = ["berlin", "oslo"]
-    options = {"strategy": "ditto", "validation_share": 0.0, "model": "mlp-32"}
+    options = {"strategy": "local,ditto", "validation_share": 0.3, "model": "mlp-32"}
     options |= {"num_server_rounds": 2, "evaluate_every": 2}
     out = tmp_path / "out"
+
+    def written(name, **more):
+        path = profile(tmp_path / name, **options, **more)
+        path.write_text(f'{path.read_text(encoding="utf-8")}\ndeploy = "ditto"\n', encoding="utf-8")
+        return path
+
     with set_up(tmp_path, names) as (site, stack, images):
         nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in names}
         for node in nodes.values():
             node.wait_for("SuperNode ID")
         checkpoint = out / "checkpoints/ditto-seed-0.safetensors"
-        path = profile(tmp_path / "first.toml", **options, output_dir=str(out))
-        with site.started_run(path):
+        with site.started_run(written("first.toml", output_dir=str(out))):
             deadline = time.monotonic() + _PATIENCE
             while not checkpoint.exists():
                 assert time.monotonic() < deadline, "there was no checkpoint"
@@ -335,7 +341,7 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
             kill(site.link)
         stack.enter_context(site.program("superlink", "flower-superlink"))
         site.wait_for_superlink()
-        path = profile(tmp_path / "again.toml", **options, resume=str(out))
+        path = written("again.toml", resume=str(out))
         with site.started_run(path) as again:
             assert again.wait_for_exit(_PATIENCE) == 0, again.text
     assert "ditto  seed 0  resumed after round 1" in again.text
@@ -354,6 +360,11 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
     grid = Devices(images, undisturbed, model_paths=kept)
     run_on_devices(undisturbed, grid)
     torch.set_num_threads(threads)
+    said = [
+        json.loads((one / "summary.json").read_text()) for one in (out, tmp_path / "undisturbed")
+    ]
+    assert said[0]["verdicts"] == said[1]["verdicts"]
+    assert len(said[0]["verdicts"][0]["clients"]) == 2
     shared = "models/ditto/seed-0/cluster-0.safetensors"
     assert (out / shared).read_bytes() == (tmp_path / "undisturbed" / shared).read_bytes()
     for name in names:

@@ -133,11 +133,11 @@ def _say_how_to_go_on(
 ) -> None:
     """Say by which command a run that was stopped goes on, if it has a checkpoint."""
     from fl_app.config.run_config import CHECKPOINTS, WHOLE  # noqa: PLC0415
-    from fl_core.options import typed  # noqa: PLC0415
+    from fl_core.options import key_values  # noqa: PLC0415
 
     if any((folder / CHECKPOINTS).glob(WHOLE)):
         again = {key: value for key, value in given.items() if key != "output-dir"}
-        words = [f"{key}={typed(value)}" for key, value in {**again, "resume": folder}.items()]
+        words = key_values({**again, "resume": folder})
         for name in ("app", "ray_address", "gpus_per_client", "workers"):
             value = getattr(options, name)
             if value and (name, value) != ("workers", os.cpu_count()):

@@ -18,7 +18,7 @@ ValueError: num-steps is 0, but it must be a whole number of at least 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
@@ -207,6 +207,17 @@ def typed(value: Any) -> str:
     ('0.2', 'true', 'hog')
     """
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def key_values(options: Mapping[str, Any]) -> list[str]:
+    """Return options as words that are typed.
+
+    Examples
+    --------
+    >>> key_values({"features": "hog", "reuse": False})
+    ['features=hog', 'reuse=false']
+    """
+    return [f"{key}={typed(value)}" for key, value in options.items()]
 
 
 def number(

@@ -35,7 +35,7 @@ from strategies.engine.roster import Roster
 from strategies.engine.rounds import Clusters, Update
 from strategies.engine.training import RoundReport, Training, count_from
 from strategies.objectives import LocalObjective, Plain
-from strategies.parts import clusters_by, combine
+from strategies.parts import P, clusters_by, combine
 from strategies.secure.secure_round import SecureRound, check_fraction
 from strategies.secure.spoilers import Spoilers
 
@@ -189,7 +189,7 @@ class ClusteredStrategy(Strategy):
             initial, training.private = split(initial, self.local.private_layers_of(initial))
         conversation.private, conversation.private_of = training.private, training.private_of
         if checkpoint is None:
-            training.begin(initial, self._clusters("find", conversation))
+            training.begin(initial, clusters_by(training, self.clustering.find, conversation))
             training.seconds.pre_round = time.perf_counter() - started
         # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
         done = training.round
@@ -224,7 +224,8 @@ class ClusteredStrategy(Strategy):
         started = time.perf_counter()
         self._timeout = timeout
         self._begin(grid, config or {}, None)
-        self.training.clusters = self._clusters("find", self._conversation)
+        found = clusters_by(self.training, self.clustering.find, self._conversation)
+        self.training.clusters = found
         self.training.seconds.pre_round = time.perf_counter() - started
         return self.clusters
 
@@ -270,11 +271,11 @@ class ClusteredStrategy(Strategy):
         parts = None if roster.by_name else [self.seed, _PARTS]
         self._spoilers = Spoilers(np.random.default_rng(parts))
 
-    def _clusters(self, method: str, *arguments: Any) -> Clusters:
-        return clusters_by(self.clustering, method, arguments, self.training)
-
-    def _regroup(self, method: str, *arguments: Any) -> None:
-        self.training.regroup(self._clusters(method, *arguments), self.clustering.keeps_models)
+    def _regroup(
+        self, method: Callable[P, Clusters], *arguments: P.args, **named: P.kwargs
+    ) -> None:
+        clusters = clusters_by(self.training, method, *arguments, **named)
+        self.training.regroup(clusters, self.clustering.keeps_models)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -290,11 +291,11 @@ class ClusteredStrategy(Strategy):
         # On another node, nothing that a client keeps may be there.
         training.heard([client for client, node in before.items() if now.get(client) != node], ())
         if newcomers:
-            self._regroup("place", newcomers, training.clusters, conversation)
+            self._regroup(self.clustering.place, newcomers, training.clusters, conversation)
         untrained, out = self.clustering.knows_by_training, self._spoilers.left_out
         share = 1.0 if self.clustering.wants_all(training.round) else self.fraction_train
         drawn = draw_participants(training, share, self.seed, untrained=untrained, without=out)
-        self._regroup("before_training", training.as_round(drawn), conversation)
+        self._regroup(self.clustering.before_training, training.as_round(drawn), conversation)
         self._participants = [client for client in drawn if client in conversation.nodes]
         if self.secure_aggregation:
             check_fraction(self.fraction_train, len(training.roster.nodes))
@@ -387,7 +388,7 @@ class ClusteredStrategy(Strategy):
         last = report.round == report.num_rounds
         if last:
             state = training.as_round(self._participants)
-            self._regroup("after_last_round", state, self._conversation)
+            self._regroup(self.clustering.after_last_round, state, self._conversation)
             report.clusters = dict(self.clusters.of_client)
         if last or report.round % self.evaluate_every == 0:
             nodes = list(training.roster.nodes)

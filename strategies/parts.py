@@ -7,9 +7,9 @@ own parts are tested for all this, and not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from strategies.clusterings.clustering import Clustering
 from strategies.engine.rounds import Clusters, Round, Update
 from strategies.engine.training import Training
 
+P = ParamSpec("P")
+Returned = TypeVar("Returned")
+
 
 def combine(
     updates: list[Update], training: Training, clustering: Clustering, aggregation: Aggregation
@@ -29,19 +32,19 @@ def combine(
     training.num_examples.update({u.client: u.num_examples for u in updates})
     participants = [u.client for u in updates]
     seen = training.as_round(participants, updates)
-    clusters = clusters_by(clustering, "after_training", [seen], training)
+    clusters = clusters_by(training, clustering.after_training, seen)
     training.regroup(clusters, clustering.keeps_models)
     of_client = training.clusters.of_client
     moved = [replace(u, cluster=of_client[u.client]) for u in updates]
     state = training.as_round(participants, moved)
     training.hold(models_by(aggregation, state))
-    sent: int = _called(aggregation, "bytes_between_servers", [state])
+    sent = _called(aggregation.bytes_between_servers, state)
     training.server_traffic.up += sent
     training.server_traffic.down += sent
 
 
 def clusters_by(
-    clustering: Clustering, method: str, arguments: Iterable[Any], training: Training
+    training: Training, method: Callable[P, Clusters], *arguments: P.args, **named: P.kwargs
 ) -> Clusters:
     """Return what a method of a clustering says of a training's clients.
 
@@ -50,14 +53,14 @@ def clusters_by(
     RuntimeError
         If it fails, or returns no clusters, others than 0, 1, …, or clients that there are not.
     """
-    found: Clusters = _called(clustering, method, arguments)
-    if _is_ours(clustering):
+    found = _called(method, *arguments, **named)
+    if _is_ours(method):
         return found
     # Who has failed since it was asked may still be among them.
     roster = training.roster
     known = {*roster.nodes, *roster.failures, *training.clusters.of_client}
     if wrong := _wrong_clusters(found, known):
-        raise RuntimeError(f"{type(clustering).__name__}.{method} {wrong}.")
+        raise RuntimeError(f"{_name(method)} {wrong}.")
     if any(type(number) is not int for pair in found.of_client.items() for number in pair):
         plain = {int(client): int(cluster) for client, cluster in found.of_client.items()}
         return replace(found, of_client=plain)  # NumPy's could not be written down
@@ -90,10 +93,10 @@ def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
         If it fails, or does not return as many models as there are, with the same arrays, of the
         same shapes and dtypes, and finite.
     """
-    found: list[NDArrays] = _called(aggregation, "__call__", (state,))
-    if _is_ours(aggregation):
+    found = _called(aggregation.__call__, state)
+    if _is_ours(aggregation.__call__):
         return found
-    where = f"{type(aggregation).__name__}.__call__"
+    where = _name(aggregation.__call__)
     if not isinstance(found, Sequence) or len(found) != len(state.models):
         number = f" of {len(found)}" if isinstance(found, Sequence) else ""
         raise RuntimeError(
@@ -116,21 +119,26 @@ def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
     return found
 
 
-def _called(part: Any, method: str, arguments: Iterable[Any]) -> Any:
-    if _is_ours(part):
-        return getattr(part, method)(*arguments)
+def _called(method: Callable[P, Returned], *arguments: P.args, **named: P.kwargs) -> Returned:
     try:
-        return getattr(part, method)(*arguments)
+        return method(*arguments, **named)
     except (Exception, SystemExit) as error:
-        if is_stop(error):
+        if _is_ours(method) or is_stop(error):
             raise
-        raise RuntimeError(
-            f"{type(part).__name__}.{method} fails: {what_failed(error)}."
-        ) from error
+        raise RuntimeError(f"{_name(method)} fails: {what_failed(error)}.") from error
 
 
-def _is_ours(part: Any) -> bool:
-    return type(part).__module__.partition(".")[0] == __name__.partition(".")[0]
+def _part_of(method: Callable[..., object]) -> object:
+    return getattr(method, "__self__", method)  # itself, where it is static
+
+
+def _name(method: Callable[..., object]) -> str:
+    return f"{type(_part_of(method)).__name__}.{method.__name__}"
+
+
+def _is_ours(method: Callable[..., object]) -> bool:
+    module = type(_part_of(method)).__module__
+    return module.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _wrong(array: Any, before: np.ndarray[Any, Any]) -> str:

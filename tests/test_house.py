@@ -204,7 +204,7 @@ def test_under_the_roof_nobody_asks_which_clustering_it_is():
 LONGEST_FILE, LONGEST_CLASS = 400, 250
 # What was longer when the limits came. Nothing may be added here, and numbers only fall.
 LONG_FILES = {
-    "strategies/base.py": 412,
+    "strategies/base.py": 411,
 }
 LONG_CLASSES = {
     "strategies/base.py": 366,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fl_core.data.folders import folders_in, holds_tables, is_table
-from fl_core.options import typed
+from fl_core.options import key_values
 from fl_core.text import NAMEABLE, given_name, printable, whole_number
 
 if TYPE_CHECKING:  # torch is imported where it is needed
@@ -149,7 +149,7 @@ def _is_override(path: Path, defaults: Mapping[str, Any]) -> bool:
 
 
 def _command(folders: Sequence[Path], given: Mapping[str, Any], resamples: int) -> str:
-    words = [f"{key}={typed(value)}" for key, value in given.items() if key != "output-dir"]
+    words = key_values({key: value for key, value in given.items() if key != "output-dir"})
     own = [str(path.absolute()) for path in folders]
     if resamples != RESAMPLES:
         words += ["--resamples", str(resamples)]

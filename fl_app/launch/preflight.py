@@ -25,7 +25,7 @@ from fl_core.data.image_files import check_layout
 from fl_core.data.known import known_of, sites_of
 from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.federation.federation_checks import check_federation
-from fl_core.options import Refusals
+from fl_core.options import Refusals, key_values
 from fl_core.own_code import is_own, load_own
 from fl_core.text import error_line
 from strategies.catalogue import system_of
@@ -284,5 +284,5 @@ def planned(config: Config, given: Mapping[str, Any], folder: Path) -> str:
         f"results would go to {folder}",
     ]
     if given:
-        lines.append("not at their defaults: " + " ".join(f"{k}={v}" for k, v in given.items()))
+        lines.append("not at their defaults: " + " ".join(key_values(given)))
     return "\n".join(lines)

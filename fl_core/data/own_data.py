@@ -243,10 +243,8 @@ def _part(found: Sequence[Any], whose: str, converted: bool = False) -> tuple[Te
         raise ValueError(f"as {whose} partition {_brief(found)}, but four arrays are expected")
     tensors = []
     for which, samples, labels in (("training", *found[:2]), ("test", *found[2:])):
-        x, y = (
-            _tensor(samples, f"{whose} {which} samples"),
-            _tensor(labels, f"{whose} {which} labels"),
-        )
+        x = _tensor(samples, f"{whose} {which} samples")
+        y = _tensor(labels, f"{whose} {which} labels")
         x = x.float() if converted and x.dtype != torch.uint8 else x
         _check_samples(x, f"{whose} {which} samples")
         is_number = y.dtype == torch.float32

@@ -372,7 +372,6 @@ def _is_test(frame: Any, label: str, where: str) -> NDArray[np.bool_]:
         missing = "training" if is_test.all() else "testing"
         raise ValueError(
             f"{where} has {count} row{'' if count == 1 else 's'} and none for {missing}, but each "
-            "site needs some of both: "
-            f"add rows, or a column {SPLIT} with train and test."
+            f"site needs some of both: add rows, or a column {SPLIT} with train and test."
         )
     return is_test

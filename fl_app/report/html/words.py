@@ -14,7 +14,7 @@ import numpy as np
 from fl_app.report.html.reading import Grouping, Result, Run
 from fl_app.report.tables import tests_of
 from fl_core.data.settings import OWN_IMAGES
-from fl_core.options import typed
+from fl_core.options import key_values
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
 
@@ -177,9 +177,7 @@ def command(config: Mapping[str, Any]) -> str:
     if config.get("dataset") == OWN_IMAGES:
         words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
         return f"flwr run . devices --run-config {shlex.quote(words)} --stream"
-    return " ".join(
-        ["fedkin run", *(shlex.quote(f"{key}={typed(value)}") for key, value in given.items())]
-    )
+    return shlex.join(["fedkin", "run", *key_values(given)])
 
 
 def _percent(share: Any) -> str:

@@ -23,7 +23,7 @@ from fl_app.studies.reproduce.judging import (
 )
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, shown
-from fl_core.options import typed
+from fl_core.options import key_values
 from fl_core.text import listed
 
 HOW_JUDGED = (
@@ -241,8 +241,10 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
         lines += [f"{count} of them on a GPU ({gpu}), which rounds differently.", ""]
     lines += ["```", _options({**experiment.options, **small}), "```", ""]
     groups = (experiment.rows, experiment.columns, experiment.variants)
-    given = ((name, _but(own, small)) for group in groups for name, own in group.items())
-    own = [f"- {name}: `{_options(own)}`" for name, own in given if own]
+    own = []
+    for name, options in (one for group in groups for one in group.items()):
+        if left := {key: value for key, value in options.items() if key not in small}:
+            own.append(f"- {name}: `{_options(left)}`")
     if own:
         lines += ["Rows, columns and variants have options of their own:", "", *own]
     # Somebody's own data or model counts as code of the row or column that has it.
@@ -288,9 +290,5 @@ def _duration(cells: Sequence[Cell]) -> str:
     return f"{seconds:.0f} seconds" if seconds < 3600 else f"{seconds / 3600:.1f} hours"
 
 
-def _but(options: Mapping[str, object], overridden: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in options.items() if key not in overridden}
-
-
 def _options(options: Mapping[str, object]) -> str:
-    return " ".join(f"{key}={typed(value)}" for key, value in options.items())
+    return " ".join(key_values(options))

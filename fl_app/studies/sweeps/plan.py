@@ -19,7 +19,7 @@ from fl_app.config.run_config import OPTIONS, Config, parse_config
 from fl_app.launch.flower_app import installed_app, parse_override, read_defaults
 from fl_app.studies.reproduce.code_state import own_data, state_of
 from fl_app.studies.reproduce.keeping import Place
-from fl_core.options import Scalar, typed
+from fl_core.options import Scalar, key_values, typed
 
 Values = Mapping[str, Scalar | Sequence[Scalar]]
 """By run-config key: one value, or several to sweep."""
@@ -42,7 +42,7 @@ class Point(Place):
 
     def __str__(self) -> str:
         """Return it in words."""
-        return ", ".join(f"{key}={typed(value)}" for key, value in self.values.items())
+        return ", ".join(key_values(self.values))
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Sweep:
 
     def command(self, folder: Path) -> str:
         """Return the command that runs it."""
-        words = [f"{key}={typed(value)}" for key, value in self.options.items()]
+        words = key_values(self.options)
         words += [f"{key}={_typed(key, values)}" for key, values in self.swept.items()]
         return shlex.join(["fedkin", "sweep", *words, "--output", str(folder)])
 
@@ -226,7 +226,7 @@ def _typed(key: str, values: Sequence[Scalar]) -> str:
 
 def _name(values: Mapping[str, Scalar]) -> str:
     """Return the name of a simulation's folder, which is that of no other, in whatever order."""
-    text = ",".join(f"{key}={typed(value)}" for key, value in sorted(values.items()))
+    text = ",".join(key_values(dict(sorted(values.items()))))
     safe = re.sub(r"[^\w.,=+-]", "_", text)
     if safe == text and len(text) <= _LONGEST_NAME:
         return text

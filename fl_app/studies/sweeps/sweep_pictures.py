@@ -14,7 +14,7 @@ from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, kind_of
 from fl_app.studies.sweeps.plan import SEED, Sweep
 from fl_app.studies.sweeps.sweep_tables import by_values
-from fl_core.options import Scalar, typed
+from fl_core.options import Scalar, key_values, typed
 from fl_core.wire import protocol
 
 _MEASURES = ("accuracy", "rmse", protocol.OWN_METRIC, "ari")
@@ -67,7 +67,7 @@ def _figure(sweep: Sweep, cells: Sequence[Cell]) -> pictures.Spec | None:
     panels: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
     measured = {name: by_values(sweep, cells, name) for name in _MEASURES}
     for others in dict.fromkeys(_without(keys, place, across) for place in measured[_MEASURES[0]]):
-        title = ", ".join(f"{key}={typed(value)}" for key, value in others)
+        title = ", ".join(key_values(dict(others)))
         for name, places in measured.items():
             if any(np.isfinite(one).any() for here in places.values() for one in here.values()):
                 panels[title, in_words(name)] = _of_panel(keys, places, across, values, others)

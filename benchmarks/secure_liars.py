@@ -163,7 +163,7 @@ def spoilt(model: str, seed: int) -> list[dict[str, Any]]:
             strategy = train(setting_of(parse_config(base)), spoiling)
         honest = {
             client: accuracy
-            for client, accuracy in strategy.reports[-1].accuracies.items()
+            for client, accuracy in strategy.reports[-1].tested.items()
             if client not in malicious
         }
         out = [

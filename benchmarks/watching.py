@@ -39,8 +39,7 @@ def _report(clients: int, server_round: int) -> RoundReport:
     return RoundReport(
         *(server_round, _ROUNDS),
         train_loss=0.5,
-        accuracies=accuracies,
-        losses=dict(accuracies),
+        scores={"accuracy": accuracies, "loss": dict(accuracies)},
         clusters=clusters,
         bytes=1_000_000,
     )

@@ -20,12 +20,6 @@ from fl_app.results.verdicts import pair_of
 from fl_core.options import Scalar
 from strategies import RoundReport
 
-_OF_CLIENTS = (
-    *("accuracies", "losses", "macro_f1s", "balanced_accuracies", "rmses", "maes", "r2s"),
-    *("validated", "own_metrics"),
-)
-"""What a round's report says of each client's tests."""
-
 
 def tried_in(run: RunResult, values: Mapping[str, Scalar]) -> Tried:
     """Return what a run with these values found on validation samples, and what it cost."""
@@ -168,25 +162,34 @@ def _merged_reports(first: RunResult, source: Mapping[int, RunResult]) -> list[R
         reports = {client: _report(run, number) for client, run in source.items()}
         going = {c: one for c, one in reports.items() if number < len(source[c].reports)}
         scored = reports if any(one.tested for one in going.values()) else going
-        values: dict[str, Any] = {
-            name: _said({client: getattr(one, name) for client, one in scored.items()})
-            for name in _OF_CLIENTS
-        }
-        values["samples"] = _said({client: one.samples for client, one in going.items()})
-        values["other_scores"] = {
-            score: _said(
-                {client: one.other_scores.get(score, {}) for client, one in scored.items()}
+        merged.append(
+            replace(
+                mine,
+                round=number + 1,
+                train_loss=float(np.mean([one.train_loss for one in reports.values()])),
+                scores=_scores({client: one.scores for client, one in scored.items()}),
+                other_scores=_scores({client: one.other_scores for client, one in scored.items()}),
+                validated=_said({client: one.validated for client, one in scored.items()}),
+                samples=_said({client: one.samples for client, one in going.items()}),
             )
-            for score in mine.other_scores
-        }
-        loss = float(np.mean([one.train_loss for one in reports.values()]))
-        merged.append(replace(mine, round=number + 1, train_loss=loss, **values))
+        )
     return merged
 
 
 def _said(of_reports: Mapping[int, Mapping[int, Any]]) -> dict[int, Any]:
     """Return what each client's own report says of it, if anything."""
     return {client: said[client] for client, said in of_reports.items() if client in said}
+
+
+def _scores(
+    of_reports: Mapping[int, Mapping[str, Mapping[int, float]]],
+) -> dict[str, dict[int, float]]:
+    """Return what each client's own report says of its scores, by their names."""
+    names = dict.fromkeys(name for said in of_reports.values() for name in said)
+    return {
+        name: _said({client: said.get(name, {}) for client, said in of_reports.items()})
+        for name in names
+    }
 
 
 def _report(run: RunResult, number: int) -> RoundReport:

@@ -250,7 +250,7 @@ class RunResult:
     def _other_scores(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for metric in self.metrics.others:
-            of_client = self.reports[-1].scores[metric.name]
+            of_client = self.reports[-1].of(metric.name)
             found[metric.name] = self.reports[-1].mean(metric.name)
             found[f"{metric.name}-per-client"] = self._of_clients(of_client).tolist()
         return found

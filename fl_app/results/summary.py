@@ -119,7 +119,9 @@ def versions() -> dict[str, str]:
 def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
     for place, report in enumerate(run.reports):
         variance = float(np.var(list(report.tested.values()))) if report.tested else math.nan
-        numbers = [report.score, variance, report.loss, report.train_loss]
+        numbers = [report.score, variance, report.loss, report.train_loss, report.bytes]
+        if report.own_metric:
+            numbers.append(report.mean(protocol.OWN_METRIC))
         if run.tasks_per_round:
             tasks = run.tasks_per_round[place]
             numbers.insert(2, ari_and_nmi(tasks, report.clusters, run.malicious)[0])
@@ -128,13 +130,7 @@ def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
             run.seed,
             report.round,
             *("" if math.isnan(number) else number for number in numbers),
-            report.bytes,
-            *([_mean_or_empty(report.own_metrics)] if report.own_metric else []),
         ]
-
-
-def _mean_or_empty(of_client: Mapping[int, float]) -> float | str:
-    return float(np.mean([*of_client.values()])) if of_client else ""
 
 
 def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:
@@ -150,7 +146,7 @@ def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:
                 cluster,
                 run.tasks_per_round[place][client] if run.tasks_per_round else "",
                 "" if samples is None else f"{samples:.15g}",
-                *(report.scores[score].get(client, "") for score in scores),
+                *(report.of(score).get(client, "") for score in scores),
                 csv_cell(report.left_out_of_sums.get(client, "")),
                 *(
                     report.other_scores.get(score, {}).get(client, "")

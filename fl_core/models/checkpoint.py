@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from fl_core.files import replacing
 
-_FORMAT = "fedkin checkpoint 1"
+_FORMAT = "fedkin checkpoint 2"
 _SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {
     kind.__name__: kind for kind in (list, tuple, set, frozenset)
 }

@@ -21,10 +21,6 @@ from strategies.engine.rounds import Clusters, Comparison, Resamples, Round, Upd
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
 
 
-def _mean(of_client: Mapping[int, float]) -> float:
-    return float(np.mean(list(of_client.values()))) if of_client else float("nan")
-
-
 @dataclass
 class RoundReport:
     """What is known after one round.
@@ -35,12 +31,9 @@ class RoundReport:
         From 1.
     train_loss : float
         Mean over the clients that trained; NaN if none did.
-    accuracies : dict of float
-        Test accuracy by client index; empty in rounds without evaluation.
-    losses, macro_f1s, balanced_accuracies : dict of float
-        Test loss, macro-F1 and balanced accuracy by client index, of those that sent them.
-    rmses, maes, r2s : dict of float
-        In place of accuracy and these two where clients predict a number.
+    scores : dict of dicts
+        Clients' test scores, as far as they sent them: by their name on the wire, then by client
+        index; empty in rounds without evaluation.
     other_scores : dict of dicts
         Scores of a second test, where clients sent them: as `scores`.
     validated : dict of dicts
@@ -56,20 +49,14 @@ class RoundReport:
         Why clients take part in no secure sum any more, by client index.
     is_regression : bool
         Whether clients predict a number.
-    own_metric, own_metrics : str, dict of float
-        What a metric of one's own is called, if there is one, and its value by client index.
+    own_metric : str
+        What a metric of one's own is called, if there is one.
     """
 
     round: int
     num_rounds: int
     train_loss: float = float("nan")
-    accuracies: dict[int, float] = field(default_factory=dict)
-    losses: dict[int, float] = field(default_factory=dict)
-    macro_f1s: dict[int, float] = field(default_factory=dict)
-    balanced_accuracies: dict[int, float] = field(default_factory=dict)
-    rmses: dict[int, float] = field(default_factory=dict)
-    maes: dict[int, float] = field(default_factory=dict)
-    r2s: dict[int, float] = field(default_factory=dict)
+    scores: dict[str, dict[int, float]] = field(default_factory=dict)
     other_scores: dict[str, dict[int, float]] = field(default_factory=dict)
     validated: dict[int, dict[str, list[float]]] = field(default_factory=dict)
     samples: dict[int, float] = field(default_factory=dict)
@@ -78,30 +65,20 @@ class RoundReport:
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
     is_regression: bool = False
     own_metric: str = ""
-    own_metrics: dict[int, float] = field(default_factory=dict)
 
     @property
     def metrics(self) -> Metrics:
         """Return what tests measure."""
         return metrics_of(is_regression=self.is_regression, own=self.own_metric)
 
-    @property
-    def scores(self) -> dict[str, dict[int, float]]:
-        """Return clients' test scores: by their name on the wire, then by client."""
-        of_client = {
-            **{protocol.ACCURACY: self.accuracies, protocol.RMSE: self.rmses},
-            protocol.LOSS: self.losses,
-            **{protocol.MACRO_F1: self.macro_f1s, protocol.MAE: self.maes},
-            **{protocol.BALANCED_ACCURACY: self.balanced_accuracies, protocol.R2: self.r2s},
-            protocol.OWN_METRIC: self.own_metrics,
-        }
-        known = {protocol.LOSS, *(one.name for one in self.metrics.all)}
-        return {name: found for name, found in of_client.items() if name in known}
+    def of(self, score: str) -> dict[int, float]:
+        """Return a score by client, of those that have one."""
+        return self.scores.get(score, {})
 
     @property
     def tested(self) -> dict[int, float]:
         """Return the main score of each client that was tested: its accuracy, or RMSE."""
-        return self.scores[self.metrics.main.name]
+        return self.of(self.metrics.main.name)
 
     def note(
         self,
@@ -114,21 +91,16 @@ class RoundReport:
 
         And how its model compared with those of other strategies.
         """
-        for name, value in scores.items():
-            self.scores[name][client] = value
-        for name, value in others.items():
-            self.other_scores.setdefault(name, {})[client] = value
+        for kept, sent in ((self.scores, scores), (self.other_scores, others)):
+            for name, value in sent.items():
+                kept.setdefault(name, {})[client] = value
         if compared:
             self.validated[client] = dict(compared)
 
     def mean(self, score: str) -> float:
         """Return a score's plain mean over the clients that have one; NaN without any."""
-        return _mean(self.scores[score])
-
-    @property
-    def accuracy(self) -> float:
-        """Return the mean accuracy over clients; NaN without any."""
-        return _mean(self.accuracies)
+        of_client = self.of(score)
+        return float(np.mean(list(of_client.values()))) if of_client else float("nan")
 
     @property
     def score(self) -> float:
@@ -279,14 +251,13 @@ class Training:
             initial=models[0],
             clusters=_clusters(saved["clusters"]),
             num_examples=dict(saved["num-examples"]),
-            # Those of a run that knew no local objectives have none.
-            identity=saved.get("identity", ""),
-            private=saved.get("private", {}),
-            holders=saved.get("holders", set()),
+            identity=saved["identity"],
+            private=saved["private"],
+            holders=saved["holders"],
             reports=[RoundReport(**report) for report in saved["reports"]],
             seconds=Seconds(**saved["seconds"]),
-            same_as=saved.get("same-as", ""),
-            depends_on=saved.get("depends-on", ""),
+            same_as=saved["same-as"],
+            depends_on=saved["depends-on"],
             **{name: Traffic(**saved[name]) for name in _TRAFFICS},
         )
         training.hold([models[place] for place in saved["model-numbers"]])

@@ -84,13 +84,13 @@ def test_other_files_are_no_checkpoints(tmp_path):
             load_checkpoint(path)
     for metadata in (
         None,
-        {"format": "fedkin checkpoint 1"},
-        {"format": "fedkin checkpoint 1", "state": "{"},
-        {"format": "fedkin checkpoint 1", "state": "[1]"},
-        {"format": "fedkin checkpoint 1", "state": '{"array": "9"}'},
-        {"format": "fedkin checkpoint 1", "state": '{"eval": ["1"]}'},
-        {"format": "fedkin checkpoint 1", "state": '{"dict": [[[1], 2]]}'},
-        {"format": "fedkin checkpoint 2", "state": '{"dict": []}'},
+        {"format": "fedkin checkpoint 2"},
+        {"format": "fedkin checkpoint 2", "state": "{"},
+        {"format": "fedkin checkpoint 2", "state": "[1]"},
+        {"format": "fedkin checkpoint 2", "state": '{"array": "9"}'},
+        {"format": "fedkin checkpoint 2", "state": '{"eval": ["1"]}'},
+        {"format": "fedkin checkpoint 2", "state": '{"dict": [[[1], 2]]}'},
+        {"format": "fedkin checkpoint 1", "state": '{"dict": []}'},
     ):
         save_file({"0": np.ones(2)}, path, metadata=metadata)
         with pytest.raises(ValueError, match="is not a checkpoint of this app"):

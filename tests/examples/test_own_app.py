@@ -45,7 +45,7 @@ def test_the_page_trains_by_a_local_objective_with_a_loop_of_ones_own():
     wanted = without.start(plain, initial, num_rounds=3)
     for name in wanted.arrays:  # the shared model is trained as without an objective
         assert result.arrays[name].numpy().tobytes() == wanted.arrays[name].numpy().tobytes()
-    assert strategy.reports[-1].losses != without.reports[-1].losses
+    assert strategy.reports[-1].of("loss") != without.reports[-1].of("loss")
     assert all("personal" in context.state for context in grid.contexts.values())
 
 

@@ -110,7 +110,7 @@ def test_case_1_on_cliques_is_case_2(fraction):
     for client in range(7):
         own, cluster = (s.training.models[s.model_of_client[client]] for s in (graph, clusters))
         assert all(np.array_equal(own[name], cluster[name]) for name in cluster)
-    assert len(set(graph.reports[-1].accuracies.values())) == 3
+    assert len(set(graph.reports[-1].tested.values())) == 3
 
 
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
@@ -186,7 +186,7 @@ def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
     assert not strategy.failures
     assert 4 in strategy.reports[1].clusters
     assert list(strategy.reports[2].clusters.values()) == TASKS
-    assert 4 in strategy.reports[1].accuracies
+    assert 4 in strategy.reports[1].tested
 
 
 def test_a_client_that_fails_when_all_are_asked_again_keeps_its_last_signature():

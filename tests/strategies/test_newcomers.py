@@ -40,8 +40,8 @@ def test_a_newcomer_is_placed_trains_and_is_tested(name, number):
     assert grid.rounds_of(6) == grid.rounds_of(6, "evaluate") == list(range(number, 4))
     for report in strategy.reports:
         present = set(range(7 if report.round >= number else 6))
-        assert set(report.clusters) == set(report.accuracies) == present
-    assert strategy.reports[-1].accuracies[6] > 0
+        assert set(report.clusters) == set(report.tested) == present
+    assert strategy.reports[-1].tested[6] > 0
     assert not strategy.failures
 
 
@@ -142,7 +142,7 @@ def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
     assert "client 4 could not be tested in round 2: no answer in time" in caplog.text
     assert "already" not in caplog.text  # its own index is not taken
     assert grid.rounds_of(4) == grid.rounds_of(4, "evaluate") == [1, 3]
-    assert [4 in report.accuracies for report in strategy.reports] == [True, False, True]
+    assert [4 in report.tested for report in strategy.reports] == [True, False, True]
     assert set(strategy.clusters.of_client) == set(range(7))
     assert not strategy.failures
 
@@ -163,7 +163,7 @@ def test_a_newcomer_that_fails_its_query_is_named_and_left_out(name, query, capl
     run(strategy, grid, rounds=3)
     assert strategy.failures == {6: "the disk is full"}
     assert f"client 6 is left out, its {query} failed: the disk is full" in caplog.text
-    assert set(strategy.clusters.of_client) == set(strategy.reports[-1].accuracies) == set(range(6))
+    assert set(strategy.clusters.of_client) == set(strategy.reports[-1].tested) == set(range(6))
     assert not grid.rounds_of(6)
     assert len(strategy.reports) == 3
 
@@ -173,7 +173,7 @@ def test_a_newcomer_that_does_not_tell_its_index_is_named_and_left_out(caplog):
     strategy = Single()
     run(strategy, grid, rounds=2)
     assert f"node {grid.node_of(6)} is left out, it could not take part" in caplog.text
-    assert set(strategy.reports[-1].accuracies) == set(range(6))
+    assert set(strategy.reports[-1].tested) == set(range(6))
 
 
 WIDER = {
@@ -195,7 +195,7 @@ def test_a_newcomer_of_another_width_is_named_and_left_out(name, query, what, re
     app = toy_app(TASKS, {(f"query.{query}", 6): WIDER[what]})
     run(strategy, Visits(app, 7, {6: {0, 1}}), rounds=3)
     assert strategy.failures == {6: reason}
-    assert set(strategy.reports[-1].accuracies) == set(range(6))
+    assert set(strategy.reports[-1].tested) == set(range(6))
 
 
 @pytest.mark.parametrize(("name", "query"), QUERIES)
@@ -206,7 +206,7 @@ def test_a_client_left_out_in_the_pre_round_is_let_in_when_it_reconnects(name, q
     run(strategy, grid, rounds=3)
     assert grid.rounds_of(6) == [2, 3]
     assert not strategy.failures
-    assert [6 in report.accuracies for report in strategy.reports] == [False, True, True]
+    assert [6 in report.tested for report in strategy.reports] == [False, True, True]
     assert groups(strategy.reports[1].clusters) == TOGETHER
 
 
@@ -219,7 +219,7 @@ def test_a_client_may_come_back_as_another_node(name, caplog):
     run(strategy, grid, rounds=3)
     assert grid.rounds_of(0) == [1]
     assert grid.rounds_of(6) == [2, 3]
-    assert set(strategy.reports[-1].accuracies) == set(range(6))
+    assert set(strategy.reports[-1].tested) == set(range(6))
     assert "left out" not in caplog.text
 
 
@@ -278,7 +278,7 @@ def test_a_client_that_was_too_slow_is_asked_again_and_placed(name, caplog):
     strategy = STRATEGIES[name]()
     run(strategy, grid, rounds=3)
     assert "is left out, it could not take part: no answer in time" in caplog.text
-    assert [6 in report.accuracies for report in strategy.reports] == [False, True, True]
+    assert [6 in report.tested for report in strategy.reports] == [False, True, True]
     assert groups(strategy.clusters.of_client) == TOGETHER
 
 

@@ -143,7 +143,7 @@ def test_a_client_that_comes_late_begins_from_the_shared_model(local):
     world = Visits(small_app(), NUM_CLIENTS, {4: {0, 1, 2}})
     one = strategy(local)
     run(one, world, 4)
-    assert [4 in report.accuracies for report in one.reports] == [False, False, True, True]
+    assert [4 in report.tested for report in one.reports] == [False, False, True, True]
     assert "personal" in world.contexts[world.node_of(4)].state
 
 
@@ -240,7 +240,7 @@ def test_every_aggregation_combines_what_is_shared(name, local):
     one = ClusteredStrategy(labels, made[name](), local)
     run(one, grid())
     assert np.isfinite(one.reports[-1].train_loss)
-    assert len(one.reports[-1].accuracies) == NUM_CLIENTS
+    assert len(one.reports[-1].tested) == NUM_CLIENTS
 
 
 def drawn(number):
@@ -260,7 +260,7 @@ def test_ifca_asks_for_losses_of_whole_models(local):
     # The first round's training names one of the models that the query brought.
     first = sent(world, 0)[0].content
     assert protocol.KEPT_MODEL in first.config_records[protocol.CONFIG]
-    assert len(one.reports[-1].accuracies) == NUM_CLIENTS
+    assert len(one.reports[-1].tested) == NUM_CLIENTS
 
 
 @every_keeping

@@ -197,7 +197,7 @@ def test_a_client_that_had_failed_and_one_that_is_new_are_placed_after_the_resum
     run(resumed, grid(), 3)
     assert groups(resumed.reports[-1].clusters) == [[0, 2, 5], [1, 4], [3, 6]]
     assert not resumed.failures
-    assert set(resumed.reports[-1].accuracies) == set(range(7))
+    assert set(resumed.reports[-1].tested) == set(range(7))
 
 
 def test_a_client_that_is_away_after_the_resumption_is_placed_when_it_returns(tmp_path):
@@ -206,7 +206,7 @@ def test_a_client_that_is_away_after_the_resumption_is_placed_when_it_returns(tm
     resumed = make()
     resumed.resume(load_checkpoint(tmp_path / "c"))
     run(resumed, Visits(toy_app(TASKS), 7, {4: {0, 1}}), ROUNDS)
-    present = [4 in report.accuracies for report in resumed.reports]
+    present = [4 in report.tested for report in resumed.reports]
     assert present == [True, True, False, True, True]
     assert resumed.clusters.of_client[4] == resumed.clusters.of_client[1]
 
@@ -228,7 +228,7 @@ def test_whoever_is_away_when_a_run_goes_on_comes_back_to_it(make, tmp_path):
     resumed = make()
     resumed.resume(load_checkpoint(tmp_path / "c"))
     run(resumed, Visits(toy_app(TASKS, step=turned), 7, {3: {0, 1}}), ROUNDS)
-    assert [3 in report.accuracies for report in resumed.reports[2:]] == [False, True, True]
+    assert [3 in report.tested for report in resumed.reports[2:]] == [False, True, True]
     assert set(resumed.clusters.of_client) == set(range(7))
     assert not resumed.failures
     if isinstance(resumed.clustering, OnceByTraining):

@@ -52,7 +52,7 @@ def test_the_second_takes_everything_over_but_its_pre_round():
     )
     assert (found, trained, heard) == (wanted, [], [1, 2, 3])
     assert (first.training.same_as, again.training.same_as) == ("", "one")
-    assert [one.accuracies for one in again.reports] == [one.accuracies for one in first.reports]
+    assert [one.tested for one in again.reports] == [one.tested for one in first.reports]
     assert [one.bytes for one in again.reports] == [one.bytes - 7 for one in first.reports]
     assert again.training.bytes == first.training.bytes - 7
     assert again.training.train_traffic == first.training.train_traffic

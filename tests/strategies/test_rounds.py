@@ -71,8 +71,8 @@ def test_by_hand_two_clusters_two_rounds():
     strategy = Optimum({0: 0, 1: 1, 2: 0}, weighted_mean=True)
     result = run(strategy, LocalGrid(toy_app(), 3), rounds=2)
     assert weights(result) == [5, 4]
-    assert strategy.reports[-1].accuracies == {0: 0.005, 1: 0.004, 2: 0.005}
-    assert strategy.reports[-1].accuracy == pytest.approx((0.005 + 0.004 + 0.005) / 3)
+    assert strategy.reports[-1].tested == {0: 0.005, 1: 0.004, 2: 0.005}
+    assert strategy.reports[-1].score == pytest.approx((0.005 + 0.004 + 0.005) / 3)
     assert strategy.reports[-1].train_loss == pytest.approx((0 + 1 + 2) / 3)
     assert result.evaluate_metrics_clientapp[2]["accuracy-per-client"] == [0.005, 0.004, 0.005]
 
@@ -146,7 +146,7 @@ def assert_same_bits(strategy, result, first, expected):
             strategy.clusters.comparison.similarity, first.clusters.comparison.similarity
         )
     assert [a.data for a in result.arrays.values()] == [a.data for a in expected.arrays.values()]
-    assert [r.accuracies for r in strategy.reports] == [r.accuracies for r in first.reports]
+    assert [r.tested for r in strategy.reports] == [r.tested for r in first.reports]
     assert [r.clusters for r in strategy.reports] == [r.clusters for r in first.reports]
 
 
@@ -224,7 +224,7 @@ def test_a_client_that_fails_in_a_round_is_named_and_left_out_of_it(make, caplog
     assert "client 2 failed in round 1" in caplog.text
     assert "the disk is full" in caplog.text
     assert len(calls) == 2  # and is asked again in the next
-    assert set(strategy.reports[-1].accuracies) == set(range(7))
+    assert set(strategy.reports[-1].tested) == set(range(7))
     assert not strategy.failures
 
 
@@ -284,7 +284,7 @@ def test_a_cluster_that_fails_as_a_whole_in_a_round_keeps_its_model(make):
     strategy = make()
     app = toy_app(TASKS, {("train", client): in_rounds(2) for client in cluster})
     run(strategy, LocalGrid(app, 7), rounds=3)
-    first, second, third = (report.accuracies for report in strategy.reports)
+    first, second, third = (report.tested for report in strategy.reports)
     for client in range(7):
         assert (second[client] == first[client]) == (client in cluster)
         assert third[client] != second[client]
@@ -295,7 +295,7 @@ def test_a_round_in_which_all_fail_is_an_error():
     strategy = rcc_pfl()
     with pytest.raises(RuntimeError, match="no client sent a usable model in round 2"):
         run(strategy, LocalGrid(app, 7), rounds=3)
-    assert set(strategy.reports[0].accuracies) == set(range(7))
+    assert set(strategy.reports[0].tested) == set(range(7))
 
 
 def test_a_model_with_a_complex_parameter_is_refused_by_name_before_anybody_is_asked():
@@ -311,7 +311,7 @@ def test_a_round_in_which_all_that_were_drawn_fail_is_lost_and_the_next_one_goes
     strategy = Single(fraction_train=0.4)
     run(strategy, LocalGrid(app, 3), rounds=2)
     assert "round 1 is lost: no participant sent a usable model" in caplog.text
-    assert strategy.reports[0].accuracy == 0 < strategy.reports[1].accuracy
+    assert strategy.reports[0].score == 0 < strategy.reports[1].score
 
 
 def test_replies_that_are_lost_are_failures(caplog):
@@ -373,7 +373,7 @@ def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason,
 def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
     strategy = Single()
     result = run(strategy, LocalGrid(toy_app(spoil={("evaluate", 0): spoil}), 3))
-    assert set(strategy.reports[0].accuracies) == {1, 2}
+    assert set(strategy.reports[0].tested) == {1, 2}
     listed = result.evaluate_metrics_clientapp[1]["accuracy-per-client"]
     assert np.isnan(listed[0])
     assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.002)
@@ -443,7 +443,7 @@ def test_a_client_that_fails_in_the_pre_round_is_named_and_the_others_go_on(word
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
     assert list(strategy.failures) == [4]
     assert any("client 4 is left out" in line and word in line for line in caplog.text.splitlines())
-    assert set(strategy.reports[0].accuracies) == {0, 1, 2, 3, 5, 6}
+    assert set(strategy.reports[0].tested) == {0, 1, 2, 3, 5, 6}
     assert not any(
         m.metadata.message_type == "train" and m.metadata.dst_node_id == grid.node_of(4)
         for m in grid.sent
@@ -471,7 +471,7 @@ def test_a_client_that_fails_before_the_first_round_takes_no_part(name, query, c
     assert strategy.reports[0].clusters == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
     assert strategy.failures == {4: "the disk is full"}
     assert f"client 4 is left out, its {query} failed: the disk is full" in caplog.text
-    assert set(strategy.reports[-1].accuracies) == {0, 1, 2, 3, 5, 6}
+    assert set(strategy.reports[-1].tested) == {0, 1, 2, 3, 5, 6}
     assert not any(
         m.metadata.message_type in ("train", "evaluate")
         and m.metadata.dst_node_id == grid.node_of(4)
@@ -490,7 +490,7 @@ def test_a_node_that_does_not_tell_its_index_is_left_out(caplog):
     strategy = STRATEGIES["optimum"]()
     run(strategy, LocalGrid(toy_app(TASKS, {("query.describe", 4): fail}), 7), rounds=2)
     assert list(strategy.clusters.of_client) == [0, 1, 2, 3, 5, 6]
-    assert set(strategy.reports[-1].accuracies) == {0, 1, 2, 3, 5, 6}
+    assert set(strategy.reports[-1].tested) == {0, 1, 2, 3, 5, 6}
     assert f"node {LocalGrid.node_of(4)} is left out" in caplog.text
 
 
@@ -506,7 +506,7 @@ def test_a_loss_that_is_no_number_costs_only_the_loss():
     strategy = Single()
     assert weights(run(strategy, LocalGrid(toy_app(spoil=spoil), 3))) == [2]
     assert strategy.reports[0].train_loss == 1  # the mean of 0 and 2
-    assert set(strategy.reports[0].accuracies) == {0, 1, 2}
+    assert set(strategy.reports[0].tested) == {0, 1, 2}
 
 
 def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
@@ -514,9 +514,9 @@ def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
     strategy = Single(evaluate_every=2)
     run(strategy, LocalGrid(toy_app(spoil={**spoil, ("train", 1): fail}), 3), 2)
     untested, report = strategy.reports
-    assert report.macro_f1s == {2: 0.25}
-    assert report.balanced_accuracies == {2: 1}
-    assert set(report.accuracies) == set(report.losses) == {0, 1, 2}
+    assert report.of("macro-f1") == {2: 0.25}
+    assert report.of("balanced-accuracy") == {2: 1}
+    assert set(report.tested) == set(report.of("loss")) == {0, 1, 2}
     assert report.mean("macro-f1") == 0.25
     assert np.isnan(untested.mean("macro-f1"))
     assert untested.samples == report.samples == {0: 10, 2: 30}
@@ -560,7 +560,7 @@ def test_more_clusters_than_clients_that_answered(name, query):
 def test_more_clusters_than_clients_where_clusters_may_be_fewer(name):
     strategy = STRATEGIES[name]()
     run(strategy, LocalGrid(toy_app([0, 1]), 2), rounds=3)
-    assert set(strategy.clusters.of_client) == set(strategy.reports[-1].accuracies) == {0, 1}
+    assert set(strategy.clusters.of_client) == set(strategy.reports[-1].tested) == {0, 1}
 
 
 def test_clusters_that_do_not_cover_the_clients():
@@ -578,7 +578,7 @@ def test_partial_participation_is_seeded_and_of_the_right_size():
     def participants(seed):
         strategy, grid = Single(fraction_train=0.4, seed=seed), LocalGrid(toy_app(), 10)
         run(strategy, grid, rounds=6)
-        assert all(len(r.accuracies) == 10 for r in strategy.reports)
+        assert all(len(r.tested) == 10 for r in strategy.reports)
         rounds = {}
         for message in grid.sent:
             if message.metadata.message_type == "train":
@@ -601,7 +601,7 @@ def test_in_partial_participation_all_are_tested_and_the_drawn_ones_train(make):
     first = 7 if strategy.clustering.knows_by_training else 3  # 0.4 · 7 = 2.8
     assert [trained.count(str(number)) for number in (1, 2, 3, 4)] == [first, 3, 3, 3]
     for report in strategy.reports:
-        assert set(report.accuracies) == set(report.clusters) == set(range(7))
+        assert set(report.tested) == set(report.clusters) == set(range(7))
 
 
 def test_with_the_smallest_fraction_one_client_trains():
@@ -615,7 +615,7 @@ def test_evaluation_every_so_many_rounds_and_after_the_last():
     seen = []
     strategy = Single(evaluate_every=2, on_round=seen.append)
     run(strategy, LocalGrid(toy_app(), 3), rounds=5)
-    assert [bool(r.accuracies) for r in strategy.reports] == [False, True, False, True, True]
+    assert [bool(r.tested) for r in strategy.reports] == [False, True, False, True, True]
     assert seen == strategy.reports
 
 
@@ -707,9 +707,9 @@ def test_any_clustering_times_any_aggregation(clustering, aggregation):
     assert len(models) == (7 if aggregation.per_client else strategy.clusters.count)
     assert all(np.isfinite(array).all() for model in models for array in model.values())
     assert set(strategy.model_of_client) == set(strategy.clusters.of_client) == set(range(7))
-    assert [set(report.accuracies) for report in strategy.reports] == [set(range(7))] * 3
+    assert [set(report.tested) for report in strategy.reports] == [set(range(7))] * 3
     for client, number in strategy.model_of_client.items():
-        assert strategy.reports[-1].accuracies[client] == models[number]["w"][0] / 1000
+        assert strategy.reports[-1].tested[client] == models[number]["w"][0] / 1000
         assert fraction < 1 or models[number]["w"][0] >= 3  # everybody has gained 1 a round or more
 
 

@@ -88,7 +88,7 @@ def test_the_others_come_to_the_same_as_without(name, weighted):
         assert other["steps"] == model["steps"] == 3
     last, other = plain.reports[-1], secure.reports[-1]
     assert other.train_loss == pytest.approx(last.train_loss)
-    assert other.accuracies == pytest.approx(last.accuracies, rel=1e-6)
+    assert other.tested == pytest.approx(last.tested, rel=1e-6)
     assert sorted(last.samples) == list(range(9))
     assert not other.samples  # nobody tells the server
 
@@ -674,7 +674,7 @@ def test_who_is_left_out_is_still_tested_and_may_leave_a_cluster_without_a_sum(c
     grid = grid_of({(SHARES, 6): shortened("shares")})
     assert weights(run(strategy, grid, 2)) == pytest.approx([6, 0])  # of three, two are left
     assert any("2 of its clients take part, and it takes 3" in line for line in logged(caplog))
-    assert sorted(strategy.reports[-1].accuracies) == list(range(8))
+    assert sorted(strategy.reports[-1].tested) == list(range(8))
 
 
 def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplog):

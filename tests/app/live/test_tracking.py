@@ -62,7 +62,7 @@ def nobody_elses(monkeypatch, tmp_path):
 
 def test_the_second_test_is_told_by_its_name():
     others = {"accuracy": {0: 0.25, 1: 0.5}}
-    report = RoundReport(3, 3, accuracies={0: 0.5}, clusters={0: 0}, other_scores=others)
+    report = RoundReport(3, 3, scores={"accuracy": {0: 0.5}}, clusters={0: 0}, other_scores=others)
     federation = SimpleNamespace(other_test="own", knows_tasks=False)
     told = round_values(report, 1, federation)
     assert (told["accuracy/mean"], told["accuracy/mean-on-its-own-data"]) == (0.5, 0.375)
@@ -73,8 +73,7 @@ def test_the_numbers_of_a_round():
     report = RoundReport(
         *(3, 5),
         train_loss=0.25,
-        accuracies={0: 0.5, 1: 1.0, 2: 0.75},
-        losses={0: 1.0, 1: 3.0},
+        scores={"accuracy": {0: 0.5, 1: 1.0, 2: 0.75}, "loss": {0: 1.0, 1: 3.0}},
         clusters={0: 0, 1: 0, 2: 4, 3: 4},
         bytes=700,
     )
@@ -92,7 +91,8 @@ def test_the_numbers_of_a_round():
 
 
 def test_the_worst_of_errors_is_the_largest():
-    report = RoundReport(*(3, 5), rmses={0: 2.0, 1: 4.0}, clusters={0: 0, 1: 1}, is_regression=True)
+    scores = {"rmse": {0: 2.0, 1: 4.0}}
+    report = RoundReport(3, 5, scores=scores, clusters={0: 0, 1: 1}, is_regression=True)
     told = round_values(report, 1.0, None)
     assert {name: value for name, value in told.items() if "/" in name} == {
         "rmse/mean": 3,
@@ -108,7 +108,7 @@ def test_what_is_not_known_is_not_told():
 
 def test_a_cluster_for_each_of_many_clients_has_no_curve():
     clients = dict.fromkeys(range(60), 0.5)
-    report = RoundReport(1, 1, accuracies=clients, clusters={c: c for c in clients})
+    report = RoundReport(1, 1, scores={"accuracy": clients}, clusters={c: c for c in clients})
     assert not [name for name in round_values(report, 1.0, None) if "cluster-" in name]
 
 

@@ -63,7 +63,7 @@ def roster_of(count, away=(), failures=None):
 
 def report(number, accuracies, num_rounds=4):
     clusters = dict.fromkeys(accuracies, 0)
-    return RoundReport(number, num_rounds, accuracies=accuracies, clusters=clusters)
+    return RoundReport(number, num_rounds, scores={"accuracy": accuracies}, clusters=clusters)
 
 
 # ------------------------------------------------------------------------- what the server knows
@@ -147,7 +147,8 @@ def test_rounds_accuracy_and_the_time_left(status, clock):
 
 def test_of_a_number_the_table_has_errors(status):
     status.begin_run("single", 0, 0, 4)
-    found = RoundReport(1, 4, rmses={0: 2.0, 1: 4.0}, clusters={0: 0, 1: 0}, is_regression=True)
+    scores = {"rmse": {0: 2.0, 1: 4.0}}
+    found = RoundReport(1, 4, scores=scores, clusters={0: 0, 1: 0}, is_regression=True)
     status.after_round(found, roster_of(2), 3, 30.0)
     (run,) = status.content()["runs"]
     assert (run["rmse"], run["worst"]) == (3, 4)

@@ -51,7 +51,9 @@ def whole(rate, scores, pairs, *, rounds=2, clusters=None):
             number,
             rounds,
             train_loss=rate,
-            accuracies={c: score - (rounds - number) / 10 for c, score in enumerate(scores)},
+            scores={
+                "accuracy": {c: score - (rounds - number) / 10 for c, score in enumerate(scores)}
+            },
             validated={
                 c: {
                     "": [100, score, 0.5],
@@ -96,7 +98,7 @@ def test_a_cluster_for_which_other_values_are_better_has_what_it_has_by_them():
     assert [report.round for report in found.reports] == [1, 2, 3]
     assert found.tasks_per_round == [[0, 0, 1], [0, 0, 1], [1, 0, 0]]
     assert found.tasks == [1, 0, 0]  # of the last round, as in metrics.csv
-    assert [list(report.accuracies.values()) for report in found.reports] == [
+    assert [list(report.tested.values()) for report in found.reports] == [
         pytest.approx([0.35, 0.3, 0.8]),
         pytest.approx([0.45, 0.4, 0.9]),
         pytest.approx([0.55, 0.5, 0.9]),  # the first run had ended
@@ -117,15 +119,15 @@ def test_who_has_ended_says_something_only_when_others_are_tested():
     for report in (*first.reports, *second.reports):
         report.samples.update({0: 10, 1: 10, 2: 10})
     untested = second.reports[2]
-    for of_client in (untested.accuracies, untested.validated, *untested.other_scores.values()):
+    for of_client in (untested.tested, untested.validated, *untested.other_scores.values()):
         of_client.clear()
     found = chosen(first, second)
     assert found.labels.keys() == {0, 1}
-    tested = [sorted(report.accuracies) for report in found.reports]
+    tested = [sorted(report.tested) for report in found.reports]
     assert tested == [[0, 1, 2], [0, 1, 2], [], [0, 1, 2]]
     assert found.reports[2].validated == {}
     assert found.reports[2].other_scores == {"accuracy": {}}
-    assert found.reports[3].accuracies[2] == 0.9
+    assert found.reports[3].tested[2] == 0.9
     assert [sorted(report.samples) for report in found.reports] == [[0, 1, 2]] * 2 + [[0, 1]] * 2
 
 

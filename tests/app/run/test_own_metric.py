@@ -183,9 +183,9 @@ def test_numbers_are_brought_back_to_their_own_unit(held):
 
 
 def test_trackers_have_its_mean():
-    report = RoundReport(1, 1, accuracies={0: 0.5, 1: 1.0}, clusters={0: 0, 1: 0})
+    scores = {"accuracy": {0: 0.5, 1: 1.0}}
+    report = RoundReport(1, 1, scores=scores, clusters={0: 0, 1: 0})
     assert "own-metric/mean" not in round_values(report, 1.0, None)
-    report = RoundReport(1, 1, own_metric="cost", own_metrics={0: 3.0, 1: -1.0})
-    report.accuracies.update({0: 0.5, 1: 1.0})
-    report.clusters.update({0: 0, 1: 0})
+    scores["own-metric"] = {0: 3.0, 1: -1.0}
+    report = RoundReport(1, 1, own_metric="cost", scores=scores, clusters={0: 0, 1: 0})
     assert round_values(report, 1.0, None)["own-metric/mean"] == 1

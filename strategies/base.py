@@ -234,7 +234,8 @@ class ClusteredStrategy(Strategy):
 
         To be called in `on_round`, or after `start`.
         """
-        return {**self.training.as_checkpoint(), "clustering": self.clustering.memory()}
+        parts = {"clustering": self.clustering.memory(), "aggregation": self.aggregation.memory()}
+        return {**self.training.as_checkpoint(), **parts}
 
     def resume(self, checkpoint: Mapping[str, Any]) -> None:
         """Let the next `start` go on after the round of `checkpoint`.
@@ -265,6 +266,7 @@ class ClusteredStrategy(Strategy):
         else:
             self.training = Training.from_checkpoint(checkpoint, roster, per_client)
             self.clustering.recall(checkpoint["clustering"])
+            self.aggregation.recall(checkpoint["aggregation"])
             conversation.traffic = self.training.pre_round_traffic  # the roll counts once
         conversation.training_traffic = self.training.train_traffic
         # Devices know the seed of a run; a simulation must come out the same again.
@@ -328,8 +330,7 @@ class ClusteredStrategy(Strategy):
         RuntimeError
             If all clients took part and none sent a usable model.
         """
-        training, report = self.training, self.reports[-1]
-        secure = self._secure
+        training, report, secure = self.training, self.reports[-1], self._secure
         losses = self._combine_sums(replies, secure) if secure else self._combine(replies)
         if known := [loss for loss in losses if loss is not None]:
             report.train_loss = float(np.mean(known))
@@ -341,8 +342,7 @@ class ClusteredStrategy(Strategy):
 
     def _combine(self, replies: Iterable[Message]) -> list[float | None]:
         """Aggregate the models that came back, and return the clients' losses."""
-        training, sent = self.training, self._exchange.sent
-        of_client = training.clusters.of_client
+        training, sent, of_client = self.training, self._exchange.sent, self.clusters.of_client
 
         def read(client: int, content: RecordDict) -> Update:
             return read_update(client, of_client[client], content, sent[client])

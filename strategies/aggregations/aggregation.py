@@ -9,10 +9,11 @@ from typing import ClassVar
 
 from fl_core.wire.protocol import NDArrays
 from strategies.engine.means import mean_model
+from strategies.engine.memory import Remembers
 from strategies.engine.rounds import Round, Update
 
 
-class Aggregation(ABC):
+class Aggregation(Remembers, ABC):
     """From the current models and the clients' updates to the next models.
 
     Attributes

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.options import COUNT, POSITIVE, number, one_of, option, or_none
-from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import agglomerate, canonical_labels
 from strategies.engine.conversation import Conversation
+from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Round
 from strategies.engine.updates import cosine_similarities, update_vector
 

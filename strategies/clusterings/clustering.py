@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import ConfigRecordValues
@@ -18,16 +17,10 @@ from numpy.typing import NDArray
 from fl_core.text import listed
 from strategies.clusterings.grouping import canonical_labels
 from strategies.engine.conversation import Conversation
+from strategies.engine.memory import Remembers, learnt
 from strategies.engine.rounds import Clusters, Round
 
-Learnt = TypeVar("Learnt")
 _MOST_LISTED = 20  # clients in a sentence
-
-
-def learnt(factory: Callable[[], Learnt]) -> Learnt:
-    """Return a dataclass field for what a clustering learns on the way: see `Clustering.memory`."""
-    made: Learnt = field(default_factory=factory, init=False, repr=False, compare=False)
-    return made
 
 
 def acts_as(one: type, other: type) -> bool:
@@ -36,7 +29,7 @@ def acts_as(one: type, other: type) -> bool:
     return all(getattr(one, name) is getattr(other, name) for name in names)
 
 
-class Clustering(ABC):
+class Clustering(Remembers, ABC):
     """A way to group clients.
 
     Only `find` must be written. A clustering that groups anew in every round does so before the
@@ -155,20 +148,6 @@ class Clustering(ABC):
     def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return further entries of the config record of a client's training message."""
         return {}
-
-    def memory(self) -> dict[str, Any]:
-        """Return its knowledge since `find`, for a checkpoint: plain values and arrays.
-
-        By default, the fields of a dataclass that are not arguments of its constructor.
-        """
-        own = getattr(self, "__dataclass_fields__", {}).values()
-        learnt = [f.name for f in own if not f.init and hasattr(self, f.name)]
-        return {name: copy(getattr(self, name)) for name in learnt}
-
-    def recall(self, memory: Mapping[str, Any]) -> None:
-        """Take over what `memory` returned."""
-        for name, value in memory.items():
-            setattr(self, name, value)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
 from fl_core.options import BOOLEAN, one_of, option
-from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import (
     COUNT_RULES,
     NumClusters,
@@ -25,6 +25,7 @@ from strategies.clusterings.grouping import (
     canonical_labels,
 )
 from strategies.engine.conversation import Conversation
+from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Comparison, Round
 from strategies.engine.updates import cosine_similarities, direction_distances, update_vector
 

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import k_means
 from strategies.engine.conversation import Conversation
 from strategies.engine.means import cluster_models
+from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Round
 from strategies.engine.updates import flatten
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import (
     COUNT_RULES,
     NumClusters,
@@ -29,6 +29,7 @@ from strategies.clusterings.grouping import (
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.engine.conversation import Conversation
 from strategies.engine.means import cluster_models
+from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Comparison, Round, Update
 from strategies.engine.updates import directions, last_layer, update_vector
 

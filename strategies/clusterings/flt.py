@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fl_core.options import COUNT, NATURAL, number, one_of, option, or_none
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
-from strategies.clusterings.clustering import Clustering, acts_as, learnt
+from strategies.clusterings.clustering import Clustering, acts_as
 from strategies.clusterings.grouping import COUNT_RULES, NumClusters
 from strategies.clusterings.signatures import (
     CENTROID_DISTANCES,
@@ -31,6 +31,7 @@ from strategies.clusterings.signatures import (
     relatedness_graph,
 )
 from strategies.engine.conversation import Conversation
+from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Comparison, Round
 from strategies.engine.updates import leanings
 

@@ -27,10 +27,11 @@ from fl_core.models.layers import layers_of, split
 from fl_core.options import NATURAL, one_of, option
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
-from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import agglomerate_distances
 from strategies.engine.conversation import Conversation
 from strategies.engine.means import cluster_models
+from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Round
 from strategies.engine.updates import cosine_similarities, direction_distances, update_vector
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fl_core.options import one_of, option
 from fl_core.wire import protocol
-from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.flt import SignatureClustering, ask_signatures
 from strategies.clusterings.grouping import (
     COUNT_RULES,
@@ -27,6 +27,7 @@ from strategies.clusterings.grouping import (
 from strategies.clusterings.signatures import CENTROID_DISTANCES, CentroidDistance
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.engine.conversation import Conversation
+from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Comparison
 
 Float32 = NDArray[np.float32]

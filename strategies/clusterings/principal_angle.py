@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fl_core.options import COUNT, number, one_of, option, or_none
 from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.wire import protocol
-from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import (
     COUNT_RULES,
     NumClusters,
@@ -30,6 +30,7 @@ from strategies.clusterings.grouping import (
 from strategies.clusterings.server_relevance import Spectra, relevances
 from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, wrong_eigenvectors
 from strategies.engine.conversation import Conversation
+from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Comparison
 
 Float32 = NDArray[np.float32]

@@ -19,7 +19,7 @@ from fl_core.options import COUNT, one_of, option, or_words
 from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.text import listed
 from fl_core.wire import protocol
-from strategies.clusterings.clustering import Clustering, learnt
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import COUNT_RULES, LINKAGES, closest_clusters
 from strategies.clusterings.odd_clients import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
@@ -31,6 +31,7 @@ from strategies.clusterings.relevance_groups import (
 )
 from strategies.clusterings.server_relevance import Spectra, relevances
 from strategies.engine.conversation import Conversation
+from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Comparison, Resamples
 
 Eigenvectors = NDArray[np.float32]

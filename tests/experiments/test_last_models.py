@@ -1,9 +1,9 @@
-"""The mean of FLT's authors' code, which experiments/flt-code.toml takes."""
+"""The means of FLT's authors' code, which experiments/flt-code.toml takes."""
 
 import numpy as np
 import pytest
 
-from experiments.last_models import MeanOfLastModels
+from experiments.last_models import MeanOfLastModels, MeanOfLastTrained
 from strategies.aggregations.aggregation import GraphMean
 from strategies.engine.rounds import Clusters, Round, Update
 
@@ -15,10 +15,11 @@ def model(value):
 
 
 def averaged(aggregation, of_client, models, trained, neighbours=None):
-    """Models: of each client; trained: by client, the value that it sent."""
+    """Models: of each client; trained: by client, the value that it sent; the initial one has 0."""
     updates = [Update(c, of_client[c], model(value), 10) for c, value in trained.items()]
     clusters = Clusters(of_client, max(of_client.values()) + 1, neighbours)
-    state = Round(1, clusters, [model(value) for value in models], updates)
+    held = [model(value) for value in models]
+    state = Round(1, clusters, held, updates, initial=model(0))
     return [float(found["w"][0]) for found in aggregation(state)]
 
 
@@ -35,8 +36,16 @@ def test_by_hand_each_client_averages_over_its_neighbours():
     assert found == pytest.approx([(5 + 2) / 2, (5 + 2 + 3) / 3, (2 + 3) / 2])
 
 
+def test_by_hand_clients_that_sat_out_count_with_what_they_last_trained():
+    # Cluster 0 has clients 0 and 1, which hold 9 each; client 1 has not trained before round 3.
+    mean, of_client = MeanOfLastTrained(), {0: 0, 1: 0, 2: 1}
+    found = [averaged(mean, of_client, [9] * 3, sent) for sent in ({0: 4}, {2: 5}, {1: 2})]
+    assert found == [[2, 2, 0], [2, 2, 5], [3, 3, 5]]
+
+
+@pytest.mark.parametrize("mean", [MeanOfLastModels, MeanOfLastTrained])
 @pytest.mark.parametrize("near", [None, NEAR])
-def test_if_everybody_trains_it_is_case_i(near):
+def test_if_everybody_trains_it_is_case_i(near, mean):
     given = {0: 0, 1: 1, 2: 0}, [0, 0, 0], {0: 1.5, 1: 4, 2: 9}, near
-    found = averaged(MeanOfLastModels(), *given)
+    found = averaged(mean(), *given)
     assert found == averaged(GraphMean(weighted=False), *given)

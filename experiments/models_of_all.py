@@ -1,0 +1,61 @@
+"""FedSEM as the authors of FLT compare with it: all clients are grouped anew in every round.
+
+Their code (hjraad/FLT, `clustering_multi_center`) takes the model that each client last trained
+itself, or the initial one, and runs k-means from the centres of the round before. The FedSEM of
+this project groups once, when all have trained, and then moves participants alone, as its paper
+does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from fl_core.wire.protocol import NDArrays
+from strategies.clusterings.clustering import Clustering
+from strategies.engine.conversation import Conversation
+from strategies.engine.memory import learnt
+from strategies.engine.rounds import Clusters, Round
+from strategies.engine.updates import flatten
+
+_STARTS = 20  # of the first round's k-means, of which the best counts
+
+
+@dataclass
+class ModelsOfAll(Clustering):
+    """k-means over the last models of all clients, in each round from the last round's centres.
+
+    Attributes
+    ----------
+    num_clusters : int
+    seed : int
+        Of k-means++.
+    """
+
+    name: ClassVar[str] = "models-of-all"
+    keeps_models: ClassVar[bool] = True
+    num_clusters: int
+    seed: int = 0
+    _trained: dict[int, NDArrays] = learnt(dict)
+    _centres: list[NDArray[np.float64]] = learnt(list)
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return one inhabited cluster, with everybody: nobody has trained."""
+        self._trained, self._centres = {}, []
+        return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
+
+    def after_training(self, state: Round) -> Clusters:
+        """Return the clusters of everybody's last models."""
+        self._trained |= {update.client: update.arrays for update in state.updates}
+        clients = list(state.clusters.of_client)
+        last = [self._trained.get(client, state.initial) for client in clients]
+        models = np.stack([flatten(model) for model in last])
+        begin = (np.stack(self._centres), 1) if self._centres else ("k-means++", _STARTS)
+        found = KMeans(self.num_clusters, init=begin[0], n_init=begin[1], random_state=self.seed)
+        labels = found.fit_predict(models)
+        self._centres = list(found.cluster_centers_)
+        return Clusters(dict(zip(clients, labels.tolist(), strict=True)), self.num_clusters)

@@ -1,0 +1,34 @@
+"""What a strategy's parts learn in one round for a later one, and how checkpoints hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import field
+from typing import Any, TypeVar
+
+Learnt = TypeVar("Learnt")
+
+
+def learnt(factory: Callable[[], Learnt]) -> Learnt:
+    """Return a dataclass field for what a part learns on the way: see `Remembers.memory`."""
+    made: Learnt = field(default_factory=factory, init=False, repr=False, compare=False)
+    return made
+
+
+class Remembers:
+    """A part of a strategy: its clustering, or its aggregation."""
+
+    def memory(self) -> dict[str, Any]:
+        """Return what it has learnt so far, for a checkpoint: plain values and arrays.
+
+        By default, the fields of a dataclass that are not arguments of its constructor.
+        """
+        own = getattr(self, "__dataclass_fields__", {}).values()
+        learnt = [f.name for f in own if not f.init and hasattr(self, f.name)]
+        return {name: copy(getattr(self, name)) for name in learnt}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Take over what `memory` returned."""
+        for name, value in memory.items():
+            setattr(self, name, value)

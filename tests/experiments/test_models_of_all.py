@@ -1,0 +1,48 @@
+"""FedSEM as FLT's authors compare with it, which experiments/flt-code.toml takes."""
+
+import numpy as np
+
+from experiments.last_models import MeanOfLastTrained
+from experiments.models_of_all import ModelsOfAll
+from strategies import ClusteredStrategy
+from strategies.engine.rounds import Clusters, Round, Update
+from tests.local_grid import LocalGrid
+from tests.toy_app import TASKS, run, toy_app
+
+
+def model(*values):
+    return {"w": np.array(values, np.float32)}
+
+
+def test_by_hand_everybody_is_grouped_in_each_round():
+    clustering, clusters = ModelsOfAll(2), Clusters(dict.fromkeys(range(4), 0), 2)
+    found = []
+    for trained in ({0: (8, 0)}, {1: (0, 2)}, {2: (9, 0)}, {0: (0, 1)}):
+        updates = [Update(client, 0, model(*values), 10) for client, values in trained.items()]
+        state = Round(1, clusters, [], updates, initial=model(0, 0))
+        clusters = clustering.after_training(state)
+        of_client = [clusters.of_client[client] for client in range(4)]
+        found.append([other == of_client[3] for other in of_client[:3]])
+    # Client 3 never trains. Of (8, 0), (0, 2), (0, 0), (0, 0), the first is alone; then client 2
+    # is with it; when client 0 has (0, 1), client 2 is alone.
+    assert found == [
+        [False, True, True],
+        [False, True, True],
+        [False, True, False],
+        [True, True, False],
+    ]
+
+
+def test_it_goes_on_as_if_it_had_not_stopped():
+    def strategy():
+        return ClusteredStrategy(ModelsOfAll(2), MeanOfLastTrained(), fraction_train=0.5)
+
+    whole, first, second = strategy(), strategy(), strategy()
+    grid = LocalGrid(toy_app(TASKS), len(TASKS))
+    run(whole, grid, 6)
+    run(first, grid, 3)
+    second.resume(first.checkpoint())
+    run(second, grid, 6)
+    assert second.clusters.of_client == whole.clusters.of_client
+    for own, other in zip(second.training.models, whole.training.models, strict=True):
+        assert all(np.array_equal(own[name], other[name]) for name in whole.training.initial)

@@ -1,11 +1,14 @@
 """A run that is cut off and resumed ends with the same models as one that was not."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.wire import protocol
-from strategies import Cfl, Flt
+from strategies import Cfl, ClusteredStrategy, ClusterMean, Flt, SingleCluster
+from strategies.aggregations.aggregation import Aggregation
 from strategies.clusterings.first_update import OnceByTraining
 from tests.local_grid import LocalGrid, Visits
 from tests.samples import sampled
@@ -179,6 +182,30 @@ def test_cfl_remembers_the_longest_update_and_everybodys_last(tmp_path):
     assert resumed.reports == undisturbed.reports
     assert resumed.clustering._longest == undisturbed.clustering._longest > 0
     assert len(resumed.clustering._last) == len(TASKS)
+
+
+@dataclass
+class Momentum(Aggregation):
+    """FedAvgM: the weights move on by half of how they moved in the round before."""
+
+    moved: np.ndarray = field(default_factory=lambda: np.zeros(1, np.float32), init=False)
+
+    def __call__(self, state):
+        (before,), (mean,) = state.models, ClusterMean()(state)
+        self.moved = mean["w"] - before["w"] + self.moved / 2
+        return [{**mean, "w": before["w"] + self.moved}]
+
+
+def test_an_aggregation_remembers(tmp_path):
+    def make(**options):
+        return ClusteredStrategy(SingleCluster(), Momentum(), fraction_train=0.6, **options)
+
+    undisturbed = make()
+    wanted = run(undisturbed, grid(), ROUNDS)
+    cut_off(make, 2, tmp_path / "c")
+    resumed = make()
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    same_models(run(resumed, grid(), ROUNDS), wanted)
 
 
 @pytest.mark.parametrize("name", ["rcc-pfl", "flt-graph", "pca-km-hc"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import fields
 from pathlib import Path
 
 from clients.settings import (
@@ -15,7 +16,7 @@ from clients.settings import (
 from fl_app.config.run_config import Config
 from fl_core.data.settings import FederationSettings
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
-from fl_core.options import options_of
+from fl_core.options import key_of
 from strategies import Roster
 from strategies.engine.training import Training
 from strategies.reuse import Finished, Trainings
@@ -26,7 +27,6 @@ FOLDER = "FEDKIN_TRAININGS"
 MOST_BYTES = 2**30
 """Of the models of a training; larger ones are only shared within a simulation."""
 
-# Whose options clients see when they train; all else that counts, a strategy itself knows.
 _OF_CLIENTS = (
     TrainingSettings,
     FederationSettings,
@@ -34,6 +34,9 @@ _OF_CLIENTS = (
     PrivacySettings,
     AcceleratorSettings,
 )
+SEEN = {"model"} | {key_of(one) for kind in _OF_CLIENTS for one in fields(kind)} - {"seed"}
+"""The keys of what clients see when they train. All else that counts, a strategy itself knows: its
+clusters, its parts, the seed and the rounds."""
 
 
 class KeptTrainings(Trainings):
@@ -50,8 +53,7 @@ class KeptTrainings(Trainings):
     def __init__(self, folder: Path, config: Config) -> None:
         super().__init__()
         self._folder = folder
-        wanted = {"model"}.union(*map(options_of, _OF_CLIENTS))
-        said = {key: value for key, value in config.as_run_config().items() if key in wanted}
+        said = {key: value for key, value in config.as_run_config().items() if key in SEEN}
         self._prefix = hashlib.sha256(repr(sorted(said.items())).encode()).hexdigest()
 
     def find(self, key: str) -> Finished | None:

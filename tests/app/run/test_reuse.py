@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from fl_app.run.kept_trainings import FOLDER
-from tests.app_runs import models_of, run, untrained_encoder, whole_space
+from fl_app.config.run_config import OF_STRATEGIES
+from fl_app.config.run_config import OPTIONS as KEYS
+from fl_app.run.kept_trainings import FOLDER, SEEN
+from tests.app_runs import DEFAULTS, models_of, run, untrained_encoder, whole_space
+from tests.own_modules import TABLE, own_modules, run_alone
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +96,36 @@ def test_simulations_of_a_table_share_what_they_train(tmp_path, monkeypatch):
     noisy = run(tmp_path / "noisy", strategy="optimum", noise="class-independent", **options)
     assert "same-as" not in noisy["runs"][0]
     assert one["runs"][0]["accuracy"] != noisy["runs"][0]["accuracy"]
+
+
+def test_other_data_of_the_same_shape_share_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(tmp_path / "trainings"))
+    (tmp_path / "trainings").mkdir()
+    options = {**DEFAULTS, "strategy": "single", "num-clients": 4, "num-server-rounds": 1}
+    options |= {"num-tasks": 2, "model": "logistic-regression", "features": "raw"}
+    other_rows = "\n\ndef of_others():\n    return load(seed=8)\n"
+    with own_modules(tmp_path, rows=TABLE + other_rows):
+        one, other, again = (
+            run_alone({**options, "dataset": f"rows:{name}", "output-dir": str(tmp_path / place)})
+            for place, name in (("one", "load"), ("other", "of_others"), ("again", "of_others"))
+        )
+    (one,), (other,), (again,) = one["runs"], other["runs"], again["runs"]
+    assert "same-as" not in one.keys() | other.keys()
+    assert again["same-as"] == "single"
+
+
+def test_an_option_is_seen_by_clients_or_does_not_change_what_they_train():
+    """Whoever adds one says here that trainings are the same whatever it is."""
+    groups_alone = {"encoder", "features", "keep-spectra", "label-weight", "num-clusters"}
+    groups_alone |= {"num-eigenvectors", "relevance", "pre-round-deadline"}
+    a_strategy_knows = {"evaluate-every", "fraction-evaluate", "fraction-train", "weighted-mean"}
+    a_strategy_knows |= {"num-server-rounds", "repeats", "secure-aggregation", "seed", "strategy"}
+    beside_it = {"checkpoint-every", "figure-format", "output-dir", "resume", "reuse", "track"}
+    of_devices = {"deploy", "min-answers", "round-deadline"}
+    with_validation = {"early-stopping", "tune"}  # with which nothing is shared
+    others = groups_alone | a_strategy_knows | beside_it | of_devices | with_validation
+    assert KEYS.keys() - OF_STRATEGIES.keys() - SEEN == others
+    assert not SEEN & others
 
 
 def test_models_that_are_too_large_are_not_kept_in_the_folder(tmp_path, monkeypatch):

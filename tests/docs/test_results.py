@@ -10,6 +10,7 @@ from benchmarks import pages, principal_angles
 from benchmarks.comparison import markdown, read_runs
 from fl_app.cli import main
 from fl_app.studies.reproduce import reproduce_command as command
+from fl_app.studies.reproduce.cells import read_cells
 from tests.app_runs import undrawn_pictures
 
 ROOT = Path(__file__).parents[2]
@@ -64,3 +65,15 @@ def test_the_pages_of_the_papers_are_those_of_their_raw_numbers(tmp_path, monkey
     for name in pages:
         written = (tmp_path / name).read_text(encoding="utf-8")
         assert written == (committed / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/results/*.json")), ids=lambda one: one.stem)
+def test_no_cell_has_the_accuracies_of_other_data(path):
+    """As it was when a training was shared by simulations on data sets of one shape."""
+    datasets = {}
+    for cell in read_cells(path):
+        for numbers in cell["methods"].values():
+            if "same-as" in numbers:
+                key = str(numbers.get("accuracy-per-client") or numbers.get("rmse-per-client"))
+                datasets.setdefault(key, set()).add(cell["given"]["dataset"])
+    assert all(len(names) == 1 for names in datasets.values())

@@ -32,8 +32,8 @@ class ModelClustering(Clustering):
     In the paper all clients take part in every round. Where only a share does, a client trains in
     every round until it has sent a first model, so that the first grouping is of all. FLT's authors
     compare with a FedSEM (hjraad/FLT, `clustering_multi_center`) that groups the last models of all
-    clients anew in every round, with the initial model for those that have not trained: tried in
-    its scenario 2, that found less.
+    clients anew in every round, with the initial model for those that have not trained: that finds
+    less (experiments/models_of_all.py, docs/results/flt-code.md).
 
     Attributes
     ----------

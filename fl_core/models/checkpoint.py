@@ -55,8 +55,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != _FORMAT:
-                raise ValueError(f"it does not say that it is a {_FORMAT}")
+            if (said := metadata.get("format")) != _FORMAT:
+                raise ValueError(f"it says that it is {said or 'nothing'}, and not {_FORMAT}")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             state = _decoded(json.loads(metadata["state"]), arrays)
             if not isinstance(state, dict):

@@ -49,9 +49,13 @@ class MeanOfLastTrained(Aggregation):
 
     def __call__(self, state: Round) -> list[NDArrays]:
         """Return each client's model, in the order of `state.clusters.of_client`."""
-        self._trained |= {update.client: update.arrays for update in state.updates}
-        last = {c: self._trained.get(c, state.initial) for c in state.clusters.of_client}
-        return _means(state, last)
+        return _means(state, last_trained(self._trained, state))
+
+
+def last_trained(known: dict[int, NDArrays], state: Round) -> dict[int, NDArrays]:
+    """Add a round's updates to what is known; return what each last trained, or began with."""
+    known |= {update.client: update.arrays for update in state.updates}
+    return {client: known.get(client, state.initial) for client in state.clusters.of_client}
 
 
 def _means(state: Round, last: Mapping[int, NDArrays]) -> list[NDArrays]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
+from experiments.last_models import last_trained
 from fl_core.wire.protocol import NDArrays
 from strategies.clusterings.clustering import Clustering
 from strategies.engine.conversation import Conversation
@@ -50,12 +51,13 @@ class ModelsOfAll(Clustering):
 
     def after_training(self, state: Round) -> Clusters:
         """Return the clusters of everybody's last models."""
-        self._trained |= {update.client: update.arrays for update in state.updates}
-        clients = list(state.clusters.of_client)
-        last = [self._trained.get(client, state.initial) for client in clients]
-        models = np.stack([flatten(model) for model in last])
-        begin = (np.stack(self._centres), 1) if self._centres else ("k-means++", _STARTS)
-        found = KMeans(self.num_clusters, init=begin[0], n_init=begin[1], random_state=self.seed)
-        labels = found.fit_predict(models)
+        last = last_trained(self._trained, state)
+        found = KMeans(
+            self.num_clusters,
+            init=self._centres or "k-means++",
+            n_init=1 if self._centres else _STARTS,
+            random_state=self.seed,
+        )
+        labels = found.fit_predict(np.stack([flatten(model) for model in last.values()]))
         self._centres = list(found.cluster_centers_)
-        return Clusters(dict(zip(clients, labels.tolist(), strict=True)), self.num_clusters)
+        return Clusters(dict(zip(last, labels.tolist(), strict=True)), self.num_clusters)

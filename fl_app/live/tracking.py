@@ -138,8 +138,7 @@ def round_values(
             f"{main.name}/worst-client": main.worst(tested.values()),
         }
         values |= _per_cluster(report)
-        if report.of(OWN_METRIC):
-            values[f"{OWN_METRIC}/mean"] = report.mean(OWN_METRIC)
+        values[f"{OWN_METRIC}/mean"] = report.mean(OWN_METRIC)
     score = report.metrics.main.name
     if federation is not None and (others := report.other_scores.get(score)):
         name = name_of_test(federation.other_test)

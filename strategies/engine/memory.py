@@ -31,4 +31,4 @@ class Remembers:
     def recall(self, memory: Mapping[str, Any]) -> None:
         """Take over what `memory` returned."""
         for name, value in memory.items():
-            setattr(self, name, value)
+            object.__setattr__(self, name, value)  # frozen, as aggregations are

@@ -1,6 +1,7 @@
 """A run that is cut off and resumed ends with the same models as one that was not."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.wire import protocol
 from strategies import Cfl, ClusteredStrategy, ClusterMean, Flt, SingleCluster
 from strategies.aggregations.aggregation import Aggregation
+from strategies.catalogue import ROBUST
 from strategies.clusterings.first_update import OnceByTraining
 from tests.local_grid import LocalGrid, Visits
 from tests.samples import sampled
@@ -28,7 +30,9 @@ from tests.toy_app import (
 )
 
 ROUNDS = 5
-
+# What no strategy of a paper has.
+COMBINED = {kind.name: partial(ClusteredStrategy, SingleCluster(), kind()) for kind in ROBUST}
+MAKES = {**STRATEGIES, **COMBINED}
 
 pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
@@ -67,10 +71,11 @@ def same_models(one, other):
     sampled(
         [*((name, 3) for name in STRATEGIES), *((name, n) for name in PATHS for n in (1, ROUNDS))],
         3,
-    ),
+    )
+    + [(name, 3) for name in COMBINED],
 )
 def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
-    make = STRATEGIES[name]
+    make = MAKES[name]
     options = {"fraction_train": 0.6, "seed": 3}
     undisturbed = make(**options)
     wanted = run(undisturbed, grid(), ROUNDS)

@@ -176,13 +176,15 @@ def check_counts(settings: FederationSettings) -> None:
             f"drift-clients is {settings.drift_clients}, but of {clients} clients only "
             f"{clients - settings.newcomers} are there from the start: choose no more than those."
         )
-    if settings.malicious > 0 and not num_malicious(settings):
+    share = settings.malicious
+    if share > 0 and clients > 1 and not num_malicious(settings):
         raise ValueError(
-            f"malicious is {settings.malicious}, which of {clients} clients is nobody: choose at "
-            f"least {1 / clients:.3g}."
+            f"malicious is {share}, which of {clients} clients is nobody: choose at least "
+            f"{1 / clients:.3g}."
         )
-    if not 0 <= settings.malicious < 1 or num_malicious(settings) >= max(clients, 1):
+    # One client, too, which no share can be of.
+    if not 0 <= share < 1 or (share > 0 and num_malicious(settings) >= clients - (clients == 1)):
         raise ValueError(
-            f"malicious is {settings.malicious}, but of {clients} clients at least one must be "
-            "honest: choose a share from 0 to below 1 that leaves one."
+            f"malicious is {share}, but of {clients} clients at least one must be honest: choose a "
+            "share from 0 to below 1 that leaves one, or attack=none."
         )

@@ -247,6 +247,7 @@ def test_an_exchange_is_refused_only_where_there_is_none(tasks, data):
         ({"newcomers": -2}, "newcomers is -2, but it must be 0 or more"),
         ({"malicious": 1.0}, "malicious is 1.0, but of 10 clients at least one must be honest"),
         ({"malicious": 0.96}, "malicious is 0.96, but of 10 clients"),
+        ({"malicious": 0.2, "num_clients": 1, "num_tasks": 1}, "0.2, but of 1 clients .* attack"),
         ({"malicious": -0.1}, "malicious is -0.1"),
         ({"malicious": float("nan")}, "malicious is nan"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 _LONGEST_NAME = 100
@@ -69,6 +69,11 @@ def alike(names: Sequence[str]) -> list[list[str]]:
         letters = re.sub(r"(?<=[^\W\d])-+(?=[^\W\d])", "", joined)
         groups.setdefault(letters or name, []).append(name)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def markdown_line(cells: Iterable[str]) -> str:
+    """Return a line of a Markdown table; a cell may hold a stroke."""
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def one_line(text: str, longest: int = 300) -> str:

@@ -252,4 +252,5 @@ def _read(path: Path) -> DataFrame:
     """Read a CSV file; clients' names are texts, though 001 looks like a number, NA like none."""
     table, name = _pandas().read_csv(path), "name"
     texts = {"usecols": [name], "dtype": str, "keep_default_na": False, "na_values": [""]}
-    return table.assign(name=_pandas().read_csv(path, **texts)[name])
+    names = _pandas().read_csv(path, **texts)[name]
+    return table.assign(name=names.str.replace(r"^'(?=[=+\-@\t\r])", "", regex=True))  # csv_cell

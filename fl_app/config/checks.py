@@ -42,6 +42,11 @@ def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) 
             f"{ALONE}, but strategy is {','.join(strategies)}: name {ALONE} and another one, or "
             "set validation-share to 0."
         )
+    if values["validation_share"] and values["fraction_evaluate"] < 1:
+        yield (
+            f"fraction-evaluate is {values['fraction_evaluate']:g}, but with validation-share all "
+            "clients test: set one of them to its default."
+        )
     if values["tune"]:
         yield from check_tuning(values)
     if values["deploy"] not in (VERDICT, *strategies):

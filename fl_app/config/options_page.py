@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fl_app.config.run_config import OF_STRATEGIES, Config
 from fl_core.options import Option, key_of, options_of
+from fl_core.text import markdown_line
 from strategies.catalogue import AGGREGATIONS, OBJECTIVES, SYSTEMS, Part, parameters
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +113,7 @@ def _row(key: str, one: Option) -> str:
     for said, shorter in _SHORTER:
         allowed = re.sub(said, shorter, allowed)
     cells = (f"`{key}`", f"`{default}`", allowed, linked)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    return markdown_line(cells) + "\n"
 
 
 if __name__ == "__main__":

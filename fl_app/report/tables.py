@@ -50,12 +50,13 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
         raise ValueError(f"{said} has no tested strategy to make a table of: leave out --table.")
     has_ari = any(run.ari is not None for result in results for run in result.runs)
     tests = tests_of(run for result in results for run in result.runs)
+    measured = list(dict.fromkeys(m for one in results for run in one.runs for m in _beside(run)))
     first = ["run", "strategy"] if len(results) > 1 else ["strategy"]
     names, cells = [], []
     for result in results:
         for name in result.strategies:
             names.append([result.name, name][-len(first) :])
-            cells.append(list(_cells(result.of(name), tests, has_ari=has_ari)))
+            cells.append(list(_cells(result.of(name), tests, measured, has_ari=has_ari)))
     return TextTable(
         columns=[*first, *(head for head, *_ in cells[0] if head)],
         rows=[
@@ -75,12 +76,16 @@ def tests_of(runs: Iterable[Run]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.tests))
 
 
+def _beside(run: Run) -> tuple[Metric, ...]:
+    """Return what stands beside a run's main metric in a table: of classes, only one's own."""
+    return run.metrics.others if run.metrics.is_regression else run.metrics.measured
+
+
 def _cells(
-    runs: Sequence[Run], tests: Sequence[str], *, has_ari: bool
+    runs: Sequence[Run], tests: Sequence[str], measured: Sequence[Metric], *, has_ari: bool
 ) -> Iterator[tuple[str, str, str, float]]:
     """Yield a strategy's numbers: as people call and read them, then as programs do."""
-    metrics = runs[0].metrics
-    main = metrics.main
+    main = runs[0].metrics.main
     known = [run.scores[np.isfinite(run.scores)] for run in runs]
     tested = np.concatenate(known)
     worst = float(main.worst(tested)) if tested.size else math.nan
@@ -92,9 +97,13 @@ def _cells(
             runs if name == main.name else [run.tests[name] for run in runs if name in run.tests]
         )
         yield from _means(main, name, [one.score for one in found], shown=name in tests)
-    for other in metrics.others if metrics.is_regression else metrics.measured:
-        of_runs = _mean([getattr(run, other.name.replace("-", "_")) for run in runs])
-        yield other.head, _shown(other, of_runs), other.name, of_runs
+    for other in measured:
+        of_runs = _mean(
+            [getattr(r, other.name.replace("-", "_")) for r in runs if other in _beside(r)]
+        )
+        several = sum(one.name == other.name for one in measured) > 1  # each of one's own
+        exact = f"{other.name}-{other.title}" if several else other.name
+        yield other.head, _shown(other, of_runs), exact, of_runs
     yield _worst_head(main), _shown(main, worst), f"{main.extreme}-{main.name}", worst
     in_unit = 100 * variance if main.is_share else variance
     yield "variance", _shown(main, in_unit), f"{main.name}-variance", variance
@@ -113,7 +122,8 @@ def _means(
     metric: Metric, test: str, means: Sequence[float], *, shown: bool
 ) -> Iterator[tuple[str, str, str, float]]:
     """Yield the cells of a test: the mean over seeds, and its standard deviation."""
-    mean, deviation = _mean(means), float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
+    known = [mean for mean in means if math.isfinite(mean)]  # over seeds with a tested client
+    mean, deviation = _mean(known), float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
     spread = "" if math.isnan(deviation) else f" ± {metric.shown(deviation)}"
     exact = metric.name if test == metric.name else f"{metric.name}-{test.replace(' ', '-')}"
     yield metric.head_of(test) * shown, _shown(metric, mean) + spread, exact, mean

@@ -35,11 +35,18 @@ def tried_in(run: RunResult, values: Mapping[str, Scalar]) -> Tried:
 def validates_better(
     run: RunResult, other: RunResult, clients: Collection[int] | None = None
 ) -> bool:
-    """Return whether a run is better than another one on validation samples, not as good."""
-    score, of_other = validation_score(run, clients), validation_score(other, clients)
-    if run.metrics.main.lower_is_better:
-        score, of_other = -score, -of_other
-    return score > of_other or (math.isnan(of_other) and not math.isnan(score))
+    """Return whether a run is better than another one on validation samples, not as good.
+
+    By the clients that have compared both, or some `clients` of them.
+    """
+    own, others = (one.reports[-1].validated for one in (run, other))
+    if not others:
+        return bool(own)
+    both = (
+        own.keys() & others.keys() if clients is None else own.keys() & others.keys() & {*clients}
+    )
+    score, of_other = validation_score(run, both), validation_score(other, both)
+    return score < of_other if run.metrics.main.lower_is_better else score > of_other
 
 
 def validation_score(run: RunResult, clients: Collection[int] | None = None) -> float:

@@ -347,8 +347,8 @@ def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
             {
                 "strategy": name,
                 **_mean_and_std(score, means),
-                f"{score}-std-over-clients": float(np.mean([run.spread() for run in group])),
-                f"{score}-variance": float(np.mean([run.spread() ** 2 for run in group])),
+                f"{score}-std-over-clients": _mean([run.spread() for run in group]),
+                f"{score}-variance": _mean([run.spread() ** 2 for run in group]),
                 **known,
             }
         )
@@ -356,8 +356,19 @@ def table_rows(runs: Iterable[RunResult]) -> list[dict[str, Any]]:
 
 
 def _mean_and_std(name: str, values: Sequence[float]) -> dict[str, float]:
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return {f"{name}-mean": float(np.mean(values)), f"{name}-std": std}
+    known = _known(values)
+    std = float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
+    return {f"{name}-mean": _mean(values), f"{name}-std": std}
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean over seeds; one on which no client was tested does not count."""
+    known = _known(values)
+    return float(np.mean(known)) if known else math.nan
+
+
+def _known(values: Sequence[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
 
 
 def cluster_curves(

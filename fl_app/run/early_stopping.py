@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,10 @@ NO_BETTER = "its validation scores improve no more"
 BEATEN = "every client's validation score was better by what ran before"
 
 Reports = Sequence[RoundReport]
+Validated = Mapping[int, Mapping[str, Sequence[float]]]
+"""As in `RoundReport.validated`: what a client says of its own model is under an empty name."""
+
+_SCORE, _LOSS = 1, 2
 
 
 class EnoughRounds(Exception):  # noqa: N818 - nothing is wrong
@@ -40,17 +44,24 @@ def is_enough(reports: Reports, patience: int) -> bool:
     """Return whether neither score nor loss on validation samples was best in the last tests.
 
     The score is the accuracy, or of a number the mean error; it and the loss are means over the
-    clients. Rounds in which no client compared anything do not count.
+    clients, of two tests over those in both. Rounds in which no client compared anything do not
+    count.
     """
-    tests = [list(report.validated.values()) for report in reports if report.validated]
-    if len(tests) <= patience:
+    tests = [report.validated for report in reports if report.validated]
+    before, last = tests[:-patience], tests[-patience:]
+    of_scores = 1 if reports[0].metrics.main.lower_is_better else -1
+    return all(
+        any(all(_is_as_low(one, other, place, sign) for other in last) for one in before)
+        for place, sign in ((_SCORE, of_scores), (_LOSS, 1))
+    )
+
+
+def _is_as_low(one: Validated, other: Validated, place: int, sign: int) -> bool:
+    """Return whether some number of a test is at most another test's, mean over clients in both."""
+    if not (both := sorted(one.keys() & other.keys())):
         return False
-    _, scores, losses = np.array(
-        [np.mean([compared[""] for compared in test], axis=0) for test in tests]
-    ).T
-    if not reports[0].metrics.main.lower_is_better:
-        scores = -scores
-    return all(np.argmin(one) < len(tests) - patience for one in (scores, losses))
+    mean, of_other = (np.mean([sign * test[c][""][place] for c in both]) for test in (one, other))
+    return bool(mean <= of_other)
 
 
 def is_beaten(reports: Reports, patience: int, rivals: Sequence[Reports]) -> bool:

@@ -73,6 +73,11 @@ class Claim:
         """Refuse, by a ValueError, measures that are none, and what no test of spreads can say."""
         for measure in self.measures:
             check_measure(measure)
+        if self.against and not self.rights:
+            raise ValueError(
+                f'the claim "{self.says}" has against, which says where the number of right is, '
+                f"but right is {self.right}: leave one out."
+            )
         if self.statistic == "std" and (
             self.relation not in ("above", "below") or self.points or self.ahead or not self.rights
         ):
@@ -116,7 +121,8 @@ class Claim:
     def is_of_all(self, low: float, high: float) -> bool | None:
         """Return whether it holds for all left minus right of an interval; None if for some."""
         is_met = RELATIONS[self.relation]
-        low, high = low - self.ahead, high - self.ahead
+        # Rounded, since 87.3 - 87.0 is less than 0.3 in binary numbers.
+        low, high = (round(one - self.ahead, 9) for one in (low, high))
         if is_met(low, self.points) and is_met(high, self.points):
             return True
         nearest = min(max(low, 0.0), high)  # to "within"

@@ -15,7 +15,7 @@ from fl_app.studies.reproduce.cells import current_cells
 from fl_app.studies.reproduce.claims import Claim
 from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.measures import measure
+from fl_app.studies.reproduce.measures import kind_of, measure
 
 FEWEST = 3
 """Seeds of an interval of a mean; fewer are called runs."""
@@ -234,6 +234,8 @@ def _no_yardstick(
     """Return why accuracies say nothing of a claim: one of them is hardly above guessing."""
     for place, numbers in zip(places, found, strict=True):
         mean = as_array(numbers).mean()
-        if place.measure == "accuracy" and mean < ABOVE_CHANCE * experiment.chance:
+        # Balanced, in a task or after a round, too.
+        is_accuracy = "accuracy" in kind_of(place.measure).words
+        if is_accuracy and mean < ABOVE_CHANCE * experiment.chance:
             return Judged("not judged", len(numbers), f"{place.method} is at chance")
     return None

@@ -298,7 +298,8 @@ def run_into(
     overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
     before = 0.0
     if parts:
-        overrides["checkpoint-every"] = one.config.num_server_rounds // parts
+        if not one.config.secure_aggregation:  # which nothing resumes
+            overrides["checkpoint-every"] = one.config.num_server_rounds // parts
         if checkpoints := list(folder.glob(f"{CHECKPOINTS}/{WHOLE}")):
             overrides["resume"] = str(folder)
         else:  # what it left cannot go on, and would be in the way

@@ -67,9 +67,9 @@ def _bytes(kept: Kept, *parts: str) -> float:
     return float(total / 1e6 / _clients(kept))
 
 
-def tested_rounds(kept: Kept) -> dict[int, Mapping[str, Any]]:
-    """Return the rounds in which accuracy was measured, ascending."""
-    rounds = {int(number): one for number, one in kept["rounds"].items() if "accuracy" in one}
+def tested_rounds(kept: Kept, score: str = "accuracy") -> dict[int, Mapping[str, Any]]:
+    """Return the rounds in which a main metric was measured, ascending."""
+    rounds = {int(number): one for number, one in kept["rounds"].items() if score in one}
     return dict(sorted(rounds.items()))
 
 

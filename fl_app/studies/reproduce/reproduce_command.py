@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,7 @@ def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
 
     experiment = read_experiment(path)
     folder = RESULTS if path.parent == EXPERIMENTS else path.parent / "results"
+    asked = "" if path.parent == EXPERIMENTS else str(path)
     folder = options.output or folder
     if options.quick:
         experiment, folder = experiment.as_small(), folder / "quick"
@@ -114,7 +116,7 @@ def _reproduce_one(path: Path, options: argparse.Namespace) -> Path:
             _run_missing(experiment, folder, options)
     finally:  # what is finished is shown, whatever stopped the rest
         if options.page or cells.current_cells(experiment, cells.read_cells(numbers)):
-            _write_page(experiment, folder)
+            _write_page(experiment, folder, asked)
             if experiment.needs and not options.page and not options.quick:
                 print(_SEND.format(name=experiment.name, numbers=numbers), flush=True)
     return folder
@@ -181,8 +183,11 @@ def _announce(
     print("time left:", hours_left(experiment, read_cells(numbers), missing, workers), flush=True)
 
 
-def _write_page(experiment: Experiment, folder: Path) -> None:
-    """Write an experiment's page and picture from its raw numbers."""
+def _write_page(experiment: Experiment, folder: Path, asked: str = "") -> None:
+    """Write an experiment's page and picture from its raw numbers.
+
+    Where there is nothing to draw yet, or ever, the page has no picture.
+    """
     from fl_app.studies.reproduce.cells import current_cells, read_cells  # noqa: PLC0415
     from fl_app.studies.reproduce.page import page  # noqa: PLC0415
     from fl_app.studies.reproduce.table_pictures import draw  # noqa: PLC0415
@@ -191,9 +196,13 @@ def _write_page(experiment: Experiment, folder: Path) -> None:
     cells = read_cells(numbers)
     if not current_cells(experiment, cells):
         raise ValueError(f"there are no numbers of this experiment in {numbers} yet.")
-    draw(experiment, cells, folder / f"{experiment.name}.png")
+    try:
+        draw(experiment, cells, folder / f"{experiment.name}.png")
+    except ValueError as error:
+        print(f"warning: picture is {experiment.picture}, but {error}", flush=True)
+        experiment = replace(experiment, picture="none")
     with replacing(folder / f"{experiment.name}.md") as partial:
-        partial.write_text(page(experiment, cells), encoding="utf-8")
+        partial.write_text(page(experiment, cells, asked), encoding="utf-8")
     print(f"page      {folder / f'{experiment.name}.md'}")
     print(f"numbers   {numbers}", flush=True)
 

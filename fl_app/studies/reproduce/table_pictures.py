@@ -13,6 +13,7 @@ from fl_app.studies.reproduce.experiment_file import OURS, Experiment
 from fl_app.studies.reproduce.judging import Place, as_array, measured_of
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.measures import in_words, kind_of, tested_rounds
+from fl_core.metrics import metrics_in
 
 
 def draw(experiment: Experiment, cells: Sequence[Cell], path: Path) -> None:
@@ -89,7 +90,7 @@ def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
 
 
 def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) -> pictures.Spec:
-    """Draw the accuracy by round, a panel for each row and column, and for each task if told so."""
+    """Draw the main metric by round, a panel for each row and column, and each task if told so."""
     found: dict[tuple[str, str], dict[str, list[dict[int, float]]]] = {}
     for cell in current_cells(experiment, cells):
         title = ", ".join(
@@ -101,14 +102,16 @@ def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) ->
             if len(group) > 1
         )
         for method, kept in cell["methods"].items():
-            tested = tested_rounds(kept)
-            tasks = {task for one in tested.values() for task in one.get("accuracy-per-task", {})}
+            metric = metrics_in(kept).main
+            tested, per = tested_rounds(kept, metric.name), f"{metric.name}-per-task"
+            unit = 100 if metric.is_share else 1
+            tasks = {task for one in tested.values() for task in one.get(per, {})}
             for task in sorted(tasks, key=int) if per_task else [""]:
                 curve = {
-                    number: 100 * (one["accuracy-per-task"][task] if task else one["accuracy"])
+                    number: unit * (one[per][task] if task else one[metric.name])
                     for number, one in tested.items()
                 }
-                up = f"accuracy % in task {int(task) + 1}" if task else "accuracy %"
+                up = f"{metric.head} in task {int(task) + 1}" if task else metric.head
                 panel = found.setdefault((title, up), {})
                 panel.setdefault(method, []).append(curve)
     panels = {}

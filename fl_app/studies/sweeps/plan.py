@@ -194,7 +194,7 @@ def _check_differ(
     swept: Mapping[str, tuple[Scalar, ...]], cells: Sequence[tuple[Point, Any, Config]]
 ) -> None:
     """Refuse values that come twice, and keys that change nothing."""
-    if SEED in swept and cells[0][2].repeats > 1:
+    if SEED in swept and any(config.repeats > 1 for _, _, config in cells):
         raise ValueError("seed is swept, and repeats makes seeds, too: give one of them.")
     for key in swept:
         where = [needed(key, config) for _, _, config in cells]

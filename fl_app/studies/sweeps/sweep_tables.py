@@ -19,6 +19,7 @@ from fl_core.data.settings import TESTS, name_of_test
 from fl_core.files import replacing
 from fl_core.metrics import OF_A_NUMBER, metrics_in
 from fl_core.options import typed
+from fl_core.text import markdown_line
 from fl_core.wire import protocol
 
 COLUMNS = ("strategy", SEED, "measure", "value")
@@ -88,8 +89,9 @@ def summary_page(sweep: Sweep, cells: Sequence[Cell], command: str, picture: str
         keys, strategies, rows = _scores(sweep, cells, "**{}**", name)
         if not rows or not any(cell != "–" for row in rows for cell in row[len(keys) :]):
             continue
-        lines += [f"## {_title(sweep, cells, name)}", "", _line([*keys, *strategies])]
-        lines += [_line(["---"] * len(keys) + ["---:"] * len(strategies)), *map(_line, rows), ""]
+        lines += [f"## {_title(sweep, cells, name)}", "", markdown_line([*keys, *strategies])]
+        rule = ["---"] * len(keys) + ["---:"] * len(strategies)
+        lines += [*map(markdown_line, [rule, *rows]), ""]
     if picture:
         lines += [f"![{', '.join(sweep.swept)}]({picture})", ""]
     lines += [
@@ -123,9 +125,8 @@ def _scores(
     rows = []
     for place, here in places.items():
         texts = {one: _mean_and_std(name, values) for one, values in here.items()}
-        means = {one: float(values.mean()) for one, values in here.items()}
         # What is shown alike is equally good.
-        means = {one: float(shown(name, v)) if lower else round(v, 3) for one, v in means.items()}
+        means = {one: float(shown(name, float(own.mean()))) for one, own in here.items()}
         known = [mean for mean in means.values() if not math.isnan(mean)]
         top = (min if lower else max)(known, default=math.nan)
         for one, mean in means.items():
@@ -140,7 +141,3 @@ def _mean_and_std(name: str, values: np.ndarray[Any, np.dtype[np.float64]]) -> s
     if np.isnan(values).any():
         return "–"
     return shown(name, float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -173,16 +173,17 @@ def test_clusters_are_those_of_the_summary(results):
 
 
 def test_names_of_clients_are_texts(tmp_path):
-    """As those of files 001.csv and NA.csv."""
+    """As those of files 001.csv and NA.csv, and of one that a spreadsheet would calculate."""
     lines = ["strategy,seed,client,name,accuracy", "single,0,0,001,0.5", "single,0,1,NA,nan"]
+    lines += ["single,0,3,'-1 ward,1"]
     for name in ("clients", "verdicts"):
         (tmp_path / f"{name}.csv").write_text(
             "\n".join([*lines, "single,0,2,,1"]), encoding="utf-8"
         )
         table = getattr(Results(tmp_path, {}), name)
-        assert table["name"].tolist()[:2] == ["001", "NA"]
-        assert table["name"].isna().tolist() == [False, False, True]
-        assert table["accuracy"].isna().tolist() == [False, True, False]
+        assert table["name"].tolist()[:3] == ["001", "NA", "-1 ward"]
+        assert table["name"].isna().tolist() == [False, False, False, True]
+        assert table["accuracy"].isna().tolist() == [False, True, False, False]
         assert list(table.columns) == lines[0].split(",")
 
 

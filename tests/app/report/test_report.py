@@ -507,6 +507,28 @@ def test_two_tests_have_two_columns_on_the_page_and_in_tables(tmp_path):
     assert mixed.rows[-1][3:5] == ["–", "–"]
 
 
+def test_runs_with_and_without_a_metric_of_ones_own_stand_in_one_table(tmp_path):
+    def measured(name, value):
+        def change(summary):
+            for one in summary["runs"]:
+                each = [value] * one["num-clients"]
+                one |= {"own-metric-name": name, "own-metric": value, "own-metric-per-client": each}
+
+        return read_result(write_results(tmp_path / name, change=change))
+
+    plain, mcc = read_result(write_results(tmp_path / "plain")), measured("mcc", 0.25)
+    for order in ([plain, mcc], [mcc, plain]):
+        table = strategy_table(order)
+        assert {*map(len, table.rows)} == {len(table.columns)}
+        place, lowest = table.columns.index("mcc"), table.columns.index("lowest %")
+        of_run = {row[0]: (row[place], row[lowest]) for row in table.rows}
+        worst = strategy_table([plain]).rows[-1][2]
+        assert of_run == {plain.name: ("–", worst), mcc.name: ("0.2500", worst)}
+    rows = list(csv.DictReader(io.StringIO(as_csv(strategy_table([mcc, measured("cost", 7.0)])))))
+    assert [row["own-metric-mcc"] for row in rows[::2]] == ["0.25", ""]
+    assert [row["own-metric-cost"] for row in rows[::2]] == ["", "7"]
+
+
 def test_a_late_client_is_kept_with_what_it_said_of_the_others(tmp_path):
     options = {"newcomers": 1, "newcomer_round": 2, "figure_format": "svg"}
     summary = run(tmp_path, clients=9, strategy="rcc-pfl", **options)

@@ -36,6 +36,14 @@ def test_who_has_compared_nothing_is_not_better_than_who_has():
     assert not validates_better(run(), run())
 
 
+def test_two_runs_are_compared_at_clients_that_have_compared_both():
+    whole, lost = run(0.95, 0.6), run(0.8)  # whose second client's answer was lost
+    assert validation_score(lost) > validation_score(whole)
+    assert validates_better(whole, lost)
+    assert not validates_better(lost, whole)
+    assert not validates_better(whole, lost, [1])
+
+
 CLUSTERS = {0: 0, 1: 0, 2: 1}
 
 

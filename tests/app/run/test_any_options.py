@@ -65,9 +65,7 @@ def draw(rng):
         names = [drawn_strategy(rng) for _ in range(3)]
         options = {key: rng.choice(VALUES[key]) for key in rng.sample([*VALUES], 6)}
         options |= {"strategy": ",".join(dict.fromkeys(names)), "num-tasks": 2, "model": "mlp-32"}
-        # Whoever is not tested in a strategy's last round tells how later ones compare with what it
-        # scored before, which nobody counts, and does not if the run was resumed: a few bytes.
-        if is_allowed(options) and not {"fraction-evaluate", "validation-share"} <= {*options}:
+        if is_allowed(options):
             return options
 
 

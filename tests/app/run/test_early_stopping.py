@@ -51,6 +51,21 @@ def of_clients(*tests, is_regression=False, first=1):
     return found
 
 
+def test_who_is_not_in_both_tests_does_not_count():
+    """Both clients improve in every test; the weaker one came later."""
+    found = of_clients((0.9,), (0.92, 0.4), (0.94, 0.5), (0.96, 0.6))
+    assert not is_enough(found, 2)
+    for report in found[2:]:  # tests with nobody in common say nothing
+        report.validated = {7: report.validated[0]}
+    assert not is_enough(found, 2)
+    fell = of_clients((0.9, 0.9), (0.8,), (0.7, 0.7))
+    for report in fell:
+        report.validated = {
+            c: {"": [10, said[""][1], 2 - said[""][1]]} for c, said in report.validated.items()
+        }
+    assert is_enough(fell, 2)
+
+
 ROSE = of_clients((0.1, 0.1), (0.2, 0.2))
 
 

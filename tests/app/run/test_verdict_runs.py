@@ -220,6 +220,10 @@ def test_validation_samples_are_for_comparing_with_staying_alone():
         parse_config(wrong)
     with pytest.raises(ValueError, match=r"validation-share is 0\.7, but it must be"):
         parse_config({**wrong, "validation-share": 0.7})
+    # Those whose last tests had other clients have nothing to compare.
+    some = {**wrong, "strategy": "local,single", "fraction-evaluate": 0.5}
+    with pytest.raises(ValueError, match=r"^fraction-evaluate is 0\.5, but with validation-share"):
+        parse_config(some)
 
 
 @pytest.mark.parametrize(

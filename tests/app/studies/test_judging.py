@@ -65,6 +65,18 @@ def test_a_lead_of_about_so_much_is_refuted_from_both_sides():
         assert judged("within", numbers(left), numbers(0.0), 3, ahead=9) == word
 
 
+@pytest.mark.parametrize(
+    ("relation", "left", "right", "word"),
+    [
+        ("at least", 87.3, 87.0, "holds"),  # 0.29999… apart in binary numbers
+        ("within", 94.4, 94.1, "holds"),
+        ("above", 94.4, 94.1, "does not hold"),
+    ],
+)
+def test_a_number_on_the_border_is_judged_as_it_is_written(relation, left, right, word):
+    assert judged(relation, numbers(left), right, 0.3) == word
+
+
 def test_equal_numbers_have_an_interval_of_nothing():
     one = numbers(0.9, 0.8, 0.7)
     assert judged("above", one, one) == "does not hold"

@@ -271,6 +271,26 @@ def test_the_page_by_hand(experiment):
     assert "94.0 ± 0.5" not in small
 
 
+def test_the_page_of_a_file_of_ones_own_can_be_made_and_read_again(experiment):
+    own = replace(experiment, name="my table", variants={}, claims=())
+    two, three = experiment.columns.values()
+    own = replace(own, columns={"a|b": two, "c": three}, published={}, explanations=())
+    cells = [{**cell("two", 0, optimum=0.9, single=0.8), "column": "a|b"}]
+    text = page(own, cells, "x/my table.toml")
+    assert "`fedkin reproduce 'x/my table.toml'` wrote this page" in text
+    assert "[the raw numbers](my%20table.json)" in text
+    assert "](my%20table.png)" in text
+    assert "| accuracy % | a\\|b | c |" in text
+
+
+def test_a_difference_as_large_as_the_spread_is_not_beyond_it(experiment):
+    cells = [cell("two", 0, optimum=0.935, single=0.93)]  # 0.5 below 94.0
+    stated = {"accuracy": {"digits": {"two": {"optimum": [94.0, 0.5]}}}}
+    assert "| -0.5 |" in page(replace(experiment, published=stated), cells)
+    stated["accuracy"]["digits"]["two"]["optimum"] = [93.8, 0.3]  # 0.29999… in binary numbers
+    assert "| -0.3 |" in page(replace(experiment, published=stated), cells)
+
+
 def test_from_three_seeds_on_there_is_an_interval_beside_the_spread(experiment):
     cells = [cell("two", seed, optimum=0.94 + seed / 100, single=0.93) for seed in range(3)]
     text = page(experiment, cells)
@@ -388,6 +408,16 @@ def test_a_simulation_that_is_interrupted_goes_on_within_its_rounds(tmp_path, ca
     spent = (one["seconds"]["train"] for one in found[0]["methods"].values())
     assert found[0]["seconds"] > sum(spent)
     assert not list(folder.glob(".*.running")) + list(folder.glob(".*.trainings"))
+
+
+def test_a_table_may_have_secure_sums_which_nothing_resumes(tmp_path):
+    options = "secure-aggregation = true\nbatch-size = 128\nnum-server-rounds = 8\n"
+    text = TEXT.partition("[columns.three]")[0].replace("num-server-rounds = 1\n", options)
+    text = text.replace('"optimum,single"', '"optimum"')  # one alone has sums
+    path = tmp_path / "secure.toml"
+    path.write_text(text, encoding="utf-8")
+    with undrawn_pictures():
+        assert main(["reproduce", str(path), "--workers", "0", "--seeds", "1"]) == 0
 
 
 def test_code_of_ones_own_runs_in_this_process(tmp_path):
@@ -607,6 +637,11 @@ def test_a_method_that_guesses_is_no_yardstick(experiment):
     assert verdict.held == "1 of 2"
     assert verdict.exceptions == ["not judged, single is at chance: digits, two"]
     assert judge(experiment, experiment.claims[0], measured_of(tenth, cells)).held == "2 of 2"
+    in_task = Claim("so", "single", "above", 0.0, measure="task:1")
+    for one in cells:
+        one["methods"]["single"]["rounds"] = {"1": {"accuracy-per-task": {"0": 0.14}}}
+    of_task = judge(tenth, in_task, measured_of(replace(tenth, claims=[in_task]), cells))
+    assert of_task.exceptions == ["not judged, single is at chance: digits, two; digits, three"]
     shares = Claim("so", "single", "at least", 0.0, measure="ari")
     cells[0]["methods"]["single"]["ari"] = 0.0
     compared = replace(tenth, claims=[shares])
@@ -696,6 +731,11 @@ def test_the_papers_own_numbers_may_contradict_it(experiment):
         ),
         ("points = 2", 'measure = "acuracy"', 'there is no measure "acuracy"'),
         ("points = 2", 'against = {column = "four"}', "the claim .* names four"),
+        (
+            'right = "single"',
+            'right = 3\nagainst = {column = "two"}',
+            "has against, which says where the number of right is, but right is 3",
+        ),
         ('methods = ["optimum"]', 'methods = ["flt"]', "the explanation .* names flt"),
         ("title =", "title", "Expected"),
         ('title = "Two tasks or three"', "", "lacks the key title"),
@@ -883,6 +923,29 @@ def test_every_kind_of_picture_is_drawn_for_page_and_paper(experiment, tmp_path,
     before = (tmp_path / "a.pdf").read_bytes()
     draw(drawn, cells, tmp_path / "a.png")
     assert (tmp_path / "a.pdf").read_bytes() == before
+
+
+def test_a_picture_of_errors_is_in_their_unit(experiment, tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setattr(pictures, "lines_figure", lambda _, panels, __: found.append(panels))
+    monkeypatch.setattr(pictures, "save", lambda *_: None)
+    kept = {"rmse": 3.0, "rounds": {"1": {"rmse": 4.0}, "2": {"rmse": 3.0}}}
+    cells = [{**cell("two", 0), "methods": {"single": kept}}]
+    draw(replace(experiment, picture="rounds"), cells, tmp_path / "a.png")
+    (((_, up), lines),) = found[0].items()
+    assert up == "RMSE"
+    assert lines["single"][1].tolist() == [[4.0, 3.0]]
+
+
+def test_where_there_is_nothing_to_draw_the_page_is_written_all_the_same(
+    experiment, tmp_path, capsys
+):
+    methods = {"single": {"accuracy": 0.9, "rounds": {"1": {"accuracy": 0.9}}}}
+    cells = [{**cell("two", 0), "methods": methods}]
+    keeping.write_numbers(tmp_path / "digits.json", cells)
+    command._write_page(replace(experiment, picture="tasks"), tmp_path)
+    assert "warning: picture is tasks, but there is no" in capsys.readouterr().out
+    assert "![" not in (tmp_path / "digits.md").read_text(encoding="utf-8")
 
 
 def test_all_published_numbers_are_drawn_against_ours(experiment, tmp_path, monkeypatch):

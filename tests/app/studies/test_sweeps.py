@@ -179,6 +179,7 @@ def test_the_command_of_the_page_is_the_sweep():
         (["device=auto,cuda"], 'device=cuda: device is "cuda", but PyTorch sees'),
         (["num-tasks=2,3", "track=wandb"], "num-tasks=2: track is wandb, but nobody has logged in"),
         (["seed=0,1", "repeats=2"], "seed is swept, and repeats makes seeds, too"),
+        (["seed=0,1", "repeats=1,2"], "seed is swept, and repeats makes seeds, too"),
         (["num-tasks=2,3", "output-dir=here"], "output-dir cannot be given in a sweep"),
         (["num-tasks=2,3", "resume=here"], "resume cannot be given in a sweep"),
         (["num-tasks"], "num-tasks is not of the form KEY=VALUE"),

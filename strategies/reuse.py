@@ -81,7 +81,7 @@ class ReusingStrategy(ClusteredStrategy):
                     self.on_round(report)
                 return Result()
         result = super()._run_rounds(grid, *told)
-        if training.depends_on:
+        if training.depends_on and not training.same_as:
             finished.keep(training.depends_on, Finished(self.label, training))
         return result
 

@@ -122,6 +122,11 @@ def _check_layers(
                 f'{name} keeps the layer "{layer}" at the clients, and common-layers has all '
                 "clusters share it: take it out of one of the two."
             )
+    if private and clustering is not None and (times := setting.config.of_strategies["restarts"]):
+        raise ValueError(
+            f"restarts is {times}, but {name} keeps layers at the clients, which would take them "
+            "from one start into the next: set it to 0."
+        )
     draws = clustering is not None and clustering.initial_models == "drawn"
     if private and draws and (rounds := setting.config.of_strategies["warm-up-rounds"]):
         raise ValueError(

@@ -92,7 +92,8 @@ class GraphMean(Aggregation):
     A client's next model is the mean of the models that its neighbours trained, its own included,
     with weights normalised over these neighbours. It need not have taken part itself: only one
     without such neighbours keeps its last model. In a clustering without a graph, the clients of a
-    cluster are neighbours, and the models are those of `ClusterMean`.
+    cluster are neighbours, and the models are those of `ClusterMean`, but for a new cluster none of
+    which trained: its clients keep theirs.
 
     Attributes
     ----------

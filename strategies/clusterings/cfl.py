@@ -100,10 +100,19 @@ class RecursiveBipartition(Clustering):
         self._last.update({update.client: update_vector(update) for update in state.updates})
         labels = dict(state.clusters.of_client)
         fresh = state.clusters.count
-        for cluster in range(state.clusters.count):
-            trained = [update.client for update in state.updates if update.cluster == cluster]
-            known = [client for client in state.clusters.members(cluster) if client in self._last]
-            if len(trained) > 1 and self._is_stuck(known, trained):
+        trained: dict[int, list[int]] = {}
+        for update in state.updates:
+            trained.setdefault(update.cluster, []).append(update.client)
+        asked = {
+            cluster: [client for client in state.clusters.members(cluster) if client in self._last]
+            for cluster in sorted(trained)
+            if len(trained[cluster]) > 1
+        }
+        # The longest of all clusters, before any of them is judged by it.
+        means = {c: float(np.linalg.norm(self._updates(own).mean(0))) for c, own in asked.items()}
+        self._longest = max([self._longest, *means.values()])
+        for cluster, known in asked.items():
+            if self._is_stuck(means[cluster], trained[cluster]):
                 part = self._smaller_part(known)
                 labels.update(dict.fromkeys(part, fresh))
                 fresh += bool(part)
@@ -112,11 +121,9 @@ class RecursiveBipartition(Clustering):
         names = canonical_labels(list(labels.values())).tolist()
         return Clusters(dict(zip(labels, names, strict=True)))
 
-    def _is_stuck(self, known: list[int], trained: list[int]) -> bool:
+    def _is_stuck(self, mean: float, trained: list[int]) -> bool:
         """Return whether a cluster stands still while some of those that trained do not."""
-        mean = float(np.linalg.norm(self._updates(known).mean(axis=0)))
         longest = float(np.linalg.norm(self._updates(trained), axis=1).max())
-        self._longest = max(self._longest, mean)
         return mean < self.mean_norm * self._longest and longest > self.max_norm * self._longest
 
     def _smaller_part(self, known: list[int]) -> list[int]:

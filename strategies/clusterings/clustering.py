@@ -26,7 +26,8 @@ _MOST_LISTED = 20  # clients in a sentence
 def acts_as(one: type, other: type) -> bool:
     """Return whether two do the same around a round's training."""
     names = ("before_training", "after_training", "after_last_round", "told_for_training")
-    return all(getattr(one, name) is getattr(other, name) for name in names)
+    asks = ("wants_all", "knows_by_training")  # who trains
+    return all(getattr(one, name) is getattr(other, name) for name in (*names, *asks))
 
 
 class Clustering(Remembers, ABC):
@@ -84,6 +85,10 @@ class Clustering(Remembers, ABC):
 
     def wants_all(self, number: int) -> bool:
         """Return whether all clients are to train in a round, whatever share of them is drawn."""
+        return False
+
+    def begins_anew_after(self, number: int) -> bool:
+        """Return whether what a round comes to may be given up after it, as a warm-up's is."""
         return False
 
     @property

@@ -121,7 +121,7 @@ class UpdateClustering(Clustering):
         number = self.num_clusters
         grouping = agglomerate_distances(
             distances[np.ix_(rest, rest)],
-            min(number, len(rest)) if isinstance(number, int) else number,
+            min(number, len(rest)) if not isinstance(number, str) else number,
             "ward",
         )
         labels = len(clients) + np.arange(len(clients))  # each alone, but for those grouped

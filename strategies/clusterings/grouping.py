@@ -115,7 +115,7 @@ def agglomerate_distances(
         If there are more clusters than clients, or fewer than one, or the word is no rule.
     """
     count = len(distances)
-    if isinstance(num_clusters, int) and not 1 <= num_clusters <= count:
+    if not isinstance(num_clusters, str) and not 1 <= num_clusters <= count:
         raise ValueError(
             f"num-clusters is {num_clusters}, but {count} clients can be grouped: choose 1 to "
             f'{count}, or "auto".'

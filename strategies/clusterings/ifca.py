@@ -297,6 +297,11 @@ class LossClustering(Clustering):
         self._unchanged = 0
         return replace(clusters, models=self._models)
 
+    def begins_anew_after(self, number: int) -> bool:
+        """Return whether a round is of the warm-up, or of a start that others are to beat."""
+        rounds = number - self._last_warm_up
+        return rounds <= 0 or self._comparing(rounds)
+
     def _comparing(self, rounds: int) -> bool:
         """Return whether no start has been chosen yet, that many rounds after the first one."""
         return 0 < rounds <= self.restarts + 1 and self.restarts > 0

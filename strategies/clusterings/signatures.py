@@ -227,7 +227,7 @@ def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
     rows = graph.astype(np.float64)
     common, sizes = rows @ rows.T, rows.sum(axis=1)
     distances = np.sqrt(sizes[:, None] + sizes - 2 * common)  # of 0 and 1, exactly
-    if isinstance(num_clusters, int):
+    if not isinstance(num_clusters, str):
         return agglomerate_distances(distances, num_clusters, "ward")
     components = int(connected_components(graph, directed=False)[0])
     if len(np.unique(graph, axis=0)) == components:  # rows are alike in cliques, and only there

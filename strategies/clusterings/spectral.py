@@ -153,7 +153,7 @@ class SpectralClustering(Clustering):
         count = len(self._spectra)
         most = LANDMARKS if self.landmarks == AUTO else int(self.landmarks)
         exact = MOST_EXACT if self.landmarks == AUTO else most
-        if isinstance(self.num_clusters, int):
+        if not isinstance(self.num_clusters, str):
             most = max(most, self.num_clusters)
         drawn = most if count > max(exact, most) else None
         if drawn is not None:

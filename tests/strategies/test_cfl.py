@@ -149,6 +149,17 @@ def test_both_clusters_of_a_round_are_split_in_it():
     assert found == {0: 0, 1: 1, 2: 2, 3: 3}
 
 
+@pytest.mark.parametrize("numbers", [(0, 1), (1, 0)])
+def test_by_hand_all_clusters_of_a_round_are_judged_by_the_same_longest_mean(numbers):
+    clustering = RecursiveBipartition(0.5, 1, **PAPER)
+    assert split(clustering, {0: (1, 0), 1: (1, 0)}) == {0: 0, 1: 0}
+    # One's mean is 0.6 long, the other's 2: whichever is first, the first's is below half of that.
+    steps = {0: (0.6, 3), 1: (0.6, -3), 2: (2, 0), 3: (2, 0)}
+    first, second = numbers
+    of_client = {0: first, 1: first, 2: second, 3: second}
+    assert groups(split(clustering, steps, of_client)) == [[0], [1], [2, 3]]
+
+
 def test_clients_that_never_sent_an_update_follow_the_larger_part():
     of_client = {0: 0, 1: 0, 2: 0, 3: 0, 4: 0}
     steps = {1: (1, 0), 2: (-1, 0.1), 4: (1, 0.1)}

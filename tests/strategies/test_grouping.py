@@ -167,7 +167,7 @@ def test_one_client_is_one_cluster():
         assert found.merges.shape == (0, 4)
 
 
-@pytest.mark.parametrize("wanted", [0, 4])
+@pytest.mark.parametrize("wanted", [0, 4, np.int64(4)])
 def test_more_clusters_than_clients(wanted):
     with pytest.raises(ValueError, match=f"num-clusters is {wanted}, but 3 clients"):
         agglomerate(similarity(0, 3), wanted)

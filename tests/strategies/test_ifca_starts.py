@@ -144,6 +144,16 @@ def test_a_training_that_ends_before_starts_are_compared_ends_with_the_best_so_f
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 1}
 
 
+@pytest.mark.parametrize(
+    ("options", "first"), [({}, 1), ({"restarts": 2}, 4), ({"warm_up_rounds": 2}, 3)]
+)
+def test_what_may_be_given_up_is_known(options, first):
+    lasting = [
+        n for n in range(1, 7) if not Ifca(2, draw_model, **options).clustering.begins_anew_after(n)
+    ]
+    assert lasting == list(range(first, 7))
+
+
 def test_a_training_that_ends_in_the_warm_up_is_fedavgs():
     strategy = IfcaPfl(2, draw_model, warm_up_rounds=2, fraction_train=0.7)
     grid = LocalGrid(toy_app(TASKS, step=ones), 3)

@@ -109,6 +109,20 @@ def test_what_differs_in_anything_that_counts_is_trained(other):
     assert strategy.training.same_as == ""
 
 
+class AllFirst(SingleCluster):
+    """All train in round 1, whatever share of them is drawn."""
+
+    def wants_all(self, number):
+        return number == 1
+
+
+def test_who_lets_others_train_shares_nothing_with_who_does_not():
+    finished = Trainings()
+    train(finished, SingleCluster(), fraction_train=0.4)
+    strategy, *_ = train(finished, AllFirst(), fraction_train=0.4)
+    assert strategy.training.same_as == ""
+
+
 def test_an_aggregation_of_which_nothing_is_known_is_like_no_other():
     """Not even like itself: when it is gone, another may have its address."""
     finished, aggregation = Trainings(), Unnamed(1)
@@ -143,6 +157,11 @@ def test_a_resumed_training_is_shared_and_so_is_what_it_took_over(tmp_path):
     run(resumed, LocalGrid(toy_app(TASKS), len(TASKS)), 3)
     assert train(resumed.finished)[1:] == (wanted, [])
     assert load_checkpoint(tmp_path / "1")["same-as"] == "one"
+    # What was taken over stays the other's when its run goes on.
+    again = ReusingStrategy(GivenClusters(LABELS), finished=finished, label="other")
+    again.resume(load_checkpoint(tmp_path / "1"))
+    run(again, LocalGrid(toy_app(TASKS), len(TASKS)), 3)
+    assert train(finished, label="third")[0].training.same_as == "one"
 
 
 def test_models_of_one_s_own_are_shared():

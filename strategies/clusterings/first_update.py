@@ -78,26 +78,6 @@ class OnceByTraining(Clustering):
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Let those who have waited and trained join a cluster."""
-        return self._joined(state)
-
-    def after_training(self, state: Round) -> Clusters:
-        """Group, the first time that there are updates; remember those of who waits later."""
-        for update in state.updates:
-            if update.client not in self._moves:
-                self._moves[update.client] = self.move(update)
-        if self._found:
-            return state.clusters
-        clients = sorted(self._moves)
-        found = self.group(clients, np.stack([self._moves[client] for client in clients]))
-        self._found, self._grouped = found.count, clients
-        waiting = [client for client in state.clusters.of_client if client not in self._moves]
-        return found.with_clients(dict.fromkeys(waiting, self._found))
-
-    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
-        """Let those who came in the last round have a place in the result."""
-        return self._joined(state)
-
-    def _joined(self, state: Round) -> Clusters:
         clusters = state.clusters
         waiting = [c for c, own in clusters.of_client.items() if own >= self._found > 0]
         fresh = [client for client in waiting if client in self._moves]
@@ -116,6 +96,23 @@ class OnceByTraining(Clustering):
             dict(zip(fresh, labels.tolist(), strict=True)), dict(zip(fresh, late, strict=False))
         )
         return replace(joined, models=models)
+
+    def after_training(self, state: Round) -> Clusters:
+        """Group, the first time that there are updates; remember those of who waits later."""
+        for update in state.updates:
+            if update.client not in self._moves:
+                self._moves[update.client] = self.move(update)
+        if self._found:
+            return state.clusters
+        clients = sorted(self._moves)
+        found = self.group(clients, np.stack([self._moves[client] for client in clients]))
+        self._found, self._grouped = found.count, clients
+        waiting = [client for client in state.clusters.of_client if client not in self._moves]
+        return found.with_clients(dict.fromkeys(waiting, self._found))
+
+    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
+        """Let those who came in the last round have a place in the result."""
+        return self.before_training(state, conversation)
 
     @abstractmethod
     def move(self, update: Update) -> Float64:

@@ -63,12 +63,15 @@ def _replacing(path: Path, private: bool) -> Iterator[Path]:
     # one has to change the umask of the whole process, while another thread may do the same.
     mode = 0o600 if private else 0o600 | open_to & 0o666
     try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
+        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+        mode = stat.S_IMODE(os.fstat(handle).st_mode)  # what the umask leaves of it
+        os.close(handle)
     except OSError as error:
         error.filename = str(path)  # the other one is nobody's business
         raise
     try:
         yield temporary
+        temporary.chmod(mode)  # safetensors 0.8 puts a file of its own there, with mode 600
         with temporary.open("rb") as written:
             os.fsync(written.fileno())  # or a power cut could leave the new name with no content
         temporary.replace(path)

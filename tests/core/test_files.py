@@ -82,6 +82,23 @@ def test_a_file_is_open_to_nobody_who_may_not_read_its_folder(tmp_path):
         os.umask(before)
 
 
+def test_what_puts_a_file_of_its_own_in_the_place_changes_no_mode(tmp_path):
+    """As safetensors does; nor does a private file become anybody's."""
+    tmp_path.chmod(0o755)
+    before = os.umask(0o022)
+    try:
+        for name, private in (("model", False), ("key", True)):
+            with replacing(tmp_path / name, private=private) as temporary:
+                own = tmp_path / "own"
+                own.write_text("new")
+                own.chmod(0o640)
+                own.replace(temporary)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+
+
 def test_an_error_names_the_file_that_was_to_be_written(monkeypatch, tmp_path):
     def refuse(path, *_):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

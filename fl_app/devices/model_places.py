@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import shutil
+import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
+
+# Seconds: so long may a run still have strategies to train while its first one's models wait.
+_MAY_WAIT = 7 * 86400.0
 
 
 def beside(model_path: Path, ending: str) -> Path:
@@ -21,6 +28,22 @@ def candidate_path(folder: Path, label: str) -> Path:
     That is until the device's verdict is known.
     """
     return folder / f"{zlib.crc32(label.encode()):08x}.safetensors"
+
+
+def remove_left(model_path: Path, own: Path) -> None:
+    """Remove the folders of models that no run can be waiting for any more.
+
+    Parameters
+    ----------
+    model_path : Path
+    own : Path
+        The folder of the run that asks; those of others that may still go on stay, too.
+    """
+    name = glob.escape(beside(model_path, "").name)
+    for folder in model_path.parent.glob(f"{name}-candidates-*"):
+        with suppress(OSError):  # another run removes it just now
+            if folder != own and time.time() - folder.stat().st_mtime > _MAY_WAIT:
+                shutil.rmtree(folder)
 
 
 def check_model_path(path: Path) -> None:

@@ -22,7 +22,7 @@ from clients.pre_round.answers import refuse_without_noise
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
 from fl_app.config.allowed_code import OWN_CODE, allowed_by
-from fl_app.devices.model_places import beside, candidate_path, check_model_path, remove_left
+from fl_app.devices.model_places import beside, candidate_path, check_model_path, clear_old, expand
 from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir, is_table
@@ -117,11 +117,7 @@ class NodeConfig(NamedTuple):
                 f'{name}: {DATA} is "{data}", but it must be an import path, MODULE:NAME, '
                 'such as "my_package.data:load".'
             )
-        paths = {
-            key: Path(str(own[key])).expanduser()
-            for key in ("data-path", "model-path")
-            if own.get(key)
-        }
+        paths = {key: expand(str(own[key])) for key in ("data-path", "model-path") if own.get(key)}
         for key, one in paths.items():
             if not one.is_absolute():
                 raise ValueError(
@@ -345,7 +341,7 @@ class DeviceNode(Node):
         path = self.model_path
         if protocol.CANDIDATE in self._told:
             folder = self._candidates(path)
-            remove_left(path, folder)
+            clear_old(path, folder)
             folder.mkdir(mode=0o700, exist_ok=True)
             path = candidate_path(folder, str(self._told[protocol.CANDIDATE]))
         card = ModelCard(

@@ -232,6 +232,7 @@ def images(tmp_path):
 @pytest.fixture
 def check(certificates, images, monkeypatch, capsys):
     """Call `fedkin devices check`; return its status and what is said of each thing."""
+    monkeypatch.setenv("FL_CACHE_DIR", str(images.parent / "cache"))
 
     def call(port, said=registered, **other):
         monkeypatch.setattr(site_check.FleetHttpClient, "ActivateNode", said)
@@ -283,6 +284,20 @@ def test_a_site_that_is_ready(check, certificates, images, tmp_path):
     assert said["certificate"][1] == f"valid for 127.0.0.1 until {until:%Y-%m-%d}"
     assert said["key"][1] == f"{key(certificates, 'berlin')[:19]}… is registered"
     assert said["model-path"][1] == f"{model} can be written"
+    assert said["cache"][1] == f"{tmp_path / 'cache'} can be written"
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_a_cache_that_cannot_be_written(check, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "file/cache"))
+    status, said = check(1)
+    assert status == 1
+    tick, text = said["cache"]
+    assert tick == "✗"
+    assert text.startswith(f"{tmp_path}/file/cache cannot be written (Not a directory), where")
+    monkeypatch.setenv("FL_CACHE_DIR", "~nosuchuser/cache")
+    assert "cannot be written (Could not determine home" in check(1)[1]["cache"][1]
 
 
 def test_a_key_is_asked_for_without_becoming_a_node(check, certificates):
@@ -453,6 +468,7 @@ def test_images_that_another_device_of_this_machine_has(check, certificates, ima
         ({"node_config": 'name="St  Mary" data-path="/x"'}, 'name is "St  Mary", but a device'),
         ({"node_config": f'name="{"x" * 101}" data-path="/x"'}, "has at most 100 characters"),
         ({"node_config": 'name="berlin" data-path="scans"'}, "it must be absolute"),
+        ({"node_config": 'name="a" data-path="~nosuchuser/x"'}, "~nosuchuser/x, but it must be a"),
         ({"node_config": 'name="a" data-path="/x" modelpath="/y"'}, "Did you mean model-path?"),
         ({"node_config": 'name="a" data-path="/x" lable="sick"'}, "has no lable. Did you mean la"),
     ],

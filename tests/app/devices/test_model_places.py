@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fl_app.devices.model_places import remove_left
+from fl_app.devices.model_places import clear_old
 from tests.device_images import write_sites
 from tests.device_runs import run
 
@@ -38,5 +38,5 @@ def test_models_of_a_run_that_may_go_on_stay(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "0000.safetensors").touch()
         os.utime(tmp_path / name, (0, time.time() - old * 86400))
-    remove_left(model, own)
+    clear_old(model, own)
     assert {path.name for path in tmp_path.iterdir()} == {*days} - {"model-candidates-3"}

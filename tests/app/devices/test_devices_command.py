@@ -137,6 +137,15 @@ def test_a_summary_that_is_none_is_passed_over(tmp_path, caplog, text):
     assert caplog.messages == [f"{bad} is passed over: it is no summary of a run"]
 
 
+def test_a_summary_that_cannot_be_read_is_passed_over(tmp_path, caplog):
+    write_summary(tmp_path, "good", [{"names": ["berlin"], "clusters": [0]}])
+    bad = tmp_path / "results/bad/summary.json"
+    bad.mkdir(parents=True)
+    os.utime(bad, (2**32, 2**32))
+    assert last_clusters(tmp_path).of_name == {"berlin": 0}
+    assert caplog.messages == [f"{bad} is passed over: it is no summary of a run"]
+
+
 def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
     found = known_devices(nodes, {"berlin": key(certificates, "berlin")})
     lyon = key(certificates, "lyon")
@@ -144,8 +153,12 @@ def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
     assert one_device(found, lyon[:19] + "…").node == one_device(found, lyon).node == 3
     with pytest.raises(ValueError, match="no device is called tunis: `fedkin devices` lists"):
         one_device(found, "tunis")
-    with pytest.raises(ValueError, match=r"^3 devices are called SHA256:: name one by its key"):
-        one_device(found, "SHA256:")
+    twins = [found[0], found[0]._replace(name="rome")]
+    with pytest.raises(ValueError, match=r"^2 devices are called SHA256:.*: name one by its key"):
+        one_device(twins, twins[0].key[:12])
+    for called in ("SHA256:", "SHA256:…"):  # which is not even one of one
+        with pytest.raises(ValueError, match=f"no device is called {called}"):
+            one_device(found[:1], called)
     with pytest.raises(ValueError, match="no device is called "):
         one_device(found, "")
 

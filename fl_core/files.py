@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+_LEFT = 86400.0  # seconds since the last write to a file of which nobody can be writing any more
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -34,7 +38,8 @@ def open_file(path: Path) -> BinaryIO:
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, with the same ending, to write `path` by.
 
-    Once the block has ended well, it is moved onto `path`; if the block raises, it is removed. The
+    Once the block has ended well, it is moved onto `path`; if the block raises, it is removed. What
+    a process that was killed has left of it is removed when `path` is written a day later. The
     folder is made where it is missing. Nobody may read the file who may not read the folder; if
     `private`, only the owner, whatever the umask says.
 
@@ -58,22 +63,39 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 @contextmanager
 def _replacing(path: Path, private: bool) -> Iterator[Path]:
     open_to = _made(path.parent)
+    _remove_left(path)
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
     # Not by tempfile, whose files only their owner can read: to find out what open() would give,
     # one has to change the umask of the whole process, while another thread may do the same.
     mode = 0o600 if private else 0o600 | open_to & 0o666
     try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
+        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+        mode = stat.S_IMODE(os.fstat(handle).st_mode)  # what the umask leaves of it
+        os.close(handle)
     except OSError as error:
         error.filename = str(path)  # the other one is nobody's business
         raise
     try:
         yield temporary
+        temporary.chmod(mode)  # safetensors 0.8 puts a file of its own there, with mode 600
         with temporary.open("rb") as written:
             os.fsync(written.fileno())  # or a power cut could leave the new name with no content
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_left(path: Path) -> None:
+    """Remove what was left of earlier tries to write `path`, where that can be done."""
+    temporary = re.compile(rf"\.{re.escape(path.stem)}-[0-9a-f]{{16}}{re.escape(path.suffix)}")
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            if (
+                temporary.fullmatch(entry.name)
+                and entry.is_file(follow_symlinks=False)
+                and time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFT
+            ):
+                Path(entry).unlink()
 
 
 def _made(folder: Path) -> int:

@@ -108,10 +108,11 @@ def make_certificates(
             )
     made: dict[str, bytes] = {}
     has_authority = any(os.path.lexists(folder / name) for name in ("ca.key", "ca.crt"))
-    if not has_authority and os.path.lexists(folder / "server.crt"):
+    if not has_authority and (left := _made_before(folder)):
         raise ValueError(
-            f"{folder} holds server.crt but not the ca.crt that it was made with, and a new "
-            "authority would not fit it: restore ca.crt, or move server.crt and server.key away."
+            f"{folder} holds {left} but not the ca.crt that belongs to it, and a new authority "
+            "would not fit what the server and the devices have: restore ca.crt, or move "
+            "server.crt, server.key and devices away."
         )
     # Devices' keys are not signed: they need an authority beside them, but not its key.
     if servers or not has_authority:
@@ -125,6 +126,12 @@ def make_certificates(
     for name in devices:
         made[f"devices/{name}.key"], made[f"devices/{name}.pub"] = device_keys(name)
     return _write(folder, made)
+
+
+def _made_before(folder: Path) -> str:
+    """Return what is there of an earlier call, the authority aside; empty: nothing."""
+    paths = (folder / "server.crt", *sorted((folder / "devices").glob("*")))
+    return next((str(path.relative_to(folder)) for path in paths if os.path.lexists(path)), "")
 
 
 def new_authority(now: datetime) -> Authority:

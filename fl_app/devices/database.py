@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Engine, event
@@ -35,10 +36,21 @@ class PatientDatabase(CreateEnginePlugin):
         """Leave the rest of the address as it is, and make the file, to be read by its owner only.
 
         SQLite takes an empty file for an empty database, and gives those beside it the same mode.
+        So it is with one that was there before, such as a backup that was put back.
+
+        Raises
+        ------
+        OSError
+            If it cannot be made, or is another account's.
         """
-        if url.database and url.database != ":memory:":
-            with suppress(FileExistsError):
-                os.close(os.open(url.database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        if (path := url.database) and path != ":memory:":
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            except FileExistsError:
+                # By name: to open and close it would end the locks that this process has on it.
+                for ending in ("", "-wal", "-shm"):
+                    with suppress(FileNotFoundError):
+                        Path(path + ending).chmod(0o600)
         return url
 
     def handle_pool_kwargs(self, pool_cls: type[Pool], pool_args: dict[str, Any]) -> None:

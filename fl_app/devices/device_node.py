@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 import shutil
 import zlib
@@ -23,7 +22,7 @@ from clients.pre_round.answers import refuse_without_noise
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
 from fl_app.config.allowed_code import OWN_CODE, allowed_by
-from fl_app.devices.model_places import beside, candidate_path, check_model_path
+from fl_app.devices.model_places import beside, candidate_path, check_model_path, clear_old, expand
 from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir, is_table
@@ -118,11 +117,7 @@ class NodeConfig(NamedTuple):
                 f'{name}: {DATA} is "{data}", but it must be an import path, MODULE:NAME, '
                 'such as "my_package.data:load".'
             )
-        paths = {
-            key: Path(str(own[key])).expanduser()
-            for key in ("data-path", "model-path")
-            if own.get(key)
-        }
+        paths = {key: expand(str(own[key])) for key in ("data-path", "model-path") if own.get(key)}
         for key, one in paths.items():
             if not one.is_absolute():
                 raise ValueError(
@@ -346,9 +341,7 @@ class DeviceNode(Node):
         path = self.model_path
         if protocol.CANDIDATE in self._told:
             folder = self._candidates(path)
-            for other in path.parent.glob(f"{glob.escape(beside(path, '').name)}-candidates-*"):
-                if other != folder:  # of a run that was cut short
-                    shutil.rmtree(other, ignore_errors=True)
+            clear_old(path, folder)
             folder.mkdir(mode=0o700, exist_ok=True)
             path = candidate_path(folder, str(self._told[protocol.CANDIDATE]))
         card = ModelCard(
@@ -390,7 +383,8 @@ class DeviceNode(Node):
             )
         with replacing(beside(self.model_path, ".verdict.json")) as partial:
             partial.write_text(str(self._told[protocol.VERDICT]) + "\n", encoding="utf-8")
-        chosen.replace(self.model_path)
+        with replacing(self.model_path) as partial:  # whose mode is not that of one that waits
+            shutil.copyfile(chosen, partial)
         shutil.rmtree(chosen.parent)
         return True
 

@@ -94,7 +94,6 @@ class DeviceGrid(QuorumGrid):
         self._node = Node(node_id=SUPERLINK_NODE_ID)
         self._largest = 0
         self._keys: dict[int, Key] = {}
-        self._connected: list[int] = []
         self._began: dict[int, float] = {}
         self._fetched: dict[str, _Fetch] = {}
 
@@ -109,16 +108,15 @@ class DeviceGrid(QuorumGrid):
             if node.last_activated_at:
                 began = datetime.fromisoformat(node.last_activated_at)
                 self._began[node.node_id] = began.timestamp()
-        self._connected = [node.node_id for node in nodes]
-        return list(self._connected)
+        return [node.node_id for node in nodes]
 
     def key_of(self, node: int) -> Key | None:
         """Return the key with which a node that has been connected proves who it is."""
         return self._keys.get(node)
 
     def keys_connected(self) -> Collection[Key]:
-        """Return the keys of all nodes that were connected when one looked last."""
-        return [self._keys[node] for node in self._connected if node in self._keys]
+        """Return the keys of all nodes that are connected, as the SuperLink says it now."""
+        return [self._keys[node] for node in self.get_node_ids() if node in self._keys]
 
     def _exchange(
         self, messages: list[Message], patience: Patience

@@ -1,10 +1,27 @@
-"""Where a device keeps its models on its own disk."""
+"""Where a device keeps its models, and what it has read, on its own disk."""
 
 from __future__ import annotations
 
+import glob
 import os
+import shutil
+import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
+
+from fl_core.data.folders import cache_dir
+from fl_core.files import replacing
+
+# Seconds: so long may a run still have strategies to train while its first one's models wait.
+_MAY_WAIT = 7 * 86400.0
+
+
+def expand(said: str) -> Path:
+    """Return a path with the home for its `~`; where there is no such home, as it is: relative."""
+    with suppress(RuntimeError):
+        return Path(said).expanduser()
+    return Path(said)
 
 
 def beside(model_path: Path, ending: str) -> Path:
@@ -21,6 +38,22 @@ def candidate_path(folder: Path, label: str) -> Path:
     That is until the device's verdict is known.
     """
     return folder / f"{zlib.crc32(label.encode()):08x}.safetensors"
+
+
+def clear_old(model_path: Path, own: Path) -> None:
+    """Remove the folders of models that no run can be waiting for any more.
+
+    Parameters
+    ----------
+    model_path : Path
+    own : Path
+        The folder of the run that asks; those of others that may still go on stay, too.
+    """
+    name = glob.escape(beside(model_path, "").name)
+    for folder in model_path.parent.glob(f"{name}-candidates-*"):
+        with suppress(OSError):  # another run removes it just now
+            if folder != own and time.time() - folder.stat().st_mtime > _MAY_WAIT:
+                shutil.rmtree(folder)
 
 
 def check_model_path(path: Path) -> None:
@@ -46,3 +79,26 @@ def check_model_path(path: Path) -> None:
             f"model-path is {path}, but this SuperNode may not write there: make the folder "
             "and give it the right to, or name another one."
         )
+
+
+def check_cache() -> Path:
+    """Return the folder in which decoded images will be kept, and try it out; it is made.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be written.
+    """
+    folder = Path("~/.cache/fedkin")
+    try:
+        folder = cache_dir()
+        trial = folder / "datasets" / "trial"
+        with replacing(trial):
+            pass
+        trial.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:  # or there is no home
+        raise ValueError(
+            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}), where "
+            "decoded images are kept: name a folder of this account by FL_CACHE_DIR."
+        ) from error
+    return folder

@@ -51,7 +51,7 @@ class KnowsKeys(Protocol):
         """Return a node's key; None: it has none that it needs to keep."""
 
     def keys_connected(self) -> Collection[Key]:
-        """Return the keys of all nodes that were connected when one looked last."""
+        """Return the keys of all nodes that are connected now, and none that was revoked."""
 
 
 def fingerprint(public_key: bytes) -> str:
@@ -192,13 +192,19 @@ class NameOwners:
         refusals = {}
         if keys:
             with changed_names(self._path) as names:
-                asked = [key for node, key in keys.items() if node in given]
-                _reserve([*self._grid.keys_connected(), *asked], names)
+                # Only now that nobody else can change the file: of those who have answered, one may
+                # have been revoked since, and its name freed. It counts here, but is not written.
+                connected = self._grid.keys_connected()
+                _reserve(connected, names)
+                held = dict(names)
+                _reserve([key for node, key in keys.items() if node in given], held)
                 for node, key in keys.items():
-                    if refusal := _refusal(key, said[node], names):
+                    if refusal := _refusal(key, said[node], held):
                         refusals[node] = refusal
                     elif node in given:
-                        names.setdefault(given[node], key.fingerprint)
+                        held.setdefault(given[node], key.fingerprint)
+                        if key in connected:
+                            names.setdefault(given[node], key.fingerprint)
         self._allowed = {node: said[node] for node in keys if node not in refusals}
         return refusals
 

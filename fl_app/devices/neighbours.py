@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from fl_app.devices.model_places import expand
 from fl_core.data.image_folder import few
 from fl_core.flower.node import parse_config_args
 
@@ -49,7 +50,7 @@ def shared_paths(name: str, paths: Mapping[str, Path | None]) -> list[str]:
 
 def _is_at(path: Path, other: object) -> bool:
     """Return whether another device's path leads to the same place; neither need be there."""
-    return bool(other) and os.path.realpath(path) == os.path.realpath(Path(str(other)).expanduser())
+    return bool(other) and os.path.realpath(path) == os.path.realpath(expand(str(other)))
 
 
 def _supernodes() -> list[Mapping[str, Any]]:

@@ -172,8 +172,9 @@ def one_device(devices: Iterable[RegisteredDevice], called: str) -> RegisteredDe
     """
     devices = list(devices)
     found = [device for device in devices if called and device.name == called]
-    if not found and called.startswith("SHA256:"):
-        found = [device for device in devices if device.key.startswith(called.rstrip("…"))]
+    beginning = called.rstrip("…")
+    if not found and beginning.startswith("SHA256:") and beginning != "SHA256:":
+        found = [device for device in devices if device.key.startswith(beginning)]
     if not found:
         raise ValueError(f"no device is called {called}: `fedkin devices` lists them.")
     if len(found) > 1:
@@ -194,7 +195,7 @@ def last_clusters(folder: Path) -> ClustersOfRun | None:
             runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
             if runs and "models-not-kept" in runs[0]:  # which a simulation has not
                 return _clusters_of(path, runs[0])
-        except (ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             # Devices must be listed, and can be revoked, whatever lies there.
             _log.warning("%s is passed over: it is no summary of a run", path)
     return None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fl_app.config.allowed_code import OWN_CODE
 from fl_app.devices.device_node import NodeConfig
-from fl_app.devices.model_places import check_model_path
+from fl_app.devices.model_places import check_cache, check_model_path
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.neighbours import shared_paths
 from fl_core.data.datasets import HELD_OUT
@@ -101,12 +101,14 @@ class Site(NamedTuple):
 
 
 def check_site(site: Site) -> list[Finding]:
-    """List what is right and wrong at a site, and change nothing, but make the model's folder.
+    """List what is right and wrong at a site; make only the folders for its model and its images.
 
     What cannot be found out because of something else is wrong, too.
     """
+    path = site.own.path
     findings = [
         _data(site.own),
+        *([_finding("cache", cache_kept)] if path is not None and not is_table(path) else []),
         _finding("model-path", lambda: model_kept(site.own.model_path)),
         *([_finding(OWN_CODE, lambda: code_found(site.own.own_code))] if site.own.own_code else []),
         *(
@@ -240,6 +242,11 @@ def model_kept(path: Path | None) -> str:
         return "none, so this site keeps no model"
     check_model_path(path)
     return f"{path} can be written"
+
+
+def cache_kept() -> str:
+    """Return where decoded images will be kept; a ValueError says why they could not be."""
+    return f"{check_cache()} can be written"
 
 
 def server_reached(site: Site) -> str:

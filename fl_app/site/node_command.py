@@ -77,15 +77,15 @@ def run_node(words: list[str]) -> int:
     command = [program_path("flower-supernode"), *words]
     if given.alone:
         _log.warning("the SuperNode starts a process for each message: %s", given.alone)
-        return _ended(subprocess.call(command))
-    me = os.getpid()
-    supernode = subprocess.Popen(
-        [*command, "--isolation", "process"],
-        preexec_fn=partial(end_with, me, signal.SIGTERM),  # noqa: PLW1509 - there is one thread
-    )
+    else:
+        command += ["--isolation", "process"]
+    ends_too = partial(end_with, os.getpid(), signal.SIGTERM) if can_fork_safely() else None
+    supernode = subprocess.Popen(command, preexec_fn=ends_too)  # noqa: PLW1509 - there is one thread
     started = [supernode]
     with suppress(KeyboardInterrupt):
         try:
+            if given.alone:
+                return _ended(supernode.wait())
             while supernode.poll() is None:
                 started = [supernode, _warm(given)]
                 while all(process.poll() is None for process in started):

@@ -275,6 +275,18 @@ def test_devices_get_no_authority_that_does_not_fit_the_server(tmp_path):
     assert content(tmp_path) == before
 
 
+def test_devices_get_no_second_authority(tmp_path):
+    """As where all that the server has, and ca.key, was moved there and into a safe."""
+    make_certificates(tmp_path, ["localhost"], ["berlin"])
+    for path in [path for path in tmp_path.iterdir() if path.is_file()]:
+        path.unlink()
+    before = content(tmp_path)
+    for servers, devices in (([], ["paris"]), (["localhost"], [])):
+        with pytest.raises(ValueError, match=r"holds devices.berlin\.key but not the ca\.crt"):
+            make_certificates(tmp_path, servers, devices)
+    assert content(tmp_path) == before
+
+
 @pytest.mark.parametrize("lacking", ["the right to sign", "a word on it", "an identifier"])
 def test_a_certificate_that_is_no_authoritys_signs_nothing(tmp_path, lacking):
     authority = new_authority(NEW_YEAR)

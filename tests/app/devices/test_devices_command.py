@@ -137,6 +137,15 @@ def test_a_summary_that_is_none_is_passed_over(tmp_path, caplog, text):
     assert caplog.messages == [f"{bad} is passed over: it is no summary of a run"]
 
 
+def test_a_summary_that_cannot_be_read_is_passed_over(tmp_path, caplog):
+    write_summary(tmp_path, "good", [{"names": ["berlin"], "clusters": [0]}])
+    bad = tmp_path / "results/bad/summary.json"
+    bad.mkdir(parents=True)
+    os.utime(bad, (2**32, 2**32))
+    assert last_clusters(tmp_path).of_name == {"berlin": 0}
+    assert caplog.messages == [f"{bad} is passed over: it is no summary of a run"]
+
+
 def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
     found = known_devices(nodes, {"berlin": key(certificates, "berlin")})
     lyon = key(certificates, "lyon")
@@ -144,8 +153,12 @@ def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
     assert one_device(found, lyon[:19] + "…").node == one_device(found, lyon).node == 3
     with pytest.raises(ValueError, match="no device is called tunis: `fedkin devices` lists"):
         one_device(found, "tunis")
-    with pytest.raises(ValueError, match=r"^3 devices are called SHA256:: name one by its key"):
-        one_device(found, "SHA256:")
+    twins = [found[0], found[0]._replace(name="rome")]
+    with pytest.raises(ValueError, match=r"^2 devices are called SHA256:.*: name one by its key"):
+        one_device(twins, twins[0].key[:12])
+    for called in ("SHA256:", "SHA256:…"):  # which is not even one of one
+        with pytest.raises(ValueError, match=f"no device is called {called}"):
+            one_device(found[:1], called)
     with pytest.raises(ValueError, match="no device is called "):
         one_device(found, "")
 
@@ -232,6 +245,7 @@ def images(tmp_path):
 @pytest.fixture
 def check(certificates, images, monkeypatch, capsys):
     """Call `fedkin devices check`; return its status and what is said of each thing."""
+    monkeypatch.setenv("FL_CACHE_DIR", str(images.parent / "cache"))
 
     def call(port, said=registered, **other):
         monkeypatch.setattr(site_check.FleetHttpClient, "ActivateNode", said)
@@ -283,6 +297,20 @@ def test_a_site_that_is_ready(check, certificates, images, tmp_path):
     assert said["certificate"][1] == f"valid for 127.0.0.1 until {until:%Y-%m-%d}"
     assert said["key"][1] == f"{key(certificates, 'berlin')[:19]}… is registered"
     assert said["model-path"][1] == f"{model} can be written"
+    assert said["cache"][1] == f"{tmp_path / 'cache'} can be written"
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_a_cache_that_cannot_be_written(check, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "file/cache"))
+    status, said = check(1)
+    assert status == 1
+    tick, text = said["cache"]
+    assert tick == "✗"
+    assert text.startswith(f"{tmp_path}/file/cache cannot be written (Not a directory), where")
+    monkeypatch.setenv("FL_CACHE_DIR", "~nosuchuser/cache")
+    assert "cannot be written (Could not determine home" in check(1)[1]["cache"][1]
 
 
 def test_a_key_is_asked_for_without_becoming_a_node(check, certificates):
@@ -453,6 +481,7 @@ def test_images_that_another_device_of_this_machine_has(check, certificates, ima
         ({"node_config": 'name="St  Mary" data-path="/x"'}, 'name is "St  Mary", but a device'),
         ({"node_config": f'name="{"x" * 101}" data-path="/x"'}, "has at most 100 characters"),
         ({"node_config": 'name="berlin" data-path="scans"'}, "it must be absolute"),
+        ({"node_config": 'name="a" data-path="~nosuchuser/x"'}, "~nosuchuser/x, but it must be a"),
         ({"node_config": 'name="a" data-path="/x" modelpath="/y"'}, "Did you mean model-path?"),
         ({"node_config": 'name="a" data-path="/x" lable="sick"'}, "has no lable. Did you mean la"),
     ],

@@ -351,7 +351,6 @@ def test_a_node_has_the_key_with_which_it_is_registered():
     grid.get_node_ids()
     assert [key.name for key in grid.keys_connected()] == ["berlin", ""]
     infos.pop(0)
-    grid.get_node_ids()
     assert [key.name for key in grid.keys_connected()] == [""]
     assert (grid.key_of(5).name, grid.key_of(6).name) == ("berlin", "")
     assert grid.key_of(5).fingerprint == grid.key_of(6).fingerprint == PUBLIC_KEY[1]

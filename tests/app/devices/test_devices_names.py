@@ -91,6 +91,7 @@ def test_who_took_a_registered_name_loses_it_when_its_owner_comes(path):
     owners(path, SQUATTER).refused({1: "berlin"})  # an earlier run
     known = owners(path, SQUATTER, OWNER, away={2})
     assert known.refused({1: "berlin"}) == {}
+    known._grid.away.clear()
     assert reasons(known.refused({2: "berlin"})) == {1: IS_THE_OWNERS}
     assert read_names(path) == {"berlin": OWNER.fingerprint}
     assert known.refused({1: "lyon"}) == {}  # it has no name, and may have another
@@ -109,6 +110,20 @@ def test_a_name_that_was_freed_is_not_taken_again_by_who_said_it_before(path):
         del names["berlin"]
     assert known.refused({2: "lyon"}) == {}
     assert list(read_names(path)) == ["lyon"]
+
+
+@pytest.mark.parametrize("name", ["berlin", ""])
+def test_who_is_revoked_while_a_run_asks_does_not_get_its_name_back(path, name):
+    """Whether it has answered by then, or another has; a new key is registered with the name."""
+    grid = Keys(key_of(1, name), key_of(3))
+    known = NameOwners(path, grid)
+    known.refused({1: "berlin"})
+    grid.away.add(1)  # what the SuperLink says from now on
+    with changed_names(path) as names:
+        del names["berlin"]
+    assert known.refused({1: "berlin", 2: "lyon"}) == {}
+    assert list(read_names(path)) == ["lyon"]
+    assert owners(path, OWNER).refused({1: "berlin"}) == {}
 
 
 def test_of_two_at_once_the_first_node_has_the_name(path):

@@ -93,6 +93,26 @@ def test_the_status_is_the_supernodes_and_its_options_are_passed_on(node, tmp_pa
     assert is_gone(warm)
 
 
+ALONE = (SLEEPS, SLEEPS, "--allow-runtime-dependency-installation")
+
+
+def test_a_polite_kill_lets_a_supernode_that_is_alone_end_politely(node, tmp_path):
+    ends = 'trap \'echo "$$" > "$0.ended"; exit 0\' TERM; echo "$$" >> "$0.started"'
+    process = node(f"{ends}; while true; do sleep 0.5; done", *ALONE[1:])
+    ((supernode, _),) = starts(tmp_path, "supernode")
+    process.terminate()
+    assert process.wait(30) == 0
+    assert (tmp_path / "supernode.ended").read_text().strip() == str(supernode)
+
+
+@pytest.mark.faults
+def test_a_supernode_that_is_alone_ends_with_a_node_that_is_killed(node, tmp_path):
+    process = node(*ALONE)
+    ((supernode, _),) = starts(tmp_path, "supernode")
+    process.kill()
+    assert is_gone(supernode)
+
+
 def test_a_polite_kill_ends_both(node, tmp_path):
     process = node()
     both = [starts(tmp_path, name)[0][0] for name in ("supernode", "warm")]

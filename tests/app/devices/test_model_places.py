@@ -1,0 +1,42 @@
+"""What a device keeps on its disk: who may read it, and what of other runs stays."""
+
+import os
+import time
+
+import pytest
+
+from fl_app.devices.model_places import clear_old
+from tests.device_images import write_sites
+from tests.device_runs import run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_who_may_read_the_models_folder_may_read_the_model(tmp_path, monkeypatch, share):
+    """Also one that has waited for its verdict where only its owner may look."""
+    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    folders = write_sites(tmp_path / "sites", {"berlin": (0, 2), "lyon": (0, 2)}, images=10)
+    paths = {name: tmp_path / name / "model.safetensors" for name in folders}
+    before = os.umask(0o027)  # as in deploy/fedkin-supernode.service
+    try:
+        for path in paths.values():
+            path.parent.mkdir()
+        options = {"strategy": "local,single", "num_server_rounds": 1, "model_paths": paths}
+        run(tmp_path / "out", folders, validation_share=share, **options)
+    finally:
+        os.umask(before)
+    kept = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "berlin").iterdir()}
+    verdict = {"model.verdict.json": 0o640} if share else {}
+    assert kept == {"model.safetensors": 0o640, **verdict}
+
+
+def test_models_of_a_run_that_may_go_on_stay(tmp_path):
+    """Those of one that was cut short last week go; another device's are not looked at."""
+    model, own = tmp_path / "model.safetensors", tmp_path / "model-candidates-1"
+    days = {own.name: 30, "model-candidates-2": 6, "model-candidates-3": 8, "m-candidates-4": 30}
+    for name, old in days.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0000.safetensors").touch()
+        os.utime(tmp_path / name, (0, time.time() - old * 86400))
+    clear_old(model, own)
+    assert {path.name for path in tmp_path.iterdir()} == {*days} - {"model-candidates-3"}

@@ -39,7 +39,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, with the same ending, to write `path` by.
 
     Once the block has ended well, it is moved onto `path`; if the block raises, it is removed. What
-    a process that was killed has left of it is removed when `path` is written a day later. The
+    a process that was killed has left of it is removed when `path` is replaced a day later. The
     folder is made where it is missing. Nobody may read the file who may not read the folder; if
     `private`, only the owner, whatever the umask says.
 
@@ -63,7 +63,8 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 @contextmanager
 def _replacing(path: Path, private: bool) -> Iterator[Path]:
     open_to = _made(path.parent)
-    _remove_left(path)
+    if os.path.lexists(path):  # of many that are new, each would look through the folder
+        _remove_left(path)
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
     # Not by tempfile, whose files only their owner can read: to find out what open() would give,
     # one has to change the umask of the whole process, while another thread may do the same.

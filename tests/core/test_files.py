@@ -116,6 +116,7 @@ def test_what_a_kill_has_left_is_removed_a_day_later(tmp_path):
     folder = tmp_path / ".model-00000000000000ff.safetensors"
     folder.mkdir()
     os.utime(folder, (0, 0))
+    (tmp_path / "model.safetensors").touch()
     with replacing(tmp_path / "model.safetensors") as temporary:
         temporary.write_text("new")
     left = {path.name for path in tmp_path.iterdir()}

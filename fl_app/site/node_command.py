@@ -80,10 +80,11 @@ def run_node(words: list[str]) -> int:
     else:
         command += ["--isolation", "process"]
     ends_too = partial(end_with, os.getpid(), signal.SIGTERM) if can_fork_safely() else None
-    supernode = subprocess.Popen(command, preexec_fn=ends_too)  # noqa: PLW1509 - there is one thread
-    started = [supernode]
+    started: list[subprocess.Popen[bytes]] = []
     with suppress(KeyboardInterrupt):
         try:
+            supernode = subprocess.Popen(command, preexec_fn=ends_too)  # noqa: PLW1509 - one thread
+            started = [supernode]
             if given.alone:
                 return _ended(supernode.wait())
             while supernode.poll() is None:

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from fl_app.devices.site_check import table_found
-from fl_core.own.agreement import Agreement, Survey, agree, outvoted
+from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_scale import standardised_alone
+from fl_core.own.settle import agree, outvoted
 from tests.device_runs import groups, run
 from tests.device_tables import BERLIN, OSLO, device
 

@@ -166,7 +166,11 @@ class Survey(Kind):
         if self.written:
             check_names(self.written, *self.num_names)
         if self.columns:
+            if not self.is_float:
+                raise ValueError(f"{IS_FLOAT} of tables must be true, not False.")
             common_columns({"this table": self.columns})
+        if self.in_folders and self.is_regression:
+            raise ValueError("images in folders have classes: no number can be predicted of them.")
         if self.in_folders and not _fits_folders(self):
             raise ValueError(
                 f"images in folders have at most {MAX_SIDE} pixels a side, in grey or in colours, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import mode
@@ -9,10 +10,10 @@ from statistics import mode
 from fl_core.data.image_folder import common_size, few
 from fl_core.data.preparation import sample_columns
 from fl_core.data.table_file import are_whole, is_no_number
-from fl_core.data.tables import common_columns
+from fl_core.data.tables import MOST_VALUES, common_columns
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.class_names import agreed_classes
-from fl_core.text import one_line
+from fl_core.text import one_line, printable
 
 
 def agree(surveys: Mapping[str, Survey]) -> Agreement:
@@ -66,34 +67,85 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
 
     Images in folders are of one kind, whatever their size, and tables with the same columns and
     with labels that are alike: whole numbers are not among texts, unless these are such as 01.
+    Among these, who has values of a category that few others have is left out, too, where all
+    together are too many.
 
     Raises
     ------
     ValueError
         If as many devices have one kind as have another.
     """
-    of_kind: dict[str, list[str]] = {}
+    of_kind: dict[tuple[object, ...], list[str]] = {}
+    said: dict[str, str] = {}
     differ = _labels_differ(surveys)
     for name, survey in sorted(surveys.items()):
         labels = "whole numbers" if are_whole(survey.class_names) else "texts"
         is_told = differ and survey.columns and not survey.is_regression
-        kind = f"{survey} with labels that are {labels}" if is_told else str(survey)
-        of_kind.setdefault(kind, []).append(name)
-    ranked = sorted(of_kind.items(), key=lambda item: -len(item[1]))
-    (most, first), *others = ranked
-    if others and len(others[0][1]) == len(first):
-        kinds = " and ".join(f"{one_line(kind)} ({few(names)})" for kind, names in ranked[:2])
+        with_labels = f" with labels that are {labels}" if is_told else ""
+        said[name] = one_line(f"{survey}{with_labels}")
+        of_kind.setdefault((*_must_agree(survey), with_labels), []).append(name)
+    first, *others = sorted(of_kind.values(), key=lambda names: -len(names))
+    if others and len(others[0]) == len(first):
+        kinds = " and ".join(f"{said[names[0]]} ({few(names)})" for names in (first, others[0]))
         raise ValueError(
             f"{kinds} cannot be learnt together, and as many devices have the one as the other: "
             "convert them to one kind on all devices, or run them apart."
         )
-    return {
+    of_other_kinds = {
         name: _other_columns(surveys, first[0], name)
-        or f"its samples are {one_line(kind)}, but most devices' are {one_line(most)}: convert "
-        "them, or leave this device out."
-        for kind, names in others
+        or f"its samples are {said[name]}, but most devices' are {said[first[0]]}: convert them, "
+        "or leave this device out."
+        for names in others
         for name in names
     }
+    return of_other_kinds | _with_rare_values({name: surveys[name] for name in first})
+
+
+def _must_agree(survey: Survey) -> tuple[object, ...]:
+    """Return all in which samples must be alike: its words, which a column may ape, hide some."""
+    is_settled_later = survey.in_folders or bool(survey.columns)
+    return (
+        survey.in_folders,
+        () if is_settled_later else survey.image_shape,
+        survey.is_float,
+        survey.class_names if survey.is_regression else (),
+        tuple((name, bool(values)) for name, values in survey.columns.items()),
+    )
+
+
+def _with_rare_values(surveys: Mapping[str, Survey]) -> dict[str, str]:
+    """Return the devices without which no category has too many values, and why they fail.
+
+    If half of all had to go, it is nobody's fault: then it is none.
+    """
+    left = dict(surveys)
+    found: dict[str, str] = {}
+    for column in next(iter(surveys.values())).columns:
+        while (count := len(_holders(left, column))) > MOST_VALUES:
+            name = _oddest(left, column)
+            del left[name]
+            found[name] = (
+                f"column {printable(column)} has {count} different texts at all devices together, "
+                f"but a category has {MOST_VALUES} at most, and most that no other device has are "
+                "this one's: write them as others do, or leave the column out everywhere."
+            )
+    return found if len(found) < len(left) else {}
+
+
+def _oddest(surveys: Mapping[str, Survey], column: str) -> str:
+    """Return the device with the most values that no other has; of several, with the rarest."""
+    holders = _holders(surveys, column)
+
+    def oddity(name: str) -> tuple[int, float]:
+        shares = [1 / holders[value] for value in surveys[name].columns[column]]
+        return shares.count(1), sum(shares)
+
+    return max(sorted(surveys), key=oddity)
+
+
+def _holders(surveys: Mapping[str, Survey], column: str) -> Counter[str]:
+    """Return how many devices have each value of a category."""
+    return Counter(value for one in surveys.values() for value in one.columns[column])
 
 
 def _labels_differ(surveys: Mapping[str, Survey]) -> bool:

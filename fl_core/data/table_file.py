@@ -364,8 +364,8 @@ def _is_test(frame: Any, label: str, where: str) -> NDArray[np.bool_]:
         if unknown.any():
             row = _first(unknown)
             raise ValueError(
-                f"{where}: column {SPLIT} has {printable(str(words[row - 1]))} in row {row}, but "
-                "it says train or test of each row: correct it, or rename the column."
+                f"{where}: column {SPLIT} has another word in row {row}, but it says train or test "
+                "of each row: correct it, or rename the column."
             )
         is_test = words == "test"
     if is_test.all() or not is_test.any():

@@ -22,7 +22,7 @@ from fl_core.own.class_names import (
     is_name,
 )
 from fl_core.own.own_scale import scale_config, scale_in
-from fl_core.text import brief
+from fl_core.text import brief, printable
 
 # Entries of a message's config record; of each value of a category, its column stands beside it.
 SHAPE = "sample-shape"
@@ -76,8 +76,9 @@ class Kind:
         check_names(self.class_names, *((1, 1) if self.is_regression else self.num_names))
         if not is_shape(self.image_shape):
             raise ValueError(f"{SHAPE} is {SHAPE_WANTED}, not {reprlib.repr(self.image_shape)}.")
-        for texts in (self.columns, *filter(None, self.columns.values())):
-            _check_texts(tuple(texts))
+        _check_texts(tuple(self.columns))
+        for name, values in self.columns.items():
+            _check_texts(values, of_column=name)
         self.preparation.check(self.image_shape)
 
     @property
@@ -272,12 +273,14 @@ def _texts_in(config: Mapping[str, object], key: str) -> list[str]:
     return found
 
 
-def _check_texts(texts: tuple[str, ...]) -> None:
+def _check_texts(texts: tuple[str, ...], *, of_column: str = "") -> None:
     for text in texts:
         if not is_name(text):
+            # Without a value: a device's refusals are told to the server.
+            wrong = f"column {printable(of_column)} has a value that cannot be learnt"
             raise ValueError(
-                f"{brief(text)} is no name or value of a column: one line of at most {MAX_NAME} "
-                "characters is expected."
+                f"{wrong if of_column else f'{brief(text)} is no name of a column'}: one line of "
+                f"at most {MAX_NAME} characters is expected."
             )
     if list(texts) != sorted(set(texts)):
         raise ValueError("columns and their values must be sorted and differ.")

@@ -219,7 +219,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         ("x,y,z,label\n1,u,1,0\n2,v,2,1\n", "b has the column z, but a has not, and all sites"),
         (f"{HEAD}1,3,0\n2,4,1\n", "column y has numbers in b, but texts in a, such as u: write"),
         (f"{HEAD}1,u,0\n'2',v,1\n", "column x has numbers in a, but texts in b, such as '2'"),
-        ("split,x,y,label\nval,1,u,0\n", "b.csv: column split has val in row 1, but it says train"),
+        ("split,x,y,label\nval,1,u,0\n", "b.csv: column split has another word in row 1, but it s"),
         ("Split,x,y,label\ntest,1,u,0\n", "b.csv has the column Split, but split, which says of"),
         ("SPLIT,x,y,label\n Train,1,u,0\n", "b.csv has the column SPLIT, but split, which says of"),
         ("split,x,y,label\ntest,1,u,0\n", "b.csv has 1 row and none for training, but each site"),

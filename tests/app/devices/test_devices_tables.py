@@ -133,6 +133,14 @@ def test_a_cell_of_free_text_is_not_told(tmp_path):
     assert "Maria" not in str(told.value)
 
 
+@pytest.mark.parametrize("label", ["outcome", "outcom", ""])
+@pytest.mark.parametrize("row", ["Maria Muster,born 4.5.,ill", "4711,4711,ill", "Maria;4.5;ill"])
+def test_the_first_row_of_a_file_without_names_is_not_told(tmp_path, row, label):
+    with pytest.raises(ValueError, match=r"^(label is .*|)berlin\.csv") as told:
+        device(tmp_path, "berlin", f"{row}\n{row}\n{row}\n", label=label).survey()
+    assert not re.search("Maria|4711|4.5|ill", str(told.value))
+
+
 def test_the_check_of_a_site_tells_its_columns_and_classes(tmp_path):
     own = device(tmp_path, "berlin", BERLIN)
     said = table_found(own.path, own.label)

@@ -8,6 +8,7 @@ Whoever starts a run names it; a device runs only what its owner allows
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 import sys
 import traceback
@@ -22,6 +23,8 @@ from typing import Any
 
 from fl_core.options import NotAllowedError, Rule, did_you_mean
 from fl_core.text import one_line
+
+logger = logging.getLogger(__name__)
 
 _NAME = r"[^\W\d]\w*"
 _PATH = re.compile(rf"{_NAME}(\.{_NAME})*:{_NAME}")
@@ -68,7 +71,7 @@ def _parse_empty(value: Any) -> str:
 OWN_OR_EMPTY = or_own(Rule("empty", _parse_empty))
 
 
-def load_own(key: str, path: str) -> Any:
+def load_own(key: str, path: str, *, is_private: bool = False) -> Any:
     """Import what an import path names; its module's code is run.
 
     Parameters
@@ -77,6 +80,9 @@ def load_own(key: str, path: str) -> Any:
         The run-config key that names it, for what is said.
     path : str
         As `is_own` wants it.
+    is_private : bool
+        Whether what it raises may name somebody's data, and others hear of it: then its text stands
+        in this process' log alone.
 
     Raises
     ------
@@ -99,7 +105,7 @@ def load_own(key: str, path: str) -> Any:
         if is_stop(error):
             raise
         raise ValueError(
-            f'{key} is "{path}", but {module_name} cannot be imported: {what_failed(error)}.'
+            f'{key} is "{path}", but {module_name} cannot be imported: {_told(error, is_private)}.'
         ) from error
     where = getattr(module, "__file__", None) or module_name
     if not hasattr(module, name):
@@ -117,15 +123,15 @@ def load_own(key: str, path: str) -> Any:
     return found
 
 
-def call_own(key: str, path: str, *arguments: Any) -> Any:
-    """Call a function of somebody's own and return what it returns.
+def call_own(key: str, path: str, *arguments: Any, is_private: bool = False) -> Any:
+    """Call a function of somebody's own and return what it returns; parameters as of `load_own`.
 
     Raises
     ------
     ValueError
         As `load_own`, or with what the function raises and where.
     """
-    function = load_own(key, path)
+    function = load_own(key, path, is_private=is_private)
     try:
         return function(*arguments)
     except (Exception, SystemExit) as error:
@@ -133,7 +139,7 @@ def call_own(key: str, path: str, *arguments: Any) -> Any:
             raise
         called = f"{path.partition(':')[2]}({_ARGUMENTS.get(key, '')})"
         raise ValueError(
-            f'{key} is "{path}", but {called}, as it is called, fails: {what_failed(error)}.'
+            f'{key} is "{path}", but {called}, as it is called, fails: {_told(error, is_private)}.'
         ) from error
 
 
@@ -211,10 +217,18 @@ def is_stop(error: BaseException) -> bool:
     return bool(ended) and "flwr" in Path(frames[-1].filename).parts
 
 
-def what_failed(error: BaseException) -> str:
+def _told(error: BaseException, is_private: bool) -> str:
+    if not is_private:
+        return what_failed(error)
+    logger.warning("others are told of this without its text:", exc_info=error)
+    return f"{what_failed(error, with_text=False)}; this site's log says more"
+
+
+def what_failed(error: BaseException, *, with_text: bool = True) -> str:
     """Say on one line what was raised, and in which line of whose file."""
     frames = traceback.extract_tb(error.__traceback__)
-    said = one_line(f"{type(error).__name__}: {error}".rstrip(": ."), _LONGEST)
+    text = f": {error}".rstrip(": .") if with_text else ""
+    said = one_line(f"{type(error).__name__}{text}", _LONGEST)
     if isinstance(error, SyntaxError) or len(frames) < 2:  # says where itself; or at our own call
         return said
     return f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"

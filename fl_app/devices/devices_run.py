@@ -25,7 +25,8 @@ from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_core.data.settings import ALL_SITES
-from fl_core.own.agreement import Agreement, Survey, agree, outvoted, with_whole_numbers
+from fl_core.own.agreement import Agreement, Survey
+from fl_core.own.settle import agree, outvoted, with_whole_numbers
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
 

@@ -86,14 +86,15 @@ def read_own(path: str, *, converted: bool = False) -> Dataset:
 def read_own_part(key: str, path: str) -> Dataset:
     """Call the function of a device's owner, which `key` names, and return the device's own data.
 
-    It need not have all classes: without names, they are the numbers up to its highest label.
+    It need not have all classes: without names, they are the numbers up to its highest label. The
+    text of what it raises stands in the device's log alone.
 
     Raises
     ------
     ValueError
         If it cannot be called, or returns something else.
     """
-    found = call_own(key, path)
+    found = call_own(key, path, is_private=True)
     with _said(key, path):
         part, names = _arrays_and_names(found, _PART_WANTED)
         if names is not None or part[1].is_floating_point():

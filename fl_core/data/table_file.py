@@ -17,8 +17,7 @@ from fl_core.data.folders import site_of
 from fl_core.data.preparation import Columns
 from fl_core.data.settings import A_NUMBER, BY_VALUES, TABLES
 from fl_core.extras import load_extra, need_extra
-from fl_core.options import did_you_mean
-from fl_core.text import composed, listed, one_line, printable
+from fl_core.text import composed, one_line, printable
 
 LABELS = ("label", "target", "class")
 """What the column of labels may be called where nobody says."""
@@ -31,6 +30,7 @@ _TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 _OTHER_COMMAS = {";": "semicolons", "\t": "tabs"}
 _TESTED = 5  # one of so many rows, the last ones
 _NEEDS = f'dataset="{TABLES}"'
+_NAMES_FIRST = "the first line of a CSV file has to hold the columns' names"
 
 
 class Table(NamedTuple):
@@ -195,9 +195,10 @@ def _frame(path: Path) -> Any:
 def _check_commas(names: list[str], where: str) -> None:
     for sign, what in _OTHER_COMMAS.items():
         if len(names) == 1 and sign in names[0]:
+            # Without the line: of a file without names it is a row, and refusals are told.
             raise ValueError(
-                f"{where} has the one column {printable(names[0])}: its cells seem to be separated "
-                f"by {what}, so write it with commas, and numbers with a point."
+                f"{where} has one column: its cells seem to be separated by {what}, so write it "
+                "with commas, and numbers with a point."
             )
 
 
@@ -223,7 +224,8 @@ def _column_names(found: list[Any], where: str) -> list[str]:
     names = [composed(name) for name in found]
     for place, name in enumerate(names):
         if not name or name in names[:place]:
-            wrong = f"two columns named {printable(name)}" if name else "a column without a name"
+            # Without the name: as in `_check_commas`.
+            wrong = "two columns of one name" if name else "a column without a name"
             raise ValueError(
                 f"{where} has {wrong}, column {place + 1}: rename it, or leave it out (an index of "
                 "pandas, by index=False)."
@@ -232,20 +234,19 @@ def _column_names(found: list[Any], where: str) -> list[str]:
 
 
 def _label_column(names: list[str], label: str, where: str) -> str:
-    shown = printable(listed(names, 30, ", "))
+    # Without the names that there are: as in `_check_commas`.
     if label:
         if label not in names:
-            meant = did_you_mean(label, names)
             raise ValueError(
-                f'label is "{printable(label)}", but {where} has no such column: its columns are '
-                f"{shown}.{meant and f' {meant}'}"
+                f'label is "{printable(label)}", but {where} has no such column: {_NAMES_FIRST}, '
+                "this one, too, in the same letters, capital or small."
             )
         return label
     found = [name for name in names if name in LABELS]
     if len(found) != 1:
         has = f"the columns {' and '.join(found)}" if found else f"no column {' or '.join(LABELS)}"
         raise ValueError(
-            f"{where} has {has}: say by label=COLUMN which one holds the label, of {shown}."
+            f"{where} has {has}: {_NAMES_FIRST}, and label=COLUMN says which one holds the label."
         )
     return found[0]
 
@@ -281,8 +282,8 @@ def _values(column: Any, name: str, where: str) -> NDArray[Any]:
     if infinite.any():
         row = _first(infinite)
         raise ValueError(
-            f"{where}: {what} has {numbers[row - 1]:g} in row {row}, but numbers must be finite, "
-            "below 3e38: correct it, or leave the row or the column out."
+            f"{where}: {what} has a number in row {row} that is not finite, below 3e38: correct "
+            "it, or leave the row or the column out."
         )
     return numbers
 
@@ -364,8 +365,8 @@ def _is_test(frame: Any, label: str, where: str) -> NDArray[np.bool_]:
         if unknown.any():
             row = _first(unknown)
             raise ValueError(
-                f"{where}: column {SPLIT} has {printable(str(words[row - 1]))} in row {row}, but "
-                "it says train or test of each row: correct it, or rename the column."
+                f"{where}: column {SPLIT} has another word in row {row}, but it says train or test "
+                "of each row: correct it, or rename the column."
             )
         is_test = words == "test"
     if is_test.all() or not is_test.any():

@@ -204,12 +204,13 @@ def encoded(table: Mapping[str, NDArray[Any]], columns: Columns, where: str) -> 
     parts = []
     for name, values in columns.items():
         own = table[name]
-        unknown = sorted(set(own.tolist()) - set(values)) if values else []
-        if unknown:
+        unknown = ~np.isin(own, values) if values else np.zeros(len(own), bool)
+        if unknown.any():
+            # Without the value: a device's refusals are told to the server.
             raise ValueError(
-                f"column {printable(name)} of {where} has {printable(unknown[0])}, which was "
-                "not there when the columns were agreed: correct it, or start the run again with "
-                "it."
+                f"column {printable(name)} of {where} has a text in row {int(unknown.argmax()) + 1}"
+                " which was not there when the columns were agreed: correct it, or start the run "
+                "again with it."
             )
         parts += [own == value for value in values] or [own]
     return np.stack(parts, axis=1).astype(np.float32)

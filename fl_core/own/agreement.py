@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from statistics import mode
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from fl_core.data.image_folder import MAX_SIDE, common_size, few
+from fl_core.data.image_folder import MAX_SIDE
 from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.samples import are_images, described
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import ALL_SITES, NOBODY
-from fl_core.data.table_file import are_whole, is_no_number
 from fl_core.data.tables import common_columns
 from fl_core.models.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
 from fl_core.own.class_names import (
     CLASS_NAMES,
     MAX_NAME,
     MAX_OWN_CLASSES,
-    agreed_classes,
     check_names,
     is_name,
 )
 from fl_core.own.own_scale import scale_config, scale_in
-from fl_core.text import brief, one_line
+from fl_core.text import brief, printable
 
 # Entries of a message's config record; of each value of a category, its column stands beside it.
 SHAPE = "sample-shape"
@@ -79,8 +76,9 @@ class Kind:
         check_names(self.class_names, *((1, 1) if self.is_regression else self.num_names))
         if not is_shape(self.image_shape):
             raise ValueError(f"{SHAPE} is {SHAPE_WANTED}, not {reprlib.repr(self.image_shape)}.")
-        for texts in (self.columns, *filter(None, self.columns.values())):
-            _check_texts(tuple(texts))
+        _check_texts(tuple(self.columns))
+        for name, values in self.columns.items():
+            _check_texts(values, of_column=name)
         self.preparation.check(self.image_shape)
 
     @property
@@ -169,7 +167,11 @@ class Survey(Kind):
         if self.written:
             check_names(self.written, *self.num_names)
         if self.columns:
+            if not self.is_float:
+                raise ValueError(f"{IS_FLOAT} of tables must be true, not False.")
             common_columns({"this table": self.columns})
+        if self.in_folders and self.is_regression:
+            raise ValueError("images in folders have classes: no number can be predicted of them.")
         if self.in_folders and not _fits_folders(self):
             raise ValueError(
                 f"images in folders have at most {MAX_SIDE} pixels a side, in grey or in colours, "
@@ -271,129 +273,14 @@ def _texts_in(config: Mapping[str, object], key: str) -> list[str]:
     return found
 
 
-def _check_texts(texts: tuple[str, ...]) -> None:
+def _check_texts(texts: tuple[str, ...], *, of_column: str = "") -> None:
     for text in texts:
         if not is_name(text):
+            # Without a value: a device's refusals are told to the server.
+            wrong = f"column {printable(of_column)} has a value that cannot be learnt"
             raise ValueError(
-                f"{brief(text)} is no name or value of a column: one line of at most {MAX_NAME} "
-                "characters is expected."
+                f"{wrong if of_column else f'{brief(text)} is no name of a column'}: one line of "
+                f"at most {MAX_NAME} characters is expected."
             )
     if list(texts) != sorted(set(texts)):
         raise ValueError("columns and their values must be sorted and differ.")
-
-
-def agree(surveys: Mapping[str, Survey]) -> Agreement:
-    """Settle what all devices have in common, which are of one kind, in whatever order they come.
-
-    The classes, and the values of a category, are all that any device has. The size of images in
-    folders is that of all devices, if they have the same; otherwise the median of their heights and
-    of their widths, each device counted once, rounded to a multiple of 4, 28 at least. `surveys` is
-    by the devices' names.
-
-    Raises
-    ------
-    ValueError
-        If there are no devices, some have grey images and some have colours, or all together have
-        less than 2 classes or more than 10,000; and as `common_columns`.
-    """
-    if not surveys:
-        raise ValueError("no device told of its images: connect devices that have some.")
-    first = next(iter(surveys.values()))
-    columns, shape, names = first.columns, first.image_shape, first.class_names
-    if columns:
-        columns = common_columns({name: one.columns for name, one in surveys.items()})
-        shape = (len(sample_columns(columns)),)
-    elif first.in_folders:
-        shape = _common_shape({name: one.image_shape for name, one in surveys.items()})
-    if not first.is_regression:
-        are_numbers = all(are_whole(one.class_names) for one in surveys.values())
-        names = agreed_classes(
-            {
-                name: one.class_names if are_numbers else one.written or one.class_names
-                for name, one in surveys.items()
-            }
-        )
-    return Agreement(names, shape, first.is_float, first.is_regression, columns)
-
-
-def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    grey = sorted(name for name, shape in shapes.items() if shape[0] == 1)
-    colour = sorted(name for name, shape in shapes.items() if shape[0] != 1)
-    if grey and colour:
-        raise ValueError(
-            f"grey images ({few(grey)}) and colour images ({few(colour)}) cannot be learnt "
-            "together: convert them to one kind everywhere, or run them apart."
-        )
-    sizes = [(height, width) for _, height, width in shapes.values()]
-    return 1 if grey else 3, *common_size(sizes)
-
-
-def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
-    """Return the devices whose samples are of another kind than most devices', and why they fail.
-
-    Images in folders are of one kind, whatever their size, and tables with the same columns and
-    with labels that are alike: whole numbers are not among texts, unless these are such as 01.
-
-    Raises
-    ------
-    ValueError
-        If as many devices have one kind as have another.
-    """
-    of_kind: dict[str, list[str]] = {}
-    differ = _labels_differ(surveys)
-    for name, survey in sorted(surveys.items()):
-        labels = "whole numbers" if are_whole(survey.class_names) else "texts"
-        is_told = differ and survey.columns and not survey.is_regression
-        kind = f"{survey} with labels that are {labels}" if is_told else str(survey)
-        of_kind.setdefault(kind, []).append(name)
-    ranked = sorted(of_kind.items(), key=lambda item: -len(item[1]))
-    (most, first), *others = ranked
-    if others and len(others[0][1]) == len(first):
-        kinds = " and ".join(f"{one_line(kind)} ({few(names)})" for kind, names in ranked[:2])
-        raise ValueError(
-            f"{kinds} cannot be learnt together, and as many devices have the one as the other: "
-            "convert them to one kind on all devices, or run them apart."
-        )
-    return {
-        name: _other_columns(surveys, first[0], name)
-        or f"its samples are {one_line(kind)}, but most devices' are {one_line(most)}: convert "
-        "them, or leave this device out."
-        for kind, names in others
-        for name in names
-    }
-
-
-def _labels_differ(surveys: Mapping[str, Survey]) -> bool:
-    """Return whether some tables' classes are whole numbers and all others' have other names."""
-    tables = [one for one in surveys.values() if one.columns and not one.is_regression]
-    texts = [one.class_names for one in tables if not are_whole(one.class_names)]
-    return 0 < len(texts) < len(tables) and all(
-        is_no_number(name) for names in texts for name in names
-    )
-
-
-def _other_columns(surveys: Mapping[str, Survey], usual: str, name: str) -> str:
-    """Say which column a device's table has, or has not, other than a usual one; else nothing."""
-    first, second = surveys[usual], surveys[name]
-    try:
-        if first.columns and second.columns:
-            common_columns({usual: first.columns, name: second.columns})
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def with_whole_numbers(surveys: Mapping[str, Survey]) -> dict[str, Survey]:
-    """Take whole labels for numbers to predict where most tables have such with fractions."""
-    tables = [one for one in surveys.values() if one.columns]
-    numbers = [one for one in tables if one.is_regression]
-    if 2 * len(numbers) <= len(tables):
-        return dict(surveys)
-    usual = mode(sorted(one.class_names for one in numbers))
-
-    def taken(survey: Survey) -> Survey:
-        if not survey.columns or survey.is_regression or any(map(is_no_number, survey.class_names)):
-            return survey
-        return replace(survey, class_names=usual, is_regression=True)
-
-    return {name: taken(survey) for name, survey in surveys.items()}

@@ -9,8 +9,8 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.folders import left_out, site_folders, site_of
 from fl_core.data.own_data import Partitions, of_partitions
 from fl_core.data.settings import Source
-from fl_core.own.agreement import agree
 from fl_core.own.own_images import read_own_images, survey_images
+from fl_core.own.settle import agree
 
 
 def read_sites(source: Source) -> Dataset:

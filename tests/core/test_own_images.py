@@ -11,9 +11,10 @@ from PIL import Image, ImageFile
 
 from fl_core.data import image_folder
 from fl_core.data.image_files import hold_out, listed_images
-from fl_core.own.agreement import Agreement, Survey, agree, outvoted
+from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_images import read_own_images, survey_images
 from fl_core.own.own_samples import read_own_samples
+from fl_core.own.settle import agree, outvoted
 from tests.own_modules import own_modules
 from tests.pipes import not_waited_for
 

@@ -9,7 +9,8 @@ from fl_app.devices.device_node import DeviceNode
 from fl_core.data.datasets import load_dataset
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
-from fl_core.own.agreement import Survey, agree, outvoted, with_whole_numbers
+from fl_core.own.agreement import Survey
+from fl_core.own.settle import agree, outvoted, with_whole_numbers
 from fl_core.wire import protocol
 from tests.app_runs import DEFAULTS
 from tests.device_tables import device

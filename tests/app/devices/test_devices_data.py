@@ -243,6 +243,27 @@ def test_what_a_function_may_not_return(expression, message):
     assert str(told.value).startswith('data is "other:load", ')
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "def load():\n    assert 0, 'Maria Muster'",
+            "load(), as it is called, fails: AssertionErro",
+        ),
+        ("raise OSError('Maria Muster')", "other cannot be imported: OSError (other.py, line 1); "),
+        ("Maria Muster", "other cannot be imported: SyntaxError; this site's log says more."),
+        ("def load(row): 'Maria Muster'", "load(), as it is called, fails: TypeError; this site's"),
+    ],
+)
+def test_the_text_of_what_a_function_raises_stays_in_the_devices_log(body, told, caplog):
+    """A reader of rows may say which of them it cannot read."""
+    Path("other.py").write_text(body, encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(told)) as error:
+        device("berlin", data="other:load").survey()
+    assert "Maria" not in str(error.value)
+    assert "Maria" in caplog.text or "positional argument" in caplog.text
+
+
 def test_without_names_classes_are_numbers_up_to_the_highest():
     survey = returning("X, Y * 10, X, Y").survey()
     assert set(survey.class_names) == {str(number) for number in range(11)}

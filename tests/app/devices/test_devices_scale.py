@@ -18,8 +18,9 @@ from fl_app.results.spectra import load_spectra
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.scaling import Scaling, moments, tally
 from fl_core.models.model_file import load_model
-from fl_core.own.agreement import Agreement, Survey, agree, outvoted, with_whole_numbers
+from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_scale import common_scaling, own_tally
+from fl_core.own.settle import agree, outvoted, with_whole_numbers
 from tests.app_runs import DEFAULTS
 from tests.device_runs import run
 from tests.device_tables import BERLIN, OSLO, device

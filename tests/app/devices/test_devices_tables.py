@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from fl_app.devices.site_check import table_found
-from fl_core.own.agreement import Agreement, Survey, agree, outvoted
+from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_scale import standardised_alone
+from fl_core.own.settle import agree, outvoted
 from tests.device_runs import groups, run
 from tests.device_tables import BERLIN, OSLO, device
 
@@ -70,7 +71,7 @@ def test_a_device_with_other_columns_is_left_out_by_name(tmp_path, text, message
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (BERLIN.replace("blue", "grey"), "column colour of tunis has grey, which was not there"),
+        (BERLIN.replace("blue", "grey"), "column colour of tunis has a text in row 2 which was"),
         (BERLIN.replace("ill", "dead"), "dead in .*tunis.csv cannot be learnt, since the classes"),
         (BERLIN.replace("age", "Age"), "tunis.csv has the column Age, but what was agreed has not"),
     ],
@@ -99,12 +100,15 @@ CONFIG = {
             {"values-of": ["y", "y"], "values": ["u", "u"]},
             "columns and their values must be sorted",
         ),
-        ({"columns": ["x\n", "y"]}, "'x\\n' is no name or value of a column: one line of at most"),
+        ({"columns": ["x\n", "y"]}, "'x\\n' is no name of a column: one line of at most"),
         (
             {"is-regression": True, "class-names": ["a", "b"]},
             "there are 2 classes, but from 1 to 1",
         ),
-        ({"values": ["u" * 201]}, "a str is no name or value of a column: one line of at most"),
+        (
+            {"values": ["u" * 201]},
+            "column y has a value that cannot be learnt: one line of",
+        ),
         ({"sample-shape": [3]}, "its columns are not as many as its samples have numbers"),
         (
             {
@@ -120,6 +124,21 @@ def test_a_survey_of_a_table_is_checked_not_believed(changed, message):
     assert Survey.from_config(CONFIG).columns == {"x": (), "y": ("u",)}
     with pytest.raises(ValueError, match=re.escape(message)):
         Survey.from_config(CONFIG | changed)
+
+
+def test_a_cell_of_free_text_is_not_told(tmp_path):
+    text = "note,outcome\n" + "".join(f'"Maria{row}\nborn 4.5.",{row % 2}\n' for row in range(60))
+    with pytest.raises(ValueError, match="column note has a value that cannot be learnt") as told:
+        device(tmp_path, "berlin", text).survey()
+    assert "Maria" not in str(told.value)
+
+
+@pytest.mark.parametrize("label", ["outcome", "outcom", ""])
+@pytest.mark.parametrize("row", ["Maria Muster,born 4.5.,ill", "4711,4711,ill", "Maria;4.5;ill"])
+def test_the_first_row_of_a_file_without_names_is_not_told(tmp_path, row, label):
+    with pytest.raises(ValueError, match=r"^(label is .*|)berlin\.csv") as told:
+        device(tmp_path, "berlin", f"{row}\n{row}\n{row}\n", label=label).survey()
+    assert not re.search("Maria|4711|4.5|ill", str(told.value))
 
 
 def test_the_check_of_a_site_tells_its_columns_and_classes(tmp_path):

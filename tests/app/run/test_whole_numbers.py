@@ -10,7 +10,8 @@ import pytest
 from fl_app.cli import main
 from fl_app.devices.device_node import NodeConfig
 from fl_app.devices.site_check import table_found
-from fl_core.own.agreement import Survey, agree
+from fl_core.own.agreement import Survey
+from fl_core.own.settle import agree
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_runs import run
 from tests.device_tables import device

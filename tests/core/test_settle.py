@@ -1,0 +1,86 @@
+"""What one device's survey can do to all others: nothing, whatever it says."""
+
+import pytest
+
+from fl_core.data.preparation import sample_columns
+from fl_core.own.agreement import Survey
+from fl_core.own.settle import agree, outvoted
+
+
+def table(**columns):
+    return Survey(("a", "b"), (len(sample_columns(columns)),), True, columns=columns)
+
+
+HONEST = table(age=(), sex=("f", "m"))
+OTHERS = dict.fromkeys(("berlin", "lyon", "rome"), HONEST)
+
+
+def values(count, start=0):
+    return tuple(f"v{number:02}" for number in range(start, start + count))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"is-regression": True, "class-names": ["x"]}, "images in folders have classes: no num"),
+        ({"sample-shape": [1, 28, 225]}, "images in folders have at most 224 pixels a side"),
+    ],
+)
+def test_images_in_folders_have_no_number(said, message):
+    survey = Survey(("cat", "dog"), (1, 28, 28), in_folders=True)
+    with pytest.raises(ValueError, match=message):
+        Survey.from_config(survey.as_config() | said)
+
+
+def test_tables_are_of_floats():
+    with pytest.raises(ValueError, match="is-float of tables must be true"):
+        Survey.from_config(HONEST.as_config() | {"is-float": False})
+
+
+@pytest.mark.parametrize("name", ["aaron", "zoe"])  # the first or the last of all
+@pytest.mark.parametrize(
+    ("usual", "other", "reason"),
+    [
+        # Words that look alike, of other columns.
+        (table(age=(), sex=()), table(**{"age, sex": ()}), "has the column age"),
+        (HONEST, table(age=(), **{"sex (texts)": ()}), "has the column sex"),
+        (
+            Survey(("dose",), (1,), True, True, {"hour": ()}),
+            table(**{'hour with the number "dose"': ()}),
+            "has the column hour",
+        ),
+    ],
+)
+def test_a_kind_is_no_words(name, usual, other, reason):
+    told = {name: other, **dict.fromkeys(OTHERS, usual)}
+    found = outvoted(told)
+    assert list(found) == [name]
+    assert reason in found[name]
+    del told[name]
+    assert agree(told).columns == usual.columns
+
+
+@pytest.mark.parametrize("name", ["aaron", "zoe"])
+def test_a_device_with_values_that_nobody_has_is_left_out(name):
+    made_up = table(age=(), sex=values(50))
+    found = outvoted({name: made_up, **OTHERS})
+    assert list(found) == [name]
+    assert found[name].startswith("column sex has 52 different texts at all devices together, but")
+    few = table(age=(), sex=values(8))  # not too many with the others'
+    assert outvoted({name: few, **OTHERS}) == {}
+
+
+def test_who_has_fewer_values_than_others_is_left_out_if_these_are_its_own():
+    usual = dict.fromkeys(OTHERS, table(age=(), sex=values(48)))
+    alone = table(age=(), sex=values(3, start=60))
+    assert list(outvoted({"aaron": alone, **usual})) == ["aaron"]
+    # Of none's own: 40 shared by two devices, a half each, are more than 47 by three, a third.
+    two = table(age=(), sex=("v00", *values(40, start=50)))
+    assert list(outvoted({"aaron": two, "zoe": two, **usual})) == ["aaron", "zoe"]
+
+
+def test_where_all_have_values_of_their_own_it_is_nobodys_fault():
+    told = {name: table(age=(), sex=values(20, 20 * i)) for i, name in enumerate("abcde")}
+    assert outvoted(told) == {}
+    with pytest.raises(ValueError, match="column sex has 100 different texts"):
+        agree(told)

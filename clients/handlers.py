@@ -240,25 +240,34 @@ def _evaluated(client: Client) -> RecordDict:
     label = client.message.content.config_records[protocol.CONFIG].get(protocol.CANDIDATE)
     if label is not None and (kept := client.validation_data()) is not None and len(kept[1]):
         seed = protocol.setting(client.message, protocol.SEED, 0)
-        scores, own_loss = each_score(model, *kept, loss)
+        scores, validated = each_score(model, *kept, loss)
         if scaling is not None and scores.dtype == np.float32:
             scores = scores * np.float32(scaling.target_deviation)
+            validated = _in_own_unit(validated, scaling, loss)
         content[protocol.VALIDATION] = compare_candidate(
-            client.context, str(label), seed, scores, own_loss
+            client.context, str(label), seed, scores, validated
         )
     return content
+
+
+def _in_own_unit(loss: float, scaling: Scaling, own_loss: str) -> float:
+    """Return squared errors in the square of the number's own unit; NaN for a loss of one's own.
+
+    Beside an error in that unit, a loss on another scale would tell this scale, which may be the
+    client's own.
+    """
+    return math.nan if own_loss else loss * scaling.target_deviation**2
 
 
 def told_of(found: Scores | Errors, scaling: Scaling | None, own_loss: str) -> dict[str, float]:
     """Return what a test came to by names on the wire; what is not known is not there.
 
-    Errors are in the number's own unit, and squared errors in its square: beside a loss on another
-    scale they would tell this scale, which may be the client's own. So a loss of one's own is not
-    told there.
+    Errors are in the number's own unit, and squared errors in its square, so a loss of one's own is
+    not told there.
     """
     if isinstance(found, Errors) and scaling is not None:
         unit = scaling.target_deviation
-        squared = math.nan if own_loss else found.loss * unit**2
+        squared = _in_own_unit(found.loss, scaling, own_loss)
         found = found._replace(loss=squared, rmse=found.rmse * unit, mae=found.mae * unit)
     return {
         name.replace("_", "-"): value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 
 import torch
@@ -71,8 +72,8 @@ def pretrained_autoencoder(
     """Return a pre-trained autoencoder: from a file, or trained now and remembered.
 
     Training takes minutes on the larger data sets, so its result is kept in `cache_dir()`; one
-    process trains while others that want the same wait for it. A cache file that cannot be read
-    is made again.
+    process trains while others that want the same wait for it. The images are read in any case, as
+    other ones may lie under the same name. A cache file that cannot be read is made again.
 
     Parameters
     ----------
@@ -99,7 +100,9 @@ def pretrained_autoencoder(
         return read_autoencoder(Path(source).expanduser(), channels)
     fresh = build_autoencoder(channels, _PRETRAINING_SEED)
     dataset = AUTOMATIC[channels] if source == "auto" else source
+    images = load_dataset(dataset, data_dir).train_images
     kind = f"{dataset}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}-v{_FORMAT}"
+    kind += f"-{_checksum(images)}"
     if device is not None and device.type != "cpu":  # which rounds differently
         kind += f"-{device.type}"
     path = cache_dir() / f"autoencoder-{kind}.safetensors"
@@ -109,10 +112,15 @@ def pretrained_autoencoder(
             with suppress(ValueError):
                 return read_autoencoder(path, channels)
             logger.warning("The cached autoencoder %s is damaged and is made again.", path)
-        images = load_dataset(dataset, data_dir).train_images
         logger.info("Pre-training the autoencoder on %d images of %s.", len(images), dataset)
         generator = torch.Generator().manual_seed(_PRETRAINING_SEED)
         fresh.to(device)
         fit(fresh, images, epochs, generator, images_per_epoch=IMAGES_PER_EPOCH[channels])
         save_autoencoder(fresh.cpu(), path)
     return fresh
+
+
+def _checksum(images: torch.Tensor) -> str:
+    content = blake2b(str(tuple(images.shape)).encode(), digest_size=8)
+    content.update(images.contiguous().numpy().data)
+    return content.hexdigest()

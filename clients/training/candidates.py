@@ -6,6 +6,8 @@ samples one model is right where another is wrong.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord
 from numpy.typing import NDArray
@@ -34,26 +36,22 @@ def compare_candidate(
         Of each validation sample, as `clients.training.train.each_score` returns them: what a
         client is right about, uint8, or how far it is off a number, float32.
     loss : float
-        On the same samples.
+        On the same samples; NaN if it is not told.
 
     Returns
     -------
     MetricRecord
-        `num-examples`, n; `score`, the mean; `loss`; and, under the label of every other strategy
-        that was scored on the same samples, two numbers: on how many samples this one is right and
-        the other wrong, and the reverse; or, of numbers, the mean and the variance (n − 1) of how
-        much farther off the other one is.
+        `num-examples`, n; `score`, the mean; `loss`, if it is told; and, under the label of every
+        other strategy that was scored on the same samples, two numbers: on how many samples this
+        one is right and the other wrong, and the reverse; or, of numbers, the mean and the variance
+        (n − 1) of how much farther off the other one is.
     """
     state = context.state
     about = state.config_records.get(_ABOUT, ConfigRecord())
     kept = state.array_records[_SCORES] if about.get(protocol.SEED) == seed else ArrayRecord()
-    found = MetricRecord(
-        {
-            protocol.NUM_EXAMPLES: len(scores),
-            protocol.SCORE: float(scores.mean()),
-            protocol.LOSS: loss,
-        }
-    )
+    found = MetricRecord({protocol.NUM_EXAMPLES: len(scores), protocol.SCORE: float(scores.mean())})
+    if not math.isnan(loss):
+        found[protocol.LOSS] = loss
     for other, array in kept.items():
         theirs = array.numpy()
         if other != label and (theirs.dtype, theirs.shape) == (scores.dtype, scores.shape):

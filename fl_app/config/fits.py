@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
@@ -12,6 +13,7 @@ from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
 from clients.features.own_features import check_own_features, random_samples
 from clients.pre_round.spectrum import MOST_DIMENSIONS, RELEVANCES
+from clients.privacy.private_models import check_private_model
 from clients.training.losses import check_own_loss, check_own_metric
 from clients.training.train import as_pixels
 from fl_app.config.checks import shares_eigenvectors
@@ -21,7 +23,7 @@ from fl_app.config.tuning import AS_TASKS
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import SampleKind, are_images, described, sample_word
 from fl_core.data.settings import OWN_IMAGES
-from fl_core.extras import need_extra
+from fl_core.extras import MissingExtraError, need_extra
 from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model
 from fl_core.models.model_file import ModelCard
@@ -72,6 +74,8 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
             "be another: choose another attack."
         )
     _check_file(config, kind)
+    if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
+        need_extra("opacus", "training-epsilon", "set it to 0")
     _check_model(config, kind, samples)
     if config.loss:
         check_own_loss(config.loss, kind.num_classes, is_regression=kind.is_regression)
@@ -81,8 +85,6 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
         feature_map(config.features)
         if is_own(config.features):
             check_own_features(config.features, samples)
-    if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
-        need_extra("opacus", "training-epsilon", "set it to 0")
     for name in config.strategy:
         clustering = system_of(name).clustering
         for package in clustering.needs_packages:
@@ -115,13 +117,18 @@ def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
     model = build_model(config.model, kind.image_shape, kind.num_classes, config.seed)
     if not is_own(config.model):
         return
-    check_model(config.model, model, as_pixels(samples), kind.num_classes)
-    if config.training_epsilon and any(map(_keeps_statistics, model.modules())):
+    pixels = as_pixels(samples)
+    check_model(config.model, model, pixels, kind.num_classes)
+    if not config.training_epsilon:
+        return
+    if any(map(_keeps_statistics, model.modules())):
         raise ValueError(
             f'model is "{config.model}", which keeps statistics of batches, but training-epsilon '
             f"is {config.training_epsilon:g}, and noise is for each {sample_word(kind)} by itself: "
             "use group or layer normalisation, or set training-epsilon to 0."
         )
+    with suppress(MissingExtraError):  # on a server of devices, which may do without Opacus
+        check_private_model(config.model, model, pixels, config.training_epsilon)
 
 
 def _keeps_statistics(layer: nn.Module) -> bool:

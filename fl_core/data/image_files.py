@@ -260,7 +260,10 @@ def _tar_root(files: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     roots = [parts[: parts.index("train")] for parts in files if "train" in parts[:-1]]
     if roots:
         return min(roots, key=len)
-    above = [parts[:-2] for parts in files if parts and _is_image(parts[-1])]
+    folders = {parts[:-1] for parts in files if parts and _is_image(parts[-1])}
+    # An image beside class folders makes no class of what holds them.
+    higher = {parts[:depth] for parts in folders for depth in range(len(parts))}
+    above = [parts[:-1] for parts in folders - higher]
     same = takewhile(lambda level: len(set(level)) == 1, zip(*above, strict=False))
     root = tuple(level[0] for level in same)
     return root[:-1] if root[-1:] == ("test",) else root

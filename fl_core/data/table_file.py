@@ -181,7 +181,12 @@ def _frame(path: Path) -> Any:
             frame = pandas.read_parquet(path, engine="pyarrow")
         index = [name for name in frame.index.names if name is not None]
         return frame.reset_index(index, allow_duplicates=True) if index else frame
-    csv = {"encoding": "utf-8-sig", "index_col": False, "dtype": str}
+    csv = {
+        "encoding": "utf-8-sig",
+        "index_col": False,
+        "dtype": str,
+        "skipinitialspace": True,  # a blank before a quote, or NA, would hide it
+    }
     with _readable(path):
         head = pandas.read_csv(path, header=None, nrows=1, keep_default_na=False, **csv)
     names = head.iloc[0].tolist()

@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -244,7 +245,7 @@ def test_no_such_source(cache, source):
 def test_pretraining_is_remembered_and_a_broken_file_is_made_again(cache, monkeypatch):
     first = pretrained_autoencoder("auto", 1, epochs=1)
     (path,) = cache.glob("*.safetensors")
-    assert path.name == "autoencoder-mnist-5k-1-channels-1-epochs-seed-0-v1.safetensors"
+    assert path.name.startswith("autoencoder-mnist-5k-1-channels-1-epochs-seed-0-v1-")
     assert set(load_file(path)) == set(first.state_dict())
 
     def no_training(*arguments, **options):
@@ -272,9 +273,21 @@ def test_cifar20_is_all_of_cifar10_and_some_of_cifar100(cache, monkeypatch, tmp_
     for source in ("cifar20", "cifar100"):
         first = pretrained_autoencoder(source, 3, data_dir=str(tmp_path), epochs=1)
         again = pretrained_autoencoder(source, 3, data_dir=str(tmp_path), epochs=1)
-        assert (cache / f"autoencoder-{source}-3-channels-1-epochs-seed-0-v1.safetensors").exists()
+        (_,) = cache.glob(f"autoencoder-{source}-3-channels-1-epochs-seed-0-v1-*.safetensors")
         assert torch.equal(first.encoder.conv1.weight, again.encoder.conv1.weight)
     assert list(seen) == [10 + 3, 10]  # each once
+
+
+def test_other_images_under_the_same_name_make_another_encoder(cache, monkeypatch):
+    found = []
+    for seed in (0, 1, 0):
+        data = SimpleNamespace(train_images=pictures(seed=seed))
+        monkeypatch.setattr(module, "load_dataset", lambda *_, data=data: data)
+        weights = pretrained_autoencoder("mnist", 1, epochs=1).state_dict()
+        found.append(weights["encoder.latent.weight"])
+    assert torch.equal(found[0], found[2])
+    assert not torch.equal(found[0], found[1])
+    assert len([*cache.glob("*.safetensors")]) == 2
 
 
 def test_a_data_set_with_other_channels(cache):

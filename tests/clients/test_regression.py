@@ -5,13 +5,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from flwr.clientapp import ClientApp
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 from torch import nn
 
-from clients.handlers import told_of
+from clients.client import Client
+from clients.handlers import answer_training, told_of
 from clients.settings import TrainingSettings
 from clients.training.train import Errors, OtherTest, evaluate, evaluate_both, train
 from fl_core.data.scaling import Scaling
+from fl_core.wire import protocol
+from tests.local_messages import context, message
 
 
 class Repeats(nn.Module):
@@ -103,3 +107,39 @@ def test_what_is_told_of_errors_does_not_tell_the_clients_own_scale():
     assert math.sqrt(told["loss"]) == told["rmse"]
     assert "loss" not in told_of(found, scale, own_loss="my_package:loss")
     assert told_of(found, None, own_loss="my_package:loss")["loss"] == 9.0
+
+
+class Site(Client):
+    """Tests and validates a model that repeats its input on one sample: it is off by 3."""
+
+    own_loss = ""
+
+    def model(self):
+        return Repeats()
+
+    def test_data(self):
+        return torch.tensor([[5.0]]), torch.tensor([2.0])
+
+    validation_data = test_data
+
+    def scaling(self):
+        return Scaling((0.0,), (1.0,), target_mean=5.0, target_deviation=4.0)
+
+    def loss(self):
+        return self.own_loss
+
+
+class SiteWithLoss(Site):
+    own_loss = "torch.nn.functional:l1_loss"
+
+
+@pytest.mark.parametrize(("site", "losses"), [(Site, [144.0]), (SiteWithLoss, [])])
+def test_nor_does_what_is_told_of_validation_samples(site, losses):
+    app = ClientApp()
+    answer_training(app, site)
+    asked = message(Repeats(), kind=protocol.EVALUATE, candidate="single", seed=0)
+    content = app(asked, context()).content
+    told = content[protocol.VALIDATION]
+    assert told[protocol.SCORE] == 12.0
+    assert [told[name] for name in told if name == protocol.LOSS] == losses
+    assert losses == [one for name, one in content[protocol.METRICS].items() if name == "loss"]

@@ -944,6 +944,16 @@ def test_an_archive_of_class_folders_alone(folder, tmp_path, prefix, with_test):
     assert bool(len(found.test_images)) == with_test
 
 
+@pytest.mark.parametrize("prefix", ["", "./", "data/v1/"])
+def test_an_image_beside_class_folders_is_passed_over(folder, tmp_path, prefix):
+    directly(folder)
+    shutil.copy(folder / "cat/0.png", folder / "cover.png")
+    found, expected = read(pack(folder, tmp_path / "images.tar", prefix)), read(folder)
+    assert found.classes == expected.classes == ("bird", "cat")
+    assert torch.equal(found.train_images, expected.train_images)
+    assert torch.equal(found.test_images, expected.test_images)
+
+
 def test_members_that_are_no_images_are_passed_over(folder, tmp_path):
     path = pack(folder, tmp_path / "images.tar", "set/")
     with tarfile.open(path, "a") as tar:

@@ -199,3 +199,15 @@ def test_rows_are_in_time_unless_a_column_says_which_ones_test(tmp_path):
     (tmp_path / "split").mkdir()
     folder = written(tmp_path / "split", a=text, b=split)
     assert load_dataset("tables", str(folder)).held.in_time == {0}
+
+
+def test_a_blank_after_a_comma_belongs_to_no_cell(tmp_path):
+    spaced = of('c, x,  "label"', '"u, v", 1, "a"', 'w, 2, "b, c"', "w, 3,a")
+    tight = of("c,x,label", '"u, v",1,a', 'w,2,"b, c"', "w,3,a")
+    data = read(written(tmp_path, spaced=spaced, tight=tight), "")
+    assert data.column_names == ("c=u, v", "c=w", "x")
+    assert data.class_names == ("a", "b, c")
+    assert data.train_images.tolist() == [[1, 0, 1], [0, 1, 2]] * 2
+    folder = written(tmp_path, spaced=of("c, label", "u, a", " NA, b", "w, a"))
+    with pytest.raises(ValueError, match="column c has no value in row 2"):
+        read_features(folder / "spaced.csv", ())

@@ -189,6 +189,26 @@ def test_noise_goes_with_no_statistics_of_batches_in_ones_own(own, capsys, layer
     assert "which keeps statistics of batches, but training-epsilon is 1" in capsys.readouterr().err
 
 
+def test_what_noise_does_not_suit_in_ones_own_is_said_before_anything_starts(own, capsys):
+    bad = "from torch import nn\nclass Mixed(nn.Linear):\n    def forward(self, x):\n"
+    bad += "        return super().forward(x - x.mean(0))\n"
+    bad += "class Last(nn.Module):\n    def forward(self, x):\n        return x[0][:, -1]\n"
+    bad += "def mixed(shape, count):\n    return Mixed(6, count)\n"
+    bad += "def lstm(shape, count):\n    layers = nn.LSTM(1, count, batch_first=True), Last()\n"
+    bad += "    return nn.Sequential(nn.Unflatten(1, (6, 1)), *layers)\n"
+    words = ["dataset=own:load", "num-clients=8", "num-tasks=2", "strategy=single"]
+    with own_modules(own, bad=bad):
+        for name, said in (
+            ("mixed", "answers a sample alone otherwise than among 3, but training-epsilon is 1"),
+            ("lstm", "cannot be trained with training-epsilon 1, as Opacus finds no gradient"),
+        ):
+            assert main(["run", "--dry-run", f"model=bad:{name}", *words]) == 0
+            assert not capsys.readouterr().err
+            private = [f"model=bad:{name}", "training-epsilon=1"]
+            assert main(["run", "--dry-run", *words, *private]) == 2
+            assert f'model is "bad:{name}", which {said}' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("allowed", ["", "own:load", "spy:phy", "own:phi, spy.sub:phi"])
 def test_a_node_runs_only_what_its_owner_allows(own, allowed):
     ran = own / "ran"

@@ -1,3 +1,5 @@
+from math import inf
+
 import pytest
 
 from fl_app.run.early_stopping import BEATEN, NO_BETTER, is_beaten, is_enough, why_enough
@@ -26,6 +28,9 @@ def reports(*tests, is_regression=False):
         ([(0.7, 0.5), None, (0.6, 0.6), None, (0.6, 0.7)], True),
         ([(0.7, 0.5), None, (0.6, 0.6), None], False),
         ([None, None, None, None], False),
+        # A loss that is not told, as one's own of a number that was standardised, is infinite.
+        ([(0.6, inf), (0.6, inf), (0.5, inf)], True),
+        ([(0.6, inf), (0.7, inf), (0.6, inf)], False),
     ],
 )
 def test_a_strategy_ends_when_neither_score_nor_loss_was_best_in_the_last_two_tests(tests, enough):

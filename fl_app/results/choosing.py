@@ -42,9 +42,9 @@ def validates_better(
     own, others = (one.reports[-1].validated for one in (run, other))
     if not others:
         return bool(own)
-    both = (
-        own.keys() & others.keys() if clients is None else own.keys() & others.keys() & {*clients}
-    )
+    both = own.keys() & others.keys()
+    if clients is not None:
+        both &= {*clients}
     score, of_other = validation_score(run, both), validation_score(other, both)
     return score < of_other if run.metrics.main.lower_is_better else score > of_other
 

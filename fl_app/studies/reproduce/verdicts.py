@@ -12,6 +12,7 @@ from fl_app.studies.reproduce.experiment_file import OURS, Experiment
 from fl_app.studies.reproduce.judging import FEWEST, Measured, Verdict, judge, measured_of
 from fl_app.studies.reproduce.keeping import Cell
 from fl_app.studies.reproduce.page import HOW_JUDGED, comparisons, hours
+from fl_core.text import markdown_line
 
 PICTURE = "published.png"
 _FEW = "holds, in one or two runs"
@@ -70,7 +71,7 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
 def _overview(tables: Sequence[_Table]) -> list[str]:
     """Return what each table took and came to, and the sums."""
     heads = ("paper", "table", "within the paper's ±", "seeds", "hours", *_KINDS)
-    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    lines = [markdown_line(heads), "| --- " * len(heads) + "|"]
     for paper in _ordered({table.experiment.paper for table in tables}):
         for table in tables:
             one = table.experiment
@@ -94,7 +95,7 @@ def _line(paper: str, title: str, seeds: str, tables: Sequence[_Table]) -> str:
     kinds = _kinds(verdict for one in tables for _, verdict in one.judged)
     counts = [str(count or "–") for count in kinds.values()]
     taken = f"{spent:.1f}" if spent else "–"
-    return f"| {' | '.join([paper, title, within, seeds, taken, *counts])} |"
+    return markdown_line([paper, title, within, seeds, taken, *counts])
 
 
 def _kinds(verdicts: Iterable[Verdict]) -> dict[str, int]:

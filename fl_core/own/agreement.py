@@ -194,7 +194,9 @@ class Survey(Kind):
 
     def __str__(self) -> str:
         """Return it in words; sizes of images are left out where others can be chosen."""
-        return "images in folders" if self.in_folders else super().__str__()
+        if not self.in_folders:
+            return super().__str__()
+        return f"{'grey' if self.image_shape[0] == 1 else 'colour'} images in folders"
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,9 @@ def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
 def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
     """Return the devices whose samples are of another kind than most devices', and why they fail.
 
-    Images in folders are of one kind, whatever their size, and tables with the same columns and
-    with labels that are alike: whole numbers are not among texts, unless these are such as 01.
+    Images in folders are of one kind if all are grey or all in colour, whatever their size, and
+    tables with the same columns and with labels that are alike: whole numbers are not among texts,
+    unless these are such as 01.
     Among these, who has values of a category that few others have is left out, too, where all
     together are too many.
 
@@ -103,10 +104,10 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
 
 def _must_agree(survey: Survey) -> tuple[object, ...]:
     """Return all in which samples must be alike: its words, which a column may ape, hide some."""
-    is_settled_later = survey.in_folders or bool(survey.columns)
+    shape = () if survey.columns else survey.image_shape
     return (
         survey.in_folders,
-        () if is_settled_later else survey.image_shape,
+        shape[:1] if survey.in_folders else shape,
         survey.is_float,
         survey.class_names if survey.is_regression else (),
         tuple((name, bool(values)) for name, values in survey.columns.items()),

@@ -175,7 +175,7 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
         """Return the status at berlin, and what is wrong."""
         options = {f"--{key.replace('_', '-')}": value for key, value in (own | other).items()}
         status, said = call("check", *(word for pair in options.items() for word in pair))
-        assert len(said) == 5
+        assert len(said) == 6
         return status, [line for line in said if not line.startswith("✓")]
 
     def listed():

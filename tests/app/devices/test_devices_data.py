@@ -170,7 +170,7 @@ def test_most_devices_decide_between_folders_and_tables(tmp_path, caplog):
     folders = write_sites(tmp_path / "scans", {"rome": (0, 2)}, images=6)
     summary, _ = run(tmp_path / "out", DEVICES | folders, **TABLES, num_server_rounds=1)
     assert groups(summary["runs"][0]) == [["berlin", "lyon"], ["oslo"]]
-    assert "its samples are images in folders, but most devices' are float32 of" in caplog.text
+    assert "its samples are grey images in folders, but most devices' are float32 of" in caplog.text
     # It comes back, and is told what was agreed without it.
     assert "cannot be learnt with samples that are float32 of shape 6, as was agreed" in caplog.text
 

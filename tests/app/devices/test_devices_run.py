@@ -134,12 +134,29 @@ def test_each_device_keeps_the_model_of_its_cluster(tmp_path, capsys):
         assert all((state[key] == on_server[key]).all() for key in on_server)
 
 
-def test_gray_and_colour_cannot_be_learnt_together(tmp_path):
-    folders = write_sites(tmp_path / "sites", images=4)
-    for path in folders["oslo"].rglob("*.png"):
+def _in_colour(folder):
+    for path in Path(folder).rglob("*.png"):
         with Image.open(path) as image:
             image.convert("RGB").save(path)
-    with pytest.raises(ValueError, match=r"grey images \(berlin, lyon, rome\) and colour .*oslo"):
+
+
+@pytest.mark.slow  # runs
+def test_most_devices_decide_between_grey_and_colour(tmp_path, caplog):
+    folders = write_sites(tmp_path / "sites", images=6)
+    _in_colour(folders["oslo"])
+    summary, grid = run(tmp_path / "out", folders, num_server_rounds=1)
+    (one,) = summary["runs"]
+    assert "samples are colour images in folders, but most devices' are grey images" in caplog.text
+    assert sorted(name for group in groups(one) for name in group) == ["berlin", "lyon", "rome"]
+    assert "train" not in grid.asked("oslo")
+
+
+def test_as_many_grey_as_colour_end_the_run(tmp_path):
+    folders = write_sites(tmp_path / "sites", images=4)
+    for name in ("lyon", "oslo"):
+        _in_colour(folders[name])
+    said = r"^grey images in folders \(berlin, rome\) and colour images in folders \(lyon, oslo\)"
+    with pytest.raises(ValueError, match=said):
         run(tmp_path / "out", folders)
     assert not (tmp_path / "out").exists()
 

@@ -27,7 +27,7 @@ from fl_core.data.folders import is_table
 from fl_core.data.image_files import hold_out, listed_images
 from fl_core.data.image_folder import for_each_image
 from fl_core.data.own_data import read_own_part, read_twice
-from fl_core.data.samples import described
+from fl_core.data.samples import described, grey_or_colour
 from fl_core.data.settings import BY_VALUES
 from fl_core.data.table_file import read_table
 from fl_core.flower.calls import (
@@ -176,9 +176,8 @@ def images_found(path: Path) -> str:
             files = [file for some in classes.values() for file in some]
             for_each_image(files, path, lambda image, _: image.load() and None)
     train, tests = splits["train"], splits.get("test", {})
-    kind = "grey" if survey.image_shape[0] == 1 else "colour"
     counts = ((name, len(files), len(tests.get(name, ()))) for name, files in train.items())
-    return f"{kind}, {_counted(counts)}"
+    return f"{grey_or_colour(survey.image_shape[0])}, {_counted(counts)}"
 
 
 def _counted(classes: Iterable[tuple[str, int, int]]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from fl_app.config.run_config import Config
 from fl_app.config.tuning import combinations, label_of
 from fl_core.data.dataset import Dataset
-from fl_core.data.samples import SampleKind, are_images, described
+from fl_core.data.samples import SampleKind, are_images, described, grey_or_colour
 from fl_core.own.agreement import Agreement
 from fl_core.text import clock, listed, printable
 from strategies import RoundReport
@@ -206,4 +206,4 @@ def _kind(samples: SampleKind) -> str:
     if not are_images(shape, is_float=is_float):
         return described(shape, is_float=is_float)
     channels, height, width = shape
-    return f"{'grey' if channels == 1 else 'colour'} images of {height}×{width} pixels"
+    return f"{grey_or_colour(channels)} images of {height}×{width} pixels"

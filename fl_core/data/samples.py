@@ -34,6 +34,11 @@ def are_images(shape: tuple[int, ...], *, is_float: bool) -> bool:
     return not is_float and len(shape) == 3 and shape[0] in (1, 3)
 
 
+def grey_or_colour(channels: int) -> str:
+    """Return what images of one channel, or of three, are called."""
+    return "grey" if channels == 1 else "colour"
+
+
 def sample_word(kind: SampleForm) -> str:
     """Return what one of the samples is called: image, or sample."""
     return "image" if are_images(kind.image_shape, is_float=kind.is_float) else "sample"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from fl_core.data.image_folder import MAX_SIDE
 from fl_core.data.preparation import Columns, Preparation, sample_columns
-from fl_core.data.samples import are_images, described
+from fl_core.data.samples import are_images, described, grey_or_colour
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import ALL_SITES, NOBODY
 from fl_core.data.tables import common_columns
@@ -196,7 +196,7 @@ class Survey(Kind):
         """Return it in words; sizes of images are left out where others can be chosen."""
         if not self.in_folders:
             return super().__str__()
-        return f"{'grey' if self.image_shape[0] == 1 else 'colour'} images in folders"
+        return f"{grey_or_colour(self.image_shape[0])} images in folders"
 
 
 @dataclass(frozen=True)

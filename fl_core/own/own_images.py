@@ -8,6 +8,7 @@ import torch
 
 from fl_core.data.datasets import HELD_OUT
 from fl_core.data.image_folder import LabelledImages, few, read_image_folder, summarize_image_folder
+from fl_core.data.samples import grey_or_colour
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.text import composed
 
@@ -56,10 +57,9 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledIm
     read = read_image_folder(path, cache, size=(height, width), held_out=HELD_OUT)
     found = read.train_images.shape[1]
     if found != channels:
-        kinds = {1: "grey", 3: "colour"}
         raise ValueError(
-            f"the images in {path} are {kinds[found]}, but {kinds[channels]} was agreed: convert "
-            "them, or leave this device out."
+            f"the images in {path} are {grey_or_colour(found)}, but {grey_or_colour(channels)} was "
+            "agreed: convert them, or leave this device out."
         )
     return relabelled(read, agreement, str(path))
 

@@ -67,9 +67,8 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
 
     Images in folders are of one kind if all are grey or all in colour, whatever their size, and
     tables with the same columns and with labels that are alike: whole numbers are not among texts,
-    unless these are such as 01.
-    Among these, who has values of a category that few others have is left out, too, where all
-    together are too many.
+    unless these are such as 01. Among these, who has values of a category that few others have is
+    left out, too, where all together are too many.
 
     Raises
     ------

@@ -121,7 +121,7 @@ class UpdateClustering(Clustering):
         number = self.num_clusters
         grouping = agglomerate_distances(
             distances[np.ix_(rest, rest)],
-            min(number, len(rest)) if not isinstance(number, str) else number,
+            number if isinstance(number, str) else min(number, len(rest)),
             "ward",
         )
         labels = len(clients) + np.arange(len(clients))  # each alone, but for those grouped

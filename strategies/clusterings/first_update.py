@@ -169,7 +169,7 @@ class FirstUpdateClustering(OnceByTraining):
     def group(self, clients: Sequence[int], moves: Float64) -> Clusters:
         """Agglomerate by distance."""
         distances, number = cdist(moves, moves), self.num_clusters
-        number = min(number, len(clients)) if not isinstance(number, str) else number
+        number = number if isinstance(number, str) else min(number, len(clients))
         grouping = agglomerate_distances(distances, number, self.linkage)
         return Clusters(
             dict(zip(clients, grouping.labels.tolist(), strict=True)),

@@ -36,6 +36,14 @@ def hasty_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whoever runs the tests keeps a cache without our images, which nobody would ever clear."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def plane_without_umap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strategies.clusterings.flt.embed_signatures", toy_plane)

@@ -21,7 +21,7 @@ from strategies.clusterings.clustering import Clustering
 from strategies.engine.conversation import Conversation
 from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Round
-from strategies.engine.updates import flatten
+from strategies.engine.updates import flatten, last_layer
 
 _STARTS = 20  # of the first round's k-means, of which the best counts
 
@@ -58,6 +58,24 @@ class ModelsOfAll(Clustering):
             n_init=1 if self._centres else _STARTS,
             random_state=self.seed,
         )
-        labels = found.fit_predict(np.stack([flatten(model) for model in last.values()]))
+        vectors = np.stack([flatten(self._compared(model)) for model in last.values()])
+        labels = found.fit_predict(vectors)
         self._centres = list(found.cluster_centers_)
         return Clusters(dict(zip(last, labels.tolist(), strict=True)), self.num_clusters)
+
+    def _compared(self, model: NDArrays) -> NDArrays:
+        return model
+
+
+@dataclass
+class OutputLayersOfAll(ModelsOfAll):
+    """`ModelsOfAll` by the output layer alone, as in the code of FedSEM's authors.
+
+    Theirs (mingxuts/multi-center-fed-learning) clusters the kernel of the last layer, and has an
+    output layer for each data set that it names.
+    """
+
+    name: ClassVar[str] = "output-layers-of-all"
+
+    def _compared(self, model: NDArrays) -> NDArrays:
+        return {name: model[name] for name in last_layer(model)}

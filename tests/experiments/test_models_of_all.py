@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.last_models import MeanOfLastTrained
-from experiments.models_of_all import ModelsOfAll
+from experiments.models_of_all import ModelsOfAll, OutputLayersOfAll
 from strategies import ClusteredStrategy
 from strategies.engine.rounds import Clusters, Round, Update
 from tests.local_grid import LocalGrid
@@ -46,3 +46,17 @@ def test_it_goes_on_as_if_it_had_not_stopped():
     assert second.clusters.of_client == whole.clusters.of_client
     for own, other in zip(second.training.models, whole.training.models, strict=True):
         assert all(np.array_equal(own[name], other[name]) for name in whole.training.initial)
+
+
+def test_by_hand_the_output_layer_alone_is_compared():
+    # By all layers, clients 0 and 1 would be alike; by the last, 0 and 2 are.
+    trained = {0: (9, 1), 1: (9, 5), 2: (0, 1)}
+    models = {
+        client: {"hidden.w": np.array([first], np.float32), "output.w": np.array([last], "f")}
+        for client, (first, last) in trained.items()
+    }
+    updates = [Update(client, 0, model, 10) for client, model in models.items()]
+    state = Round(1, Clusters(dict.fromkeys(range(3), 0), 2), [], updates, initial=models[0])
+    for clustering, like in ((ModelsOfAll(2), 1), (OutputLayersOfAll(2), 2)):
+        of_client = clustering.after_training(state).of_client
+        assert [c for c in (1, 2) if of_client[c] == of_client[0]] == [like]

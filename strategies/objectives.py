@@ -145,7 +145,8 @@ class PrivateHead(PrivateLayers):
         1,
         COUNT,
         "passes for the body, after the head's; these two take the place of `local-epochs`, and "
-        "are those of the authors' script for CIFAR-10",
+        "are those of the authors' script for CIFAR-10 with two classes a client; most others have "
+        "5",
     )
 
 

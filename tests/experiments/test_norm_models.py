@@ -9,7 +9,7 @@ from strategies.objectives import norm_layers
 def test_every_layer_but_the_last_is_normalised():
     model = cnn_norm_throughout((1, 28, 28), 10)
     assert norm_layers(model) == "norm1,norm2,hidden-norm1,hidden-norm2"
-    names = list(model._modules)
+    names = [name for name, _ in model.named_children()]
     assert [names[names.index(one) + 1] for one in ("conv1", "conv2", "hidden1", "hidden2")] == [
         "norm1",
         "norm2",

@@ -10,24 +10,15 @@ from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, draw_model, run, toy_app
 
 
-class Asked(LocalGrid):
-    """Notes the kinds of all messages."""
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        kinds = [message.metadata.message_type for message in messages]
-        self.kinds = [*getattr(self, "kinds", []), *kinds]
-        return super().send_and_receive(messages, timeout=timeout)
-
-
 def test_everybody_chooses_in_a_round_that_is_tested(monkeypatch):
     monkeypatch.setattr(asked_before_tests, "_EVERY", 2)
-    grid = Asked(toy_app(TASKS), len(TASKS))
+    grid = LocalGrid(toy_app(TASKS), len(TASKS))
     strategy = ClusteredStrategy(
         AskedBeforeTests(3, draw_model), ClusterMean(), fraction_train=0.3, evaluate_every=2
     )
     run(strategy, grid, 3)
     losses = protocol.query(protocol.LOSSES)
-    asked = [len(list(own)) for kind, own in groupby(grid.kinds) if kind == losses]
+    kinds = groupby(message.metadata.message_type for message in grid.sent)
+    asked = [len(list(own)) for kind, own in kinds if kind == losses]
     # By the first models; in round 2, which is tested; round 3's participants; then the others.
     assert asked == [7, 7, 2, 5]

@@ -37,8 +37,9 @@ def draw_agreement(found: Sequence[tuple[Experiment, Sequence[Cell]]], path: Pat
             stated = one.stated(*place)
             if one.paper != OURS and stated is not None:
                 pair = (stated[0], float(as_array(numbers).mean()))
+                row = f", {place.row}" if len(one.rows) > 1 else ""
                 series = panels.setdefault(kind_of(place.measure).words, {})
-                series.setdefault(f"{one.paper}, {place.row}", []).append(pair)
+                series.setdefault(f"{one.name}{row}", []).append(pair)
     if panels:
         _save(pictures.agreement_figure("Published and measured", panels), path)
 

@@ -45,6 +45,8 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
         "",
         *_overview(tables),
         "",
+        "A published number that several methods or tables of ours stand beside counts with each.",
+        "",
         f"![Published and measured numbers]({PICTURE})",
         "",
         f"A claim **holds** if it does in every cell of its table, **partly** if in some cells, or "
@@ -70,7 +72,9 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
 
 def _overview(tables: Sequence[_Table]) -> list[str]:
     """Return what each table took and came to, and the sums."""
-    heads = ("paper", "table", "within the paper's ±", "seeds", "hours", *_KINDS)
+    sums = _kinds(verdict for one in tables for _, verdict in one.judged)
+    kinds = [kind for kind, count in sums.items() if count]
+    heads = ("paper", "table", "within the paper's ±", "seeds", "hours", *kinds)
     lines = [markdown_line(heads), "| --- " * len(heads) + "|"]
     for paper in _ordered({table.experiment.paper for table in tables}):
         for table in tables:
@@ -79,11 +83,13 @@ def _overview(tables: Sequence[_Table]) -> list[str]:
                 needs = f" (needs {one.needs})" if one.needs else ""
                 seeds = len({cell["seed"] for cell in table.cells})
                 words = (_title(paper), f"{table.link()}: {one.title}{needs}")
-                lines.append(_line(*words, str(seeds or "–"), [table]))
-    return [*lines, _line("all", "", "", tables)]
+                lines.append(_line(*words, str(seeds or "–"), [table], kinds))
+    return [*lines, _line("all", "", "", tables, kinds)]
 
 
-def _line(paper: str, title: str, seeds: str, tables: Sequence[_Table]) -> str:
+def _line(
+    paper: str, title: str, seeds: str, tables: Sequence[_Table], kinds: Sequence[str]
+) -> str:
     differ = [
         far
         for one in tables
@@ -92,8 +98,8 @@ def _line(paper: str, title: str, seeds: str, tables: Sequence[_Table]) -> str:
     ]
     within = f"{differ.count(False)} of {len(differ)}" if differ else "–"
     spent = sum(hours(one.cells) for one in tables)
-    kinds = _kinds(verdict for one in tables for _, verdict in one.judged)
-    counts = [str(count or "–") for count in kinds.values()]
+    sums = _kinds(verdict for one in tables for _, verdict in one.judged)
+    counts = [str(sums[kind] or "–") for kind in kinds]
     taken = f"{spent:.1f}" if spent else "–"
     return markdown_line([paper, title, within, seeds, taken, *counts])
 

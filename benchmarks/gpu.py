@@ -162,15 +162,17 @@ def agreement(on_gpu: Sequence[Mapping[str, Any]], on_cpu: Sequence[Mapping[str,
         if "gpu" in cell and (name := ALIKE.get(cell["variant"])):
             place = (cell["column"], name, cell["seed"])
             accuracy = cell["methods"][cell["variant"]]["accuracy"]
-            pairs.setdefault(f"{place[0]}, {name}", []).append((100 * cpu[place], 100 * accuracy))
+            if place in cpu:
+                both = (100 * cpu[place], 100 * accuracy)
+                pairs.setdefault(f"{place[0]}, {name}", []).append(both)
     lines = [
         "| accuracy % | seeds | on the CPU | on a GPU | largest difference of a seed |",
         "|---|---:|---:|---:|---:|",
     ]
-    for words, both in sorted(pairs.items()):
-        means = [f"{mean(values):.1f}" for values in zip(*both, strict=True)]
-        largest = max(abs(one - other) for one, other in both)
-        lines.append(f"| {words} | {len(both)} | {' | '.join(means)} | {largest:.1f} |")
+    for words, seeds in sorted(pairs.items()):
+        means = [f"{mean(values):.1f}" for values in zip(*seeds, strict=True)]
+        largest = max(abs(one - other) for one, other in seeds)
+        lines.append(f"| {words} | {len(seeds)} | {' | '.join(means)} | {largest:.1f} |")
     return "\n".join(lines)
 
 

@@ -413,7 +413,7 @@ def _scale() -> dict[str, str]:
             f"each device and round:\n\n{asked['written']}"
         ),
         "What a message costs a site": (
-            "Four sites of 360 digits, a CNN, the real programs on an idle machine of two cores. "
+            "Four sites of 360 digits, a CNN, the real programs on a busy machine of two cores. "
             "The CPU's seconds are those of a site's processes for each of its messages; memory is "
             "that of all its processes, what they share counted once; medians over the runs. "
             f"{_source('site-rounds', 'site_rounds')}\n\n"

@@ -1,0 +1,55 @@
+"""Tables that a benchmark prints stand in the docs as it printed them (docs/runs/printed)."""
+
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+RELEVANCE = {  # the docs' columns of `benchmarks.relevance_search`, as it calls them
+    "paper": "paper",
+    "missed energy": "missed energy",
+    "k = 3": "k = 3",
+    "k = 10": "k = 10",
+    "k = 20": "k = 20",
+    "at the server: paper": "paper, rank 20",
+    "rank 20": "missed energy, rank 20",
+    "rank 10": "rank 10",
+    "rank 5": "rank 5",
+    "angle": "angle, k = 5",
+}
+
+
+def cells_of(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def tables_in(text):
+    """Return the tables of a text, each as its heads and its rows by their first cell."""
+    found = []
+    for part in text.split("\n\n"):
+        lines = [cells_of(line) for line in part.splitlines() if line.startswith("|")]
+        if len(lines) > 2:
+            found.append((lines[0], {line[0]: line for line in lines[2:]}))
+    return found
+
+
+def printed(name):
+    return (DOCS / "runs/printed" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def test_the_weights_of_labels_are_those_printed():
+    lines = printed("label-weight").splitlines()
+    assert len(lines) == 13
+    assert "\n".join(lines) in (DOCS / "relevance.md").read_text(encoding="utf-8")
+
+
+def test_the_counts_of_relevances_are_those_printed():
+    _, *tables = tables_in(printed("relevance-search"))
+    assert len(tables) == 2
+    page = (DOCS / "relevance.md").read_text(encoding="utf-8")
+    (heads, rows), *_ = (one for one in tables_in(page) if one[0][0] == "changed")
+    assert heads == ["changed", "federations", *RELEVANCE]
+    assert len(rows) == 7
+    for name, row in rows.items():
+        counted = {"federations": row[1]}
+        for columns, counts in tables:
+            counted |= dict(zip(columns, counts[name], strict=True))
+        assert row[1:] == [counted["federations"], *(counted[one] for one in RELEVANCE.values())]

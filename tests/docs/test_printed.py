@@ -53,3 +53,21 @@ def test_the_counts_of_relevances_are_those_printed():
         for columns, counts in tables:
             counted |= dict(zip(columns, counts[name], strict=True))
         assert row[1:] == [counted["federations"], *(counted[one] for one in RELEVANCE.values())]
+
+
+def test_the_grid_of_clusterings_is_the_one_printed():
+    grids = []
+    for part in printed("clustering-grid").split("### ")[1:]:
+        lines = [cells_of(line) for line in part.splitlines() if line.startswith("|")][2:]
+        for line in lines:  # labels, and so noise, are never used
+            assert len(set(line[2:-1])) == 1
+        grids.append({tuple(line[:2]): f"{line[2]} / {line[-1]}" for line in lines})
+    *digits, hog, net, net_30 = grids
+    assert len(digits) == 2
+    for grid in digits:
+        assert grid.keys() == hog.keys()
+        assert all(found == f"1.00 / 1.00 ({tasks})" for (_, tasks), found in grid.items())
+    page = (DOCS / "results.md").read_text(encoding="utf-8")
+    for place, found in hog.items():
+        row = [*place, found, net[place], net_30[place]]
+        assert (f"| {' | '.join(row)} |" in page) != (found == f"1.00 / 1.00 ({place[1]})")

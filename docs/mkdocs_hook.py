@@ -39,6 +39,7 @@ LINKED = (
     "docs/pictures/*",
     "docs/example/*.json",
     "docs/runs/**/*.json",
+    "docs/runs/**/*.txt",
     "docs/results/*.json",
     "docs/results/*.png",
     "experiments/*.toml",

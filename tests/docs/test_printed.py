@@ -71,3 +71,21 @@ def test_the_grid_of_clusterings_is_the_one_printed():
     for place, found in hog.items():
         row = [*place, found, net[place], net_30[place]]
         assert (f"| {' | '.join(row)} |" in page) != (found == f"1.00 / 1.00 ({place[1]})")
+
+
+def test_the_thresholds_of_flts_graph_are_those_printed():
+    ((heads, rows),) = tables_in(printed("graph-threshold"))
+    columns = [place for place, name in enumerate(heads) if not name.endswith("number chosen")]
+    page = (DOCS / "strategies-flt.md").read_text(encoding="utf-8")
+    for row in [[name.removesuffix(", number given") for name in heads], *rows.values()]:
+        assert f"| {' | '.join(row[place] for place in columns)} |" in page
+
+
+def test_the_flags_of_moved_data_are_those_printed():
+    ((heads, rows),) = tables_in(printed("data-shift"))
+    page = (DOCS / "strategies-flt.md").read_text(encoding="utf-8")
+    assert f"| images | 10 % others, or 30 % more of the task | {' | '.join(heads[4:])} |" in page
+    for name, row in rows.items():
+        assert row[1:4] == ["0", "0", "0"]
+        shown = f"| {name} | 0 | {' | '.join(row[4:])} |"
+        assert (shown in page) == name.endswith((", 30", ", 400"))

@@ -238,9 +238,9 @@ def _features() -> dict[str, str]:
             "Means over all federations of both tables.\n\n" + tables["eigenvectors"]
         ),
         "How many groups": (
-            "Federations of mnist-5k, Fashion-MNIST and CIFAR-10 with HoG, 10 to 100 clients, both "
-            "partitions, 1 to 8 tasks. Right is where the tasks are found (ARI above 0.99): with "
-            "their number given, and with the number that each rule chooses. Rows by kind, then by "
+            "Federations of mnist-5k, Fashion-MNIST and CIFAR-10 with HoG, 10 to 100 clients, one "
+            "seed, 1 to 8 tasks; the usual ones with both partitions. Right is where the tasks are "
+            "found (ARI above 0.99): with their number given, and with the number that each rule chooses. Rows by kind, then by "
             f"data. {_source('how-many', 'how_many')}\n\n"
             f"{how_many.table(_read('measured/how-many.json'))}"
         ),
@@ -259,7 +259,8 @@ def _grouping() -> dict[str, str]:
             f"paper's relevance, {missed['wrong']:,} with `missed-energy`. AUC: how often a wrong "
             "client is less certain than a right one (0.5: by chance). Alike: federations of one "
             "task, where all should be in doubt. The last columns: per cent that are right, of the "
-            f"clients with this certainty. {_source('certainty', 'certainty')}\n\n"
+            "clients with this certainty (that of 50 to 70 % is left out). "
+            f"{_source('certainty', 'certainty')}\n\n"
             f"{certainty.table(sure)}"
         ),
         "Clients that come later": (
@@ -317,8 +318,7 @@ def _robustness() -> dict[str, str]:
             "25 clients of MNIST, three tasks, five seeds, one to five liars. A cell is the honest "
             "clients' ARI, the lowest of the five numbers of liars, and, in brackets, the lowest "
             "that agglomeration alone gives; the number of clusters is given, or chosen by the "
-            "elbow. With it chosen, the paper's formula is at 0.97 to 1.00 without a liar, too.\n\n"
-            + odd_clients.markdown(measured["rows"])
+            "elbow.\n\n" + odd_clients.markdown(measured["rows"])
         ),
         "Liars in secure sums": (
             "Twelve clients of mnist-5k in one cluster, ten rounds: accuracy of the honest ones, "
@@ -339,8 +339,8 @@ def _verdicts() -> dict[str, str]:
     seeds, both = (len({row["seed"] for row in kind}) for kind in (rows, in_full))
     return {
         "What clients were told": (
-            f"{seeds} seeds. 4,000 images of MNIST on 8 or 25 clients, so that each has few; "
-            "natural sites with the first share of their time for training. Test gain: accuracy "
+            f"{seeds} seeds. 4,000 images of MNIST on 8 or 25 clients (or thrice as many), so that "
+            "each has few; natural sites with the first share of their time for training. Test gain: accuracy "
             "on the client's own test samples, in points over its model alone, mean over those "
             "told `join` or `one model`; and how many of them lose. "
             f"{_source('verdicts', 'verdicts')}\n\n{verdicts.told(rows)}"

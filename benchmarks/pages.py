@@ -240,8 +240,8 @@ def _features() -> dict[str, str]:
         "How many groups": (
             "Federations of mnist-5k, Fashion-MNIST and CIFAR-10 with HoG, 10 to 100 clients, one "
             "seed, 1 to 8 tasks; the usual ones with both partitions. Right is where the tasks are "
-            "found (ARI above 0.99): with their number given, and with the number that each rule chooses. Rows by kind, then by "
-            f"data. {_source('how-many', 'how_many')}\n\n"
+            "found (ARI above 0.99): with their number given, and with the number that each rule "
+            f"chooses. Rows by kind, then by data. {_source('how-many', 'how_many')}\n\n"
             f"{how_many.table(_read('measured/how-many.json'))}"
         ),
     }
@@ -340,9 +340,9 @@ def _verdicts() -> dict[str, str]:
     return {
         "What clients were told": (
             f"{seeds} seeds. 4,000 images of MNIST on 8 or 25 clients (or thrice as many), so that "
-            "each has few; natural sites with the first share of their time for training. Test gain: accuracy "
-            "on the client's own test samples, in points over its model alone, mean over those "
-            "told `join` or `one model`; and how many of them lose. "
+            "each has few; natural sites with the first share of their time for training. "
+            "Test gain: accuracy on the client's own test samples, in points over its model alone, "
+            "mean over those told `join` or `one model`; and how many of them lose. "
             f"{_source('verdicts', 'verdicts')}\n\n{verdicts.told(rows)}"
         ),
         "How to correct for many comparisons": (

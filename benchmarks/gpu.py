@@ -150,7 +150,8 @@ def agreement(on_gpu: Sequence[Mapping[str, Any]], on_cpu: Sequence[Mapping[str,
     ----------
     on_gpu, on_cpu : sequence of mapping
         Cells of rcc-pfl-settings-cifar10, of which those that a GPU made count, and of
-        rcc-pfl-2-cifar10, which name the same training by its strategy.
+        rcc-pfl-2-cifar10, which name the same training by its strategy. Seeds that one of them
+        lacks are passed over.
     """
     cpu = {
         (cell["column"], name, cell["seed"]): kept["accuracy"]

@@ -1,5 +1,6 @@
 """Tables that a benchmark prints stand in the docs as it printed them (docs/runs/printed)."""
 
+import re
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -89,3 +90,13 @@ def test_the_flags_of_moved_data_are_those_printed():
         assert row[1:4] == ["0", "0", "0"]
         shown = f"| {name} | 0 | {' | '.join(row[4:])} |"
         assert (shown in page) == name.endswith((", 30", ", 400"))
+
+
+def test_the_speeds_are_those_printed():
+    page = (DOCS / "results.md").read_text(encoding="utf-8").partition("## How fast is it?")[2]
+    first, *_, fluke, median = printed("rounds").splitlines()
+    assert f"```\n{first}\n{fluke}\n{median}\n```" in page
+    assert f"```\n{printed('start').splitlines()[-1]}\n```" in page
+    ours, theirs = re.findall(r"(\S+) µs", printed("hog"))
+    assert f"[{ours} µs]" in page
+    assert f"scikit-image takes {theirs}." in page

@@ -158,22 +158,23 @@ def agreement(on_gpu: Sequence[Mapping[str, Any]], on_cpu: Sequence[Mapping[str,
         for cell in on_cpu
         for name, kept in cell["methods"].items()
     }
+    gpu = {
+        (cell["column"], name, cell["seed"]): cell["methods"][cell["variant"]]["accuracy"]
+        for cell in on_gpu
+        if "gpu" in cell and (name := ALIKE.get(cell["variant"]))
+    }
     pairs: dict[str, list[tuple[float, float]]] = {}
-    for cell in on_gpu:
-        if "gpu" in cell and (name := ALIKE.get(cell["variant"])):
-            place = (cell["column"], name, cell["seed"])
-            accuracy = cell["methods"][cell["variant"]]["accuracy"]
-            if place in cpu:
-                both = (100 * cpu[place], 100 * accuracy)
-                pairs.setdefault(f"{place[0]}, {name}", []).append(both)
+    for place in sorted(cpu.keys() & gpu.keys()):
+        column, name, _ = place
+        pairs.setdefault(f"{column}, {name}", []).append((100 * cpu[place], 100 * gpu[place]))
     lines = [
         "| accuracy % | seeds | on the CPU | on a GPU | largest difference of a seed |",
         "|---|---:|---:|---:|---:|",
     ]
-    for words, seeds in sorted(pairs.items()):
-        means = [f"{mean(values):.1f}" for values in zip(*seeds, strict=True)]
-        largest = max(abs(one - other) for one, other in seeds)
-        lines.append(f"| {words} | {len(seeds)} | {' | '.join(means)} | {largest:.1f} |")
+    for words, both in sorted(pairs.items()):
+        means = [f"{mean(values):.1f}" for values in zip(*both, strict=True)]
+        largest = max(abs(one - other) for one, other in both)
+        lines.append(f"| {words} | {len(both)} | {' | '.join(means)} | {largest:.1f} |")
     return "\n".join(lines)
 
 

@@ -23,12 +23,12 @@ def cells_of(line):
 
 
 def tables_in(text):
-    """Return the tables of a text, each as its heads and its rows by their first cell."""
+    """Return the tables of a text, each as its heads and its rows."""
     found = []
     for part in text.split("\n\n"):
         lines = [cells_of(line) for line in part.splitlines() if line.startswith("|")]
         if len(lines) > 2:
-            found.append((lines[0], {line[0]: line for line in lines[2:]}))
+            found.append((lines[0], lines[2:]))
     return found
 
 
@@ -49,20 +49,20 @@ def test_the_counts_of_relevances_are_those_printed():
     (heads, rows), *_ = (one for one in tables_in(page) if one[0][0] == "changed")
     assert heads == ["changed", "federations", *RELEVANCE]
     assert len(rows) == 7
-    for name, row in rows.items():
-        counted = {"federations": row[1]}
+    for row in rows:
+        counted = {}
         for columns, counts in tables:
-            counted |= dict(zip(columns, counts[name], strict=True))
+            (own,) = (one for one in counts if one[0] == row[0])
+            counted |= dict(zip(columns, own, strict=True))
         assert row[1:] == [counted["federations"], *(counted[one] for one in RELEVANCE.values())]
 
 
 def test_the_grid_of_clusterings_is_the_one_printed():
     grids = []
-    for part in printed("clustering-grid").split("### ")[1:]:
-        lines = [cells_of(line) for line in part.splitlines() if line.startswith("|")][2:]
-        for line in lines:  # labels, and so noise, are never used
-            assert len(set(line[2:-1])) == 1
-        grids.append({tuple(line[:2]): f"{line[2]} / {line[-1]}" for line in lines})
+    for _, rows in tables_in(printed("clustering-grid")):
+        for row in rows:  # labels, and so noise, are never used
+            assert len(set(row[2:-1])) == 1
+        grids.append({tuple(row[:2]): f"{row[2]} / {row[-1]}" for row in rows})
     *digits, hog, net, net_30 = grids
     assert len(digits) == 2
     for grid in digits:
@@ -78,7 +78,7 @@ def test_the_thresholds_of_flts_graph_are_those_printed():
     ((heads, rows),) = tables_in(printed("graph-threshold"))
     columns = [place for place, name in enumerate(heads) if not name.endswith("number chosen")]
     page = (DOCS / "strategies-flt.md").read_text(encoding="utf-8")
-    for row in [[name.removesuffix(", number given") for name in heads], *rows.values()]:
+    for row in [[name.removesuffix(", number given") for name in heads], *rows]:
         assert f"| {' | '.join(row[place] for place in columns)} |" in page
 
 
@@ -86,10 +86,10 @@ def test_the_flags_of_moved_data_are_those_printed():
     ((heads, rows),) = tables_in(printed("data-shift"))
     page = (DOCS / "strategies-flt.md").read_text(encoding="utf-8")
     assert f"| images | 10 % others, or 30 % more of the task | {' | '.join(heads[4:])} |" in page
-    for name, row in rows.items():
+    for row in rows:
         assert row[1:4] == ["0", "0", "0"]
-        shown = f"| {name} | 0 | {' | '.join(row[4:])} |"
-        assert (shown in page) == name.endswith((", 30", ", 400"))
+        shown = f"| {row[0]} | 0 | {' | '.join(row[4:])} |"
+        assert (shown in page) == row[0].endswith((", 30", ", 400"))
 
 
 def test_the_speeds_are_those_printed():

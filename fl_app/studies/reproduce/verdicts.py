@@ -62,7 +62,7 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
             for claim, verdict in table.judged
             if (claim.paper or table.experiment.paper) == paper
         )
-        said = "; ".join(f"{kind}: {count}" for kind, count in sums.items() if count)
+        said = "; ".join(f"{kind}: {count}" for kind, count in sums.items())
         lines += ["", f"## {_title(paper)}", "", f"{said}.", ""]
         lines += ["| claim | verdict | cells | the paper's own | numbers |", "| --- " * 5 + "|"]
         for table in tables:
@@ -72,8 +72,7 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
 
 def _overview(tables: Sequence[_Table]) -> list[str]:
     """Return what each table took and came to, and the sums."""
-    sums = _kinds(verdict for one in tables for _, verdict in one.judged)
-    kinds = [kind for kind, count in sums.items() if count]
+    kinds = _kinds_in(tables)
     heads = ("paper", "table", "within the paper's ±", "seeds", "hours", *kinds)
     lines = [markdown_line(heads), "| --- " * len(heads) + "|"]
     for paper in _ordered({table.experiment.paper for table in tables}):
@@ -88,7 +87,7 @@ def _overview(tables: Sequence[_Table]) -> list[str]:
 
 
 def _line(
-    paper: str, title: str, seeds: str, tables: Sequence[_Table], kinds: Sequence[str]
+    paper: str, title: str, seeds: str, tables: Sequence[_Table], kinds: Iterable[str]
 ) -> str:
     differ = [
         far
@@ -98,16 +97,20 @@ def _line(
     ]
     within = f"{differ.count(False)} of {len(differ)}" if differ else "–"
     spent = sum(hours(one.cells) for one in tables)
-    sums = _kinds(verdict for one in tables for _, verdict in one.judged)
-    counts = [str(sums[kind] or "–") for kind in kinds]
+    sums = _kinds_in(tables)
+    counts = [str(sums.get(kind, "–")) for kind in kinds]
     taken = f"{spent:.1f}" if spent else "–"
     return markdown_line([paper, title, within, seeds, taken, *counts])
 
 
+def _kinds_in(tables: Iterable[_Table]) -> dict[str, int]:
+    return _kinds(verdict for one in tables for _, verdict in one.judged)
+
+
 def _kinds(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """Return how many there are of each kind."""
+    """Return how many there are of each kind that there is."""
     found = Counter(map(_kind, verdicts))
-    return {kind: found[kind] for kind in _KINDS}
+    return {kind: found[kind] for kind in _KINDS if found[kind]}
 
 
 def _kind(verdict: Verdict) -> str:

@@ -267,6 +267,7 @@ def _exact(value: Any) -> Any:
 
 def one_of(names: Collection[str]) -> Rule:
     """Allow some words."""
+    names = tuple(names)  # a dict cannot be asked for what has no hash, such as a list
 
     def parse(value: Any) -> str:
         if value not in names:
@@ -274,7 +275,7 @@ def one_of(names: Collection[str]) -> Rule:
         return str(value)
 
     empty = "empty or " if "" in names else ""
-    return Rule(f"{empty}one of {', '.join(filter(None, names))}", parse, words=tuple(names))
+    return Rule(f"{empty}one of {', '.join(filter(None, names))}", parse, words=names)
 
 
 def or_words(rule: Rule, *words: str) -> Rule:

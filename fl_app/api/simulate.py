@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,10 @@ def _scalar(name: str, value: Any) -> Scalar:
     return value
 
 
-def _check_workers(name: str, value: int | None) -> None:
-    if value is not None and (isinstance(value, bool) or value != int(value) or value < 1):
+def _check_workers(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise ValueError(f"{name} is {value!r}, but it must be a whole number of at least 1.")
 
 

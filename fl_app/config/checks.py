@@ -57,6 +57,11 @@ def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) 
             f"deploy is {values['deploy']}, but clients are simulated, and none keeps its model: "
             f"leave it {at_value(VERDICT)}."
         )
+    elif values["deploy"] != VERDICT and not values["validation_share"]:
+        yield (
+            f"deploy is {values['deploy']}, but validation-share is 0, with which devices keep the "
+            f"model of the first strategy: name {values['deploy']} first, or set validation-share."
+        )
     if values["dataset"] == OWN_IMAGES:
         yield from _check_for_devices(values)
     if (last := values["seed"] + values["repeats"] - 1) > LAST_SEED:
@@ -131,7 +136,7 @@ def _check_for_grouping_alone(values: Mapping[str, Any]) -> Iterator[str]:
             f"track is {values['track']}, but num-server-rounds is 0, and only rounds are shown "
             "there: leave track out, or choose at least 1 round."
         )
-    for key, usual in (("repeats", 1), ("training_epsilon", 0.0)):
+    for key, usual in (("repeats", 1), ("training_epsilon", 0.0), ("validation_share", 0.0)):
         if values[key] != usual:
             yield _must_be(
                 key.replace("_", "-"), values[key], f"{usual:g} with num-server-rounds at 0"

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 
+from clients.settings import TrainingSettings
 from fl_app.config.checks import one_shot
 from fl_app.config.run_config import OPTIONS, Config
-from fl_core.data.known import known_of
+from fl_core.data.known import known_of, sites_of
 from fl_core.options import Scalar, key_of
 from fl_core.partitions.partition import parse_tasks
 from fl_core.partitions.tasks import are_random
 from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import SYSTEMS, System, parameters, system_of
+
+OF_ROUNDS = {
+    *map(key_of, fields(TrainingSettings)),
+    *("fraction-train", "evaluate-every", "fraction-evaluate", "early-stopping", "round-deadline"),
+    *("checkpoint-every", "weighted-mean", "secure-aggregation", "client-test", "reuse"),
+}
+"""Options of training and of its tests, of no use where clients are only grouped."""
+OF_A_SPREAD = ("partition", "dirichlet-alpha", "minority", "min-samples", "client-test")
+"""Options of how samples are spread, of no use where they come as each client's own."""
 
 
 def without_effect(given: Mapping[str, Scalar], config: Config) -> list[str]:
@@ -74,6 +85,10 @@ def _counts_only(key: str, config: Config) -> str:
     """Return where an option counts, in words, or nothing if it does so here."""
     if where := needed(key, config):
         return where
+    if key in OF_ROUNDS and not config.num_server_rounds:
+        return "in rounds of training"
+    if key in OF_A_SPREAD and sites_of(config.dataset, config.data_dir):
+        return f"where samples are spread over clients, and {config.dataset} has its own"
     users = [name for name, system in SYSTEMS.items() if _uses(system, key)]
     if users and not any(_uses(system_of(name), key) for name in config.strategy):
         return f"for a strategy such as {users[0]}"

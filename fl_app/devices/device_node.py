@@ -125,7 +125,7 @@ class NodeConfig(NamedTuple):
                     "it such a one in its --node-config."
                 )
         path, model_path = paths.get("data-path"), paths.get("model-path")
-        label = str(own.get("label") or "")
+        label = str(own.get("label", ""))  # Flower reads `label=0` as a number, too
         target = TARGET.read("target", own.get("target", BY_VALUES))
         return cls(name, path, data, model_path, allowed_by(own), label, target)
 

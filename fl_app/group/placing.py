@@ -100,9 +100,11 @@ def place(features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed
     best = int(order[0])
     rng = np.random.default_rng([seed, _STREAM])
     count = len(rows) - max(1, round(LEFT_OUT * len(rows)))
+    parts = (rows[rng.permutation(len(rows))[:count]] for _ in range(resamples))
     landed = [
-        int(_means(spectrum(rows[rng.permutation(len(rows))[:count]], k), kept, members).argmax())
-        for _ in range(resamples)
+        int(_means(spectrum(part, k), kept, members).argmax())
+        for part in parts
+        if part.any()  # of nothing but zeros there is no spectrum
     ]
     overlap, needed = fit(own.eigenvectors, kept.eigenvectors, members, best)
     several = len(order) > 1

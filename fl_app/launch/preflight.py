@@ -27,7 +27,7 @@ from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.federation.federation_checks import check_federation
 from fl_core.options import Refusals, key_values
 from fl_core.own_code import is_own, load_own
-from fl_core.text import error_line
+from fl_core.text import error_line, printable
 from strategies.catalogue import system_of
 
 if TYPE_CHECKING:  # PyTorch takes seconds: it is imported where it is needed
@@ -254,7 +254,12 @@ def output_folder(output_dir: str, resume: str = "") -> Path:
 
 
 def _check_room(key: str, folder: Path) -> None:
-    """Refuse a folder that is a file, cannot be made or written to, or has no room left."""
+    """Refuse a folder that is a file, cannot be made or written to, or has no room left.
+
+    One whose name is not printable text cannot be told to Flower.
+    """
+    if (shown := printable(str(folder))) != str(folder):
+        raise ValueError(f"{key} is {shown}, but must be printable text: name another folder.")
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir():
         raise ValueError(f"{key} is {folder}, but {there} is a file: name another folder.")

@@ -76,9 +76,11 @@ class Tracking:
         self._end()
 
     def finish(self, pictures: Sequence[Path]) -> None:
-        """Show the pictures, most of which compare strategies, in a run of their own."""
+        """Show the PNG files, most of which compare strategies, in a run of their own."""
+        if self._open is None or not (shown := [one for one in pictures if one.suffix == ".png"]):
+            return
         self._begin(About("pictures", self._folder, {}))
-        for path in pictures:
+        for path in shown:
             self._tell("add_picture", path)
         self._end()
 

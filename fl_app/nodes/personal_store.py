@@ -22,6 +22,7 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 
+from fl_core.text import one_line
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.engine.conversation import Traffic
@@ -55,13 +56,20 @@ def keep_states(
     told = {**told, **strategy.local_told, protocol.SERVER_ROUND: training.round}
     asked = {node: client for client, node in training.roster.nodes.items()}
     answers, failures = _ask(grid, protocol.KEEP_STATE, asked, told, {}, timeout)
+    states = {}
+    for client, content in answers.items():
+        try:
+            if content:  # a device's is empty: it holds what it keeps itself
+                states[client] = _state_in(content)
+        except Exception as error:  # bytes from the network may be anything
+            failures[client] = one_line(str(error))
     for client, reason in failures.items():
         logger.warning(
             "%s has not kept its own part of the model for this checkpoint, and a run that goes on "
             "from it starts that part again: %s",
             *(training.roster.name_of(client), reason),
         )
-    return {client: _state_in(content) for client, content in answers.items() if content}
+    return states
 
 
 def _state_in(content: RecordDict) -> dict[str, Any]:

@@ -278,7 +278,8 @@ def _per_strategy(
         group = [run for run in runs if run["strategy"] == name]
         cells = []
         for value_of in columns.values():
-            values = [value for run in group if (value := value_of(run)) is not None]
+            found = [value for run in group if (value := value_of(run)) is not None]
+            values = [value for value in found if math.isfinite(value)]
             cells.append(f"{factor * sum(values) / len(values):{form}}" if values else "")
         table.add_row(name, *cells)
     return table

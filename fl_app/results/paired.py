@@ -120,7 +120,7 @@ class Differences:
         """Return the p-value of a paired t-test, at least that of n differences of one sign."""
         if self.num < 2 or not self.gain:
             return 1.0
-        by_size = 2 * t.sf(abs(self.gain) / self._error, self.num - 1) if self.variance else 0.0
+        by_size = 2 * t.sf(abs(self.gain) / self._error, self.num - 1) if self._error else 0.0
         return float(max(by_size, 2.0 ** (1 - self.num)))
 
     def interval(self, alpha: float) -> tuple[float, float]:
@@ -137,8 +137,9 @@ class Differences:
         """Return how many samples tell in four of five cases, if all is as seen."""
         if not self.gain:
             return None
-        both = norm.isf(alpha / 2) + norm.ppf(_POWER)
-        return _advice(both**2 * self.variance / self.gain**2, alpha)
+        both = float(norm.isf(alpha / 2) + norm.ppf(_POWER))
+        root = both * math.sqrt(self.variance) / self.gain
+        return _advice(root * root, alpha)  # not root**2, which fails where it is too large
 
     @property
     def _error(self) -> float:

@@ -132,16 +132,16 @@ def pair_of(
     of_first, of_second = tables[first].get(client, {}), tables[second].get(client, {})
     if "" not in of_first or "" not in of_second:
         return None
-    num = int(of_first[""][0])
-    if is_number and num < 2:  # one difference says nothing of how much they differ
-        return None
     if second in of_first:
-        a, b = of_first[second]
+        said, (a, b) = of_first[""], of_first[second]
     elif first in of_second:
-        b, a = of_second[first]
+        said, (b, a) = of_second[""], of_second[first]
         if is_number:
             a, b = -b, a
     else:
+        return None
+    num = int(said[0])
+    if is_number and num < 2:  # one difference says nothing of how much they differ
         return None
     return Differences(a, b, num) if is_number else Counts(int(a), int(b), num)
 

@@ -69,9 +69,12 @@ class Checkpoints:
         self._options = config.as_run_config()
         self._resumes = bool(config.resume)
         self._found: dict[Path, dict[str, Any]] = {}
+        self._find()
+
+    def _find(self) -> None:
+        """Read all checkpoints of a run that is resumed: a damaged one is not found only later."""
         if self._resumes:
-            # All of them now: a damaged one should not be found only when it is its turn.
-            for path in sorted((folder / CHECKPOINTS).glob(WHOLE)):
+            for path in sorted((self.folder / CHECKPOINTS).glob(WHOLE)):
                 self._found[path] = load_checkpoint(path)
                 self._take_over(self._found[path])
 
@@ -112,8 +115,10 @@ class Checkpoints:
                 "flwr stop, before you resume it."
             ) from None
         try:
+            # The run that was in it may have come farther, or to its end, just now.
+            self._find()
             if not self._resumes:
-                output_folder(str(self.folder))  # another run may have ended in it just now
+                output_folder(str(self.folder))
             yield
         finally:
             Path(lock.lock_file).unlink(missing_ok=True)

@@ -28,12 +28,13 @@ def why_enough(reports: Reports, patience: int, rivals: Sequence[Reports]) -> st
     Parameters
     ----------
     reports : sequence of RoundReport
+        None yet: it goes on.
     patience : int
         So many tests have to say so, one after the other; of 0, it never ends.
     rivals : sequence of sequences of RoundReport
         Of strategies that have ended, and that it must not be worse than for everybody.
     """
-    if not patience:
+    if not patience or not reports:
         return ""
     if is_enough(reports, patience):
         return NO_BETTER

@@ -129,7 +129,7 @@ def together(tallies: Sequence[Tally]) -> Moments:
     mean = np.where(alike, means[0], share @ means)
     deviation = np.sqrt(share @ (deviations**2 + (means - mean) ** 2))
     is_flag = np.stack([one.is_flag for one in tallies]).all(axis=0)
-    return mean, np.where(alike | is_flag, 1.0, deviation), alike
+    return mean, np.where(is_flag | (deviation == 0), 1.0, deviation), alike
 
 
 def moments(rows: Tensor) -> Moments:

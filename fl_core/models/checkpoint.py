@@ -80,13 +80,18 @@ def _encoded(value: Any, arrays: Arrays, places: dict[int, str]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        pairs = value.items()
+        pairs = ((_hashable(key), own) for key, own in value.items())
         return {"dict": [[_encoded(part, arrays, places) for part in pair] for pair in pairs]}
     if isinstance(value, list | tuple | set | frozenset):
         # Sets have no order of their own: the file should not depend on theirs.
-        parts = sorted(value) if isinstance(value, set | frozenset) else value
+        parts = sorted(map(_hashable, value)) if isinstance(value, set | frozenset) else value
         return {type(value).__name__: [_encoded(part, arrays, places) for part in parts]}
     raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}.")
+
+
+def _hashable(key: Any) -> Any:
+    """Return one of NumPy's numbers as Python's, since it would come back as an array."""
+    return key.item() if isinstance(key, np.generic) else key
 
 
 def _decoded(tree: Any, arrays: Arrays) -> Any:

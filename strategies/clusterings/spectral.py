@@ -355,8 +355,9 @@ def _wrong_eigenvalues(content: RecordDict) -> str | None:
         return "its answer holds no eigenvalues"
     values = record[protocol.EIGENVALUES].numpy()
     count = record[protocol.EIGENVECTORS].numpy().shape[1]  # what it declares may be a lie
-    if values.shape != (count,) or values.dtype.kind != "f":
-        return f"its eigenvalues have shape {values.shape}, not ({count},)"
+    if values.shape != (count,) or values.dtype not in (np.float32, np.float64):
+        said = f"{values.dtype} of shape {values.shape}"
+        return f"its eigenvalues are {said}, not float32 of shape ({count},)"
     # What is smaller than float32 can tell from nothing is left out by clients.
     within = np.isfinite(values) & (values > _LEAST_SHARE * values.max())
     if not within.all() or (np.diff(values) > 0).any():

@@ -24,6 +24,7 @@ _MOST_EXAMPLES = 1e12  # more is no number of samples
 _STATISTICS = ("running_mean", "running_var")  # of normalising layers
 _MOST_STATISTIC = 1e12
 _LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
+_FARTHEST = 1e30  # between two models: intervals of means are many times as wide
 _NO_ANSWER = "no answer in time"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
@@ -104,9 +105,8 @@ def read_update(client: int, cluster: int, content: RecordDict, received: NDArra
         if problem := _implausible(name, array, sent):
             raise ValueError(f"its {name} holds {problem}")
         arrays[name] = array
-    loss = protocol.number(metrics, protocol.LOSS)
     shift = protocol.number(metrics, protocol.DATA_SHIFT) or 0.0
-    return Update(client, cluster, arrays, examples, received, shift, loss)
+    return Update(client, cluster, arrays, examples, received, shift, _loss(metrics))
 
 
 Tests = tuple[dict[str, float], dict[str, float], dict[str, list[float]]]
@@ -145,8 +145,9 @@ def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[fl
     found = {"": [count, score, math.inf if loss is None else loss]}
     for label in sent.keys() - {protocol.NUM_EXAMPLES, protocol.SCORE, protocol.LOSS}:
         pair = sent[label]
-        if not isinstance(pair, list) or not _can_be(pair, count, main.lower_is_better):
-            raise ValueError(f"its comparison with {one_line(label)} is {pair}, which cannot be")
+        named = label != ""  # without a name is what it found itself
+        if not (named and isinstance(pair, list) and _can_be(pair, count, main.lower_is_better)):
+            raise ValueError(f'its comparison with "{one_line(label)}" is {pair}, which cannot be')
         found[label] = [float(pair[0]), float(pair[1])]
     return found
 
@@ -157,7 +158,7 @@ def _can_be(pair: Sequence[float], count: float, of_numbers: bool) -> bool:
     Of classes, on how many each alone was right; of numbers, the mean of how much farther off one
     is than the other, and its variance.
     """
-    if len(pair) != 2 or not (np.abs(pair) <= _LARGEST).all():
+    if len(pair) != 2 or not (np.abs(pair) <= _FARTHEST).all():
         return False
     first, second = map(float, pair)
     if of_numbers:
@@ -175,8 +176,14 @@ def _read_test(sent: MetricRecord, metrics: Metrics) -> dict[str, float]:
             said = sent.get(metric.name)
             raise ValueError(f"its {metric.name} is {said}, not a number {metric.bounds}")
         found[metric.name] = value
+    loss = _loss(sent)
+    return found if loss is None else {**found, protocol.LOSS: loss}
+
+
+def _loss(sent: MetricRecord) -> float | None:
+    """Return the loss that a client says, or None if it says none that can be averaged."""
     loss = protocol.number(sent, protocol.LOSS)
-    return found if loss is None or abs(loss) > _LARGEST else {**found, protocol.LOSS: loss}
+    return None if loss is None or abs(loss) > _LARGEST else loss
 
 
 def _implausible(name: str, array: NDArray[Any], sent: NDArray[Any]) -> str | None:

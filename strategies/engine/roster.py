@@ -136,6 +136,7 @@ class Roster:
                 if twice_is_an_error and not self.by_name:
                     raise ValueError(problem)
                 logger.warning("%s Node %d is left out.", problem, node)
+                self._ask_again_later(node)
                 continue
             found[index] = node
             said = answers[node].config_records

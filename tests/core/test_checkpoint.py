@@ -58,6 +58,12 @@ def test_a_numpy_scalar_comes_back_as_an_array(tmp_path):
     assert (loaded["mean"].dtype, loaded["mean"].shape, loaded["mean"]) == (np.float64, (), 0.5)
 
 
+def test_numpys_numbers_are_pythons_as_names_and_in_sets(tmp_path):
+    groups = {np.int64(1): frozenset([np.int64(2), np.int64(1)])}
+    save_checkpoint(tmp_path / "c", {"groups": groups})
+    assert load_checkpoint(tmp_path / "c")["groups"] == {1: frozenset([1, 2])}
+
+
 def test_nan_and_infinity_come_back(tmp_path):
     save_checkpoint(tmp_path / "c", {"loss": [math.nan, math.inf, -math.inf]})
     loss = load_checkpoint(tmp_path / "c")["loss"]

@@ -148,6 +148,12 @@ def test_moments_of_two_sites_by_hand(first, second, mean, deviation, alike):
     assert found == pytest.approx([mean, deviation, alike])
 
 
+def test_a_sites_deviation_too_small_to_be_squared_ends_nobody_elses_run():
+    one, other = tally(torch.full((3, 1), 5.0)), tally(torch.full((3, 1), 5.0))
+    liar = other._replace(deviation=np.array([1e-200]))
+    assert together([one, liar])[1].tolist() == [1]
+
+
 def test_what_cannot_be_standardised_is_one_sentence():
     with pytest.raises(
         ValueError, match=r"^standardise is \"all\", but the samples of some are pix"

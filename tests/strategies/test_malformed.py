@@ -20,6 +20,15 @@ from tests.toy_app import ENCODER, run, toy_app, weights, with_metrics
 pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
 
+WEIGHT = {"w": np.ones(2, np.float32)}
+
+
+def trained(**metrics):
+    """Return the answer of a client that trained nothing, and says these metrics."""
+    said = MetricRecord({protocol.NUM_EXAMPLES: 10, **metrics})
+    return RecordDict({protocol.ARRAYS: protocol.to_record(WEIGHT), protocol.METRICS: said})
+
+
 def sends(name, array):
     """A client answers with this Array under `name`, or under every name for None."""
 
@@ -102,6 +111,15 @@ def test_eigenvalues_that_lie_about_their_number_end_nobody_elses_run(formula, r
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1}
 
 
+def test_eigenvalues_larger_than_any_number_of_ours_end_nobody_elses_run():
+    largest = Array(np.array([1e4000, 1, 1], np.longdouble) * np.longdouble("1e4000"))
+    app = toy_app([0, 1, 0, 1, 0], {("query.spectrum", 4): sends("eigenvalues", largest)})
+    strategy = RccPfl(2, num_eigenvectors=3, relevance_at="server")
+    run(strategy, LocalGrid(app, 5))
+    assert list(strategy.failures) == [4]
+    assert "its eigenvalues are float128 of shape (3,), not float32" in strategy.failures[4]
+
+
 @pytest.mark.parametrize("value", [1e300, -1e300, 1e7, float("nan")])
 def test_centroids_that_would_overflow_are_refused(value):
     spoil = sends("centroids", Array(np.full((1, 3), value, np.float64)))
@@ -173,8 +191,20 @@ def comparisons(score=0.5, count=10, pair=(3, 1)):
 def test_a_comparison_that_cannot_be_is_refused(wrong):
     *_, found = read_tests(comparisons(), OF_CLASSES)
     assert found["local"] == [3, 1]
-    with pytest.raises(ValueError, match=r"its comparison with local is|it compared models on"):
+    with pytest.raises(ValueError, match=r'its comparison with "local" is|it compared models on'):
         read_tests(comparisons(**wrong), OF_CLASSES)
+
+
+def test_what_a_client_found_itself_is_no_comparison_without_a_name():
+    answer = comparisons()
+    answer[protocol.VALIDATION][""] = [7.0, 3.0]
+    with pytest.raises(ValueError, match='its comparison with "" is'):
+        read_tests(answer, OF_CLASSES)
+
+
+def test_a_loss_that_would_spoil_a_mean_is_left_out():
+    assert read_update(0, 0, trained(loss=3e38), WEIGHT).loss == 3e38
+    assert read_update(0, 0, trained(loss=1e308), WEIGHT).loss is None
 
 
 @pytest.mark.parametrize(("name", "value"), [("rmse", 1e160), ("r2", -1e300), ("mae", 1e39)])
@@ -191,6 +221,6 @@ def test_errors_whose_variance_is_no_number_are_refused(name, value):
 def test_of_numbers_a_comparison_has_a_mean_of_any_sign_and_a_variance():
     *_, found = read_tests(comparisons(score=7.0, pair=(-0.5, 2.5)), OF_A_NUMBER)
     assert found["local"] == [-0.5, 2.5]
-    for pair in ((0.5, -1e-9), (1e300, 1.0), (0.0, math.inf)):
+    for pair in ((0.5, -1e-9), (3e38, 1.0), (0.0, math.inf)):
         with pytest.raises(ValueError, match="which cannot be"):
             read_tests(comparisons(score=7.0, pair=pair), OF_A_NUMBER)

@@ -148,8 +148,8 @@ def _percent(share: float | None) -> str:
 
 
 def _grouped(grouping: Grouping) -> Grid:
-    rows = []
-    for cluster in sorted(set(grouping.clusters))[:MOST_CLUSTERS]:
+    rows, numbers = [], sorted(set(grouping.clusters))
+    for cluster in numbers[:MOST_CLUSTERS]:
         members = [place for place, own in enumerate(grouping.clusters) if own == cluster]
         sure = [grouping.certainty[place] for place in members]
         known = [value for value in sure if np.isfinite(value)]
@@ -162,6 +162,8 @@ def _grouped(grouping: Grouping) -> Grid:
                 named([grouping.names[place] for place in members], MOST_NAMES),
             ]
         )
+    if (more := len(numbers) - MOST_CLUSTERS) > 0:
+        rows.append([f"{more:,} more", *[""] * 4])
     columns = ["cluster", "clients", "certainty %", "least %", "who"]
     return Grid("Who belongs together", columns, rows, frozenset({1, 2, 3}))
 

@@ -103,7 +103,11 @@ def _imported(path: Path) -> list[Path]:
 @cache
 def code_hash(path: Path, changed: int) -> str:
     """Return a hash of a file's code without docstrings; `changed` is when it last was, in ns."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_bytes()
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # one's own: who runs it says what is wrong
+        return hashlib.sha256(text).hexdigest()
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):  # a text alone may also follow an attribute that it describes

@@ -88,7 +88,7 @@ class Experiment:
     picture: Literal["table", "rounds", "tasks", "sweep", "none"] = "table"
     needs: str = ""
     published: Mapping[str, Published] = field(default_factory=dict)
-    digits: int = 1
+    digits: Annotated[int, Field(ge=0, le=9)] = 1
     chance: float = 0.0
     claims: Sequence[Claim] = ()
     explanations: Sequence[Explanation] = ()

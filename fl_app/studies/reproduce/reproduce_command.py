@@ -79,6 +79,8 @@ def _reproduce(options: argparse.Namespace) -> int:
 
     if options.seeds and (options.quick or options.page):
         raise ValueError("--seeds goes neither with --quick, which has one, nor with --page.")
+    if options.quick and options.page and options.name is None:
+        raise ValueError("--page --quick needs the name of an experiment.")
     if options.list or (options.name is None and not options.page):
         _list()
         return 0

@@ -94,6 +94,8 @@ def test_options_are_keys_with_underscores(played, capsys):
         ({"device": "cuda"}, 'device is "cuda", but PyTorch sees no GPU'),
         ({"track": "wandb"}, "track is wandb, but nobody has logged in"),
         ({"workers": 0}, "workers is 0, but it must be a whole number"),
+        ({"workers": 2.0}, r"workers is 2\.0, but it must be a whole number"),
+        ({"workers": "two"}, "workers is 'two', but it must be a whole number"),
         (
             {"strategy": "nowhere:Mine"},
             'strategy is "nowhere:Mine", but there is no module nowhere',

@@ -15,7 +15,8 @@ import pytest
 import fl_app.launch.superlink
 from fl_app.api.simulate import simulate
 from fl_app.cli import main
-from fl_app.config.run_config import OPTIONS
+from fl_app.config.effect import without_effect
+from fl_app.config.run_config import OPTIONS, parse_config
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_files import check_layout
 from fl_core.data.known import known_of, num_labels
@@ -23,7 +24,7 @@ from fl_core.data.settings import DATASETS, FederationSettings
 from fl_core.federation.federation_checks import check_federation
 from fl_core.options import KNOWN_AS
 from strategies.catalogue import SYSTEMS
-from tests.app_runs import run
+from tests.app_runs import DEFAULTS, run
 
 ROOT = Path(__file__).parents[3]
 BASE = ["num-clients=12", "strategy=single"]
@@ -219,6 +220,7 @@ def test_one_refusal_names_all_that_is_wrong(capsys):
         ("prox-weight=0.1", "prox-weight=0.1 .* for a strategy such as fedprox."),
         ("prox-weight=0.1 strategy=fedprox,single", ""),
         ("dirichlet-alpha=9 partition=equal", ".* if partition is label or quantity."),
+        ("num-server-rounds=0 strategy=rcc-pfl seed=3", ""),
     ],
 )
 def test_what_changes_nothing_is_said(words, said, capsys):
@@ -227,6 +229,26 @@ def test_what_changes_nothing_is_said(words, said, capsys):
         main(["run", "num-clients=12", *strategy, *words.split()])
     warned = capsys.readouterr().err
     assert re.fullmatch(f"warning: {said}\n" if said else "", warned), warned
+
+
+def test_what_only_rounds_or_a_spread_need_changes_nothing_without_them():
+    def said(**given):
+        given = {key.replace("_", "-"): value for key, value in given.items()}
+        return without_effect(given, parse_config({**DEFAULTS, **given}))
+
+    group = {"strategy": "rcc-pfl", "num_server_rounds": 0}
+    assert said(**group, learning_rate=0.1, checkpoint_every=2, fraction_train=0.5) == [
+        f"{what} changes nothing: it counts only in rounds of training."
+        for what in ("learning-rate=0.1", "checkpoint-every=2", "fraction-train=0.5")
+    ]
+    spread = {"partition": "equal", "minority": 0.3, "min_samples": 5, "client_test": "own"}
+    assert said(strategy="single", **spread) == []
+    warned = said(strategy="single", dataset="flights", **spread)
+    assert len(warned) == 4
+    assert warned[1] == (
+        "minority=0.3 changes nothing: it counts only where samples are spread over clients, and "
+        "flights has its own."
+    )
 
 
 def test_a_dry_run_and_grouping_warn_too(capsys):
@@ -419,6 +441,15 @@ def test_folders_for_results_that_cannot_be(tmp_path, capsys):
         assert main(["run", *BASE, f"output-dir={folder}"]) == 2
         assert "is a file: name another folder" in capsys.readouterr().err
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("a\x7fb", r"a\x7fb"), (os.fsdecode(b"caf\xe9"), r"caf\udce9")]
+)
+def test_folders_for_results_have_names_that_flower_can_be_told(name, shown, capsys):
+    assert main(["run", *BASE, f"output-dir={name}"]) == 2
+    said = capsys.readouterr().err
+    assert f"{shown}, but must be printable text: name another folder." in said
 
 
 def test_folders_for_results_that_may_not_be_written_to(monkeypatch, capsys):

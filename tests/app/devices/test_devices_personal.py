@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, RecordDict
+from flwr.app import Array, ArrayRecord, Context, RecordDict
 
 from fl_core.models.model_file import load_model
 from fl_core.wire import protocol
@@ -69,6 +69,21 @@ def test_a_device_keeps_a_model_with_its_own_last_layer_that_nobody_else_has(
     assert not torch.equal(berlin["output.weight"], oslo["output.weight"])
     (personal,) = (tmp_path / "disks/berlin/model-personal").iterdir()
     assert "latest.safetensors" in {path.name for path in personal.iterdir()}
+
+
+def test_what_a_device_says_when_it_is_told_to_keep_its_layers_is_not_read(tmp_path, sites, caplog):
+    """Nothing is to be sent, and whoever sends something may send anything."""
+
+    def junk(message, context, answer):
+        array = Array("float32", (3,), "numpy.ndarray", b"junk")
+        answer.content[protocol.ARRAYS] = ArrayRecord({"output.weight": array})
+        return answer
+
+    spoil = {("query.keep_state", "oslo"): junk}
+    options = {"strategy": "fedper", "checkpoint_every": 1, "spoil": spoil}
+    summary, _ = run(tmp_path / "out", sites, **options)
+    assert np.isfinite(summary["runs"][0]["accuracy"])
+    assert "oslo has not kept its own part of the model for this checkpoint" in caplog.text
 
 
 def test_devices_that_restart_between_all_messages_end_with_the_same_models(

@@ -46,6 +46,11 @@ def constant():
     return np.tile(rows[:1], (30, 1)), labels, *test
 
 
+def nearly_nothing():
+    rows, labels, *test = part(1, 10)
+    return rows * (np.arange(30) == 0)[:, None], labels, *test
+
+
 def phi(samples):
     return 2 * samples
 """
@@ -113,6 +118,12 @@ def test_who_fits_nobody_or_cannot_be_placed_is_told(places, capsys, name, statu
     assert found == status
     assert said in printed.out + printed.err
     assert "100 %" not in printed.out
+
+
+def test_resamples_of_nothing_but_zeros_do_not_count(places, capsys):
+    status, said = placed(capsys, places / "raw", "--data", "place_sites:nearly_nothing")
+    assert status == 0
+    assert "cluster 1" in said.out
 
 
 def test_a_folder_of_images_is_no_table(places, capsys):

@@ -396,6 +396,14 @@ def test_the_order_of_what_is_told(tmp_path, monkeypatch):
     assert failing.calls[-1] == "end"
 
 
+def test_pictures_that_are_no_png_files_are_not_shown(tmp_path, monkeypatch):
+    failing = Failing(0)
+    monkeypatch.setitem(OPENED_BY, "tensorboard", failing)
+    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
+    run(tmp_path, strategy="single", track="tensorboard", figure_format="svg", **LARGE_STEPS)
+    assert failing.calls == ["single-seed-0", 1, 2, "clusters", "end"]
+
+
 def test_one_that_fails_at_once_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setitem(OPENED_BY, "wandb", Failing(1))
     monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)

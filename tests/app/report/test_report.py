@@ -23,11 +23,12 @@ from fl_app.report.html.device_times import costs_with_times_of
 from fl_app.report.html.fields import Array, Finite, Number
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.report_page import MOST_BYTES, REPORT, build_report, write_report
+from fl_app.report.html.sections import clusters_of
 from fl_app.report.html.words import answer, changed_options, command, question
 from fl_app.report.html.wrong_values import checker
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_DOTS
-from fl_app.report.tables import strategy_table
+from fl_app.report.tables import event_tables, strategy_table
 from fl_app.report.text_table import as_csv, as_latex, as_markdown
 from fl_app.results.folder import ResultsFolder
 from strategies.engine import replies
@@ -322,6 +323,17 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
     assert "left out" in page.words
 
 
+def test_attackers_that_were_all_left_out_are_in_no_share(tmp_path):
+    def change(summary):
+        for one in summary["runs"]:
+            one["malicious"], one["malicious-isolated"] = [2], float("nan")
+
+    folder = write_results(tmp_path, change=change)
+    runs = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["runs"]
+    (table,) = event_tables(runs)
+    assert set(table.columns[1].cells) == {""}
+
+
 def test_where_the_time_of_devices_went_is_drawn(tmp_path):
     """Of each strategy's first seed; two devices of one name are told apart."""
     parts = {"work": 3.0, "start-up": 0.5, "transfer": 1.5, "waiting": 0.0}
@@ -399,6 +411,17 @@ def test_a_grouping_alone_is_a_report(tmp_path):
     assert [len(rows_of(spec["layer"][1])) for spec in (relevance, together)] == [36, 36]
     assert "tree" in relevance["description"]
     assert {row["share"] for row in rows_of(marked(together, "rect")[-1])} == {0.99, 0.61}
+
+
+def test_clusters_of_a_grouping_that_have_no_row_are_counted(tmp_path):
+    def change(grouping):
+        grouping["clusters"] = list(range(50))
+
+    names = [f"client {number}" for number in range(50)]
+    grids = clusters_of(read_result(write_grouping(tmp_path, names, change)))
+    (grid,) = (one for one in grids if one.caption == "Who belongs together")
+    assert len(grid.rows) == 41
+    assert grid.rows[-1][0] == "10 more"
 
 
 def test_a_run_without_rounds_is_a_report_of_its_clusters(tmp_path):

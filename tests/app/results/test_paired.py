@@ -99,6 +99,19 @@ def test_a_difference_that_is_always_the_same_tells_as_much_as_its_sign():
     assert Differences(-1.0, 0.0, 4).interval(0.05) == (-1.0, 0.0)
 
 
+@given(
+    st.floats(-1e30, 1e30),
+    st.floats(0, 1e38) | st.sampled_from([5e-324, 1e-300]),
+    st.integers(2, 9),
+)
+def test_whatever_numbers_a_device_says_it_has_a_verdict(gain, variance, num):
+    found = Differences(gain, variance, num)
+    assert 0 <= found.p_value() <= 1
+    low, high = found.interval(0.001)
+    assert -1e39 < low <= gain <= high < 1e39
+    assert found.needed(0.05) is None or found.needed(0.05) >= 6
+
+
 def test_no_fewer_samples_are_advised_than_can_tell_anything():
     """Five of five are p = 0.0625, whatever the models do, six p = 0.03125."""
     assert Counts(5, 0, 5).needed(0.05) == Differences(1.0, 0.0, 4).needed(0.05) == 6

@@ -262,6 +262,17 @@ def test_errors_of_numbers_are_better_if_lower():
     assert pair_of(tables, 0, "local", "rcc", is_number=True).gain == -2.0
 
 
+def test_a_comparison_is_of_as_many_samples_as_its_own_answer_says():
+    """Whoever says other numbers with other models changes its own gain, and to none above 1."""
+    runs = [
+        run("rcc", {0: told(0.5, num=1)}),
+        run("local", {0: told(0.5, num=1000, rcc=(0, 900))}),
+    ]
+    tables = {one.strategy: one.reports[0].validated for one in runs}
+    assert pair_of(tables, 0, "rcc", "local", is_number=False) == Counts(900, 0, 1000)
+    assert pair_of(tables, 0, "local", "rcc", is_number=False) == Counts(0, 900, 1000)
+
+
 def test_nobody_is_judged_who_compared_nothing():
     assert verdicts_of([run("local", {}), run("rcc", {})]) is None
     assert verdicts_of([run("rcc", {0: told(0.5)}), run("x", {0: told(0.5)})]) is None

@@ -21,6 +21,7 @@ from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import parse_override
 from fl_app.launch.preflight import output_folder
 from fl_app.report.comparisons import COMPARISONS
+from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.experiment import run_experiment
 from fl_app.run.simulation import wait_for_nodes
 from fl_core.federation.federation import simulate_federation
@@ -205,6 +206,18 @@ def test_a_checkpoint_from_before_an_option_existed_is_resumed(tmp_path):
     assert again["accuracy-per-client"] == whole["runs"][0]["accuracy-per-client"]
     with pytest.raises(ValueError, match=r"client-test is own, but the run in .* with task"):
         run(tmp_path, resume=str(tmp_path), client_test="own", **options)
+
+
+def test_a_run_is_resumed_from_what_it_left_and_not_from_what_was_there_before(tmp_path):
+    """While one waits for the other to leave the folder, that may write another checkpoint."""
+    run(tmp_path, strategy="single", checkpoint_every=1)
+    path = tmp_path / "checkpoints/single-seed-0.safetensors"
+    saved = load_checkpoint(path)
+    resumed = parse_config({**saved["options"], "resume": str(tmp_path)})
+    checkpoints = Checkpoints(resumed, tmp_path)
+    save_checkpoint(path, {**saved, "seconds": 1234.5})
+    with checkpoints.only_run():
+        assert checkpoints.load("single", 0)["seconds"] == 1234.5
 
 
 def test_models_are_whole_and_load_into_plain_pytorch(finished):

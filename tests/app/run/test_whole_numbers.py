@@ -100,6 +100,7 @@ def test_a_device_may_say_it_itself(tmp_path):
         "for training + for testing: 4 + 1, with a number to predict: visits, 3 to 12"
     )
     assert device(tmp_path, "berlin", VISITS, label="visits").survey().class_names[0] == "10"
+    assert NodeConfig.of({"name": "b", "data-path": "/b.csv", "label": 0}).label == "0"
     with pytest.raises(ValueError, match=r"^target is \"count\", but it must be one of auto, num"):
         NodeConfig.of({"name": "b", "data-path": "/b.csv", "target": "count"})
     text = device(tmp_path, "oslo", VISITS.replace("8", "few"), label="visits", target="number")

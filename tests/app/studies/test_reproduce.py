@@ -194,6 +194,7 @@ def test_code_that_is_not_used_and_words_do_not_count(tmp_path):
     assert same == hash_of("b.py", '"""Other words."""\n\ndef f():\n    return (1)\n')
     assert same == hash_of("c.py", 'def f():\n    return 1\n"""What follows an attribute."""\n')
     assert same != hash_of("d.py", "def f():\n    return 2\n")
+    assert hash_of("e.py", "def f(:") != hash_of("f.py", "def f(::")  # whoever runs it says so
 
 
 def test_whatever_ones_own_strategy_takes_of_ours_counts(tmp_path, monkeypatch):
@@ -785,6 +786,8 @@ def test_a_wrong_word_is_answered(tmp_path, capsys, monkeypatch):
     for several in ("--quick", "--page"):
         assert main(["reproduce", "rcc-pfl-2", "--seeds", "2", several]) == 2
     assert "--seeds goes neither with --quick" in capsys.readouterr().err
+    assert main(["reproduce", "--page", "--quick"]) == 2
+    assert "--page --quick needs the name of an experiment" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["reproduce", "rcc-pfl-2", "--seeds", "0"])
     monkeypatch.chdir(tmp_path)

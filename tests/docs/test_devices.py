@@ -2,18 +2,27 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 from benchmarks.device_times import shares
+from fl_app.report.html.wrong_values import checker
 from fl_app.report.tables import cluster_table, printed_strategies, render
+from fl_app.report.verdicts import EXPLAINED, SeedVerdicts
+from fl_app.results.verdict_table import print_verdicts
+from fl_core.metrics import OF_CLASSES
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_tables_on_the_page_are_those_of_the_committed_run():
+def test_the_tables_on_the_page_are_those_of_the_committed_run(capsys):
     page = (DOCS / "devices.md").read_text(encoding="utf-8")
     run = json.loads((DOCS / "runs/measured/devices.json").read_text(encoding="utf-8"))
     assert render(printed_strategies(run["runs"])) in page
     assert render(cluster_table(run["runs"][0])) in page
+    first = SimpleNamespace(names=run["runs"][0]["names"], metrics=OF_CLASSES)
+    print_verdicts(checker(SeedVerdicts).validate_python(run["verdicts"][0]), first)
+    said, _ = capsys.readouterr().out.rsplit(f"\n{EXPLAINED}")
+    assert f"{said} …\n" in page
 
 
 def test_where_the_time_goes_is_that_of_the_committed_run():

@@ -243,8 +243,9 @@ def number(
             raise NotAllowedError from None
         if not math.isfinite(found) or (kind is int and exact != int(exact)):
             raise NotAllowedError
-        inside = (low < exact if low_open else low <= exact) and (
-            exact < high if high_open else exact <= high
+        taken = exact if kind is int else found
+        inside = (low < taken if low_open else low <= taken) and (
+            taken < high if high_open else taken <= high
         )
         if not inside:
             raise NotAllowedError

@@ -21,7 +21,9 @@ OF_ROUNDS = {
     *("checkpoint-every", "weighted-mean", "secure-aggregation", "client-test", "reuse"),
 }
 """Options of training and of its tests, of no use where clients are only grouped."""
-OF_A_SPREAD = ("partition", "dirichlet-alpha", "minority", "min-samples", "client-test")
+OF_WRITERS = {"partition", "min-samples"}
+"""Options of how samples are spread that count where each client is a writer."""
+OF_A_SPREAD = {*OF_WRITERS, "num-tasks", "dirichlet-alpha", "minority", "client-test"}
 """Options of how samples are spread, of no use where they come as each client's own."""
 
 
@@ -89,6 +91,8 @@ def _counts_only(key: str, config: Config) -> str:
         return "in rounds of training"
     if key in OF_A_SPREAD and sites_of(config.dataset, config.data_dir):
         return f"where samples are spread over clients, and {config.dataset} has its own"
+    if key in OF_A_SPREAD - OF_WRITERS and config.partition == "writer":
+        return "if partition is not writer"
     users = [name for name, system in SYSTEMS.items() if _uses(system, key)]
     if users and not any(_uses(system_of(name), key) for name in config.strategy):
         return f"for a strategy such as {users[0]}"

@@ -148,7 +148,7 @@ class Dataset:
         content = blake2b(repr((self.class_names, self.held)).encode())
         for tensor in (*(getattr(self, name) for name in _TENSORS), self.train_groups):
             content.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-            content.update(tensor.contiguous().numpy().data)
+            content.update(tensor.detach().contiguous().numpy().data)
         return content.hexdigest()
 
     def prepared_for(self, client: int | None) -> Preparation:

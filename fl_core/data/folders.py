@@ -40,8 +40,8 @@ def holds_tables(root: Path) -> bool:
 
 
 def is_passed_over(name: str) -> bool:
-    """Return whether a folder is hidden, or what a whole disk has beside its data."""
-    return name.startswith(".") or name == "lost+found"
+    """Return whether a folder is hidden, or what a disk or a ZIP archive has beside its data."""
+    return name.startswith(".") or name in ("lost+found", "__MACOSX")
 
 
 def folders_in(root: Path) -> list[Path]:

@@ -28,6 +28,11 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 _OTHER_COMMAS = {";": "semicolons", "\t": "tabs"}
+_DIGITS = re.compile(r"-?[0-9]+")
+_MISSING = (  # as pandas reads them, but for blanks around
+    *("", "NA", "<NA>", "N/A", "n/a", "#N/A", "#NA", "#N/A N/A", "NULL", "null", "None"),
+    *("NaN", "nan", "-NaN", "-nan", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND"),
+)
 _TESTED = 5  # one of so many rows, the last ones
 _NEEDS = f'dataset="{TABLES}"'
 _NAMES_FIRST = "the first line of a CSV file has to hold the columns' names"
@@ -75,7 +80,9 @@ def kinds_of(columns: Mapping[str, NDArray[Any]]) -> Columns:
     }
 
 
-def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
+def read_table(
+    path: Path, label: str = "", target: str = BY_VALUES, agreed: Columns | None = None
+) -> Table:
     """Read a site's CSV file (commas, UTF-8) or Parquet file.
 
     Rows count from 1, below the names of columns. Those whose column `split` says test are for
@@ -89,6 +96,8 @@ def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
         The column of labels; by default the one that has a name of `LABELS`.
     target : {"auto", "number"}
         Whether they are numbers to predict if any has a fraction, or in any case.
+    agreed : mapping, optional
+        What each column holds elsewhere: in CSV, a category's texts may all look like numbers here.
 
     Raises
     ------
@@ -98,7 +107,7 @@ def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
         If it cannot be read.
     """
     where = printable(path.name)
-    frame, cells = _named(path)
+    frame, cells = _named(path, agreed or {})
     label = _label_column(list(frame.columns), composed(label), where)
     columns = _features(frame, {label}, where)
     if not columns:
@@ -111,18 +120,20 @@ def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
     return Table(site_of(path), columns, label, labels, is_test, SPLIT not in frame, written)
 
 
-def read_features(path: Path, ignored: Collection[str]) -> dict[str, NDArray[Any]]:
+def read_features(path: Path, ignored: Collection[str], agreed: Columns) -> dict[str, NDArray[Any]]:
     """Return a table's columns as `Table.columns`, without some that are not looked at.
+
+    `agreed` is as `read_table` has it.
 
     Raises
     ------
     ValueError, OSError
         As `read_table`, but for what is wrong with a label.
     """
-    return _features(_named(path)[0], ignored, printable(path.name))
+    return _features(_named(path, agreed)[0], ignored, printable(path.name))
 
 
-def _named(path: Path) -> tuple[Any, Any]:
+def _named(path: Path, agreed: Columns) -> tuple[Any, Any]:
     """Return a file's content as a data frame with rows, and columns that differ; and its cells.
 
     These are the same, but all texts in CSV.
@@ -131,7 +142,9 @@ def _named(path: Path) -> tuple[Any, Any]:
     cells.columns = _column_names(list(cells.columns), printable(path.name))
     if not len(cells):
         raise ValueError(f"{printable(path.name)} has no rows: fill it, or leave the site out.")
-    return (cells if _is_parquet(path) else cells.apply(_typed)), cells
+    if _is_parquet(path):
+        return cells, cells
+    return cells.apply(lambda own: own if agreed.get(own.name) else _typed(own)), cells
 
 
 def _typed(cells: Any) -> Any:
@@ -185,16 +198,17 @@ def _frame(path: Path) -> Any:
         "encoding": "utf-8-sig",
         "index_col": False,
         "dtype": str,
-        "skipinitialspace": True,  # a blank before a quote, or NA, would hide it
+        "skipinitialspace": True,  # a blank before a quote would hide it
+        "keep_default_na": False,
     }
     with _readable(path):
-        head = pandas.read_csv(path, header=None, nrows=1, keep_default_na=False, **csv)
+        head = pandas.read_csv(path, header=None, nrows=1, **csv)
     names = head.iloc[0].tolist()
     _check_commas(names, printable(path.name))
     with _readable(path):
-        frame = pandas.read_csv(path, **csv)
+        frame = pandas.read_csv(path, **csv).apply(lambda column: column.str.strip())
     frame.columns = names  # as they stand there: pandas renames what repeats
-    return frame
+    return frame.mask(frame.isin(_MISSING))
 
 
 def _check_commas(names: list[str], where: str) -> None:
@@ -320,8 +334,10 @@ def _labels(
     texts = _texts(cells)
     whole = {text: str(int(Decimal(text))) for text in set(texts.tolist())}  # exact, of any size
     labels = np.array([whole[text] for text in texts], dtype=object)
+    # A code is digits, such as 01; 1.0 is how a program wrote 1.
+    written = [text if _DIGITS.fullmatch(text) else whole[text] for text in texts]
     is_parquet = load_extra("pandas", _NEEDS).api.types.is_numeric_dtype(cells.dtype)
-    return labels, labels if is_parquet else texts
+    return labels, labels if is_parquet else np.array(written, dtype=object)
 
 
 def are_whole(names: Iterable[str]) -> bool:

@@ -83,7 +83,7 @@ def prepared_rows(path: Path, preparation: Preparation) -> Tensor:
         If it cannot be read.
     """
     ignored = {composed(preparation.label), *LABELS} - preparation.columns.keys()
-    table = read_features(path, ignored)
+    table = read_features(path, ignored, preparation.columns)
     common_columns({"the run": preparation.columns, printable(path.name): kinds_of(table)})
     rows = encoded(table, preparation.columns, printable(path.name))
     return preparation.of_samples(torch.from_numpy(rows))

@@ -42,7 +42,7 @@ from fl_core.partitions.partition import (
     writer_partition,
 )
 from fl_core.partitions.tasks import are_random, parse_counts, random_tasks
-from fl_core.partitions.validation import STREAM, split_validation
+from fl_core.partitions.validation import STREAM, split_all
 
 # Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
 _NOISE_STREAM = 0x4015E
@@ -299,16 +299,18 @@ def _validating(
     """Take each client's validation part out of what it trains on, and out of its labels."""
     if not settings.validation_share:
         return partition, labels, ((), ())
-    train, trained, kept, known = [], [], [], []
-    for client, (held, own) in enumerate(zip(partition.train, labels, strict=True)):
-        rng = np.random.default_rng([settings.seed, client, STREAM])
-        drawn = None if dataset.held and client in dataset.held.in_time else rng
-        parts = split_validation(own, settings.validation_share, drawn)
-        train.append(held[parts.train])
-        trained.append(own[parts.train])
-        kept.append(held[parts.validation])
-        known.append(own[parts.validation])
-    return replace(partition, train=tuple(train)), tuple(trained), (tuple(kept), tuple(known))
+    in_time = dataset.held.in_time if dataset.held else ()
+    draws = [
+        None if client in in_time else np.random.default_rng([settings.seed, client, STREAM])
+        for client in range(partition.num_clients)
+    ]
+    parts = split_all(partition.train, labels, settings.validation_share, draws)
+    train, trained, kept, known = (
+        tuple(own[mask] for own, mask in zip(values, masks, strict=True))
+        for masks in zip(*parts, strict=True)
+        for values in (partition.train, labels)
+    )
+    return replace(partition, train=train), trained, (kept, known)
 
 
 def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:

@@ -67,7 +67,7 @@ def read_own_table(
             f"the table {path} cannot be learnt with samples that are {agreement}, as was agreed: "
             "leave this device out."
         )
-    table = read_table(path, label, target)
+    table = read_table(path, label, target, agreement.columns)
     common_columns({"what was agreed": agreement.columns, path.name: table.kinds()})
     rows = torch.from_numpy(encoded(table.columns, agreement.columns, table.site))
     test = torch.from_numpy(table.is_test)

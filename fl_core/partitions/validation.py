@@ -1,7 +1,8 @@
-"""The part of a client's training samples on which it compares models, and never trains."""
+"""The part of a client's training samples on which it compares models, and nobody trains."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,3 +55,35 @@ def split_validation(
         if rng is None and count and of_class - count > 1:
             between[by_class[end - count - 1]] = True
     return Parts(~validation & ~between, validation)
+
+
+def split_all(
+    held: Sequence[NDArray[np.int64]],
+    labels: Sequence[NDArray[Any]],
+    share: float,
+    draws: Sequence[np.random.Generator | None],
+) -> list[Parts]:
+    """Split each client's samples, of which several may hold one: then nobody trains on it.
+
+    A sample that one client keeps is taken out of what the others train on: those of other tasks,
+    which clients have beside their own, are copies. So that each still trains, on its first sample
+    nobody else validates.
+
+    Parameters
+    ----------
+    held : sequence of NDArray
+        Indices of each client's samples.
+    labels, share, draws
+        As `split_validation` has them, of each client.
+    """
+    parts = [split_validation(own, share, draw) for own, draw in zip(labels, draws, strict=True)]
+    clients = list(zip(held, parts, strict=True))
+    count = 1 + max((int(own.max()) for own in held if len(own)), default=0)
+    is_spared, is_kept = np.zeros((2, count), dtype=np.bool_)
+    for own, part in clients:
+        is_spared[own[part.train][:1]] = True
+    for own, part in clients:
+        is_kept[own[part.validation & ~is_spared[own]]] = True
+    return [
+        Parts(part.train & ~is_kept[own], part.validation & is_kept[own]) for own, part in clients
+    ]

@@ -122,6 +122,7 @@ def test_what_lies_on_a_whole_disk_is_no_site(write):
     write("a/bolt", [1, 2])
     root = write("b/nut", [1, 2])
     (root / "lost+found").mkdir()
+    (root / "__MACOSX/._cat").mkdir(parents=True)
     assert load_dataset("sites", str(root)).held.names == ("a", "b")
 
 

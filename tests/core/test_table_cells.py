@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 from fl_core.data.datasets import load_dataset
+from fl_core.data.preparation import Preparation
 from fl_core.data.table_file import read_features, read_table
+from fl_core.data.tables import prepared_rows
 
 
 def of(header, *rows):
@@ -49,7 +51,7 @@ def test_truth_has_one_spelling_at_all_sites(ending, tmp_path):
 )
 def test_a_column_has_numbers_if_all_its_cells_are_such(cells, numbers, tmp_path):
     folder = written(tmp_path, a=of("x", *(f'"{cell}"' for cell in cells)))
-    values = read_features(folder / "a.csv", ())["x"].tolist()
+    values = read_features(folder / "a.csv", (), {})["x"].tolist()
     assert values == ([cell.strip() for cell in cells] if numbers is None else numbers)
 
 
@@ -210,4 +212,41 @@ def test_a_blank_after_a_comma_belongs_to_no_cell(tmp_path):
     assert data.train_images.tolist() == [[1, 0, 1], [0, 1, 2]] * 2
     folder = written(tmp_path, spaced=of("c, label", "u, a", " NA, b", "w, a"))
     with pytest.raises(ValueError, match="column c has no value in row 2"):
-        read_features(folder / "spaced.csv", ())
+        read_features(folder / "spaced.csv", (), {})
+
+
+def test_a_blank_before_a_comma_belongs_to_no_cell_either(tmp_path):
+    padded = of("c ,x ,label ", "u ,1 ,a ", "w ,2 ,b ", "w ,3 ,a ")
+    data = read(written(tmp_path, a=padded, b=padded.replace(" ,", ",").replace(" \n", "\n")), "")
+    assert (data.column_names, data.class_names) == (("c=u", "c=w", "x"), ("a", "b"))
+    for cells in ("NA ,1 ,a ", "u ,None ,a ", "u ,1 ,nan "):
+        folder = written(tmp_path, gap=of("c,x,label", "w,2,b", cells))
+        with pytest.raises(ValueError, match=r"column .* has no value in row 2"):
+            read_table(folder / "gap.csv")
+
+
+def test_a_category_is_one_where_all_its_texts_look_like_numbers_too(tmp_path):
+    folder = written(tmp_path, new=of("ward,x", "1,4"), parquet=of("ward,x", "3A,5"))
+    agreed = Preparation({"ward": ("1", "3A"), "x": ()}, "label")
+    assert prepared_rows(folder / "new.csv", agreed).tolist() == [[1, 0, 4]]
+    other = Preparation({"ward": (), "x": ()}, "label")
+    with pytest.raises(ValueError, match="column ward has numbers in the run, but texts in parq"):
+        prepared_rows(folder / "parquet.csv", other)
+
+
+def test_a_whole_number_is_one_class_however_a_program_wrote_it(tmp_path):
+    one, two = of("x,y", "1,1.0", "2,2.0", "3,1.0"), of("x,y", "1,1", "2,0A", "3,02")
+    assert read(written(tmp_path, a=one, b=two), "y").class_names == ("02", "0A", "1", "2")
+
+
+@pytest.mark.parametrize("labels", [["100.5", "101.5", "?"], ["1,5", "2,5"]])
+def test_labels_that_seem_to_be_numbers_to_predict_are_told(labels, tmp_path):
+    text = of("x,label", *(f'{i},"{labels[i % len(labels)]}"' for i in range(9)))
+    (note,) = read(written(tmp_path, a=text, b=text), "").notes
+    count, said = len(labels), labels[-1] if "?" in labels else labels[0]
+    assert note.startswith(f"the label has {count} different texts, such as {said}, each taken for")
+
+
+def test_codes_are_no_numbers_to_predict(tmp_path):
+    text = of("x,label", "1,01", "2,02", "3,0A", "4,01", "5,02", "6,0A", "7,01")
+    assert read(written(tmp_path, a=text, b=text), "").notes == ()

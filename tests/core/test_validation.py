@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fl_core.data.own_data import Partitions, of_partitions
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation, spread
-from fl_core.partitions.validation import split_validation
+from fl_core.partitions.validation import split_all, split_validation
 
 
 def test_the_last_of_each_class_validate_where_samples_are_in_time_and_one_between_is_left_out():
@@ -62,8 +62,36 @@ def test_without_a_share_all_train():
     assert split_validation(np.array([0, 1, 1]), 0.0).train.all()
 
 
+@given(
+    st.lists(st.sets(st.integers(0, 30), min_size=1), min_size=1, max_size=6),
+    st.floats(0.01, 0.5),
+    st.integers(0, 3),
+)
+def test_nobody_trains_on_what_somebody_validates_on(clients, share, seed):
+    held = [np.array(sorted(own)) for own in clients]
+    draws = [np.random.default_rng([seed, client]) for client in range(len(held))]
+    parts = split_all(held, [own % 3 for own in held], share, draws)
+    trained = {i for own, part in zip(held, parts, strict=True) for i in own[part.train]}
+    kept = {i for own, part in zip(held, parts, strict=True) for i in own[part.validation]}
+    assert not trained & kept
+    assert trained | kept == set().union(*clients)
+    assert all(part.train.any() for part in parts)
+
+
+def test_other_clients_train_on_no_copy_of_what_a_client_keeps():
+    usual = {"dataset": "mnist-5k", "num_clients": 10, "seed": 0, "minority": 0.3}
+    cut = simulate_federation(FederationSettings(**usual, validation_share=0.2))
+    kept, trained = np.concatenate(cut.validation), np.concatenate(cut.partition.train)
+    assert len(np.unique(trained)) < len(trained)  # of others' tasks, there are copies
+    assert not np.isin(kept, trained).any()
+    assert len(kept) == pytest.approx(0.2 * 1.3 * 4000, abs=5)
+
+
 def test_a_simulated_client_trains_on_the_rest_and_tests_on_the_same():
-    usual = {"dataset": "mnist-5k", "num_clients": 6, "seed": 3, "noise": "class-independent"}
+    usual = {
+        **{"dataset": "mnist-5k", "num_clients": 6, "seed": 3, "noise": "class-independent"},
+        "minority": 0.0,
+    }
     whole = simulate_federation(FederationSettings(**usual))
     cut = simulate_federation(FederationSettings(**usual, validation_share=0.2))
     for client in range(6):

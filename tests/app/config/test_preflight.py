@@ -245,6 +245,12 @@ def test_what_only_rounds_or_a_spread_need_changes_nothing_without_them():
     assert said(strategy="single", **spread) == []
     warned = said(strategy="single", dataset="flights", **spread)
     assert len(warned) == 4
+    (tasks,) = said(strategy="single", dataset="watch", num_tasks=4)
+    assert tasks.startswith("num-tasks=4 changes nothing: it counts only where samples are spread")
+    writers = {"dataset": "femnist", "partition": "writer", "min_samples": 9, "minority": 0.3}
+    assert said(strategy="single", **writers) == [
+        "minority=0.3 changes nothing: it counts only if partition is not writer."
+    ]
     assert warned[1] == (
         "minority=0.3 changes nothing: it counts only where samples are spread over clients, and "
         "flights has its own."

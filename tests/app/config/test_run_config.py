@@ -107,6 +107,11 @@ def test_auto_eigenvectors_are_the_usual_ones_of_the_relevance():
     assert config(relevance="missed-energy", num_eigenvectors="9").num_eigenvectors == 9
 
 
+@pytest.mark.parametrize("share", [0.02, "0.02", 0.9, "0.9"])
+def test_bounds_are_within_whether_typed_or_not(share):
+    assert config(dataset="watch", train_share=share).train_share == float(share)
+
+
 def test_paper_and_never_stand_for_no_value():
     assert [config(weighted_mean=w).weighted_mean for w in ("paper", "true", False)] == [
         None,

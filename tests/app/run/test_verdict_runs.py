@@ -139,7 +139,7 @@ def test_warming_up_is_no_reason_to_end(tmp_path):
 
 
 def test_seeds_may_end_after_different_rounds(tmp_path):
-    options = {"validation_share": 0.25, "early_stopping": 1, "learning_rate": 0.02}
+    options = {"validation_share": 0.25, "early_stopping": 1, "learning_rate": 0.02, "seed": 1}
     summary = run(tmp_path / "out", strategy="local,single", repeats=2, **options)
     rounds = [one["rounds"] for one in summary["runs"] if one["strategy"] == "single"]
     assert rounds == [1, 2]

@@ -345,7 +345,7 @@ class ClusteredStrategy(Strategy):
         training, sent, of_client = self.training, self._exchange.sent, self.clusters.of_client
 
         def read(client: int, content: RecordDict) -> Update:
-            return read_update(client, of_client[client], content, sent[client])
+            return read_update(client, of_client[client], content, sent[client], training.initial)
 
         updates = list(self._exchange.read(replies, read).values())
         if not updates:

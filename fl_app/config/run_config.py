@@ -190,7 +190,7 @@ class Config(
     early_stopping: int = option(
         0,
         NATURAL,
-        "a strategy ends after so many tests in a row without a better mean score or loss on "
+        "a strategy ends after so many tests in a row without a better score or loss on most "
         "clients' validation samples, or in which others did better at every client; 0: never",
         needs="validation-share",
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from fl_app.report.tuned import Tried, Tuned
 from fl_app.report.verdicts import ERROR
-from fl_app.results.paired import Pair, holm_adjusted
+from fl_app.results.paired import Pair, holm_adjusted, middle_mean
 from fl_app.results.run_result import RunResult
 from fl_app.results.verdicts import pair_of
 from fl_core.options import Scalar
@@ -37,7 +37,7 @@ def validates_better(
 ) -> bool:
     """Return whether a run is better than another one on validation samples, not as good.
 
-    By the clients that have compared both, or some `clients` of them.
+    By the middle half of the clients that have compared both, or of some `clients` of them.
     """
     own, others = (one.reports[-1].validated for one in (run, other))
     if not others:
@@ -45,28 +45,25 @@ def validates_better(
     both = own.keys() & others.keys()
     if clients is not None:
         both &= {*clients}
-    score, of_other = validation_score(run, both), validation_score(other, both)
-    return score < of_other if run.metrics.main.lower_is_better else score > of_other
+    sign = -1 if run.metrics.main.lower_is_better else 1
+    gains = [sign * (own[client][""][1] - others[client][""][1]) for client in sorted(both)]
+    return bool(gains) and middle_mean(gains) > 0
 
 
-def validation_score(run: RunResult, clients: Collection[int] | None = None) -> float:
-    """Return the mean over clients of their score in the last test; NaN if none has compared.
-
-    That is over all, or over some `clients`.
-    """
-    of_client = run.reports[-1].validated.items()
-    found = [said[""][1] for client, said in of_client if clients is None or client in clients]
+def validation_score(run: RunResult) -> float:
+    """Return the mean over clients of their score in the last test; NaN if none has compared."""
+    found = [said[""][1] for said in run.reports[-1].validated.values()]
     return float(np.mean(found)) if found else math.nan
 
 
 def best_of(runs: Sequence[RunResult], values: Sequence[Mapping[str, Scalar]]) -> RunResult:
     """Return what a strategy that has tried several values has come to.
 
-    That is the run which is best for all clients, mean over them; of equals, the first. A cluster
-    of several clients for which another one is better has its models and scores from that. A client
-    that is alone in its cluster has so only if its validation samples surely say so, by McNemar's
-    test, or Student's of numbers, corrected by Holm for the number of values: few samples choose by
-    chance.
+    That is the run which is best for the middle half of all clients; of equals, the first. A
+    cluster of several clients for which another one is better has its models and scores from that.
+    A client that is alone in its cluster has so only if its validation samples surely say so, by
+    McNemar's test, or Student's of numbers, corrected by Holm for the number of values: few samples
+    choose by chance.
 
     Parameters
     ----------

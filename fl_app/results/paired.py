@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import binomtest, norm, t
+from scipy.stats import binomtest, norm, t, trim_mean
 
 _EDGE = 1e-9
 _POWER = 0.8
@@ -169,3 +169,14 @@ def _advice(samples: float, alpha: float) -> int | None:
     """Return how many samples to advise; fewer tell nothing, whatever the models do."""
     fewest = 1 - math.floor(math.log2(alpha))
     return max(math.ceil(samples), fewest) if samples <= _MOST_SAMPLES else None
+
+
+def middle_mean(gains: Sequence[float]) -> float:
+    """Return the mean of the middle half: of clients' gains, whatever a quarter of them says.
+
+    Examples
+    --------
+    >>> middle_mean([0.1, 0.2, 0.3, 1e30])
+    0.25
+    """
+    return float(trim_mean(gains, 0.25))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fl_app.results.paired import middle_mean
 from strategies import RoundReport
 
 NO_BETTER = "its validation scores improve no more"
@@ -44,9 +45,9 @@ def why_enough(reports: Reports, patience: int, rivals: Sequence[Reports]) -> st
 def is_enough(reports: Reports, patience: int) -> bool:
     """Return whether neither score nor loss on validation samples was best in the last tests.
 
-    The score is the accuracy, or of a number the mean error; it and the loss are means over the
-    clients, of two tests over those in both. Rounds in which no client compared anything do not
-    count.
+    The score is the accuracy, or of a number the mean error. By either, one test is as good as
+    another if the middle half of the clients in both is as good in the mean: what one client says
+    decides for nobody else. Rounds in which no client compared anything do not count.
     """
     tests = [report.validated for report in reports if report.validated]
     before, last = tests[:-patience], tests[-patience:]
@@ -58,11 +59,15 @@ def is_enough(reports: Reports, patience: int) -> bool:
 
 
 def _is_as_low(one: Validated, other: Validated, place: int, sign: int) -> bool:
-    """Return whether some number of a test is at most another test's, mean over clients in both."""
+    """Return whether a number of a test is at most another test's for the middle half of clients.
+
+    Those count that are in both. A loss that is not told, which is infinite, says nothing.
+    """
     if not (both := sorted(one.keys() & other.keys())):
         return False
-    mean, of_other = (np.mean([sign * test[c][""][place] for c in both]) for test in (one, other))
-    return bool(mean <= of_other)
+    pairs = np.array([[test[c][""][place] for test in (one, other)] for c in both])
+    known = pairs[np.isfinite(pairs).all(axis=1)]
+    return not len(known) or middle_mean(sign * (known[:, 0] - known[:, 1])) <= 0
 
 
 def is_beaten(reports: Reports, patience: int, rivals: Sequence[Reports]) -> bool:

@@ -14,7 +14,8 @@ from safetensors.numpy import save_file
 
 from fl_core.files import replacing
 
-_FORMAT = "fedkin checkpoint 2"
+_FORMAT = "fedkin checkpoint 3"
+_STATE = "state"  # arrays have numbers for names
 _SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {
     kind.__name__: kind for kind in (list, tuple, set, frozenset)
 }
@@ -38,8 +39,10 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     arrays: Arrays = {}
     places: dict[int, str] = {}
     tree = _encoded(dict(state), arrays, places)
+    # Not in the metadata: the format has room for 100 MB there, which many clients' scores fill.
+    arrays[_STATE] = np.frombuffer(json.dumps(tree).encode(), np.uint8)
     with replacing(path) as temporary:
-        save_file(arrays, temporary, metadata={"format": _FORMAT, "state": json.dumps(tree)})
+        save_file(arrays, temporary, metadata={"format": _FORMAT})
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -58,7 +61,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             if (said := metadata.get("format")) != _FORMAT:
                 raise ValueError(f"it says that it is {said or 'nothing'}, and not {_FORMAT}")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            state = _decoded(json.loads(metadata["state"]), arrays)
+            state = _decoded(json.loads(arrays.pop(_STATE).tobytes()), arrays)
             if not isinstance(state, dict):
                 raise TypeError("it holds no names")
             return state

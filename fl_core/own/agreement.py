@@ -190,6 +190,11 @@ class Survey(Kind):
     def _in(cls, config: Mapping[str, object]) -> dict[str, Any]:
         written = tuple(_texts_in(config, WRITTEN)) if WRITTEN in config else ()
         in_folders = config.get(IN_FOLDERS) is True
+        for key in (COLUMNS, VALUES):
+            if COLUMNS in config and (count := len(_texts_in(config, key))) > MOST_COLUMNS:
+                raise ValueError(
+                    f"{key} has {count} entries, but {MOST_COLUMNS} at most are learnt."
+                )
         return {**super()._in(config), "in_folders": in_folders, "written": written}
 
     def __str__(self) -> str:
@@ -270,8 +275,6 @@ def _texts_in(config: Mapping[str, object], key: str) -> list[str]:
     found = config.get(key)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError(f"{key} must be a list of texts, not {brief(found)}.")
-    if key not in (CLASS_NAMES, WRITTEN) and len(found) > MOST_COLUMNS:
-        raise ValueError(f"{key} has {len(found)} entries, but {MOST_COLUMNS} at most are learnt.")
     return found
 
 

@@ -19,11 +19,12 @@ from fl_core.wire.arrays import is_variance
 from fl_core.wire.protocol import NDArrays
 from strategies.engine.rounds import Update
 
-_MOST_GROWTH = 1e3  # of an array's largest number, or of 1 if that is more, in a round
+_MOST_GROWTH = 1e3  # of an array's largest number, or of 1 if that is more, in all of a training
 _MOST_EXAMPLES = 1e12  # more is no number of samples
 _STATISTICS = ("running_mean", "running_var")  # of normalising layers
 _MOST_STATISTIC = 1e12
 _LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
+_MOST_COMPARED, _LONGEST_LABEL = 500, 500
 _FARTHEST = 1e30  # between two models: intervals of means are many times as wide
 _NO_ANSWER = "no answer in time"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -79,7 +80,9 @@ def sort_replies(
     return dict(sorted(answers.items())), dict(sorted(failures.items()))
 
 
-def read_update(client: int, cluster: int, content: RecordDict, received: NDArrays) -> Update:
+def read_update(
+    client: int, cluster: int, content: RecordDict, received: NDArrays, initial: NDArrays
+) -> Update:
     """Return the update of a client that was sent the model `received`.
 
     Raises
@@ -102,7 +105,7 @@ def read_update(client: int, cluster: int, content: RecordDict, received: NDArra
                 f"its {name} is {array.dtype} of shape {array.shape}, not {sent.dtype} of "
                 f"{sent.shape}"
             )
-        if problem := _implausible(name, array, sent):
+        if problem := _implausible(name, array, initial[name]):
             raise ValueError(f"its {name} holds {problem}")
         arrays[name] = array
     shift = protocol.number(metrics, protocol.DATA_SHIFT) or 0.0
@@ -143,7 +146,10 @@ def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[fl
         raise ValueError(f"it compared models on {count} samples, with the score {score}")
     loss = protocol.number(sent, protocol.LOSS)
     found = {"": [count, score, math.inf if loss is None else loss]}
-    for label in sent.keys() - {protocol.NUM_EXAMPLES, protocol.SCORE, protocol.LOSS}:
+    labels = sent.keys() - {protocol.NUM_EXAMPLES, protocol.SCORE, protocol.LOSS}
+    if len(labels) > _MOST_COMPARED or any(len(label) > _LONGEST_LABEL for label in labels):
+        raise ValueError(f"it compared {len(labels)} models, or some whose name is too long")
+    for label in labels:
         pair = sent[label]
         named = label != ""  # without a name is what it found itself
         if not (named and isinstance(pair, list) and _can_be(pair, count, main.lower_is_better)):
@@ -186,11 +192,12 @@ def _loss(sent: MetricRecord) -> float | None:
     return None if loss is None or abs(loss) > _LARGEST else loss
 
 
-def _implausible(name: str, array: NDArray[Any], sent: NDArray[Any]) -> str | None:
+def _implausible(name: str, array: NDArray[Any], initial: NDArray[Any]) -> str | None:
     """Say which values of a trained array would spoil a mean for good, if it has any.
 
     Finite is not enough: means of numbers near the largest of float32 make all who are sent them
-    answer NaN, in every later round.
+    answer NaN, in every later round. So what counts is how far the whole training has gone: a
+    little more in each round comes there, too.
     """
     if array.dtype.kind != "f":
         return None
@@ -201,10 +208,10 @@ def _implausible(name: str, array: NDArray[Any], sent: NDArray[Any]) -> str | No
         return "negative variances"
     if name.endswith(_STATISTICS):  # of samples of any scale, whatever was sent
         return f"{largest:.3g}, as samples may hardly be" if largest > _MOST_STATISTIC else None
-    # What was sent is looked at only where it can matter: all clients of a cluster were sent it.
-    if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(sent).max():
+    # What it began with is looked at only where it can matter: it is the same for all.
+    if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(initial).max():
         return (
-            f"{largest:.3g}, which no training makes of what it was sent, unless learning-rate is "
-            "far too high"
+            f"{largest:.3g}, which no training makes of what it began with, unless learning-rate "
+            "is far too high"
         )
     return None

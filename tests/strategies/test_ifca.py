@@ -286,7 +286,7 @@ def test_clients_are_asked_about_the_models_of_empty_clusters_as_they_are():
 
 BAD_LOSSES = {
     "its answer does not hold 2 losses": with_metrics(losses=[1.0]),
-    "its losses are not all finite numbers": with_metrics(losses=[1.0, float("nan")]),
+    "none of its losses is a finite number": with_metrics(losses=[float("-inf"), float("nan")]),
     "the disk is full": fail,
 }
 
@@ -303,6 +303,16 @@ def test_a_client_whose_losses_are_none_is_named(word, spoil, caplog):
     assert f"client 1 failed at losses in round 2: {word}" in caplog.text
     assert later.clusters.of_client == {0: 0, 1: 1, 2: 1}
     assert not later.failures
+
+
+@pytest.mark.parametrize("none", [float("nan"), float("inf"), float("-inf")])
+def test_a_model_that_somebody_has_spoilt_is_the_worst_for_all_others(none):
+    """Whoever was sent it can only say that its loss is no number, and chooses another one."""
+    strategy = Ifca(2, draw_model)
+    says = with_metrics(losses=[none, 9.0])
+    run(strategy, LocalGrid(toy_app([0, 1, 0], {("query.losses", 0): says}), 3))
+    assert strategy.clusters.of_client == {0: 1, 1: 1, 2: 0}
+    assert not strategy.failures
 
 
 @pytest.mark.parametrize("make", [Ifca, IfcaPfl])

@@ -143,10 +143,10 @@ def test_one_clients_negative_variances_do_not_spoil_its_clusters_mean():
         metrics = MetricRecord({protocol.NUM_EXAMPLES: 10})
         return RecordDict({"arrays": protocol.to_record(told), "metrics": metrics})
 
-    good = read_update(0, 0, answer(running_mean=[-3.0, 0], running_var=[0.0, 2]), sent)
+    good = read_update(0, 0, answer(running_mean=[-3.0, 0], running_var=[0.0, 2]), sent, sent)
     assert good.arrays["norm.running_var"].tolist() == [0, 2]
     with pytest.raises(ValueError, match="running_var holds negative variances"):
-        read_update(1, 0, answer(running_var=[1, -1e-6]), sent)
+        read_update(1, 0, answer(running_var=[1, -1e-6]), sent, sent)
 
 
 def test_a_mean_refuses_weights_without_a_finite_sum():
@@ -202,9 +202,19 @@ def test_what_a_client_found_itself_is_no_comparison_without_a_name():
         read_tests(answer, OF_CLASSES)
 
 
+@pytest.mark.parametrize("labels", [[f"label {i}" for i in range(501)], ["\x01" * 501]])
+def test_more_comparisons_than_there_can_be_are_refused(labels):
+    """They are kept until the end, and in every checkpoint."""
+    answer = comparisons()
+    for label in labels:
+        answer[protocol.VALIDATION][label] = [1.0, 0.0]
+    with pytest.raises(ValueError, match=r"it compared .* models, or some whose name is too long"):
+        read_tests(answer, OF_CLASSES)
+
+
 def test_a_loss_that_would_spoil_a_mean_is_left_out():
-    assert read_update(0, 0, trained(loss=3e38), WEIGHT).loss == 3e38
-    assert read_update(0, 0, trained(loss=1e308), WEIGHT).loss is None
+    assert read_update(0, 0, trained(loss=3e38), WEIGHT, WEIGHT).loss == 3e38
+    assert read_update(0, 0, trained(loss=1e308), WEIGHT, WEIGHT).loss is None
 
 
 @pytest.mark.parametrize(("name", "value"), [("rmse", 1e160), ("r2", -1e300), ("mae", 1e39)])

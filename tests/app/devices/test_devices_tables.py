@@ -174,3 +174,14 @@ def test_devices_with_tables_are_grouped_and_learn(tmp_path, capsys):
     assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
     said = capsys.readouterr().out
     assert "2 classes: ill, well\n6 columns: a, b, c, colour=blue, colour=red, d\nmlp-32; " in said
+
+
+def test_all_devices_together_may_have_more_columns_than_one(tmp_path):
+    """What is too much is said by whoever has it, and by nobody of what was agreed."""
+    names = [f"c{i:04}" for i in range(300)]
+    one, two = (
+        Survey(("ill", "well"), (6000,), True, False, dict.fromkeys(names, values))
+        for values in (tuple(f"{site}{i:02}" for i in range(20)) for site in "ab")
+    )
+    both = agree({name: Survey.from_config(s.as_config()) for name, s in (("a", one), ("b", two))})
+    assert len(Agreement.from_config(both.as_config()).column_names) == 300 * 40

@@ -30,6 +30,13 @@ def test_higher_is_better_of_classes_and_lower_of_a_number(scores, others, bette
     assert validates_better(*of_number) is better
 
 
+def test_what_one_client_of_four_says_chooses_nothing():
+    honest, other = (4.0, 5.0, 6.0), (9.0, 9.0, 9.0)
+    good, bad = run(*honest, 1e30, metrics=OF_A_NUMBER), run(*other, 0.0, metrics=OF_A_NUMBER)
+    assert validates_better(good, bad)
+    assert not validates_better(bad, good)
+
+
 def test_who_has_compared_nothing_is_not_better_than_who_has():
     assert validates_better(run(0.1), run())
     assert not validates_better(run(), run(0.1))

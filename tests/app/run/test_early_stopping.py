@@ -101,3 +101,15 @@ def test_a_lower_error_is_better():
     higher, lower = (of_clients((x, x), (x, x), is_regression=True) for x in (0.9, 0.05))
     assert not is_beaten(rose, 2, [higher])
     assert is_beaten(rose, 2, [lower])
+
+
+@pytest.mark.parametrize("lie", [(0.0, inf), (1e30, -1e30), (1.0, 0.0)])
+@pytest.mark.parametrize("is_regression", [False, True])
+def test_one_client_of_four_decides_for_nobody_else(lie, is_regression):
+    """Three get better in every test; what the fourth says is best in its first one."""
+    sign = -1 if is_regression else 1
+    rising = [(sign * number / 10, 1 / (number + 1)) for number in range(6)]
+    tests = reports(*rising, is_regression=is_regression)
+    for report in tests:
+        report.validated |= {2: report.validated[1], 3: {"": [10, *lie]}}
+    assert not is_enough(tests, 2)

@@ -357,11 +357,11 @@ class ClusteredStrategy(Strategy):
         return [update.loss for update in updates]
 
     def _lose_round(self) -> None:
-        training, asked = self.training, set(self._exchange.sent)
+        training, asked, why = self.training, set(self._exchange.sent), self._exchange.why
         # All may have lost their private layers, in a run that goes on: they are sent them again.
         again = training.private and training.holders >= asked
         if asked >= set(training.roster.nodes) and not again:
-            raise RuntimeError(f"no client sent a usable model in round {training.round}.")
+            raise RuntimeError(f"no client sent a usable model in round {training.round}: {why}")
         logger.warning("round %d is lost: no participant sent a usable model", training.round)
 
     def _combine_sums(self, replies: Iterable[Message], secure: SecureRound) -> list[float | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
-from inspect import Signature, signature
+from inspect import Signature, get_annotations, signature
 from itertools import takewhile
 from typing import Any, ClassVar, cast
 
@@ -180,6 +180,12 @@ def _class_of(key: str, path: str, *kinds: type) -> type:
         )
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ValueError(f'{key} is "{path}", which lacks the method {missing[0]}: define it.')
+    own = {name for name, said in get_annotations(found).items() if "ClassVar" not in str(said)}
+    if (own or "__init__" in vars(found)) and "__dataclass_params__" not in vars(found):
+        raise ValueError(
+            f'{key} is "{path}", which is no dataclass, by whose fields the app knows what to give '
+            "it: write @dataclass above it, and no __init__."
+        )
     return found
 
 

@@ -23,7 +23,8 @@ def own_features(path: str) -> Callable[[Tensor], Tensor]:
     """
 
     def phi(samples: Tensor) -> Tensor:
-        return _checked(path, samples, call_own(_KEY, path, samples))
+        # A copy: it may work in place, on what others will train on.
+        return _checked(path, samples, call_own(_KEY, path, samples.clone()))
 
     return phi
 

@@ -14,6 +14,7 @@ from fl_core.own_code import call_own, load_own
 
 _KEY = "loss"
 _METRIC = "metric"
+_MOST_TRIED = 1_000  # labels: as many classes as most data have
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From a model's outputs for n samples, and their labels, (n,), to their mean loss, a scalar.
@@ -105,10 +106,12 @@ def check_own_metric(path: str, num_classes: int, *, is_regression: bool) -> Non
 
 
 def _made_up(num_classes: int, *, is_regression: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(3) % num_classes
-    outputs = torch.rand((3, num_classes), generator=generator)
-    return outputs, labels.to(torch.float32) if is_regression else labels
+    """Return what good functions take: different numbers above 0, or labels of all classes."""
+    count = max(3, min(num_classes, _MOST_TRIED))
+    outputs = torch.rand((count, num_classes), generator=torch.Generator().manual_seed(0))
+    if is_regression:
+        return outputs, torch.arange(1, count + 1, dtype=torch.float32)
+    return outputs, torch.arange(count) % num_classes
 
 
 def check_own_loss(path: str, num_classes: int, *, is_regression: bool) -> None:

@@ -191,7 +191,9 @@ class SweepResults:
     @cached_property
     def table(self) -> DataFrame:
         """sweep.csv: a row per cell, strategy, seed and measure."""
-        return _pandas().read_csv(self.folder / "sweep.csv")
+        path = self.folder / "sweep.csv"
+        # An option may be swept over an empty text, or one such as NA.
+        return _pandas().read_csv(path, keep_default_na=False, na_values={"value": [""]})
 
     @cached_property
     def cells(self) -> dict[str, Results]:

@@ -142,7 +142,7 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
     for name, field in parameters(part).items():
         if name == "num_clusters":
             values[name] = _number(setting, part, field.default)
-        elif name in FOUND:
+        elif name in FOUND and (name not in _TRUTH or getattr(part, "needs_tasks", False)):
             values[name] = FOUND[name](setting)
         elif key_of(field) in options:
             values[name] = options[key_of(field)]
@@ -251,8 +251,10 @@ def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
     return {federation.drift_round: dict(enumerate(last))} if first != last else {}
 
 
-# Of these, what only samples or a training can say.
-_LATER = {"encoder", "labels", "later", "sizes"}
+# Of these, what tells the true tasks: whoever does not need them may call something of its own so.
+_TRUTH = {"labels", "later", "sizes"}
+# What only samples or a training can say.
+_LATER = {"encoder", *_TRUTH}
 # What is no option of its own, by the name of the field that takes it.
 FOUND: dict[str, Callable[[Setting], Any]] = {
     "seed": lambda setting: setting.seed,

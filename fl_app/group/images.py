@@ -95,12 +95,19 @@ def grouped(clients: Sequence[Own], clustering: SpectralClustering) -> Relevance
     if formula == CLASS_ENERGY:
         labelled = [labelled_spectrum(*own, k) for own in clients]
         vectors = [one.eigenvectors for one in labelled]
-        scores = _labelled_scores(clients, labelled, clustering.label_weight)
     else:
         spectra = [spectrum(own.features, k) for own in clients]
         vectors = [one.eigenvectors for one in spectra]
-        scores = np.array([scores_of(formula, one, vectors) for one in spectra])
     strange = strangers_by_vectors(vectors, np.random.default_rng(0))
+    usual = np.flatnonzero(strange < 0).tolist()  # who compare with each other, and no others
+    if formula == CLASS_ENERGY:
+        own, seen = [clients[i] for i in usual], [labelled[i] for i in usual]
+        found = _labelled_scores(own, seen, clustering.label_weight)
+    else:
+        others = [vectors[i] for i in usual]
+        found = np.array([scores_of(formula, spectra[i], others) for i in usual])
+    scores = np.zeros((len(clients), len(clients)))
+    scores[np.ix_(usual, usual)] = found
     return group_by_relevance(scores, number, linkage, formula=formula, strange=strange)
 
 

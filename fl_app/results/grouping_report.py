@@ -18,6 +18,7 @@ from fl_core.data.dataset import Dataset
 from fl_core.files import replacing
 from fl_core.models.build import build_model
 from fl_core.own.agreement import Agreement
+from fl_core.relevance import MISSED_ENERGY
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import (
@@ -108,6 +109,8 @@ def untold(clusters: Clusters, rule: int | str) -> str:
         return ""
     labels = np.array(list(clusters.of_client.values()))
     found_one = rule == "auto" and len(set(labels)) == 1
+    if found_one and len(labels) == 3 and compared.formula == MISSED_ENERGY:
+        return "of three clients, this relevance has two scores each, too few to tell groups by"
     # One group is an answer where clients can be compared: as if they were in two.
     return why_untold(np.arange(len(labels)) % 2 if found_one else labels, compared.similarity)
 

@@ -181,6 +181,10 @@ def of_partitions(name: str, given: Partitions, *, converted: bool = False) -> D
         for which, labels in (("training", own[1]), ("test", own[3])):
             if not len(labels):
                 raise ValueError(f"no {which} samples for client {client}: leave that client out")
+    for what, said in (("tasks", given.tasks), ("names", given.names)):
+        if said is not None and not isinstance(said, list | tuple | np.ndarray | Tensor):
+            kind = type(said).__name__
+            raise ValueError(f"{what} in a {kind}: give a list, one for each client in their order")
     if given.tasks is not None and len(given.tasks) != len(parts):
         raise ValueError(f"{len(given.tasks)} tasks for {len(parts)} clients: give one for each")
     trained, _, tested, _ = zip(*parts, strict=True)

@@ -59,7 +59,7 @@ def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes:
     """
     model.eval()
     try:
-        logits = model(samples)
+        logits = model(given := samples.clone())
     except Exception as error:
         raise ValueError(
             f'{_KEY} is "{name}", which cannot take samples of shape {tuple(samples.shape)}: '
@@ -75,4 +75,9 @@ def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes:
         raise ValueError(
             f'{_KEY} is "{name}", whose output is {logits.dtype} {tuple(logits.shape)} for '
             f"{len(samples)} samples of {num_classes} classes, but it must be float32 {wanted}."
+        )
+    if not torch.equal(given, samples):
+        raise ValueError(
+            f'{_KEY} is "{name}", which changes the samples that it is given, and other models are '
+            "given the same: compute out of place, x = x / 3 instead of x /= 3."
         )

@@ -7,6 +7,7 @@ it was measured on, and the numbers that are set here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -35,6 +36,8 @@ NumGroups = NumClusters | Literal["auto"]
 """A number of clusters, or the rule by which it is chosen; "auto": `how_many.evidence`."""
 MOST_WEIGHED = 300
 """Clients of whom numbers of clusters are weighed where one is asked for: it takes a moment."""
+RESAMPLES, MOST_RESAMPLED = 100, 1_000
+"""How often opinions are drawn again, of how many clients at most: it then takes seconds."""
 
 # A gap between merges that overrules the number that was asked for; with 2 a liar could do so.
 _FAR_WIDER = 4.0
@@ -357,3 +360,22 @@ def group_by_eigenpairs(
 
     resampled = tuple(among_all(one) for one in groups.resampled)
     return replace(among_all(groups), resampled=resampled)
+
+
+def num_resamples(count: int, num_clusters: NumGroups) -> int:
+    """Return how often opinions of so many clients are drawn again at the server."""
+    most = MOST_WEIGHED if num_clusters in ("auto", "silhouette") else MOST_RESAMPLED
+    return RESAMPLES if count <= most else 0
+
+
+def all_scores(
+    clients: Sequence[int], compared: Sequence[int], answers: Mapping[int, Sequence[float]]
+) -> Float64:
+    """Return what each client says of each, shape (K, K): 0 of whom it was not compared with."""
+    scores = np.zeros((len(clients), len(clients)))
+    places = [place for place, client in enumerate(clients) if client in answers]
+    # A client that fails while it compares leaves its column behind.
+    columns = [place for place, client in enumerate(compared) if client in answers]
+    said = [answers[clients[place]] for place in places]
+    scores[np.ix_(places, places)] = np.array(said, np.float64)[:, columns]
+    return scores

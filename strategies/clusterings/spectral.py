@@ -23,11 +23,12 @@ from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import COUNT_RULES, LINKAGES, closest_clusters
 from strategies.clusterings.odd_clients import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
-    MOST_WEIGHED,
     NumGroups,
     RelevanceGroups,
+    all_scores,
     group_by_eigenpairs,
     group_by_relevance,
+    num_resamples,
 )
 from strategies.clusterings.server_relevance import Spectra, relevances
 from strategies.engine.conversation import Conversation
@@ -44,8 +45,6 @@ RANK = 10
 """How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
 OPINIONS = "what two clients say of each other: either counts twice, or both once; not their data"
-RESAMPLES, MOST_RESAMPLED = 100, 1_000
-"""How often opinions are drawn again, of how many clients at most: it then takes seconds."""
 _LANDMARKS_STREAM, _OPINIONS_STREAM = 0x1A9D, 0x0911
 _LEAST_SHARE = 1e-30  # of the largest eigenvalue
 _MOST_LISTED = 20  # clients in a line of the log
@@ -131,22 +130,25 @@ class SpectralClustering(Clustering):
         if self.relevance_at == AT_SERVER:
             self._spectra = spectra
             return self._compare(conversation)
-        answers = self._ask_relevances(conversation, spectra, None)
-        self._spectra = {client: spectra[client] for client in answers}
-        # A client that fails now leaves its column behind.
-        columns = [i for i, client in enumerate(spectra) if client in answers]
-        scores = np.array(list(answers.values()), np.float64)[:, columns]
         rng = _rng(conversation, _OPINIONS_STREAM)
+        # Before anybody compares: a score is relative to all that a client was sent, and beside
+        # what has nothing in common with it, all others look alike.
+        kinds = strangers_by_vectors(list(spectra.values()), rng)
+        strange = {client: kind for client, kind in zip(spectra, kinds, strict=True) if kind >= 0}
+        usual = {client: own for client, own in spectra.items() if client not in strange}
+        answers = self._ask_relevances(conversation, usual, usual if strange else None)
+        clients = [client for client in spectra if client in answers or client in strange]
+        self._spectra = {client: spectra[client] for client in clients}
         groups = group_by_relevance(
-            scores,
+            all_scores(clients, list(usual), answers),
             self.num_clusters,
             self.linkage,
             formula=self.relevance,
-            strange=strangers_by_vectors(list(self._spectra.values()), rng),
-            resamples=num_resamples(len(answers), self.num_clusters),
+            strange=np.array([strange.get(client, -1) for client in clients]),
+            resamples=num_resamples(len(clients), self.num_clusters),
             rng=rng,
         )
-        return self._clusters(list(answers), groups)
+        return self._clusters(clients, groups)
 
     def _compare(self, conversation: Conversation) -> Clusters:
         """Group clients, or landmarks among them, by what the server works out."""
@@ -203,11 +205,13 @@ class SpectralClustering(Clustering):
         """
         known = self._spectra
         dimension = next(iter(known.values())).shape[0]
+        # Before they answer: one of them may have been known before, by other eigenpairs.
+        others = self._eigenpairs(known) if self.relevance_at == AT_SERVER else None
         fresh = self._ask_spectra(conversation, newcomers, dimension)
         if not fresh:
             return clusters
-        if self.relevance_at == AT_SERVER:
-            others, k = self._eigenpairs(known), self.num_eigenvectors
+        if others is not None:
+            k = self.num_eigenvectors
             scores = relevances(self.relevance, self._eigenpairs(fresh), others, k)
             answered = list(fresh)
         else:
@@ -318,12 +322,6 @@ def with_resamples(clusters: Clusters, drawn: Sequence[RelevanceGroups], what: s
             tuple(one.by_rule for one in drawn if one.by_rule),
         ),
     )
-
-
-def num_resamples(count: int, num_clusters: NumGroups) -> int:
-    """Return how often opinions of so many clients are drawn again at the server."""
-    most = MOST_WEIGHED if num_clusters in ("auto", "silhouette") else MOST_RESAMPLED
-    return RESAMPLES if count <= most else 0
 
 
 def _rng(conversation: Conversation, stream: int) -> np.random.Generator:

@@ -58,6 +58,8 @@ class Exchange:
         How a log names a client that failed, see `warn`.
     asked : dict of int
         From node id to client index.
+    why : str
+        What went wrong with the first client that failed.
     sent : dict of dicts
         From client index to its model.
     """
@@ -66,6 +68,7 @@ class Exchange:
     clients: InitVar[Iterable[int]]
     traffic: Traffic
     failed: str = LEFT_OUT
+    why: str = "nobody answered"
     asked: dict[int, int] = field(init=False)
     sent: dict[int, NDArrays] = field(init=False)
 
@@ -116,14 +119,16 @@ class Exchange:
         """Read each client's reply by `read`; clients at which it fails are named."""
         answers, failures = sort_replies(self.asked, replies)
         self.traffic.up += sum(protocol.payload_bytes(answer) for answer in answers.values())
-        for client, reason in failures.items():
-            warn(self.training, client, reason, self.failed)
         readings = {}
         for client, content in answers.items():
             try:
                 readings[client] = read(client, content)
             except Exception as error:  # bytes from the network may be anything
-                warn(self.training, client, str(error), self.failed)
+                failures[client] = str(error)
+        if failures:
+            self.why = one_line(failures[min(failures)])
+        for client, reason in failures.items():
+            warn(self.training, client, reason, self.failed)
         return readings
 
 

@@ -20,8 +20,13 @@ from strategies.clusterings.certainty import (
 )
 from strategies.clusterings.grouping import gaps, merge_heights
 from strategies.clusterings.how_many import evidence
-from strategies.clusterings.relevance_groups import MOST_WEIGHED, group_by_relevance, heard_anew
-from strategies.clusterings.spectral import num_resamples, with_resamples
+from strategies.clusterings.relevance_groups import (
+    MOST_WEIGHED,
+    group_by_relevance,
+    heard_anew,
+    num_resamples,
+)
+from strategies.clusterings.spectral import with_resamples
 from strategies.engine.rounds import Clusters
 
 

@@ -170,6 +170,17 @@ class TestClustering:
         assert set(placed.of_client) == set(range(8))
         assert spoken.traffic.down - before < 1000
 
+    def test_who_comes_back_with_other_eigenpairs_is_placed_by_those(self):
+        """It is compared with what it was, too, of which there may be fewer or more."""
+        spoken = conversation(8)
+        clustering = self.clustering()
+        found = clustering.find(spoken)
+        clustering._spectra[3] = clustering._spectra[3][:, :1]
+        clustering._values[3] = clustering._values[3][:1]
+        placed = clustering.place([3], found, spoken)
+        assert set(placed.of_client) == set(range(8))
+        assert not spoken.roster.failures
+
     @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
     def test_a_client_whose_eigenvalues_are_huge_is_compared_by_its_directions(self, formula):
         def scaled(replies):

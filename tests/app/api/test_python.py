@@ -221,6 +221,15 @@ def test_pictures_for_papers_are_shown_where_a_notebook_can(tmp_path):
     assert pictures._repr_mimebundle_()["text/html"].count("<img") == 1
 
 
+def test_a_sweep_over_an_empty_text_has_it_in_its_table(tmp_path):
+    header = "cell,loss,strategy,seed,measure,value\n"
+    rows = "loss=,,single,0,accuracy,80.0\nloss=m:f,m:f,single,0,accuracy,\n"
+    (tmp_path / "sweep.csv").write_text(header + rows, encoding="utf-8")
+    table = load_sweep(tmp_path).table
+    assert table["loss"].tolist() == ["", "m:f"]
+    assert table["value"].isna().tolist() == [False, True]
+
+
 def test_folders_that_hold_no_results(tmp_path):
     with pytest.raises(ValueError, match=r"holds no summary\.json"):
         load_results(tmp_path)

@@ -356,6 +356,25 @@ def test_a_device_that_refuses_says_its_name():
             {"features": "bad:f"},
             "each row must depend on its own sample only",
         ),
+        (
+            "def f(x):\n  x -= x.mean(0)\n  return x",
+            {"features": "bad:f"},
+            "each row must depend on its own sample only",
+        ),
+        (
+            "from torch import nn\nclass m(nn.Module):\n  def __init__(self, s, c):\n"
+            "    super().__init__()\n    self.a = nn.Linear(6, c)\n"
+            "  def forward(self, x):\n    x -= 3\n    return self.a(x)",
+            {"model": "bad:m"},
+            "which changes the samples that it is given",
+        ),
+        (
+            "from strategies import Clustering\nclass S(Clustering):\n  name = 's'\n"
+            "  def __init__(self, count): self.count = count\n"
+            "  def find(self, conversation): return {}",
+            {"strategy": "bad:S"},
+            "which is no dataclass, by whose fields the app knows what to give it: write @datac",
+        ),
         ("def f(x): return x[:, :2]", {"features": "bad:f"}, "have 2 dimensions: choose 1 to 2"),
         ("", {"features": "hog"}, 'features is "hog", but .* these samples are float32 of shape 6'),
         ("", {"features": "resnet18"}, 'features is "resnet18", but it takes images'),

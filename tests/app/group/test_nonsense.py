@@ -50,6 +50,10 @@ def constant_each():
 
 def two():
     return sites(2, lambda rows, client, rng: rng.normal(size=(40, 6)))
+
+
+def three():
+    return sites(3, lambda rows, client, rng: rows)
 """
 
 
@@ -111,6 +115,14 @@ def test_nonsense_is_said_everywhere(tmp_path, capsys, name, count, untold, why,
         assert why is None or why in text
     assert "100" not in said.partition("Nobody can say")[2].partition("cost")[0]
     assert "No client is in doubt" not in page
+
+
+def test_three_sites_have_too_few_scores_for_missed_energy(tmp_path):
+    report = group(tmp_path / "auto", "three", 3, "relevance=missed-energy", status=1)
+    assert report["untold"].startswith("of three clients, this relevance has two scores each")
+    assert report["certainty"] == [None] * 3
+    words = ("relevance=missed-energy", "num-clusters=2")
+    assert group(tmp_path / "told", "three", 3, *words, status=0)["untold"] == ""
 
 
 def test_one_site_with_little_to_compare_leaves_the_others_certain(tmp_path, capsys):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from clients.training.losses import measure_of
+from clients.training.losses import check_own_metric, measure_of
 from fl_app.config.run_config import parse_config
 from fl_app.launch.preflight import check_run
 from fl_app.live.tracking import round_values
@@ -189,3 +189,29 @@ def test_trackers_have_its_mean():
     scores["own-metric"] = {0: 3.0, 1: -1.0}
     report = RoundReport(1, 1, own_metric="cost", scores=scores, clusters={0: 0, 1: 0})
     assert round_values(report, 1.0, None)["own-metric/mean"] == 1
+
+
+GOOD = """
+import torch
+
+
+def correlation(outputs, labels):
+    return torch.corrcoef(torch.stack([outputs, labels]))[0, 1]
+
+
+def percentage(outputs, labels):
+    return ((outputs - labels) / labels).abs().mean()
+
+
+def recall_of_the_last(outputs, labels):
+    last = outputs.shape[1] - 1
+    return (outputs.argmax(1)[labels == last] == last).float().mean()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [("correlation", 0), ("percentage", 0), ("recall_of_the_last", 7)]
+)
+def test_what_a_good_metric_cannot_take_is_not_tried_on_it(name, classes, tmp_path):
+    with own_modules(tmp_path, good=GOOD):
+        check_own_metric(f"good:{name}", classes or 1, is_regression=not classes)

@@ -94,6 +94,15 @@ def test_random_eigenvectors_do_not_disturb_the_grouping_of_the_honest(tmp_path,
     assert found["accuracy"] > best["accuracy"] - 0.05
 
 
+def test_random_eigenvectors_make_no_two_tasks_look_alike(tmp_path):
+    """Missed energy is relative: beside what shares nothing, all others would seem to be one."""
+    options = {"strategy": "rcc-pfl", "relevance": "missed-energy", "num_server_rounds": 1}
+    options |= {"num_clusters": "auto", "minority": 0.2, "malicious": 0.1}
+    (found,) = attacked(tmp_path, "random-signature", **options)["runs"]
+    assert found["ari"] == 1
+    assert [int(client) for client in found["odd-clients"]] == found["malicious"]
+
+
 def test_random_eigenvectors_come_with_the_eigenvalues_that_the_server_needs(tmp_path):
     options = {"strategy": "rcc-pfl", "relevance_at": "server", "num_server_rounds": 1}
     (found,) = attacked(tmp_path, "random-signature", **options)["runs"]

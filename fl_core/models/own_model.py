@@ -46,9 +46,10 @@ def _can_travel(tensor: torch.Tensor) -> bool:
     return tensor.dtype in (torch.float32, torch.int64)
 
 
-@torch.no_grad()
 def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes: int) -> None:
     """Refuse a model that does not make one logit per class of samples, by a ValueError.
+
+    It is tried as in tests, and as in training, where its logits must depend on its weights.
 
     Parameters
     ----------
@@ -57,27 +58,47 @@ def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes:
     samples : torch.Tensor, float32, shape (n, …)
         A few, as they are in training: pixels in [0, 1].
     """
+    with torch.random.fork_rng(devices=()):  # it may draw what it drops
+        for is_training in (False, True):
+            model.train(is_training)
+            logits = _logits(name, model, samples, num_classes, " in training" * is_training)
+    if not logits.requires_grad:
+        raise ValueError(
+            f'{_KEY} is "{name}", whose output does not depend on its weights as PyTorch sees it: '
+            "compute it without no_grad, detach or argmax."
+        )
     model.eval()
+
+
+def _logits(
+    name: str, model: nn.Module, samples: torch.Tensor, num_classes: int, when: str
+) -> torch.Tensor:
     try:
         logits = model(given := samples.clone())
     except Exception as error:
         raise ValueError(
-            f'{_KEY} is "{name}", which cannot take samples of shape {tuple(samples.shape)}: '
+            f'{_KEY} is "{name}", which cannot take samples of shape {tuple(samples.shape)}{when}: '
             f"{' '.join(str(error).split())[:200]}"
         ) from error
     wanted = (len(samples), num_classes)
     if not isinstance(logits, torch.Tensor):
         raise ValueError(
-            f'{_KEY} is "{name}", whose output is a {type(logits).__name__}, but it must be a '
-            f"tensor of {wanted}: a logit per class."
+            f'{_KEY} is "{name}", whose output is a {type(logits).__name__}{when}, but it must be '
+            f"a tensor of {wanted}: a logit per class."
         )
     if tuple(logits.shape) != wanted or logits.dtype != torch.float32:
         raise ValueError(
-            f'{_KEY} is "{name}", whose output is {logits.dtype} {tuple(logits.shape)} for '
+            f'{_KEY} is "{name}", whose output is {logits.dtype} {tuple(logits.shape)}{when} for '
             f"{len(samples)} samples of {num_classes} classes, but it must be float32 {wanted}."
+        )
+    if not torch.isfinite(logits).all():
+        raise ValueError(
+            f'{_KEY} is "{name}", whose output has NaN or infinity in it{when}: start it with '
+            "smaller weights, or bring samples to another scale."
         )
     if not torch.equal(given, samples):
         raise ValueError(
             f'{_KEY} is "{name}", which changes the samples that it is given, and other models are '
             "given the same: compute out of place, x = x / 3 instead of x /= 3."
         )
+    return logits

@@ -175,7 +175,7 @@ def test_group_runs_it_in_its_own_process(own):
     "layer",
     [
         "nn.BatchNorm1d(6)",
-        "nn.Unflatten(1, (6, 1)), nn.InstanceNorm1d(6, track_running_stats=True), nn.Flatten()",
+        "nn.Unflatten(1, (3, 2)), nn.InstanceNorm1d(3, track_running_stats=True), nn.Flatten()",
     ],
 )
 def test_noise_goes_with_no_statistics_of_batches_in_ones_own(own, capsys, layer):
@@ -367,6 +367,26 @@ def test_a_device_that_refuses_says_its_name():
             "  def forward(self, x):\n    x -= 3\n    return self.a(x)",
             {"model": "bad:m"},
             "which changes the samples that it is given",
+        ),
+        (
+            "from torch import nn\nclass m(nn.Linear):\n  def __init__(self, s, c):\n"
+            "    super().__init__(6, c)\n  def forward(self, x):\n    y = super().forward(x)\n"
+            "    return (y, y) if self.training else y",
+            {"model": "bad:m"},
+            "whose output is a tuple in training, but it must be a tensor",
+        ),
+        (
+            "import torch\nfrom torch import nn\nclass m(nn.Linear):\n  def __init__(self, s, c):\n"
+            "    super().__init__(6, c)\n  @torch.no_grad()\n  def forward(self, x):\n"
+            "    return super().forward(x)",
+            {"model": "bad:m"},
+            "whose output does not depend on its weights as PyTorch sees it",
+        ),
+        (
+            "from torch import nn\nclass m(nn.Linear):\n  def __init__(self, s, c):\n"
+            "    super().__init__(6, c)\n  def forward(self, x): return super().forward(x) / 0",
+            {"model": "bad:m"},
+            "whose output has NaN or infinity in it: start it with smaller weights",
         ),
         (
             "from strategies import Clustering\nclass S(Clustering):\n  name = 's'\n"

@@ -211,9 +211,8 @@ class SpectralClustering(Clustering):
         if not fresh:
             return clusters
         if others is not None:
-            k = self.num_eigenvectors
-            scores = relevances(self.relevance, self._eigenpairs(fresh), others, k)
-            answered = list(fresh)
+            pairs, answered = self._eigenpairs(fresh), list(fresh)
+            scores = relevances(self.relevance, pairs, others, self.num_eigenvectors)
         else:
             answers = self._ask_relevances(conversation, known, fresh)
             scores, answered = np.array(list(answers.values())), list(answers)

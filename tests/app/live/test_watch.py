@@ -405,7 +405,7 @@ def test_a_run_that_fails_says_why(tmp_path):
         run(tmp_path, strategy="single", spoil={("train", c): fail for c in range(6)})
     said = read_status(tmp_path)
     assert said["state"] == FAILED
-    assert said["error"] == "no client sent a usable model in round 1."
+    assert said["error"] == "no client sent a usable model in round 1: the disk is full"
     assert main(["watch", str(tmp_path)]) == 1
 
 

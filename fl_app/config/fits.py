@@ -65,7 +65,7 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     config = replace(config, strategy=known.strategy)
     if federation:
         _check_tasks_are_known(config, federation)
-        samples = federation.dataset.train_images[:3].clone()
+        samples = federation.dataset.train_images[:3]
     else:
         samples = random_samples(kind.image_shape, is_float=kind.is_float)
     if kind.is_regression and config.attack == "label-flip":

@@ -22,13 +22,12 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 
-from fl_core.text import one_line
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.engine.conversation import Traffic
 from strategies.engine.exchange import UNTESTED, Exchange
 from strategies.engine.participants import draw_testers
-from strategies.engine.replies import sort_replies
+from strategies.engine.replies import read_answers, sort_replies
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +55,8 @@ def keep_states(
     told = {**told, **strategy.local_told, protocol.SERVER_ROUND: training.round}
     asked = {node: client for client, node in training.roster.nodes.items()}
     answers, failures = _ask(grid, protocol.KEEP_STATE, asked, told, {}, timeout)
-    states = {}
-    for client, content in answers.items():
-        try:
-            if content:  # a device's is empty: it holds what it keeps itself
-                states[client] = _state_in(content)
-        except Exception as error:  # bytes from the network may be anything
-            failures[client] = one_line(str(error))
+    handed_over = {client: content for client, content in answers.items() if content}  # no device
+    states = read_answers(handed_over, failures, lambda _, content: _state_in(content))
     for client, reason in failures.items():
         logger.warning(
             "%s has not kept its own part of the model for this checkpoint, and a run that goes on "

@@ -278,9 +278,8 @@ def _per_strategy(
         group = [run for run in runs if run["strategy"] == name]
         cells = []
         for value_of in columns.values():
-            found = [value for run in group if (value := value_of(run)) is not None]
-            values = [value for value in found if math.isfinite(value)]
-            cells.append(f"{factor * sum(values) / len(values):{form}}" if values else "")
+            mean = _mean([value for run in group if (value := value_of(run)) is not None])
+            cells.append("" if math.isnan(mean) else f"{factor * mean:{form}}")
         table.add_row(name, *cells)
     return table
 

@@ -334,10 +334,11 @@ def _labels(
     texts = _texts(cells)
     whole = {text: str(int(Decimal(text))) for text in set(texts.tolist())}  # exact, of any size
     labels = np.array([whole[text] for text in texts], dtype=object)
+    if load_extra("pandas", _NEEDS).api.types.is_numeric_dtype(cells.dtype):  # of Parquet
+        return labels, labels
     # A code is digits, such as 01; 1.0 is how a program wrote 1.
     written = [text if _DIGITS.fullmatch(text) else whole[text] for text in texts]
-    is_parquet = load_extra("pandas", _NEEDS).api.types.is_numeric_dtype(cells.dtype)
-    return labels, labels if is_parquet else np.array(written, dtype=object)
+    return labels, np.array(written, dtype=object)
 
 
 def are_whole(names: Iterable[str]) -> bool:

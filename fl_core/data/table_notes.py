@@ -36,7 +36,8 @@ def _seeming_numbers(texts: Sequence[str]) -> list[float]:
 
 def on_classes(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) -> Iterator[str]:
     """Say which classes may be none; labels are indices into them."""
-    numbers = [] if are_whole(classes) else _seeming_numbers(classes)
+    whole = are_whole(classes)
+    numbers = [] if whole else _seeming_numbers(classes)
     if any(number % 1 for number in numbers) or len(numbers) > _MANY:
         said = next(filter(is_no_number, classes), classes[0])
         yield (
@@ -53,7 +54,7 @@ def on_classes(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) -> Ite
             "where rows are sorted by label, shuffle them, or add a column "
             f"{SPLIT} with train and test"
         )
-    if len(classes) > _MANY and are_whole(classes):
+    if len(classes) > _MANY and whole:
         yield (
             f"the label has {len(classes)} different whole numbers, each taken for a class of its "
             f"own: if it is a number to predict, set target={A_NUMBER}"

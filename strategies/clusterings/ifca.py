@@ -381,14 +381,13 @@ def ask_losses(
         for_training=for_training,
     )
     conversation.models_at.update(dict.fromkeys(answers, models))
-    return {
-        client: [one if math.isfinite(one) else math.inf for one in _losses(content)]
-        for client, content in answers.items()
-    }
+    return {client: _losses(content) for client, content in answers.items()}
 
 
 def _losses(content: RecordDict) -> list[float]:
-    return protocol.numbers(content, protocol.LOSSES)
+    """Return what a client says; one that is no finite number is the worst there can be."""
+    said = protocol.numbers(content, protocol.LOSSES)
+    return [one if math.isfinite(one) else math.inf for one in said]
 
 
 def _wrong_losses(content: RecordDict, count: int) -> str | None:

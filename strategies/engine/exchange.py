@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
-from typing import TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
 
@@ -13,15 +12,13 @@ from fl_core.text import one_line
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
 from strategies.engine.conversation import Traffic
-from strategies.engine.replies import sort_replies
+from strategies.engine.replies import Reading, read_answers, sort_replies
 from strategies.engine.training import Training
 
 logger = logging.getLogger(__name__)
 
 LEFT_OUT = "%s failed in round %d and is left out of it: %s"
 UNTESTED = "%s could not be tested in round %d: %s"
-
-Reading = TypeVar("Reading")
 
 
 def first_model(record: ArrayRecord) -> NDArrays:
@@ -119,12 +116,7 @@ class Exchange:
         """Read each client's reply by `read`; clients at which it fails are named."""
         answers, failures = sort_replies(self.asked, replies)
         self.traffic.up += sum(protocol.payload_bytes(answer) for answer in answers.values())
-        readings = {}
-        for client, content in answers.items():
-            try:
-                readings[client] = read(client, content)
-            except Exception as error:  # bytes from the network may be anything
-                failures[client] = str(error)
+        readings = read_answers(answers, failures, read)
         if failures:
             self.why = one_line(failures[min(failures)])
         for client, reason in failures.items():

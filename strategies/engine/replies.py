@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Message, MetricRecord, RecordDict
@@ -18,6 +18,8 @@ from fl_core.wire import protocol
 from fl_core.wire.arrays import is_variance
 from fl_core.wire.protocol import NDArrays
 from strategies.engine.rounds import Update
+
+Reading = TypeVar("Reading")
 
 _MOST_GROWTH = 1e3  # of an array's largest number, or of 1 if that is more, in all of a training
 _MOST_EXAMPLES = 1e12  # more is no number of samples
@@ -78,6 +80,21 @@ def sort_replies(
         if client not in answers:
             failures.setdefault(client, _NO_ANSWER)
     return dict(sorted(answers.items())), dict(sorted(failures.items()))
+
+
+def read_answers(
+    answers: Mapping[int, RecordDict],
+    failures: dict[int, str],
+    read: Callable[[int, RecordDict], Reading],
+) -> dict[int, Reading]:
+    """Return what `read` makes of each client's answer; where it fails, `failures` says why."""
+    readings = {}
+    for client, content in answers.items():
+        try:
+            readings[client] = read(client, content)
+        except Exception as error:  # bytes from the network may be anything
+            failures[client] = one_line(str(error))
+    return readings
 
 
 def read_update(

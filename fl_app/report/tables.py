@@ -187,10 +187,18 @@ def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def said_of(runs: Sequence[Run]) -> list[str]:
-    """Return what there is to say of a table's runs: who trained for whom, and who chose what."""
+    """Return what there is to say of a table's runs: on what they ran, and who trained for whom."""
+    seeds = {run.seed for run in runs}
+    fewer = [
+        f"{strategy} did not run on seed{'s' * (len(gone) > 1)} {', '.join(map(str, gone))}: "
+        "its means are over fewer seeds"
+        for strategy in dict.fromkeys(run.strategy for run in runs)
+        if (gone := sorted(seeds - {run.seed for run in runs if run.strategy == strategy}))
+    ]
     once = trained_once((run.strategy, run.seed, run.same_as) for run in runs)
     tuned = [(run.strategy, run.seed, run.tuned, run.num_clients) for run in runs]
     return [
+        *fewer,
         *once,
         *(
             f"{strategy}, seed {seed}: {choice.said(num_clients)}"
@@ -198,6 +206,13 @@ def said_of(runs: Sequence[Run]) -> list[str]:
             if choice is not None
         ),
     ]
+
+
+def shared_seeds(runs: Sequence[Run]) -> set[int]:
+    """Return the seeds on which each strategy ran: of a stopped run, not all."""
+    strategies = {run.strategy for run in runs}
+    ran = [{run.seed for run in runs if run.strategy == name} for name in strategies]
+    return set[int].intersection(*ran) if ran else set()
 
 
 def trained_once(runs: Iterable[tuple[str, int, str]]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.html.reading import Grouping, Result, Run
-from fl_app.report.tables import tests_of
+from fl_app.report.tables import shared_seeds, tests_of
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.options import key_values
 from fl_core.text import listed
@@ -55,6 +55,8 @@ def answer(result: Result) -> list[str]:
     """Say in a few sentences what the run found."""
     said = []
     tested = [run for run in result.runs if np.isfinite(run.scores).any()]
+    if shared := shared_seeds(tested):  # of a stopped run, the last one has not all strategies
+        tested = [run for run in tested if run.seed in shared]
     tests = tests_of(tested)
     for test in tests:
         found: dict[str, list[float]] = {}

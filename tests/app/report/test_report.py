@@ -28,7 +28,7 @@ from fl_app.report.html.words import answer, changed_options, command, question
 from fl_app.report.html.wrong_values import checker
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_DOTS
-from fl_app.report.tables import event_tables, strategy_table
+from fl_app.report.tables import event_tables, said_of, strategy_table
 from fl_app.report.text_table import as_csv, as_latex, as_markdown
 from fl_app.results.folder import ResultsFolder
 from strategies.engine import replies
@@ -122,6 +122,23 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
     assert "No client was left out, was found odd or attacked." in page.text
     assert "3.11.2" in page.words
     assert len(specs_of(text)) == len(COMPARISONS) + 2  # a matrix of each seed
+
+
+def test_strategies_of_a_stopped_run_are_compared_on_the_seeds_that_all_ran_on(tmp_path):
+    """On seed 1, which is much easier, only the first strategy has run."""
+
+    def change(summary):
+        assert [one["seed"] for one in summary["runs"]] == [0, 0, 1, 1]
+        for one, score in zip(summary["runs"], (0.5, 0.75, 1.0), strict=False):
+            one["accuracy"], one["accuracy-per-client"] = score, [score] * 6
+        del summary["runs"][-1]
+
+    result = read_result(write_results(tmp_path, change=change))
+    (said,) = answer(result)
+    assert said.startswith(
+        "single reached 75.0 % (mean over clients), 25.0 points more than rcc-pfl."
+    )
+    assert said_of(result.runs) == ["single did not run on seed 1: its means are over fewer seeds"]
 
 
 def test_nothing_that_a_client_is_called_becomes_code(tmp_path):
